@@ -43,7 +43,7 @@ from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import RelationId, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.statistics.statistics import TableStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.backfill import decide, document
 from anabranch_planner.plans.compile import compile_ruleset
@@ -147,13 +147,13 @@ def plans(size: Size) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
         for name, columns in _COLUMNS.items()
     ]
     query = parse_sql("q", _SQL, {s.name: s for s in streams})
-    known = TableStatistics(
+    known = Statistics(
         {
             RelationId(s): float((size.probes if s == "R" else size.rows) * size.before)
             for s in _COLUMNS
         },
         {
-            (RelationId(s), (c,)): float(size.distinct(c))
+            (RelationId(s), c): float(size.distinct(c))
             for s, columns in _COLUMNS.items()
             for c in columns
         },

@@ -29,9 +29,8 @@ from anabranch_planner.cost.exchange import ExchangeModel
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics.constants import CostConstants
 from anabranch_planner.cost.statistics.statistics import (
-    ForecastStatistics,
-    NoStatistics,
     Statistics,
+    measured,
 )
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.passes import optimise, parse_sql
@@ -154,7 +153,7 @@ class Engine:
         last = self._control.last_boundary()
         known = None if last is None or last.snapshot is None else last.snapshot
         if known is None:
-            return NoStatistics()
+            return Statistics()
         found = codec.loads(known, Snapshot)
         if self.blind:
             found = replace(found, steps=(), values={})
@@ -163,7 +162,7 @@ class Engine:
             calls=batches * self.parallelism, batches=batches if self.merging else 1.0
         )
         hosts = ExchangeModel(self.hosts, locality=found.locality) if self.hosts > 1 else None
-        return ForecastStatistics(found, None, costs, hosts)
+        return replace(measured(found), constants=costs, exchange=hosts)
 
     def finish(self) -> None:
         """Have an empty file written for each query without results; logging is as before."""
@@ -201,7 +200,7 @@ class Engine:
         )
         last = self.hot
         now = {} if last is None else {str(o.store): last.of(o.store) for o in last.values}
-        self.hot = hot_keys(rules, joins, model, known.exchange(), known.constants(), now)
+        self.hot = hot_keys(rules, joins, model, known.exchange, known.constants, now)
         return deal_hot(rules, self.hot)
 
     def _job(self, context: BatchContext, blocks: Blocks) -> list[TaskReport]:
@@ -274,5 +273,5 @@ def planned(
             bounds=LoosestBounds(joins),
             substreams=plan.substreams,
         )
-        rules = look_ahead(rules, joins, model, statistics.constants())
+        rules = look_ahead(rules, joins, model, statistics.constants)
     return rules, joins

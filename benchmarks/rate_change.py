@@ -35,11 +35,7 @@ from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import JoinQuery, RelationId, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.footprint import Footprint, footprint
-from anabranch_planner.cost.statistics.statistics import (
-    ForecastStatistics,
-    PeriodForecast,
-    Statistics,
-)
+from anabranch_planner.cost.statistics.statistics import PeriodForecast, Statistics, measured
 from anabranch_planner.cost.validate import cost_of
 from anabranch_planner.forecast.rates import PERIODS
 from anabranch_planner.passes import optimise, parse_sql
@@ -136,9 +132,9 @@ def known(case: Case, snapshot: Snapshot, change: int) -> Statistics:
     past, later = min(snapshot.epoch + 1, change), max(snapshot.epoch + 1 - change, 0)
     rates = case.after if later else case.before
     total = past + later
-    return ForecastStatistics(
-        snapshot,
-        PeriodForecast(
+    return replace(
+        measured(snapshot),
+        ahead=PeriodForecast(
             1 / total,
             {RelationId(s): rate * EPOCH for s, rate in rates.items()},
             {RelationId(s): ((later / total, rates[s] * EPOCH * later),) for s in rates}
@@ -174,7 +170,8 @@ def answered(
         for name in running:
             if found[name] is not None:
                 continue
-            statistics = snapshot if name == "history" else foresee(snapshot, texts, mode)
+            past = name == "history"
+            statistics = measured(snapshot) if past else foresee(snapshot, texts, mode)
             plan = planned(query, statistics, running[name])
             now = footprint(plan, [query])
             if snapshot.epoch < history:

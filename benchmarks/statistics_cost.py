@@ -44,7 +44,7 @@ from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import Stream, StreamName
-from anabranch_planner.cost.statistics.statistics import NoStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
@@ -237,7 +237,7 @@ def _publish(workload: Workload, url: str, batches: int) -> None:
     queries = [
         parse_sql(name, sql, by_name, window) for name, (sql, window) in workload.queries.items()
     ]
-    plan = optimise(queries, NoStatistics(), Options(parallelism=2))
+    plan = optimise(queries, Statistics(), Options(parallelism=2))
     connection, keys = redis.Redis.from_url(url), KEYS
     for epoch in range(-(-batches // EPOCH_BATCHES) + 1):
         rules = compile_ruleset(

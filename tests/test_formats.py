@@ -33,7 +33,6 @@ from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.rest.access import AuditRecord
 from anabranch_contract.rest.planning.epochs import KeptSummary
 from anabranch_contract.rest.planning.settings import PlanningSettings
-from anabranch_planner.cost import footprint
 from anabranch_planner.plans import decisions
 from anabranch_runtime.recovery import journal, rulesets
 from anabranch_runtime.sources.ingest import landing
@@ -52,7 +51,6 @@ FORMATS: dict[str, tuple[int, tuple[Any, ...]]] = {
     "patch": (patches.VERSION, (patches.Patch,)),
     "input of a batch": (batch_reads.VERSION, (batch_reads.BatchReads,)),
     "decisions": (decisions.VERSION, (decisions.Decisions,)),
-    "footprint": (footprint.VERSION, (footprint.Footprint,)),
     "pack": (segment.VERSION, (segment.Segment,)),
     "manifest": (manifest.KIND.version, (manifest.State,)),
     "journal": (journal.KIND.version, (journal.JournalEntry,)),

@@ -159,7 +159,7 @@ class _OneCopyEach:
 
 def _against_random(drawn: Drawn, seed: int, options: argparse.Namespace) -> dict[str, float]:
     exchange = ExchangeModel(options.hosts, {})
-    known = replace(drawn.statistics, hosts=exchange)  # type: ignore[type-var]
+    known = replace(drawn.statistics, exchange=exchange)
     chosen = Options(parallelism=options.parallelism)
     queries = tuple(drawn.queries)
     model = CostModel(known, parallelism=options.parallelism, bounds=LoosestBounds(queries))

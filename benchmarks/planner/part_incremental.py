@@ -16,6 +16,7 @@ from typing import Any
 
 from anabranch_contract.plans.plan import Plan
 from anabranch_contract.queries.joins import JoinQuery
+from anabranch_planner.cost.statistics.steady import Settled
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans import optimise as plans
 from anabranch_planner.replan.session import Session
@@ -117,7 +118,7 @@ def steps(case: Case) -> list[Run]:
     )
 
     def follow(queries: Sequence[JoinQuery], limit: Deadline) -> Plan:
-        return session.plan(queries, drawn.statistics, replace(options, deadline=limit))
+        return session.plan(queries, Settled(drawn.statistics), replace(options, deadline=limit))
 
     def anew(limit: Deadline) -> Plan:
         return optimise(drawn.queries, drawn.statistics, replace(options, deadline=limit))

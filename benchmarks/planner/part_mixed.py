@@ -21,7 +21,7 @@ from anabranch_contract.queries.joins import (
     StreamName,
 )
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.cost.statistics.statistics import TableStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.passes import parse_sql
 from benchmarks.planner.runs import TUPLES, Case, Drawn, Shape, require_no_worse, timed
 from benchmarks.planner.type_compatible import (
@@ -128,7 +128,7 @@ def drawn(data: Data, queries: Sequence[RandomQuery]) -> Drawn:
         for number, query in enumerate(queries)
     ]
     relations = {one.id: one.stream for query in parsed for one in query.relations}
-    statistics = TableStatistics(
+    statistics = Statistics(
         cardinalities={one: float(data.rows[stream]) for one, stream in relations.items()},
         # Of pairs that follow from others by transitivity as well.
         selectivities={equality(join): join.selectivity for join in data.joins},

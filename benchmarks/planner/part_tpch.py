@@ -17,6 +17,7 @@ from anabranch_contract.plans.plan import Optimizer
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
+from anabranch_planner.cost.statistics.statistics import Statistics, measured
 from anabranch_planner.passes import parse_sql
 from benchmarks.planner.runs import (
     TUPLES,
@@ -100,7 +101,7 @@ def demo(scale: float) -> Drawn:
     return Drawn(queries, statistics, list(streams.values()))
 
 
-def exact_statistics(queries: Sequence[JoinQuery], files: dict[str, Path]) -> Snapshot:
+def exact_statistics(queries: Sequence[JoinQuery], files: dict[str, Path]) -> Statistics:
     """Rows and distinct keys as DuckDB counts them; of filters the queries have none."""
     keys: dict[str, set[tuple[str, ...]]] = defaultdict(set)
     for query in queries:
@@ -121,4 +122,4 @@ def exact_statistics(queries: Sequence[JoinQuery], files: dict[str, Path]) -> Sn
                 ",".join(key): float(len(rows.select(*key).distinct()))
                 for key in sorted(keys[relation])
             }
-    return Snapshot(0, 1, 1, arrivals=arrivals, distincts=distincts)
+    return measured(Snapshot(0, 1, 1, arrivals=arrivals, distincts=distincts))

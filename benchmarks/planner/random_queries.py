@@ -18,7 +18,7 @@ from anabranch_contract.queries.joins import (
     make_relation,
 )
 from anabranch_contract.queries.types import DataType, TypeKind
-from anabranch_planner.cost.statistics.statistics import TableStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from benchmarks.papers.clash.environment import RATE, RandomProblem, natural_problem, tree_problem
 
 _LONG = DataType(TypeKind.BIGINT)
@@ -32,7 +32,7 @@ def natural(
     size: int,
     attributes: int | None = None,
     per_relation: int = 3,
-) -> tuple[tuple[JoinQuery, ...], TableStatistics]:
+) -> tuple[tuple[JoinQuery, ...], Statistics]:
     """``count`` natural joins of ``size`` relations each, if as many exist; and the statistics.
 
     >>> queries, _ = natural(1, relations=10, count=2, size=3)
@@ -52,16 +52,16 @@ def natural(
 
 def tree(
     seed: int, *, relations: int, count: int, size: int, attributes: int = 3
-) -> tuple[tuple[JoinQuery, ...], TableStatistics]:
+) -> tuple[tuple[JoinQuery, ...], Statistics]:
     """``count`` joins whose predicates form a tree; arguments and result as for ``natural``."""
     problem = tree_problem(seed, relations=relations, count=count, size=size, attributes=attributes)
     return join_queries(problem), statistics_of(problem)
 
 
-def statistics_of(problem: RandomProblem) -> TableStatistics:
+def statistics_of(problem: RandomProblem) -> Statistics:
     """The same rate for every relation, and as many distinct values of everything."""
     rates = {RelationId(name): RATE for name in problem.columns}
-    return TableStatistics(cardinalities=rates, every_distinct=rates)
+    return Statistics(cardinalities=rates, every_distinct=rates)
 
 
 def join_queries(problem: RandomProblem) -> tuple[JoinQuery, ...]:

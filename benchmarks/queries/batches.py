@@ -35,7 +35,7 @@ from anabranch_contract.plans.plan import Optimizer
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.cost.statistics.statistics import NoStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
@@ -133,7 +133,7 @@ def planned(case: Case) -> Ruleset:
     # Without intermediate results, and with no search over all queries: for a thousand it takes
     # minutes, and a deadline would give another plan each time.
     options = Options(optimizer=Optimizer.SHARED, mir=False, parallelism=2)
-    plan = optimise(joins, NoStatistics(), options)
+    plan = optimise(joins, Statistics(), options)
     sinks = {q.name: SinkSpec(SinkKind.COUNT) for q in case.queries}
     return compile_ruleset(plan, joins, streams, epoch=0, parallelism=2, sinks=sinks)
 

@@ -39,11 +39,11 @@ from anabranch_contract.plans.plan import Objective, Plan
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.keys import Keys
-from anabranch_contract.queries.joins import JoinQuery, RelationId, Stream
+from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_planner.cost.footprint import footprint
 from anabranch_planner.cost.statistics.constants import CostConstants
 from anabranch_planner.cost.statistics.fit import fit
-from anabranch_planner.cost.statistics.statistics import ForecastStatistics, Statistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.validate import cost_of
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
@@ -94,27 +94,19 @@ PRICES = (
 )
 
 
-class _Wrong:
+def _wrong(known: Statistics, seed: int) -> Statistics:
     """Statistics whose cardinalities and distinct counts are off by random factors."""
 
-    def __init__(self, known: Statistics, seed: int) -> None:
-        self._known, self._seed = known, seed
+    def factor(name: str) -> float:
+        return Random(f"{seed} {name}").lognormvariate(0.0, ERROR)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._known, name)
-
-    def cardinality(self, relation: RelationId) -> float | None:
-        """Tuples of a relation, off by a factor that is the same for the same seed."""
-        known = self._known.cardinality(relation)
-        return None if known is None else known * self._factor(relation)
-
-    def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
-        """Distinct values of attributes, off by a factor of their own."""
-        known = self._known.distinct(relation, attributes)
-        return None if known is None else known * self._factor(f"{relation} {attributes}")
-
-    def _factor(self, name: str) -> float:
-        return Random(f"{self._seed} {name}").lognormvariate(0.0, ERROR)
+    return replace(
+        known,
+        cardinalities={r: size * factor(r) for r, size in known.cardinalities.items()},
+        distincts={
+            key: count * factor(f"{key[0]} {key[1]}") for key, count in known.distincts.items()
+        },
+    )
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
@@ -224,7 +216,7 @@ def first_run(workload: Workload, home: Path) -> tuple[Statistics, CostConstants
 
 def _statistics(known: Statistics, price: Price, fitted: CostConstants, batches: int) -> Statistics:
     """``known`` with the constants of ``price``; of the whole history, as costs are then."""
-    measured = known.constants()
+    measured = known.constants
     assert measured is not None
     constants = replace(
         price.constants or fitted,
@@ -232,7 +224,7 @@ def _statistics(known: Statistics, price: Price, fitted: CostConstants, batches:
         looks=measured.looks,
         batches=batches if price.merging else 1.0,
     )
-    return ForecastStatistics(known, None, constants)
+    return replace(known, ahead=None, constants=constants)
 
 
 def candidates(
@@ -258,13 +250,12 @@ def _makers(prices: Mapping[str, Statistics]) -> Iterator[tuple[Statistics, Opti
         yield prices[price.name], Options(objective=price.objective, mir=False)
     for seed in range(WRONG):
         price = PRICES[0] if seed % 2 else PRICES[2]
-        wrong: Any = _Wrong(prices[price.name], seed)
-        yield wrong, Options(objective=price.objective)
+        yield _wrong(prices[price.name], seed), Options(objective=price.objective)
 
 
 def by_counts(done: Done, price: Price, statistics: Statistics) -> float:
     """The price of the operations of a run."""
-    known = statistics.constants()
+    known = statistics.constants
     assert known is not None
     if price.objective is Objective.TUPLES:
         return float(done.probes + done.rows + (done.rewritten if price.merging else 0))

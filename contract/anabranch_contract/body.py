@@ -16,7 +16,7 @@ READING = object()
 
 
 class Body:
-    """Base of frozen dataclasses that REST bodies contain as they are: fields and properties.
+    """Base of dataclasses that REST bodies contain as they are: fields and properties.
 
     pydantic asks for the schema; tasks, which serve no REST, never import it. In an answer of
     another release absent fields are empty, and unknown ones are passed over.

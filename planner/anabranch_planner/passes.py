@@ -20,8 +20,9 @@ from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.parts import PlanPart, divide, footprint_of_parts
-from anabranch_planner.cost.statistics.statistics import NoStatistics, Statistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.timing import LoosestBounds
+from anabranch_planner.documents.structured import read_document
 from anabranch_planner.logical.nodes import Node
 from anabranch_planner.logical.plan import logical_plan
 from anabranch_planner.logical.tsc import convert
@@ -43,7 +44,6 @@ from anabranch_planner.plans.optimise import (
     plan_apart,
     solve,
 )
-from anabranch_planner.sql.structured import read_document
 from anabranch_planner.sql.syntax import parse_statement
 from anabranch_planner.sql.unresolved import Unresolved, located
 
@@ -150,7 +150,7 @@ def divide_plan(plan: Plan, request: EpochRequest) -> DividedPlan:
 
 def decide_past(divided: DividedPlan, request: EpochRequest) -> Decided:
     """Choose which intermediate results are computed for the past; none before data arrives."""
-    if request.backfilling is Backfilling.AUTO and isinstance(request.statistics, NoStatistics):
+    if request.backfilling is Backfilling.AUTO and request.statistics == Statistics():
         return Decided(*divided, ())
     running = request.running
     backfills = decide(
@@ -188,14 +188,14 @@ def ask_ahead(rules: Rules, request: EpochRequest) -> Rules:
     if not request.look_ahead:
         return rules
     model = _model(request, rules.ruleset.substreams)
-    prices = request.statistics.constants()
+    prices = request.statistics.constants
     found = questions(rules.ruleset, request.queries, model, prices)
     return rules._replace(ruleset=ask(rules.ruleset, found), ahead=found)
 
 
 def deal_hot_keys(rules: Rules, request: EpochRequest) -> Rules:
     """Spread new rows of frequent values over several hosts where that pays, if enabled."""
-    exchange = request.statistics.exchange()
+    exchange = request.statistics.exchange
     if not request.hot_keys or exchange is None or exchange.hosts < 2:
         return rules
     found = hot_keys(
@@ -203,7 +203,7 @@ def deal_hot_keys(rules: Rules, request: EpochRequest) -> Rules:
         request.queries,
         _model(request, rules.ruleset.substreams),
         exchange,
-        request.statistics.constants(),
+        request.statistics.constants,
         {} if request.running is None else request.running.hot,
     )
     return rules._replace(ruleset=deal_hot(rules.ruleset, found), hot=found)

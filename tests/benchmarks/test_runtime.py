@@ -18,7 +18,7 @@ from anabranch_client.replay import tpch
 from anabranch_client.replay.oracle import Active, compare
 from anabranch_contract.plans.plan import Optimizer
 from anabranch_contract.queries.joins import Stream
-from anabranch_planner.cost.statistics.statistics import NoStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
@@ -130,7 +130,7 @@ def test_individual_plans_share_nothing_but_the_input(tmp_path: Path) -> None:
     streams = [planner_stream(s) for s in tpch.generate(tmp_path, 0.001, 1)]
     by_name: dict[str, Stream] = {s.name: s for s in streams}
     found = [parse_sql(q.name, q.sql, by_name) for q in sharing.WORKLOADS[10]]
-    plan = optimise(found, NoStatistics(), Options(optimizer=Optimizer.INDIVIDUAL, parallelism=2))
+    plan = optimise(found, Statistics(), Options(optimizer=Optimizer.INDIVIDUAL, parallelism=2))
     rules = compile_ruleset(plan, found, streams, epoch=0, parallelism=2, sinks={})
     for query in found:
         own = {s.id for s in rules.stores if s.owner == query.id}

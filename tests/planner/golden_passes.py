@@ -12,7 +12,7 @@ from anabranch_contract.plans.plan import Backfilling
 from anabranch_contract.plans.ruleset import FillStep, KeyPart, Ruleset, TimeBound
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.cost.statistics.statistics import TableStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.explain.explain import explain_text
 from anabranch_planner.logical.nodes import to_text
 from anabranch_planner.passes import (
@@ -53,12 +53,12 @@ def streams() -> dict[str, Stream]:
     return found
 
 
-def statistics(queries: Iterable[JoinQuery]) -> TableStatistics:
+def statistics(queries: Iterable[JoinQuery]) -> Statistics:
     """Cardinalities by table and filter; keys are distinct."""
     rows = {
         r.id: ROWS[r.stream] / (FILTERED if r.filter else 1) for q in queries for r in q.relations
     }
-    return TableStatistics(cardinalities=rows, every_distinct=rows)
+    return Statistics(cardinalities=rows, every_distinct=rows)
 
 
 def query_text(query: JoinQuery) -> str:

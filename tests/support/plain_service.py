@@ -27,7 +27,7 @@ from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import Bounds, JoinQuery, Stream, StreamKind, StreamName
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.statistics.statistics import NoStatistics, Statistics
+from anabranch_planner.cost.statistics.statistics import Statistics, measured
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.backfill import decide
@@ -206,7 +206,7 @@ class PlainService:
         start = epoch * self.scenario.every
         switched = [b for b in self._optimizers if self.scenario.next_epoch(b) <= start]
         optimizer = Optimizer(self._optimizers[max(switched, default=0)])
-        statistics: Statistics = self.snapshot or NoStatistics()
+        statistics = measured(self.snapshot) if self.snapshot else Statistics()
         plan = self._planner(active, statistics, optimizer, self._parallelism, epoch)
         model = CostModel(statistics, parallelism=self._parallelism, bounds=LoosestBounds(active))
         rules = compile_ruleset(

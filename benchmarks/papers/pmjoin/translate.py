@@ -17,7 +17,7 @@ from anabranch_contract.errors import PlannerError
 from anabranch_contract.queries.joins import JoinQuery, KeyClass, Label
 from anabranch_contract.queries.mirs import Mir, sub_join
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.statistics.statistics import Statistics, TableStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.timing import LoosestBounds
 from benchmarks.papers.pmjoin.rates import Mask, ValueRates, connected, members
 
@@ -149,7 +149,7 @@ def _joins(
     # With one tuple of one value each, the rates are the shares that windows leave.
     ones = {relation.id: 1.0 for relation in query.relations}
     unit = CostModel(
-        TableStatistics(ones, every_distinct=ones, history=history),
+        Statistics(ones, every_distinct=ones, history=history),
         bounds=LoosestBounds((query,)),
     )
     rates = QueryRates(query, unit)

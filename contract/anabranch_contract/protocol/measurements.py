@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, TypeAlias
@@ -12,7 +12,7 @@ from anabranch_contract.codec import Message
 from anabranch_contract.plans.steps import WHOLE, StepPart, SubJoinStep
 from anabranch_contract.protocol.counts import Summed
 from anabranch_contract.protocol.reads import Reads
-from anabranch_contract.queries.joins import Equality, Label, RelationId
+from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
 from anabranch_contract.queries.types import FLOATING, TypeKind, parse_type
 
@@ -50,9 +50,9 @@ class JoinSample:
         return SubJoinStep(self.joined, self.head, self.target, self.part)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EdgeStatistics(Body, Summed):
-    """One edge during one epoch.
+    """Counts of one edge; probes count into it in place, elsewhere it stays as it is.
 
     Attributes:
         probes: tuples sent.
@@ -236,7 +236,7 @@ class FrequentValues:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The statistics of one epoch. Answers the protocol ``Statistics`` of the planner.
+    """The statistics of one epoch.
 
     Attributes:
         batches: how many batches the epoch had; all rates below are per batch of history seen.
@@ -269,48 +269,6 @@ class Snapshot:
     on_hosts: int = 1
     locality: float | None = None
     values: dict[str, dict[str, FrequentValues]] = field(default_factory=dict)
-
-    def cardinality(self, relation: RelationId) -> float | None:
-        """Tuples of ``relation`` seen so far; None if the runtime has not met it.
-
-        An unfiltered relation is its stream, which is counted whether a query reads it or not; a
-        filtered one is counted from its first query on.
-        """
-        stream = self.streams.get(relation)
-        if stream is not None:
-            return float(max(valid(stream), 1))
-        seen = self.arrivals.get(relation)
-        return None if seen is None else float(max(seen, 1))
-
-    def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
-        """Distinct values seen so far of the sorted attribute combination."""
-        return self.distincts.get(relation, {}).get(",".join(sorted(attributes)))
-
-    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
-        """Frequent values of a key attribute; None if they have not been counted."""
-        return self.values.get(relation, {}).get(attribute)
-
-    def selectivity(self, predicate: Equality) -> float | None:
-        """Not measured per predicate: the cost model derives it from distinct counts."""
-        return None
-
-    def span(self, relation: RelationId) -> float | None:
-        """How much event time the relation's stream has covered so far; None without any."""
-        known = self.spans.get(relation, self.spans.get(relation.rpartition("[")[0]))
-        return float(known) if known else None
-
-    def samples(self) -> Sequence[JoinSample]:
-        """The measurements of sub-joins so far."""
-        return self.steps
-
-    def ahead(self) -> None:
-        """An epoch says what was, not what will be."""
-
-    def constants(self) -> None:
-        """CPU time per operation is fitted to many of them."""
-
-    def exchange(self) -> None:
-        """How wide tuples are follows from schemas and samples."""
 
 
 Value: TypeAlias = bool | int | float | str | Decimal | None

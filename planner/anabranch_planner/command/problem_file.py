@@ -20,10 +20,11 @@ entry is rejected by one error that names the field.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, ClassVar, Self
 
+from pydantic import Field, Tag, model_validator
 from sqlglot import exp
 
 from anabranch_contract.plans.plan import Objective
@@ -34,24 +35,27 @@ from anabranch_planner.command.problem_statistics import (
     Known,
     frequent_values,
     make_statistics,
-    read_distincts,
 )
 from anabranch_planner.cost.statistics.constants import OPERATIONS, CostConstants
-from anabranch_planner.cost.statistics.statistics import TableStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.documents.fields import (
+    EITHER,
     NAME,
     QUERY_ID,
-    amount,
-    choice,
-    count,
-    duration,
-    flag,
-    mapping,
-    named,
+    Amount,
+    Count,
+    Duration,
+    Flag,
+    Name,
+    OneOrEach,
+    Part,
+    Positive,
+    Share,
+    Text,
+    Whole,
+    read,
+    refusal,
     refused,
-    shown,
-    width,
-    window,
     within,
 )
 from anabranch_planner.normal.bind import Registration, bind
@@ -64,19 +68,113 @@ from anabranch_planner.sql.unresolved import Condition, FromEntry, Node, SelectI
 #: The event-time column of a stream that declares neither columns nor an event time.
 EVENT_TIME = "event_time"
 
-_PARTS = (
-    "streams", "queries", "selectivity", "span", "window", "parallelism", "mir",
-    "partitioning", "objective", "costs", "limits",
-)  # fmt: skip
-_STREAM = ("rate", "distinct", "columns", "event_time", "width", "retention", "values")
-_RETENTION = ("ttl",)
-_LIMITS = ("memory", "copies", "intermediate_results")
 _COSTS = (*OPERATIONS, "calls", "batches")
-_QUERY = ("relations", "predicates", "window")
-_RELATION = ("stream", "as", "filter", "rate")
 _ALIASED = re.compile(r"\s*(\S+)\s+as\s+(\S+)\s*", re.IGNORECASE)
 _LONG = DataType(TypeKind.BIGINT)
 _TIMESTAMP = DataType(TypeKind.TIMESTAMP)
+
+
+# --- the document ------------------------------------------------------------------------------
+
+
+class _Retention(Part):
+    example: ClassVar = "write {ttl: 7 days}"
+
+    ttl: Duration | None = None
+
+
+class _StreamPart(Part):
+    """A stream, with statistics of a unit of time.
+
+    Attributes:
+        distinct: by comma-joined columns; a number: of every combination.
+        columns: names of longs, or name -> type; None: inferred.
+        values: column -> frequent value -> tuples.
+    """
+
+    example: ClassVar = "write {rate: 100}"
+
+    rate: Amount | None = None
+    distinct: OneOrEach[Amount] | None = None
+    columns: (
+        Annotated[
+            Annotated[list[Name], Tag("(one)")] | Annotated[dict[Name, Text], Tag("(each)")], EITHER
+        ]
+        | None
+    ) = None
+    event_time: Name | None = None
+    width: Positive | None = None
+    retention: _Retention = _Retention()
+    values: dict[str, dict[str, Amount]] | None = None
+
+    @model_validator(mode="after")
+    def _values_are_within_rate(self) -> Self:
+        for column, rates in (self.values or {}).items():
+            total = sum(rates.values())
+            if self.rate is not None and total > self.rate * (1 + 1e-9):
+                message = f"values of {total:g} tuples are more than the stream's {self.rate:g}"
+                raise refusal(message, "state no more than the rate", "values", column)
+        return self
+
+
+class _RelationPart(Part):
+    """A relation of a query; ``rate``: after its filter."""
+
+    example: ClassVar = 'write R, "R as r1" or {stream: R, as: r1}'
+
+    stream: Text
+    alias: Name | None = Field(default=None, alias="as")
+    filter: Text | None = None
+    rate: Amount | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        match = _ALIASED.fullmatch(value)
+        return {"stream": match[1], "as": match[2]} if match else {"stream": value.strip()}
+
+    @model_validator(mode="after")
+    def _rate_is_filtered(self) -> Self:
+        if self.rate is not None and self.filter is None:
+            remedy = f"state it in streams.{self.stream}.rate, or add a filter"
+            raise refusal("a rate of its own needs a filter", remedy, "rate")
+        return self
+
+
+class _QueryPart(Part):
+    """A query; without ``window``: that of the problem."""
+
+    example: ClassVar = "write relations: [...] and predicates: [...]"
+
+    relations: Annotated[list[_RelationPart], Field(min_length=1)]
+    predicates: list[Text] | None = None
+    window: OneOrEach[Duration] | None = None
+
+
+class _LimitsPart(Part):
+    example: ClassVar = "write {memory: 1e9, copies: 2}"
+
+    memory: Amount | None = None
+    copies: Count | None = None
+    intermediate_results: Whole | None = None
+
+
+class _ProblemPart(Part):
+    example: ClassVar = "write streams: {...} and queries: {...}"
+
+    streams: dict[Name, _StreamPart]
+    queries: dict[Annotated[Text, Field(pattern=f"^{QUERY_ID.pattern}$")], _QueryPart]
+    selectivity: dict[str, Share] | None = None
+    span: Duration | None = None
+    window: Duration | None = None
+    parallelism: Count = 1
+    mir: Flag = True
+    partitioning: Flag = True
+    objective: Objective | None = None
+    costs: dict[str, Amount] | None = None
+    limits: _LimitsPart = _LimitsPart()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +190,7 @@ class ProblemFile:
 
     streams: tuple[Stream, ...]
     queries: tuple[JoinQuery, ...]
-    statistics: TableStatistics
+    statistics: Statistics
     parallelism: int
     mir: bool
     partitioning: bool
@@ -112,6 +210,18 @@ class _Columns:
         """Take ``column`` for a long of this stream, unless its columns are declared."""
         if self.open:
             self.types.setdefault(column.lower(), (column, _LONG))
+
+    def find(self, column: str, at: str) -> str:
+        """The column's own spelling.
+
+        Raises:
+            ProblemError: there is no such column; ``at`` is the field to blame.
+        """
+        found = self.types.get(column.lower())
+        if found is None:
+            known = nearest(column, [name for name, _ in self.types.values()])
+            raise refused(f"the stream has no column {column!r}", at, known)
+        return found[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,180 +246,114 @@ class _Query:
         ]
 
 
+# --- the problem -------------------------------------------------------------------------------
+
+
 def parse_problem(document: Any) -> ProblemFile:
     """The problem that ``document`` (plain values, as YAML or JSON gives them) describes.
 
     Raises:
         ProblemError: with ``field`` a path such as ``queries.q1.predicates[0]``.
     """
-    parts = mapping(document, "", _PARTS, "write streams: {...} and queries: {...}")
-    for part in ("streams", "queries"):
-        if part not in parts:
-            raise refused(f"the problem has no {part}", part, f"write {part}: {{...}}")
-    entries = {
-        name: mapping(value, f"streams.{name}", _STREAM, "write {rate: 100}")
-        for name, value in named(parts["streams"], "streams", NAME).items()
-    }
-    columns = {name: _columns(entry, f"streams.{name}") for name, entry in entries.items()}
-    every_window = window(parts.get("window"), "window", per_alias=False)
+    given = read(_ProblemPart, document)
+    for name in given.costs or ():
+        if name not in _COSTS:
+            raise refused("there is no such field", f"costs.{name}", nearest(name, _COSTS))
+    columns = {name: _columns(name, stream) for name, stream in given.streams.items()}
     nodes: dict[str, Node] = {}
     written = [
-        _query(name, value, columns, every_window, nodes)
-        for name, value in named(parts["queries"], "queries", QUERY_ID).items()
+        _query(name, query, columns, given.window, nodes) for name, query in given.queries.items()
     ]
     for query in written:
         for _, stream, column in query.columns():
             columns[stream].infer(column)
-    known = {name: _known(entries[name], columns[name], f"streams.{name}") for name in entries}
-    streams = {name: _stream(name, entries[name], columns[name]) for name in entries}
+    known = {name: _known(name, one, columns[name]) for name, one in given.streams.items()}
+    streams = {name: _stream(name, one, columns[name]) for name, one in given.streams.items()}
     queries = [_join_query(query, streams) for query in written]
     statistics, assumed = make_statistics(
         known,
         [(w.aliases, q) for w, q in zip(written, queries, strict=True)],
-        parts.get("selectivity"),
-        duration(parts["span"], "span") if parts.get("span") is not None else None,
+        given.selectivity or {},
+        given.span,
     )
-    objective = parts.get("objective")
     stated = {
-        key: rates
-        for name, entry in entries.items()
-        for key, rates in _values(name, entry, columns[name]).items()
+        (name, columns[name].find(column, f"streams.{name}.values.{column}")): rates
+        for name, stream in given.streams.items()
+        for column, rates in (stream.values or {}).items()
     }
+    costs: dict[str, Any] = dict(given.costs or {})
+    widths = {name: one.width for name, one in given.streams.items() if one.width is not None}
     return ProblemFile(
         streams=tuple(streams.values()),
         queries=tuple(queries),
         statistics=replace(
             statistics,
-            costs=_costs(parts.get("costs")),
+            constants=None if given.costs is None else CostConstants(**costs),
             values=frequent_values(stated, statistics.cardinalities),
         ),
-        parallelism=count(parts.get("parallelism", 1), "parallelism"),
-        mir=flag(parts.get("mir", True), "mir"),
-        partitioning=flag(parts.get("partitioning", True), "partitioning"),
-        objective=None if objective is None else choice(objective, Objective, "objective"),
-        limits=_limits(parts.get("limits"), entries, queries),
+        parallelism=given.parallelism,
+        mir=given.mir,
+        partitioning=given.partitioning,
+        objective=given.objective,
+        limits=Limits(
+            memory=given.limits.memory,
+            copies=given.limits.copies,
+            mirs=given.limits.intermediate_results,
+            widths={
+                relation.id: widths[relation.stream]
+                for query in queries
+                for relation in query.relations
+                if relation.stream in widths
+            },
+        ),
         assumed=assumed,
-    )
-
-
-def _values(
-    stream: str, entry: Mapping[str, Any], columns: _Columns
-) -> dict[tuple[str, str], dict[str, float]]:
-    """Stated frequent values of a stream: column -> value -> tuples per unit of time."""
-    at = f"streams.{stream}.values"
-    found = {}
-    for name, rates in mapping(entry.get("values"), at, None, "write {dest: {a: 50}}").items():
-        column = columns.types.get(name.lower())
-        if column is None:
-            known = nearest(name, [kept for kept, _ in columns.types.values()])
-            raise refused(f"the stream has no column {name!r}", f"{at}.{name}", known)
-        stated = mapping(rates, f"{at}.{name}", None, "write {a: 50}")
-        found[stream, column[0]] = {
-            str(value): amount(rate, f"{at}.{name}.{value}") for value, rate in stated.items()
-        }
-        rate = entry.get("rate")
-        total = sum(found[stream, column[0]].values())
-        if rate is not None and total > float(rate) * (1 + 1e-9):
-            raise refused(
-                f"values of {total:g} tuples are more than the stream's {float(rate):g}",
-                f"{at}.{name}",
-                "state no more than the rate",
-            )
-    return found
-
-
-def _costs(value: Any) -> CostConstants | None:
-    if value is None:
-        return None
-    entry = mapping(value, "costs", _COSTS, "write {probe: 1e-7, match: 1e-7}")
-    stated: dict[str, Any] = {n: amount(seconds, f"costs.{n}") for n, seconds in entry.items()}
-    return CostConstants(**stated)
-
-
-def _limits(
-    value: Any, streams: Mapping[str, Mapping[str, Any]], queries: Sequence[JoinQuery]
-) -> Limits:
-    """The limits of the plan, with the widths that streams state."""
-    entry = mapping(value, "limits", _LIMITS, "write {memory: 1e9, copies: 2}")
-    memory, copies = entry.get("memory"), entry.get("copies")
-    mirs = entry.get("intermediate_results")
-    widths = {
-        name: width(stream["width"], f"streams.{name}.width")
-        for name, stream in streams.items()
-        if stream.get("width") is not None
-    }
-    return Limits(
-        memory=None if memory is None else amount(memory, "limits.memory"),
-        copies=None if copies is None else count(copies, "limits.copies"),
-        mirs=None if mirs is None else count(mirs, "limits.intermediate_results", least=0),
-        widths={
-            relation.id: widths[relation.stream]
-            for query in queries
-            for relation in query.relations
-            if relation.stream in widths
-        },
     )
 
 
 # --- streams -----------------------------------------------------------------------------------
 
 
-def _columns(entry: Mapping[str, Any], at: str) -> _Columns:
-    """Declared columns, a list of longs or name -> type; without them, an open set."""
-    value, event_time = entry.get("columns"), entry.get("event_time")
-    if event_time is not None and (
-        not isinstance(event_time, str) or not NAME.fullmatch(event_time)
-    ):
-        raise refused(f"{shown(event_time)} is no column", f"{at}.event_time", "name a column")
-    if value is None:
-        name = event_time or EVENT_TIME
-        return _Columns({name.lower(): (name, _TIMESTAMP)}, open=True)
-    at = f"{at}.columns"
-    if isinstance(value, list):
-        pairs = [(name, "long") for name in value]
-    elif isinstance(value, Mapping):
-        pairs = list(value.items())
-    else:
-        raise refused("expected columns", at, "write [a, b] or {a: long, b: string}")
-    found: dict[str, tuple[str, DataType]] = {}
-    for name, kind in pairs:
-        if not isinstance(name, str) or not NAME.fullmatch(name):
-            raise refused(f"{shown(name)} is no column name", at, "use letters, digits and _")
-        if name.lower() in found:
-            raise refused(f"column {name!r} occurs twice", at, "case does not count; rename one")
-        if not isinstance(kind, str):
-            raise refused(f"{shown(kind)} is no type", f"{at}.{name}", "write e.g. long")
-        with within(f"{at}.{name}"):
-            found[name.lower()] = (name, parse_type(kind))
-    return _Columns(found, open=False)
+def _columns(name: str, stream: _StreamPart) -> _Columns:
+    """Declared columns; without them, an open set."""
+    declared = stream.columns
+    if declared is None:
+        event_time = stream.event_time or EVENT_TIME
+        return _Columns({event_time.lower(): (event_time, _TIMESTAMP)}, open=True)
+    at, found = f"streams.{name}.columns", _Columns({}, open=False)
+    pairs = declared.items() if isinstance(declared, dict) else [(c, "long") for c in declared]
+    for column, kind in pairs:
+        if column.lower() in found.types:
+            raise refused(f"column {column!r} occurs twice", at, "case does not count; rename one")
+        with within(f"{at}.{column}"):
+            found.types[column.lower()] = (column, parse_type(kind))
+    return found
 
 
-def _known(entry: Mapping[str, Any], columns: _Columns, at: str) -> Known:
-    rate, distinct = entry.get("rate"), entry.get("distinct")
-    if columns.open and isinstance(distinct, Mapping):
-        for name in (part.strip() for key in distinct for part in str(key).split(",")):
-            if NAME.fullmatch(name):
-                columns.infer(name)
-    distincts, every = read_distincts(
-        distinct, f"{at}.distinct", {low: name for low, (name, _) in columns.types.items()}
-    )
-    return Known(None if rate is None else amount(rate, f"{at}.rate"), distincts, every)
+def _known(name: str, stream: _StreamPart, columns: _Columns) -> Known:
+    if columns.open and isinstance(stream.distinct, dict):
+        for column in (part.strip() for key in stream.distinct for part in key.split(",")):
+            if NAME.fullmatch(column):
+                columns.infer(column)
+    if not isinstance(stream.distinct, dict):
+        return Known(stream.rate, {}, stream.distinct)
+    found: dict[str, float] = {}
+    for key, number in stream.distinct.items():
+        at = f"streams.{name}.distinct.{key}"
+        names = [columns.find(part.strip(), at) for part in key.split(",")]
+        attributes = ",".join(sorted(set(names)))
+        if len(set(names)) < len(names) or attributes in found:
+            raise refused("these attributes are named twice", at, "name them once")
+        found[attributes] = number
+    return Known(stream.rate, found, None)
 
 
-def _stream(name: str, entry: Mapping[str, Any], columns: _Columns) -> Stream:
-    event_time = entry.get("event_time")
+def _stream(name: str, stream: _StreamPart, columns: _Columns) -> Stream:
+    event_time = stream.event_time
     if event_time is None and columns.open:
         event_time = EVENT_TIME
-    at = f"streams.{name}"
-    where = f"{at}.retention"
-    ttl = mapping(entry.get("retention"), where, _RETENTION, "write {ttl: 7 days}").get("ttl")
-    micros = None if ttl is None else duration(ttl, f"{where}.ttl")
-    with within(at):
+    with within(f"streams.{name}"):
         return Stream(
-            StreamName(name),
-            tuple(columns.types.values()),
-            event_time,
-            ttl=micros,
+            StreamName(name), tuple(columns.types.values()), event_time, ttl=stream.retention.ttl
         )
 
 
@@ -318,79 +362,46 @@ def _stream(name: str, entry: Mapping[str, Any], columns: _Columns) -> Stream:
 
 def _query(
     name: str,
-    value: Any,
+    given: _QueryPart,
     streams: Mapping[str, _Columns],
-    every_window: int | dict[str, int] | None,
+    every_window: int | None,
     nodes: dict[str, Node],
 ) -> _Query:
     """Parse one query; ``nodes`` caches parsed predicates, since queries repeat them."""
     at = f"queries.{name}"
-    entry = mapping(value, at, _QUERY, "write relations: [...] and predicates: [...]")
-    relations = entry.get("relations")
-    if not isinstance(relations, list) or not relations:
-        raise refused("the query names no relations", f"{at}.relations", "write [R, S]")
-    predicates = entry.get("predicates")
-    if predicates is not None and not isinstance(predicates, list):
-        raise refused("expected a list", f"{at}.predicates", 'write ["R.a = S.a"]')
     names, aliases, conditions = [], [], []
-    for i, relation in enumerate(relations):
+    for i, relation in enumerate(given.relations):
         place = f"relations[{i}]"
-        alias, found, node = _relation(relation, f"{at}.{place}", streams)
+        stream = relation.stream
+        if stream not in streams:
+            remedy = nearest(stream, streams)
+            raise refused(f"there is no stream {stream!r}", f"{at}.{place}", remedy)
+        alias = relation.alias or stream
         names.append(alias)
-        aliases.append(found)
-        if node is not None:
-            conditions.append(Condition(node, len(relations), f"{place}.filter"))
-    for i, text in enumerate(predicates or ()):
+        aliases.append(Alias(stream, relation.rate, f"{at}.{place}"))
+        if relation.filter is not None:
+            node = _filter(relation.filter, alias, f"{at}.{place}.filter")
+            conditions.append(Condition(node, len(given.relations), f"{place}.filter"))
+    for i, predicate in enumerate(given.predicates or ()):
         place = f"predicates[{i}]"
-        if not isinstance(text, str):
-            raise refused(f"{shown(text)} is no predicate", f"{at}.{place}", 'write "R.a = S.a"')
-        if text not in nodes:
+        if predicate not in nodes:
             with within(f"{at}.{place}"):
-                nodes[text] = parse_expression(text)
-        conditions.append(Condition(nodes[text], len(relations), place))
+                nodes[predicate] = parse_expression(predicate)
+        conditions.append(Condition(nodes[predicate], len(given.relations), place))
     return _Query(
         id=name,
         names=tuple(names),
         aliases=tuple(aliases),
         conditions=tuple(conditions),
-        window=window(entry["window"], f"{at}.window", per_alias=True)
-        if "window" in entry
-        else every_window,
+        window=given.window if "window" in given.model_fields_set else every_window,
         at=at,
     )
 
 
-def _relation(
-    value: Any, at: str, streams: Mapping[str, _Columns]
-) -> tuple[str, Alias, Node | None]:
-    """One entry of ``relations``: its name in the query, its stream, its filter."""
-    if isinstance(value, str):
-        match = _ALIASED.fullmatch(value)
-        value = {"stream": match[1], "as": match[2]} if match else {"stream": value.strip()}
-    entry = mapping(value, at, _RELATION, 'write R, "R as r1" or {stream: R, as: r1}')
-    stream = entry.get("stream")
-    if not isinstance(stream, str) or stream not in streams:
-        raise refused(f"there is no stream {shown(stream)}", at, nearest(str(stream), streams))
-    alias = entry.get("as", stream)
-    if not isinstance(alias, str) or not NAME.fullmatch(alias):
-        raise refused(f"{shown(alias)} is no alias", f"{at}.as", "use letters, digits and _")
-    text, rate = entry.get("filter"), entry.get("rate")
-    if rate is not None and text is None:
-        raise refused(
-            "a rate of its own needs a filter",
-            f"{at}.rate",
-            f"state it in streams.{stream}.rate, or add a filter",
-        )
-    node = None if text is None else _filter(text, alias, f"{at}.filter")
-    return alias, Alias(stream, None if rate is None else amount(rate, f"{at}.rate"), at), node
-
-
-def _filter(text: Any, alias: str, at: str) -> Node:
+def _filter(condition: str, alias: str, at: str) -> Node:
     """A condition over one alias, in which plain names are its columns."""
-    if not isinstance(text, str):
-        raise refused(f"{shown(text)} is no condition", at, 'write it as in SQL: "price > 5"')
     with within(at):
-        node = parse_expression(text)
+        node = parse_expression(condition)
     for column in list(node.find_all(exp.Column)):
         if not column.table:
             column.set("table", exp.to_identifier(alias, quoted=True))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from anabranch_contract.plans.plan import Plan, ProbeOrder
+from anabranch_contract.plans.ruleset import Substreams
 from anabranch_contract.queries.joins import JoinQuery
 from anabranch_contract.queries.mirs import sub_join
 from anabranch_planner.command.problem_file import ProblemFile
@@ -167,15 +168,19 @@ def ahead_of(problem: ProblemFile, plan: Plan) -> tuple[LookAheadFilter, ...]:
     rules = compile_ruleset(
         plan, problem.queries, (), epoch=0, parallelism=problem.parallelism, sinks={}
     )
-    model = CostModel(
+    model = _model(problem, plan, plan.substreams)
+    return questions(rules, problem.queries, model, problem.statistics.constants)
+
+
+def _model(problem: ProblemFile, plan: Plan, substreams: tuple[Substreams, ...] = ()) -> CostModel:
+    return CostModel(
         problem.statistics,
         objective=plan.objective,
         parallelism=problem.parallelism,
         partitioning=problem.partitioning,
         bounds=LoosestBounds(problem.queries),
-        substreams=plan.substreams,
+        substreams=substreams,
     )
-    return questions(rules, problem.queries, model, problem.statistics.constants())
 
 
 def _asked(ahead: tuple[LookAheadFilter, ...]) -> str:
@@ -190,13 +195,7 @@ def _asked(ahead: tuple[LookAheadFilter, ...]) -> str:
 
 def doubts(problem: ProblemFile, plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Assumptions for missing statistics, and corrections of contradictory ones."""
-    model = CostModel(
-        problem.statistics,
-        objective=plan.objective,
-        parallelism=problem.parallelism,
-        partitioning=problem.partitioning,
-        bounds=LoosestBounds(problem.queries),
-    )
+    model = _model(problem, plan)
     for query in problem.queries:
         model.cardinality(sub_join(query, frozenset(query.labels)))
     assumed = sorted({*problem.assumed, *model.assumed})

@@ -12,8 +12,8 @@ from sqlglot import exp
 
 from anabranch_contract.protocol.measurements import FrequentValues
 from anabranch_contract.queries.joins import AttrRef, Equality, JoinQuery, RelationId
-from anabranch_planner.cost.statistics.statistics import TableStatistics
-from anabranch_planner.documents.fields import amount, mapping, refused, share, within
+from anabranch_planner.cost.statistics.statistics import Statistics
+from anabranch_planner.documents.fields import refused, within
 from anabranch_planner.sql.scope import nearest
 from anabranch_planner.sql.syntax import parse_expression
 
@@ -29,12 +29,12 @@ class Known:
 
     Attributes:
         rate: tuples per unit of time; None: unknown.
-        distincts: sorted attributes -> distinct values.
+        distincts: comma-joined sorted attributes -> distinct values.
         every_distinct: distinct values of whatever ``distincts`` says nothing about.
     """
 
     rate: float | None
-    distincts: Mapping[tuple[str, ...], float]
+    distincts: Mapping[str, float]
     every_distinct: float | None
 
 
@@ -47,44 +47,12 @@ class Alias:
     field: str
 
 
-def read_distincts(
-    value: Any, at: str, columns: Mapping[str, str]
-) -> tuple[dict[tuple[str, ...], float], float | None]:
-    """``distinct: {a: 50, "a,b": 70}``, or one number for every combination.
-
-    Args:
-        columns: the stream's columns, by their name in lower case.
-    """
-    if value is None:
-        return {}, None
-    if isinstance(value, int | float):
-        return {}, amount(value, at)
-    found: dict[tuple[str, ...], float] = {}
-    for key, number in mapping(value, at, None).items():
-        place = f"{at}.{key}"
-        names = []
-        for part in key.split(","):
-            name = columns.get(part.strip().lower())
-            if name is None:
-                raise refused(
-                    f"the stream has no column {part.strip()!r}",
-                    place,
-                    nearest(part.strip(), columns.values()),
-                )
-            names.append(name)
-        attributes = tuple(sorted(set(names)))
-        if len(attributes) < len(names) or attributes in found:
-            raise refused("these attributes are named twice", place, "name them once")
-        found[attributes] = amount(number, place)
-    return found, None
-
-
 def make_statistics(
     streams: Mapping[str, Known],
     queries: Sequence[tuple[Sequence[Alias], JoinQuery]],
-    selectivity: Any,
+    selectivity: Mapping[str, float],
     span: int | None,
-) -> tuple[TableStatistics, tuple[str, ...]]:
+) -> tuple[Statistics, tuple[str, ...]]:
     """Statistics of every relation that a query reads, and the defaults used in them.
 
     A filtered relation has the rate stated at the alias, else its stream's, and at most as many
@@ -104,7 +72,7 @@ def make_statistics(
             if alias.rate is not None:
                 _state(member.relation, alias, streams[alias.stream].rate, stated)
     cardinalities: dict[RelationId, float] = {}
-    distincts: dict[tuple[RelationId, tuple[str, ...]], float] = {}
+    distincts: dict[tuple[RelationId, str], float] = {}
     every_distinct: dict[RelationId, float] = {}
     assumed = []
     for relation in sorted(stream_of):
@@ -122,8 +90,8 @@ def make_statistics(
             distincts[relation, attributes] = min(number, most)
         if known.every_distinct is not None:
             every_distinct[relation] = min(known.every_distinct, most)
-    selectivities = _selectivities(mapping(selectivity, "selectivity", None), queries)
-    statistics = TableStatistics(cardinalities, distincts, selectivities, every_distinct, span)
+    selectivities = _selectivities(selectivity, queries)
+    statistics = Statistics(cardinalities, distincts, selectivities, every_distinct, history=span)
     return statistics, tuple(assumed)
 
 
@@ -178,7 +146,7 @@ def _state(
 
 
 def _selectivities(
-    written: Mapping[str, Any], queries: Sequence[tuple[Sequence[Alias], JoinQuery]]
+    written: Mapping[str, float], queries: Sequence[tuple[Sequence[Alias], JoinQuery]]
 ) -> dict[Equality, float]:
     """Selectivities by canonical predicate. Names are aliases of the query, else streams."""
     if not written:
@@ -189,7 +157,7 @@ def _selectivities(
         sides = _parsed_sides(text, at)
         if sides in table:
             raise refused(f"this is the predicate {table[sides][0]!r} again", at, "keep one")
-        table[sides] = (text, share(value, at))
+        table[sides] = (text, value)
     by_alias: dict[Equality, tuple[str, float]] = {}
     by_stream: dict[Equality, tuple[str, float]] = {}
     known: dict[str, None] = {}

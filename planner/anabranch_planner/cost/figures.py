@@ -44,7 +44,7 @@ class Figures:
 
     def __init__(self, statistics: Statistics) -> None:
         self._statistics = statistics
-        self._ahead = statistics.ahead()
+        self._ahead = statistics.ahead
         self._sizes: dict[RelationId, float] = {}
         self._links: dict[Keys, tuple[bool, float]] = {}
         self.values = ValueShares(statistics, self.distinct)

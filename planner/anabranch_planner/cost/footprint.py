@@ -16,28 +16,20 @@ other. ``before``, ``after``, ``target`` and ``members`` are never qualified.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
-from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Plan
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
 from anabranch_contract.queries.mirs import MirId
 from anabranch_planner.cost.steps import Trail, Trails, trails
 
-VERSION = 1
-
 #: A store and the partition attribute of one copy of it.
 Copy = tuple[MirId, AttrRef | None]
 
 
-class FootprintError(PlannerError):
-    """A footprint document that is malformed or of an unknown version."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class StepKey:
+class StepKey(NamedTuple):
     """One probe, wherever it occurs.
 
     Attributes:
@@ -115,68 +107,3 @@ def copy_rank(copy: Copy) -> tuple[MirId, tuple[str, ...]]:
     """Sort key of a copy; copies without a partition attribute come first."""
     mir, attribute = copy
     return mir, () if attribute is None else (attribute.label, attribute.attribute)
-
-
-def to_json(found: Footprint) -> dict[str, Any]:
-    """A JSON document; equal footprints give equal documents."""
-    return {
-        "version": VERSION,
-        "steps": sorted(
-            [k.start, k.before, k.after, k.target, list(k.members), k.substream]
-            for k in found.steps
-        ),
-        "copies": [
-            [mir, None if attribute is None else [attribute.label, attribute.attribute]]
-            for mir, attribute in sorted(found.copies, key=copy_rank)
-        ],
-    }
-
-
-def from_json(document: Mapping[str, Any]) -> Footprint:
-    """The footprint that :func:`to_json` wrote.
-
-    Raises:
-        FootprintError: the document is malformed or of another version.
-    """
-    version = document.get("version")
-    if version != VERSION:
-        raise FootprintError(
-            "unknown-version",
-            f"the footprint has version {version!r}, not {VERSION}",
-            field="version",
-            remedy="another release of the planner wrote it",
-        )
-    try:
-        return Footprint(
-            steps=frozenset(
-                StepKey(
-                    Label(_text(start)),
-                    MirId(_text(before)),
-                    MirId(_text(after)),
-                    MirId(_text(target)),
-                    tuple(Label(_text(m)) for m in members),
-                    int(substream),
-                )
-                for start, before, after, target, members, substream in document["steps"]
-            ),
-            copies=frozenset(
-                (MirId(_text(mir)), None if attribute is None else _attribute(*attribute))
-                for mir, attribute in document["copies"]
-            ),
-        )
-    except (KeyError, TypeError, ValueError) as cause:
-        raise FootprintError(
-            "malformed-footprint",
-            f"the footprint can't be read: {cause!r}",
-            remedy="something else wrote it",
-        ) from None
-
-
-def _attribute(label: Any, name: Any) -> AttrRef:
-    return AttrRef(Label(_text(label)), _text(name))
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
-    return value

@@ -114,7 +114,7 @@ class CostModel:
         self.substreams = tuple(substreams)
         self._divided = SubstreamShares(self._figures.values, substreams)
         self.aside = self._set_aside(substreams)
-        samples = statistics.samples()
+        samples = statistics.samples
         self._selectivities = Selectivities(self._figures, samples, parts, counted or substreams)
         self._products: dict[MirId, float] = {}
         self._shares: dict[MirId, dict[Label, float] | None] = {}
@@ -123,15 +123,15 @@ class CostModel:
         self._left_out: dict[MirId, float] = {}
         self._rewrites: dict[MirId, float] = {}
         #: Batches of the history.
-        self.batches = (statistics.constants() or CostConstants()).batches
+        self.batches = (statistics.constants or CostConstants()).batches
 
     def _charge(self, objective: Objective) -> None:
         self.objective = objective
         #: Seconds per operation; None: costs are counts of tuples.
         self.constants: CostConstants | None = None
         if objective is Objective.SECONDS:
-            self.constants = self._statistics.constants() or CostConstants()
-        exchange = None if objective is Objective.PAPER else self._statistics.exchange()
+            self.constants = self._statistics.constants or CostConstants()
+        exchange = None if objective is Objective.PAPER else self._statistics.exchange
         #: Tuples, or seconds, per byte that goes to another host.
         self._byte = CostConstants().tuples_per_byte
         if self.constants is not None:

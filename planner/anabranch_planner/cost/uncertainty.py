@@ -21,15 +21,12 @@ spans, each taken alone, so the true cost lies between the two wherever every as
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from anabranch_contract.plans.plan import Plan
-from anabranch_contract.protocol.measurements import FrequentValues, JoinSample
-from anabranch_contract.queries.joins import Equality, JoinQuery, RelationId
-from anabranch_planner.cost.exchange import ExchangeModel
+from anabranch_contract.queries.joins import JoinQuery
 from anabranch_planner.cost.figures import DEFAULT_CARDINALITY
-from anabranch_planner.cost.statistics.constants import CostConstants
-from anabranch_planner.cost.statistics.statistics import PeriodForecast, Statistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.validate import cost_of
 
 #: Factor by which an assumed figure may be wrong, in either direction.
@@ -73,60 +70,46 @@ def cost_range(
         cost_of(plan, queries, one, parallelism=parallelism, partitioning=partitioning)
         for one in (
             statistics,
-            _Assuming(statistics, 1 / SPREAD, 1.0, SPREAD * longest),
-            _Assuming(statistics, SPREAD, 1 / SPREAD, None),
+            _assuming(statistics, queries, 1 / SPREAD, 1.0, SPREAD * longest),
+            _assuming(statistics, queries, SPREAD, 1 / SPREAD, None),
         )
     ]
     return CostRange(min(costs), max(costs), assumed)
 
 
-@dataclass(frozen=True, slots=True)
-class _Assuming:
-    """``base`` with assumed figures in place of missing ones.
+def _assuming(
+    base: Statistics,
+    queries: Sequence[JoinQuery],
+    size: float,
+    distinct_share: float,
+    longest: float | None,
+) -> Statistics:
+    """``base`` with assumed figures of ``queries`` in place of missing ones.
 
-    Attributes:
+    Args:
         size: factor on the default cardinality.
         distinct_share: distinct values per tuple.
         longest: assumed span in microseconds; None: unknown.
     """
-
-    base: Statistics
-    size: float
-    distinct_share: float
-    longest: float | None
-
-    def cardinality(self, relation: RelationId) -> float | None:
-        known = self.base.cardinality(relation)
-        return DEFAULT_CARDINALITY * self.size if known is None else known
-
-    def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
-        known = self.base.distinct(relation, attributes)
-        if known is not None:
-            return known
-        if len(attributes) == 1:
-            return max((self.cardinality(relation) or 0.0) * self.distinct_share, 1.0)
-        if self.distinct_share == 1:
-            return None  # the model's own assumption is the greatest possible already
-        return max(self.distinct(relation, (name,)) or 1.0 for name in attributes)
-
-    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
-        return self.base.frequent(relation, attribute)
-
-    def selectivity(self, predicate: Equality) -> float | None:
-        return self.base.selectivity(predicate)
-
-    def span(self, relation: RelationId) -> float | None:
-        known = self.base.span(relation)
-        return self.longest if known is None else known
-
-    def samples(self) -> Sequence[JoinSample]:
-        return self.base.samples()
-
-    def ahead(self) -> PeriodForecast | None:
-        return self.base.ahead()
-
-    def constants(self) -> CostConstants | None:
-        return self.base.constants()
-
-    def exchange(self) -> ExchangeModel | None:
-        return self.base.exchange()
+    relations = {relation.id for query in queries for relation in query.relations}
+    sizes = {**dict.fromkeys(relations, DEFAULT_CARDINALITY * size), **base.cardinalities}
+    distincts = {
+        (relation, member.attribute): max(sizes[relation] * distinct_share, 1.0)
+        for query in queries
+        for key_class in query.classes
+        for member in key_class.members
+        if (relation := query.relation_of(member.label).id) not in base.every_distinct
+    }
+    # The cost model raises a composite count to its greatest part. Its own assumption, the product,
+    # is the greatest possible already.
+    composites = {} if distinct_share == 1 else dict.fromkeys(relations, 1.0)
+    spans: dict[str, float] = (
+        {} if longest is None else {r: longest for r in relations if base.span(r) is None}
+    )
+    return replace(
+        base,
+        cardinalities=sizes,
+        distincts={**distincts, **base.distincts},
+        every_distinct={**composites, **base.every_distinct},
+        spans={**spans, **base.spans},
+    )

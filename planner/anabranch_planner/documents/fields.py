@@ -1,13 +1,23 @@
-"""Reading the fields of a problem file: a reader checks one kind of value and names the field."""
+"""Typed models of documents; a value that can't be used is refused with its field and a remedy."""
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainValidator,
+    Tag,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from anabranch_contract.durations import parse_duration
 from anabranch_contract.errors import PlannerError
@@ -19,7 +29,6 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 QUERY_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 #: More than any stream has, and few enough that the product over twenty relations is a number.
 MOST = 1e15
-_E = TypeVar("_E", bound=StrEnum)
 
 
 class ProblemError(PlannerError):
@@ -61,99 +70,119 @@ def shown(value: Any) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def mapping(
-    value: Any, at: str, keys: Sequence[str] | None, remedy: str = "write key: value pairs"
-) -> Mapping[str, Any]:
-    """A mapping (nothing is an empty one) whose keys are among ``keys``; None: any text."""
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise refused(f"expected a mapping, found {shown(value)}", at, remedy)
-    for key in value:
-        if not isinstance(key, str):
-            raise refused(f"the key {shown(key)} is no text", at, "put it in quotes")
-        if keys is not None and key not in keys:
-            raise refused("there is no such field", f"{at}.{key}".lstrip("."), nearest(key, keys))
-    return value
+class Part(BaseModel):
+    """Base of the mappings of a document; an empty part has the defaults.
+
+    Attributes:
+        example: the remedy where there is no mapping.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    example: ClassVar[str]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, value: Any) -> Any:
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping):
+            raise refusal(f"expected a mapping, found {shown(value)}", cls.example)
+        names = [field.alias or name for name, field in cls.model_fields.items()]
+        for key in value:
+            if isinstance(key, str) and key not in names:
+                raise refusal("there is no such field", nearest(key, names), key)
+        return value
 
 
-def named(value: Any, at: str, pattern: re.Pattern[str]) -> Mapping[str, Any]:
-    """A mapping whose keys are names."""
-    found = mapping(value, at, None)
-    for key in found:
-        if not pattern.fullmatch(key):
-            raise refused(f"{shown(key)} is no name", at, "use letters, digits and _, at most 128")
-    return found
+_Part = TypeVar("_Part", bound=Part)
+_T = TypeVar("_T")
+
+#: Type of an error -> message and remedy.
+_REASONS = {
+    "bool_type": ("expected true or false, found {found}", "write true or false"),
+    "dict_type": ("expected a mapping, found {found}", "write key: value pairs"),
+    "enum": ("there is no {name} {found}", "use {expected}"),
+    "finite_number": ("{found} is no number", "leave out what is unknown"),
+    "float_type": ("expected a number, found {found}", "leave out what is unknown"),
+    "greater_than": ("{found} is too small", "use a number above {gt:g}"),
+    "greater_than_equal": ("{found} is less than {ge:g}", "use a number from {ge:g}"),
+    "int_type": ("{found} is no whole number", "use a number such as 1 or 2"),
+    "invalid_key": ("{found} is no text", "put it in quotes"),
+    "less_than_equal": ("{found} is too large", "use a number up to {le:g}"),
+    "list_type": ("expected a list, found {found}", "write [first, second]"),
+    "missing": ("the field {name} is missing", "write {name}: ..."),
+    "string_pattern_mismatch": ("{found} is no name", "use letters, digits and _, at most 128"),
+    "string_too_short": ("the text is empty", "write a text, or leave it out"),
+    "string_type": ("{found} is no text", "put it in quotes"),
+    "tuple_type": ("expected a list, found {found}", "write [first, second]"),
+    "too_short": ("the list is empty", "write at least one of {name}"),
+}
 
 
-def amount(value: Any, at: str) -> float:
-    """A number of tuples or values: finite, not negative and not absurd."""
-    remedy = f"use a number from 0 to {MOST:g}, or leave out what is unknown"
-    return _number(value, at, MOST, remedy)
+def read(kind: type[_Part], document: Any) -> _Part:
+    """``document`` as a ``kind``.
+
+    Raises:
+        ProblemError: with ``field`` a path such as ``streams.R.rate``.
+    """
+    try:
+        return kind.model_validate(document)
+    except ValidationError as cause:
+        error = cause.errors(include_url=False)[0]
+    about = {"message": error["msg"], "remedy": "correct the field", **error.get("ctx", {})}
+    place, found = error["loc"], shown(error["input"])
+    if place[-1:] == ("[key]",) or error["type"] == "invalid_key":
+        place, found = place[: -2 if place[-1] == "[key]" else -1], f"the key {found}"
+    place = tuple(part for part in (*place, *about.get("place", ())) if part not in _TAGS)
+    at = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
+    about |= {"found": found, "name": place[-1] if place else ""}
+    message, remedy = _REASONS.get(error["type"], ("{message}", "{remedy}"))
+    raise ProblemError(
+        about.get("code", "malformed-problem"),
+        message.format(**about),
+        field=at.lstrip("."),
+        remedy=remedy.format(**about),
+    )
 
 
-def share(value: Any, at: str) -> float:
-    """A number from 0 to 1."""
-    return _number(value, at, 1.0, "use matches over the size of the cross product, from 0 to 1")
+def refusal(
+    message: str, remedy: str, *place: str, code: str = "malformed-problem"
+) -> PydanticCustomError:
+    """The error of a validator; ``place``: path from the validated value to the wrong one."""
+    about = {"message": message, "remedy": remedy, "place": place, "code": code}
+    return PydanticCustomError("refused", "{message}", about)
 
 
-def _number(value: Any, at: str, most: float, remedy: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise refused(f"expected a number, found {shown(value)}", at, remedy)
-    if not (value >= 0 and value <= most):
-        reason = "no number" if math.isnan(value) else "negative" if value < 0 else "too large"
-        raise refused(f"{shown(value)} is {reason}", at, remedy)
-    return float(value)
-
-
-def width(value: Any, at: str) -> float:
-    """Bytes per tuple: a positive number."""
-    found = _number(value, at, MOST, f"use a number above 0, at most {MOST:g}")
-    if found == 0:
-        raise refused("no tuple is 0 bytes wide", at, "leave the width out where it is unknown")
-    return found
-
-
-def count(value: Any, at: str, least: int = 1) -> int:
-    """A whole number from ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= 1_000_000:
-        remedy = f"use {least}, {least + 1}, ... up to 1000000"
-        raise refused(f"{shown(value)} is no such number", at, remedy)
-    return value
-
-
-def flag(value: Any, at: str) -> bool:
-    """True or false."""
-    if not isinstance(value, bool):
-        raise refused(f"expected true or false, found {shown(value)}", at, "write true or false")
-    return value
-
-
-def choice(value: Any, kind: type[_E], at: str) -> _E:
-    """One of the values of ``kind``."""
-    values = [k.value for k in kind]
-    if value not in values:
-        raise refused(f"there is no {at} {shown(value)}", at, "use " + " or ".join(values))
-    return kind(value)
-
-
-def window(value: Any, at: str, *, per_alias: bool) -> int | dict[str, int] | None:
-    """Microseconds, for all aliases or by alias; None: unbounded."""
-    if value is None:
-        return None
-    if per_alias and isinstance(value, Mapping):
-        return {
-            alias: duration(v, f"{at}.{alias}") for alias, v in mapping(value, at, None).items()
-        }
-    return duration(value, at)
-
-
-def duration(value: Any, at: str) -> int:
-    """Microseconds, not negative."""
+def _duration(value: Any) -> int:
     if not isinstance(value, str):
-        raise refused(f"{shown(value)} is no duration", at, "write '10m' or '10 minutes'")
-    with within(at):
+        raise refusal(f"{shown(value)} is no duration", "write '10m' or '10 minutes'")
+    try:
         micros = parse_duration(value)
+    except PlannerError as cause:
+        raise refusal(cause.detail, cause.remedy, code=cause.code) from None
     if micros < 0:
-        raise refused("the duration is negative", at, "give a duration of zero or more")
+        raise refusal("the duration is negative", "give a duration of zero or more")
     return micros
+
+
+#: A name of a stream, an alias or a column.
+Name = Annotated[str, Field(strict=True, pattern=f"^{NAME.pattern}$")]
+Text = Annotated[str, Field(strict=True)]
+#: A number of tuples or values, from 0.
+Amount = Annotated[float, Field(strict=True, ge=0, le=MOST, allow_inf_nan=False)]
+#: A number above 0.
+Positive = Annotated[float, Field(strict=True, gt=0, le=MOST, allow_inf_nan=False)]
+#: A number from 0 to 1.
+Share = Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)]
+#: A whole number from 0, or from 1.
+Whole = Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
+Count = Annotated[Whole, Field(ge=1)]
+Flag = Annotated[bool, Field(strict=True)]
+#: Microseconds, not negative, from a text.
+Duration = Annotated[int, PlainValidator(_duration)]
+
+_TAGS = ("(one)", "(each)")
+#: Either one value (``Tag("(one)")``) or a mapping (``Tag("(each)")``).
+EITHER = Discriminator(lambda value: _TAGS[isinstance(value, Mapping)])
+#: One value for all, or a mapping with one for each.
+OneOrEach = Annotated[Annotated[_T, Tag("(one)")] | Annotated[dict[str, _T], Tag("(each)")], EITHER]

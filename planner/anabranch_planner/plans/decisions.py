@@ -11,12 +11,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from anabranch_contract import codec
+from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.ruleset import HotValue, Ruleset, Substreams
-from anabranch_planner.cost import footprint
-from anabranch_planner.cost.footprint import Footprint, FootprintError
+from anabranch_planner.cost.footprint import Footprint, copy_rank
 from anabranch_planner.plans.backfill import BackfillDecision
 
 VERSION = 1
+
+
+class DecisionsError(PlannerError):
+    """A document of decisions that is malformed or of an unknown version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +52,18 @@ def decisions_of(
     )
 
 
+def footprint_document(prints: Footprint) -> dict[str, Any]:
+    """The footprint in :func:`to_document`, without the order of sets."""
+    steps, copies = sorted(prints.steps), sorted(prints.copies, key=copy_rank)
+    document: dict[str, Any] = codec.to_json({"steps": steps, "copies": copies})
+    return document
+
+
 def to_document(found: Decisions) -> dict[str, Any]:
     """A JSON document; equal decisions give equal documents."""
     return {
         "version": VERSION,
-        "footprint": footprint.to_json(found.footprint),
+        "footprint": footprint_document(found.footprint),
         "backfills": codec.to_json(found.backfills),
         "substreams": codec.to_json(found.substreams),
         "hot": codec.to_json(dict(sorted(found.hot.items()))),
@@ -63,25 +74,20 @@ def from_document(document: Mapping[str, Any]) -> Decisions:
     """The decisions that :func:`to_document` wrote.
 
     Raises:
-        FootprintError: the document is malformed or of another version.
+        DecisionsError: the document is malformed or of another version.
     """
     if document.get("version") != VERSION:
-        raise FootprintError(
+        raise DecisionsError(
             "unknown-version",
             f"the decisions have version {document.get('version')!r}, not {VERSION}",
             field="version",
             remedy="another version of the planner wrote them; the next epoch plans without them",
         )
     try:
-        return Decisions(
-            footprint.from_json(document["footprint"]),
-            codec.from_json(document["backfills"], tuple[BackfillDecision, ...]),
-            codec.from_json(document["substreams"], tuple[Substreams, ...]),
-            codec.from_json(document["hot"], dict[str, tuple[HotValue, ...]]),
-        )
-    except (KeyError, codec.Malformed) as cause:
-        raise FootprintError(
+        return codec.from_json(document, Decisions)
+    except codec.Malformed as cause:
+        raise DecisionsError(
             "malformed-decisions",
-            f"the decisions can't be read: {cause!r}",
+            f"the decisions can't be read: {cause}",
             remedy="something else wrote them; the next epoch plans without them",
         ) from None

@@ -179,7 +179,7 @@ def _revised(
     running = request.running
     ruleset = compile_revision(plan, running.queries, running.ruleset, request.number, running.subs)
     if request.options.look_ahead:
-        prices = request.statistics.constants()
+        prices = request.statistics.constants
         ruleset = look_ahead(ruleset, running.queries, model, prices)
     unindexed = _unindexed(running.ruleset, ruleset)
     mirs = {m.id: m for m in plan.mirs}

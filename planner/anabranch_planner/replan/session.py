@@ -2,7 +2,7 @@
 
 A :class:`Session` keeps the graph of states of all queries, the routes of the last plan and its
 bound. The next plan is of almost the same queries, under almost the same statistics
-(:class:`~anabranch_planner.cost.statistics.steady.Steady` says which have moved). Then
+(:class:`~anabranch_planner.cost.statistics.steady.Settled` says which have moved). Then
 
 * queries that have neither moved nor are new keep their routes;
 * the other queries are replanned together with their best partners for sharing
@@ -32,7 +32,7 @@ from anabranch_contract.plans.plan import Formulation, Objective, Optimizer, Pla
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, QueryId
 from anabranch_planner.cost.footprint import footprint
 from anabranch_planner.cost.statistics.statistics import Statistics
-from anabranch_planner.cost.statistics.steady import Steady
+from anabranch_planner.cost.statistics.steady import Settled
 from anabranch_planner.plans.optimise import (
     Options,
     PlanRequest,
@@ -126,7 +126,7 @@ class Session:
     def plan(
         self,
         queries: Sequence[JoinQuery],
-        statistics: Statistics,
+        figures: Settled,
         options: Options,
         weight: float = 0.0,
     ) -> Plan:
@@ -136,17 +136,17 @@ class Session:
             options: the first plan is charged for ``options.switching``.
             weight: switching penalty of later plans, as a fraction of the cost of their new
                 elements (:class:`~anabranch_planner.search.demands.Switching`).
-            statistics: the last plan's, or ``Steady`` ones that continue them; others cause a full
+            figures: statistics of the last plan, or settled against them; others cause a full
                 replanning.
 
         Raises:
             QueryError: two queries have one id, or a query is a cross product.
             PlannerError: the limits can't be met. The session is reset.
         """
-        last, self._last = self._last, None
+        last, self._last, statistics = self._last, None, figures.statistics
         if last is None:
             return self._anew(queries, statistics, options)
-        change = _change(last, queries, statistics, options)
+        change = _change(last, queries, figures, options)
         if change is None:
             return self._anew(queries, statistics, _going_on(options, last, weight))
         if not change and not last.settled:
@@ -253,14 +253,13 @@ def _settings(options: Options) -> tuple[object, ...]:
 
 
 def _change(
-    last: _LastPlan, queries: Sequence[JoinQuery], statistics: Statistics, options: Options
+    last: _LastPlan, queries: Sequence[JoinQuery], figures: Settled, options: Options
 ) -> _QueryChange | None:
     """The changes since the last plan; None: unknown, so all must be replanned."""
-    moved: frozenset[str] | None = frozenset()
-    if statistics is not last.statistics:
-        goes_on = isinstance(statistics, Steady) and statistics.before is last.statistics
-        moved = statistics.moved if goes_on and isinstance(statistics, Steady) else None
-    if moved is None or not _follows(options) or _settings(options) != last.settings:
+    same = figures.statistics is last.statistics
+    if not same and (figures.moved is None or figures.before is not last.statistics):
+        return None
+    if not _follows(options) or _settings(options) != last.settings:
         return None
     there = {q.id: q for q in queries}
     if len(there) != len(queries):
@@ -274,13 +273,7 @@ def _change(
     return _QueryChange(
         added,
         dropped,
-        tuple(
-            q.id
-            for q in queries
-            if moved
-            and q.id not in new
-            and not (moved.isdisjoint(q.labels) and moved.isdisjoint(r.id for r in q.relations))
-        ),
+        tuple(q.id for q in queries if not same and q.id not in new and figures.concerns(q)),
     )
 
 

@@ -26,6 +26,21 @@ class Division(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Like:
+    """The meaning of LIKE.
+
+    Attributes:
+        escape: whether a backslash escapes without ESCAPE; None: that varies.
+        classes: whether ``[a-z]`` is a class of characters.
+        ignores_case: whether the case of ASCII letters is ignored.
+    """
+
+    escape: bool | None = False
+    classes: bool = False
+    ignores_case: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Meanings:
     """The meaning of one dialect's expressions, as far as it may differ from Spark's.
 
@@ -38,9 +53,7 @@ class Meanings:
         dates_as_text: whether a date cast to a text is ``2024-01-31``.
         division: the meaning of ``/``.
         integer_modulo: whether ``%`` casts its operands to integers first.
-        like_escape: whether a backslash escapes in LIKE without ESCAPE.
-        like_classes: whether ``[a-z]`` is a class of characters in LIKE.
-        like_ignores_case: whether LIKE ignores the case of ASCII letters.
+        like: the meaning of LIKE.
         concat_skips_nulls: whether ``concat`` takes NULL for an empty text.
         empty_is_null: whether the empty text is NULL.
         length_of_characters: whether ``length`` counts characters.
@@ -62,9 +75,7 @@ class Meanings:
     dates_as_text: bool = False
     division: Division = Division.VARYING
     integer_modulo: bool = True
-    like_escape: bool | None = None
-    like_classes: bool = True
-    like_ignores_case: bool = True
+    like: Like = Like(escape=None, classes=True, ignores_case=True)
     concat_skips_nulls: bool | None = None
     empty_is_null: bool = True
     length_of_characters: bool = False
@@ -90,9 +101,7 @@ _SPARK = Meanings(
     dates_as_text=True,
     division=Division.SPARK,
     integer_modulo=False,
-    like_escape=True,
-    like_classes=False,
-    like_ignores_case=False,
+    like=Like(escape=True),
     concat_skips_nulls=False,
     empty_is_null=False,
     length_of_characters=True,
@@ -111,7 +120,7 @@ _USUAL = replace(
     truncates=False,
     strict_text=False,
     division=Division.VARYING,
-    like_escape=False,
+    like=Like(),
     dates_as_text=False,
     rows_of_nulls=False,
     date_plus_days=None,
@@ -122,7 +131,7 @@ _POSTGRES = replace(
     strict_text=True,
     decimal=None,
     dates_as_text=True,
-    like_escape=True,
+    like=Like(escape=True),
     concat_skips_nulls=True,
     date_plus_days=False,
 )
@@ -148,14 +157,14 @@ MEANINGS: dict[str, Meanings] = {
         decimal_rounds=False,
         types={DType.DATE: None, DType.TIMESTAMP: None, DType.BOOLEAN: None, DType.DECIMAL: None},
         integer_modulo=True,
-        like_ignores_case=True,
+        like=Like(ignores_case=True),
         concat_skips_nulls=True,
         unicode_case=False,
         double_literals=True,
         mean=True,
     ),
     "mysql": replace(
-        _USUAL, like_escape=True, length_of_characters=False, date_plus_days=True
+        _USUAL, like=Like(escape=True), length_of_characters=False, date_plus_days=True
     ),
     "oracle": replace(
         _USUAL,
@@ -170,7 +179,7 @@ MEANINGS: dict[str, Meanings] = {
         truncates=True,
         decimal=None,
         decimal_rounds=False,
-        like_escape=True,
+        like=Like(escape=True),
         double_literals=True,
         length_of_characters=False,
         unicode_case=False,
@@ -186,7 +195,7 @@ MEANINGS: dict[str, Meanings] = {
         _USUAL,
         decimal=(38, 9),
         types={DType.FLOAT: DType.DOUBLE, DType.INT: DType.BIGINT},
-        like_escape=True,
+        like=Like(escape=True),
         trims_spaces=False,
         double_literals=True,
         rows_of_nulls=False,
@@ -196,7 +205,7 @@ MEANINGS: dict[str, Meanings] = {
         truncates=True,
         decimal=(18, 0),
         types={DType.FLOAT: DType.DOUBLE, DType.TINYINT: None},
-        like_classes=True,
+        like=Like(classes=True),
         concat_skips_nulls=True,
         length_of_characters=False,
         sample=False,

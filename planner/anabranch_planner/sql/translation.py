@@ -322,19 +322,15 @@ class _Translator:
         pattern = node.expression
         if not isinstance(pattern, exp.Literal):
             return node
-        text, meanings = str(pattern.this), self.meanings
-        if meanings.like_classes and "[" in text:
+        text, like = str(pattern.this), self.meanings.like
+        if like.classes and "[" in text:
             raise self._refused("[ in LIKE, which begins a class of characters,", "use ESCAPE")
-        if (
-            meanings.like_ignores_case
-            and isinstance(node, exp.Like)
-            and text.lower() != text.upper()
-        ):
+        if like.ignores_case and isinstance(node, exp.Like) and text.lower() != text.upper():
             raise self._refused("LIKE, which ignores the case of letters,", _SPARKS)
         if "\\" in text and not isinstance(node.parent, exp.Escape):
-            if meanings.like_escape is None:
+            if like.escape is None:
                 raise self._refused("a backslash in LIKE", "give an ESCAPE")
-            if not meanings.like_escape:
+            if not like.escape:
                 node.set("expression", exp.Literal.string(text.replace("\\", "\\\\")))
         return node
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from anabranch_contract.plans.ruleset import ProbeRule, Ruleset
+from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_contract.queries.joins import Label
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
@@ -23,7 +24,7 @@ from anabranch_runtime.index.direct import match_few
 from anabranch_runtime.index.gather import NOWHERE, ColumnPlaces
 from anabranch_runtime.index.matching import TooManyPairs
 from anabranch_runtime.probe.groups import LiveSegments, SegmentGroup
-from anabranch_runtime.probe.reads import EdgeMeter, LookupCounts, ReadMeters
+from anabranch_runtime.probe.reads import LookupCounts, ReadMeters
 from anabranch_runtime.state.coverage import Access
 from anabranch_runtime.storage.partial import Partial, RowSet, concat_rows, narrow
 from anabranch_runtime.storage.segment import SIGMA, TAU, IndexKey
@@ -149,7 +150,7 @@ class Direct:
         sigmas = starts.tables.places(SIGMA).first
         return Direct(segments, step, partial, keys, rows, starts, sigmas, groups)
 
-    def join(self, reads: ReadMeters, meter: EdgeMeter, most: int) -> Partial | None:
+    def join(self, reads: ReadMeters, meter: EdgeStatistics, most: int) -> Partial | None:
         """The tuples that the probe makes before residuals are checked; None: there are none. All
         that is counted of it but the tuples that are made is added to ``meter``.
 
@@ -193,7 +194,7 @@ class Direct:
         highs: Ints,
         most: int,
         lookup: LookupCounts,
-        meter: EdgeMeter,
+        meter: EdgeStatistics,
     ) -> tuple[I32, RowSet] | None:
         step, rows = self.step, self.rows
 

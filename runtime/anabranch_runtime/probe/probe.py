@@ -21,6 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from anabranch_contract.plans.ruleset import KeyPart, ProbeRule, TimeBound
+from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import Label
 from anabranch_runtime.columns.arrays import plain
@@ -31,7 +32,7 @@ from anabranch_runtime.index.keys import key_vector, partition_of, values_equal
 from anabranch_runtime.index.matching import ANY, Constraint, Probes, TooManyPairs, in_order, match
 from anabranch_runtime.probe.direct import Direct
 from anabranch_runtime.probe.groups import LiveSegments, SegmentGroup
-from anabranch_runtime.probe.reads import EdgeMeter, LookupCounts, ReadMeters
+from anabranch_runtime.probe.reads import LookupCounts, ReadMeters
 from anabranch_runtime.state.coverage import Access, Tile
 from anabranch_runtime.state.dealt import Dealt
 from anabranch_runtime.storage.partial import (
@@ -88,7 +89,7 @@ class Prober:
     batch: int
     most: int = ANY
     by_stream: bool = False
-    meters: dict[str, EdgeMeter] = field(default_factory=lambda: defaultdict(EdgeMeter))
+    meters: dict[str, EdgeStatistics] = field(default_factory=lambda: defaultdict(EdgeStatistics))
     reads: ReadMeters = field(default_factory=ReadMeters)
 
     def probe(self, partial: Partial, rule: ProbeRule, access: Access) -> Partial | None:
@@ -121,7 +122,7 @@ class Prober:
         return found if found is not None and found.length else None
 
     @contextmanager
-    def _metered(self, rule: ProbeRule) -> Iterator[EdgeMeter]:
+    def _metered(self, rule: ProbeRule) -> Iterator[EdgeStatistics]:
         """The meter of a probe, which counts nothing but time where the block fails."""
         started = time.process_time()
         meter = self.meters[rule.out]
@@ -140,7 +141,7 @@ class Prober:
             meter.seconds += time.process_time() - started
 
     def _probe(
-        self, partial: Partial, rule: ProbeRule, access: Access, meter: EdgeMeter
+        self, partial: Partial, rule: ProbeRule, access: Access, meter: EdgeStatistics
     ) -> Partial | None:
         most = self.most if partial.length > 1 else ANY
         direct = None
@@ -156,7 +157,7 @@ class Prober:
         return made if made is not None and made.length else None
 
     def generally(
-        self, partial: Partial, rule: ProbeRule, access: Access, meter: EdgeMeter, most: int
+        self, partial: Partial, rule: ProbeRule, access: Access, meter: EdgeStatistics, most: int
     ) -> Partial | None:
         """As :meth:`probe`, by any rule and however many tuples there are; counted in ``meter``."""
         target = Target(rule.mir, rule.key, rule.members, rule.inclusive)
@@ -219,7 +220,7 @@ class Prober:
         return current.where(inside)
 
     def _join(
-        self, lookup: Lookup, tiles: Sequence[Tile], meter: EdgeMeter | None, most: int
+        self, lookup: Lookup, tiles: Sequence[Tile], meter: EdgeStatistics | None, most: int
     ) -> Partial | None:
         """The partial result joined with the rows of ``tiles`` that have its keys and arrived
         before it.
@@ -362,7 +363,12 @@ class Lookup:
         return found
 
     def match(
-        self, tile: Tile, group: SegmentGroup, probes: Probes, meter: EdgeMeter | None, most: int
+        self,
+        tile: Tile,
+        group: SegmentGroup,
+        probes: Probes,
+        meter: EdgeStatistics | None,
+        most: int,
     ) -> tuple[I32, RowSet] | None:
         """The pairs of ``probes`` with rows of ``group`` (segments of ``tile``).
 

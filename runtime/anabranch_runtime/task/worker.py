@@ -573,5 +573,5 @@ class _Task:
             self.report.demand = {n: b.tolist() for n, b in self.traffic.demand.items()}
         self.report.memory = self.memory.peak
         self.report.memory_share = self.budget.total
-        self.report.edges = {edge: m.counts for edge, m in sorted(self.prober.meters.items())}
+        self.report.edges = dict(sorted(self.prober.meters.items()))
         self.report.reads = dict(self.prober.reads.found)

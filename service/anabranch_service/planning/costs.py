@@ -20,7 +20,7 @@ from anabranch_contract.rest.planning.plans import CostsRecord, CpuRecord
 from anabranch_contract.rest.planning.settings import PlanningSettings
 from anabranch_planner.cost.statistics.constants import OPERATIONS, CostConstants
 from anabranch_planner.cost.statistics.fit import fit
-from anabranch_planner.cost.statistics.statistics import ForecastStatistics, Statistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.steps import trails
 from anabranch_planner.cost.validate import priced
 from anabranch_service.planning.rates import read_all
@@ -57,8 +57,8 @@ def timed(
         return statistics
     known = CostConstants(batches=float(max(snapshot.total_batches, 1)))
     if _needed(options):
-        known = constants(snapshot, periods, options, ahead=statistics.ahead() is not None)
-    return ForecastStatistics(statistics, statistics.ahead(), known, statistics.exchange())
+        known = constants(snapshot, periods, options, ahead=statistics.ahead is not None)
+    return replace(statistics, constants=known)
 
 
 def constants(
@@ -92,7 +92,7 @@ def cpu_record(
 ) -> CpuRecord | None:
     """Expected CPU seconds of both plans in the next epoch; None: too little was measured."""
     known = task.statistics
-    if known.ahead() is None or known.constants() is None:
+    if known.ahead is None or known.constants is None:
         return None
     options = task.options.model_copy(update={"objective": Objective.SECONDS})
     in_seconds = replace(task, options=options)
@@ -106,7 +106,7 @@ def cpu_record(
 
 def costs_record(statistics: Statistics, objective: Objective) -> CostsRecord | None:
     """The constants plans are compared by, as an epoch shows them; None: tuples are counted."""
-    known = statistics.constants()
+    known = statistics.constants
     if known is None or objective is not Objective.SECONDS:
         return None
     return CostsRecord(

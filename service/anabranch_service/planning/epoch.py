@@ -26,7 +26,6 @@ from anabranch_contract.queries.joins import JoinQuery, RelationId
 from anabranch_contract.rest.planning.plans import AheadRecord
 from anabranch_contract.rest.queries import ProblemRecord
 from anabranch_planner.cost.parts import PlanPart
-from anabranch_planner.cost.statistics.sampling import SampledStatistics
 from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.explain.explain import explain
 from anabranch_planner.explain.substreams import explain_substreams
@@ -97,7 +96,6 @@ class PlannedEpoch:
         """The fields that an epoch's record and the answer to a dry run have in common."""
         plan, known = self.plan, self.task.statistics
         relations = sorted({r.id for q in self.queries for r in q.relations})
-        shares = known.shares if isinstance(known, SampledStatistics) else {}
         return {
             "optimizer": plan.optimizer,
             "objective": plan.objective,
@@ -113,7 +111,7 @@ class PlannedEpoch:
             "constraints": plan.constraints,
             "statistics_epoch": self.task.statistics_epoch,
             "assumed": tuple(r for r in relations if known.cardinality(r) is None),
-            "estimated": {str(name): share for name, share in sorted(shares.items())},
+            "estimated": {str(name): share for name, share in sorted(known.estimated.items())},
             "ahead": _ahead(known, relations),
             "costs": costs_record(known, self.task.options.objective),
             "fallback": self.fallback,
@@ -213,7 +211,7 @@ def _plan_jointly(
 
 def _ahead(statistics: Statistics, relations: Sequence[RelationId]) -> AheadRecord | None:
     """The forecast of the ``relations`` that are planned."""
-    coming = statistics.ahead()
+    coming = statistics.ahead
     if coming is None:
         return None
     arrivals = {str(r): coming.arrivals[r] for r in relations if r in coming.arrivals}

@@ -19,11 +19,11 @@ def exchanged(
     Returns:
         None where nothing can: there is one host, or nothing has been measured.
     """
-    exchange = task.statistics.exchange()
+    exchange = task.statistics.exchange
     if exchange is None or exchange.hosts < 2 or not task.batches:
         return None
     model = cost_model(task, queries, task.options.parallelism, ruleset.substreams)
-    coming = task.statistics.ahead()
+    coming = task.statistics.ahead
     batches = task.batches * (1.0 if coming is None else coming.length)
     found = traffic(ruleset, queries, model, exchange)
     return {

@@ -13,6 +13,7 @@ and ends is a matter of the clock, and a replay must repeat byte for byte.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import TypeVar
 
@@ -23,12 +24,7 @@ from anabranch_contract.protocol.interims import Arrivals
 from anabranch_contract.protocol.measurements import Counts, Snapshot
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import RelationId
-from anabranch_planner.cost.statistics.statistics import (
-    ForecastStatistics,
-    NoStatistics,
-    PeriodForecast,
-    Statistics,
-)
+from anabranch_planner.cost.statistics.statistics import PeriodForecast, Statistics, measured
 from anabranch_planner.forecast.rates import PERIODS, rates, recent
 from anabranch_service.registry.store import Store
 
@@ -61,7 +57,7 @@ def foresee(
     ``length`` of them are used.
     """
     if snapshot is None:
-        return NoStatistics()
+        return Statistics()
     periods = read_all(texts, Arrivals) if mode is Mode.LIVE else _epochs(texts)
     return foreseen(snapshot, periods, AHEAD[mode], length)
 
@@ -72,7 +68,7 @@ def foreseen(
     """The statistics of ``snapshot``, with forecasts for ``horizon`` periods after the newest."""
     expected = rates(periods, horizon, length)
     if not expected or snapshot.total_batches < 1:
-        return snapshot
+        return measured(snapshot)
     batches, history = max(snapshot.batches, 1), snapshot.total_batches
     coming = PeriodForecast(
         batches / history,
@@ -84,7 +80,7 @@ def foreseen(
         min(len(periods), length),
         _held(snapshot),
     )
-    return ForecastStatistics(snapshot, coming)
+    return replace(measured(snapshot), ahead=coming)
 
 
 def _held(snapshot: Snapshot) -> dict[RelationId, float]:

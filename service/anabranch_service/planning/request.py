@@ -14,7 +14,6 @@ from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_contract.rest.planning.settings import PlanningSettings
 from anabranch_contract.rest.queries import ProblemRecord
-from anabranch_planner.cost.statistics.statistics import NoStatistics, Statistics
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_service.planning.costs import newest, timed
 from anabranch_service.planning.epoch import problem_of
@@ -57,11 +56,6 @@ class Registered:
     mode: Mode
     periods: Sequence[str]
     length: int
-
-    @property
-    def statistics(self) -> Statistics:
-        """The newest measurements, without forecasts."""
-        return NoStatistics() if self.snapshot is None else self.snapshot
 
 
 async def read_registered(

@@ -24,7 +24,7 @@ from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import JoinQuery, Relation, RelationId, Stream, StreamName
 from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_contract.rest.planning.settings import PlanningSettings
-from anabranch_planner.cost.statistics.statistics import Statistics
+from anabranch_planner.cost.statistics.statistics import Statistics, measured
 from anabranch_planner.normal.implication import weaker
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
@@ -109,6 +109,7 @@ def decide_sharing(found: Registered, forms: NormalForms, most_aliases: int) -> 
     small = (r for r in found.wanted if len(r.normalised.aliases) <= most_aliases)
     for query in read_queries((r for r in small if r.id not in names), streams, forms)[0]:
         stores.add(query)
+    known = Statistics() if found.snapshot is None else measured(found.snapshot)
     decided, late = {}, []
     deadline = Deadline(time.monotonic, seconds=ALL_SECONDS)
     for record in new:
@@ -121,7 +122,7 @@ def decide_sharing(found: Registered, forms: NormalForms, most_aliases: int) -> 
         if deadline.expired():
             late.append(record.id)
         elif record.sql is not None and own.outer is None:
-            query, shared = _cheaper(record, own, stores, streams, found, forms)
+            query, shared = _cheaper(record, own, stores, streams, known, found.options, forms)
         decided[record.id] = shared
         forms.keep(shared.on(record, record), query, streams)
         stores.add(query)
@@ -135,7 +136,8 @@ def _cheaper(
     own: JoinQuery,
     stores: _Stores,
     streams: Mapping[str, Stream],
-    found: Registered,
+    known: Statistics,
+    options: PlanningSettings,
     forms: NormalForms,
 ) -> tuple[JoinQuery, Shared]:
     """The cheaper form of a new query."""
@@ -147,9 +149,7 @@ def _cheaper(
     relaxed: dict[str, Sequence[Expr]] = {alias: r.filter for alias, r in relations.items()}
     try:
         shared = forms.statement(record).normalise(record.id, streams, relaxed)
-        cost, shared_cost = (
-            _cost([*others, one], found.statistics, found.options) for one in (own, shared)
-        )
+        cost, shared_cost = (_cost([*others, one], known, options) for one in (own, shared))
         if shared_cost >= cost * (1 - WORTH):
             return alone
         meaning = describe(shared, streams)

@@ -14,12 +14,11 @@ from anabranch_contract.protocol.measurements import StreamSample
 from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_contract.rest.planning.settings import PlanningSettings
 from anabranch_contract.rest.queries import ProblemRecord
-from anabranch_planner.cost.footprint import FootprintError
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics.sampling import estimate
 from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.timing import LoosestBounds
-from anabranch_planner.plans.decisions import Decisions, from_document
+from anabranch_planner.plans.decisions import Decisions, DecisionsError, from_document
 from anabranch_service.registry.records import EpochRecord, QueryRecord
 from anabranch_service.registry.slo import freshness_of
 
@@ -60,7 +59,7 @@ class RunningEpoch:
         """The epoch of ``record``; decisions that can't be read are logged."""
         try:
             return cls(record, queries, decisions_of(record))
-        except FootprintError as cause:
+        except DecisionsError as cause:
             _LOG.warning("planned without decisions", epoch=record.epoch, error=str(cause))
             return cls(record, queries, None, str(cause))
 
@@ -69,7 +68,7 @@ def decisions_of(record: EpochRecord) -> Decisions:
     """The decisions of a published plan.
 
     Raises:
-        FootprintError: its record has none, or none that can be read.
+        DecisionsError: its record has none, or none that can be read.
     """
     return from_document(record.decisions or {})
 

@@ -6,12 +6,13 @@ What travels between hosts is counted in the bytes that Arrow takes. Texts are m
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from anabranch_contract.protocol.measurements import StreamSample
 from anabranch_contract.queries.joins import JoinQuery, RelationId, Stream
 from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_planner.cost.exchange import ExchangeModel
-from anabranch_planner.cost.statistics.statistics import ForecastStatistics, Statistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 
 #: Bytes by which Arrow says where a text ends.
 OFFSET = 4.0
@@ -78,8 +79,7 @@ def with_exchange(
         for relation in query.relations
         if relation.stream in of_stream
     }
-    known = statistics.ahead(), statistics.constants()
-    return ForecastStatistics(statistics, *known, ExchangeModel(hosts, widths, locality))
+    return replace(statistics, exchange=ExchangeModel(hosts, widths, locality))
 
 
 def column_widths(stream: Stream, sample: StreamSample | None) -> dict[str, float]:

@@ -243,7 +243,11 @@ def test_no_queries_are_no_trouble() -> None:
     [
         (["plan", "no-such.yaml"], None, "error: no-such.yaml: no such file or directory"),
         (["plan", "."], None, "error: .: is a directory"),
-        (["plan", "-"], "streams: {R: {rate: -1}}\nqueries: {}", "streams.R.rate: -1 is negative"),
+        (
+            ["plan", "-"],
+            "streams: {R: {rate: -1}}\nqueries: {}",
+            "streams.R.rate: -1 is less than 0",
+        ),
         (["plan", "-"], "a: [", "this is no YAML"),
         (["plan", "-", "--deadline", "-1"], SMALL, "--deadline: -1.0 is no deadline"),
         (["plan", "-", "--deadline", "nan"], SMALL, "--deadline: nan is no deadline"),

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Objective
 from anabranch_contract.queries.joins import AttrRef, Equality, Label, RelationId
 from anabranch_planner.command.problem_file import ProblemFile, parse_problem
 from anabranch_planner.cost.statistics.constants import CostConstants
 from anabranch_planner.documents.fields import ProblemError
+from anabranch_planner.documents.structured import read_document
 from anabranch_planner.documents.yaml import load_yaml
 from anabranch_planner.passes import parse_sql
 from benchmarks.papers.clash.environment import (
@@ -193,9 +199,9 @@ def edited(old: str, new: str) -> str:
     ("text", "field", "told"),
     [
         # The file itself.
-        ("", "streams", "no streams"),
+        ("", "streams", "the field streams is missing"),
         ("[]", "", "expected a mapping, found []"),
-        ("streams: {}", "queries", "no queries"),
+        ("streams: {}", "queries", "the field queries is missing"),
         (GOOD + "selectivty: {}", "selectivty", "did you mean 'selectivity'?"),
         (STREAMS.replace("S:", "R:"), "", "the key 'R' occurs twice, the second time in line 1"),
         (GOOD + QUERIES, "", "the key 'queries' occurs twice, the second time in line 3"),
@@ -207,12 +213,12 @@ def edited(old: str, new: str) -> str:
         (edited("R:", "no:"), "streams", "the key False is no text (put it in quotes)"),
         (edited("R:", "'R 1':"), "streams", "'R 1' is no name"),
         # Streams and statistics.
-        (edited("100", "-1"), "streams.R.rate", "-1 is negative"),
+        (edited("100", "-1"), "streams.R.rate", "-1 is less than 0"),
         (edited("100", ".nan"), "streams.R.rate", "nan is no number"),
         (edited("100", "1e99"), "streams.R.rate", "1e+99 is too large"),
         (edited("100", "yes"), "streams.R.rate", "expected a number, found True"),
         (edited("rate", "rat"), "streams.R.rat", "did you mean 'rate'?"),
-        (edited("100", "1, distinct: {a: -2}"), "streams.R.distinct.a", "-2 is negative"),
+        (edited("100", "1, distinct: {a: -2}"), "streams.R.distinct.a", "-2 is less than 0"),
         (edited("100", "1, distinct: {'a,a': 2}"), "streams.R.distinct.a,a", "named twice"),
         (edited("100", "1, columns: [a, A]"), "streams.R.columns", "'A' occurs twice"),
         (edited("100", "1, columns: []"), "streams.R.columns", "has no columns"),
@@ -229,11 +235,15 @@ def edited(old: str, new: str) -> str:
         ),
         # Queries.
         (edited("[R, S]", "[R, X]"), "queries.q1.relations[1]", "there is no stream 'X'"),
-        (edited("[R, S]", "[]"), "queries.q1.relations", "names no relations"),
+        (
+            edited("[R, S]", "[]"),
+            "queries.q1.relations",
+            "the list is empty (write at least one of relations)",
+        ),
         (edited("[R, S]", "[R, R]"), "queries.q1.relations[1]", "alias 'R' occurs twice"),
         (edited("= S.a", "= X.a"), "queries.q1.predicates[0]", "there is no alias 'X'"),
         (edited("= S.a", "="), "queries.q1.predicates[0]", "syntax error"),
-        (edited("R.a = S.a", "5"), "queries.q1.predicates[0]", "5 is no predicate"),
+        (edited("R.a = S.a", "5"), "queries.q1.predicates[0]", "5 is no text"),
         (edited("[R.a = S.a]", "R.a = S.a"), "queries.q1.predicates", "expected a list"),
         (edited("[R, S]", "[R, S, T]"), "queries.q1", "cross product between {R,S} and {T}"),
         (edited("= S.a", "< S.a"), "queries.q1", "only by conditions that are no equalities"),
@@ -275,7 +285,7 @@ def edited(old: str, new: str) -> str:
         # Selectivities.
         (GOOD + "selectivity: {R.a = S.b: 0.1}", "selectivity.R.a = S.b", "did you mean 'R.a = S"),
         (GOOD + "selectivity: {R.a = S.a: 1.5}", "selectivity.R.a = S.a", "1.5 is too large"),
-        (GOOD + "selectivity: {R.a = S.a: -1}", "selectivity.R.a = S.a", "-1 is negative"),
+        (GOOD + "selectivity: {R.a = S.a: -1}", "selectivity.R.a = S.a", "-1 is less than 0"),
         (GOOD + "selectivity: {R.a: 1}", "selectivity.R.a", "no equality of two columns"),
         (
             GOOD + "selectivity: {R.a = S.a: 0.1, S.a = R.a: 0.2}",
@@ -292,11 +302,29 @@ def edited(old: str, new: str) -> str:
             "0.2 contradicts 0.1 of 'R.a = S.a'",
         ),
         # Settings.
-        (GOOD + "parallelism: 0", "parallelism", "0 is no such number"),
+        (GOOD + "parallelism: 0", "parallelism", "0 is less than 1"),
         (GOOD + "mir: 1", "mir", "expected true or false, found 1"),
-        (GOOD + "objective: cheap", "objective", "use seconds or tuples"),
+        (GOOD + "objective: cheap", "objective", "use 'seconds', 'tuples' or 'paper'"),
         (GOOD + "window: 5", "window", "5 is no duration"),
         (GOOD + "window: -1 minute", "window", "the duration is negative"),
+        (GOOD + "window: 5 fortnights", "window", "fortnights"),
+        (GOOD + "span: [1h]", "span", "['1h'] is no duration"),
+        (GOOD + "parallelism: true", "parallelism", "True is no whole number"),
+        (GOOD + "limits: {memory: true}", "limits.memory", "expected a number, found True"),
+        (GOOD + "selectivity: [0.5]", "selectivity", "expected a mapping, found [0.5]"),
+        (GOOD + "costs: {yes: 1}", "costs", "the key True is no text"),
+        (edited("100", "1, values: {a: 5}"), "streams.R.values.a", "expected a mapping, found 5"),
+        (edited("100", "1, values: {a: {x: 2}}"), "streams.R.values.a", "more than the stream's 1"),
+        (edited("100", "1, values: {b: {x: 1}}"), "streams.R.values.b", "known: a, event_time"),
+        (edited("100", "1, distinct: true"), "streams.R.distinct", "expected a number, found True"),
+        (edited("100", "1, columns: 5"), "streams.R.columns", "expected a list, found 5"),
+        (edited("100", "1, columns: {a: 5}"), "streams.R.columns.a", "5 is no text"),
+        (edited("100", "1, event_time: a b"), "streams.R.event_time", "'a b' is no name"),
+        (edited("100", "1, retention: 5"), "streams.R.retention", "expected a mapping, found 5"),
+        (edited("100", "1, retention: {ttl: 5}"), "streams.R.retention.ttl", "5 is no duration"),
+        (edited("[R, S]", "[R, {as: s}]"), "queries.q1.relations[1].stream", "is missing"),
+        (edited("[R, S]", "[R, 'S as 5']"), "queries.q1.relations[1].as", "'5' is no name"),
+        (edited("[R, S]", "[R, S], window: {R: 5}"), "queries.q1.window.R", "5 is no duration"),
         (edited("[R, S]", "[R, S], window: {X: 1m}"), "queries.q1.window.X", "no alias"),
         (edited("100", "1, columns: [a]") + "window: 1m", "queries.q1.window", "needs event times"),
     ],
@@ -310,6 +338,51 @@ def test_what_cannot_be_used(text: str, field: str, told: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.sampled_from(["", "R", "S", "a", "R.a = S.a", "R as r", "1h", "long", "[key]", "\ud800"])
+)
+WORDS = st.sampled_from(
+    ["R", "S", "a", "rate", "distinct", "columns", "values", "retention", "ttl", "relations",
+     "predicates", "window", "stream", "as", "filter", "memory", "[key]", "(each)", "\ud800"]
+) | st.integers()  # fmt: skip
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(
+            ["streams", "queries", "selectivity", "span", "window", "costs", "limits", "from",
+             "select", "join", "where"]
+        ),
+        VALUES,
+    )
+)  # fmt: skip
+def test_any_document_is_read_or_refused_with_a_remedy(document: dict[str, Any]) -> None:
+    whole: dict[str, Any] = {"streams": {"R": {}, "S": {}}, "queries": {}}
+    found = [
+        *(error(parse_problem, one) for one in (document, whole | document)),
+        error(parse_problem, {"streams": {"R": document}, "queries": {}}),
+        error(read_document, document),
+    ]
+    assert all(one is None or (one.detail and one.remedy) for one in found)
+
+
+def error(parse: Callable[[Any], object], document: object) -> PlannerError | None:
+    try:
+        parse(document)
+    except PlannerError as cause:
+        return cause
+    return None
+
+
 def test_the_file_in_the_documentation() -> None:
     text = (Path(__file__).parents[3] / "docs" / "planner.md").read_text(encoding="utf-8")
     problem = parse(text.partition("```yaml\n")[2].partition("```")[0])
@@ -321,8 +394,8 @@ def test_the_file_in_the_documentation() -> None:
 
 def test_cost_constants() -> None:
     found = parse(GOOD + "\nobjective: seconds\ncosts: {match: 3e-7, calls: 4}\n").statistics
-    assert found.constants() == CostConstants(match=3e-7, calls=4.0)
-    assert parse(GOOD).statistics.constants() is None
+    assert found.constants == CostConstants(match=3e-7, calls=4.0)
+    assert parse(GOOD).statistics.constants is None
 
 
 def test_limits_and_widths() -> None:

@@ -14,10 +14,11 @@ from anabranch_contract.queries.mirs import base_mir, sub_join
 from anabranch_planner.cost.exchange import ARRIVAL, ExchangeModel
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics.constants import CostConstants
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
-from tests.support.cases.queries import FixedStatistics, chain
+from tests.support.cases.queries import chain, given_statistics
 from tests.support.cases.small_problems import any_query
 from tests.support.cases.what_if import small_statistics
 
@@ -36,7 +37,7 @@ def model(
     exchange: ExchangeModel | None = None,
 ) -> CostModel:
     hosts = ExchangeModel(HOSTS, WIDTHS) if exchange is None else exchange
-    statistics = FixedStatistics(default=RATE, selectivity_default=0.02, hosts=hosts)
+    statistics = given_statistics(default=RATE, selectivity_default=0.02, exchange=hosts)
     bounds = LoosestBounds([QUERY])
     return CostModel(statistics, objective=objective, parallelism=parallelism, bounds=bounds)
 
@@ -76,7 +77,7 @@ def test_stores_of_one_partition_are_on_one_host() -> None:
 
 
 def test_rows_are_sent_to_their_owners() -> None:
-    alone = CostModel(FixedStatistics(default=RATE, selectivity_default=0.02))
+    alone = CostModel(given_statistics(default=RATE, selectivity_default=0.02))
     sent = (HOSTS - 1) / HOSTS * RATE
     base = base_mir(RelationId("S"))
     more = model().insert(base) - alone.insert(base)
@@ -104,7 +105,7 @@ def test_where_most_of_what_arrives_is_local_less_is_sent() -> None:
         1.0, over, joined, R, broadcast=False
     )
     base = base_mir(RelationId("S"))
-    alone = CostModel(FixedStatistics(default=RATE, selectivity_default=0.02)).insert(base)
+    alone = CostModel(given_statistics(default=RATE, selectivity_default=0.02)).insert(base)
     assert near.insert(base) - alone == pytest.approx(RATE * 0.1 * (ARRIVAL + 28) * BYTE)
 
 
@@ -153,8 +154,8 @@ def test_more_hosts_never_cost_less(seed: int) -> None:
     assert costs == sorted(costs)
 
 
-def _on(statistics: FixedStatistics, exchange: ExchangeModel) -> FixedStatistics:
-    return replace(statistics, hosts=exchange)
+def _on(statistics: Statistics, exchange: ExchangeModel) -> Statistics:
+    return replace(statistics, exchange=exchange)
 
 
 def test_bad_figures_are_named() -> None:

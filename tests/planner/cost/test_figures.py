@@ -9,16 +9,17 @@ import pytest
 from anabranch_contract.errors import StatisticsError
 from anabranch_contract.queries.mirs import sub_join
 from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
-from tests.support.cases.queries import FixedStatistics, chain
+from tests.support.cases.queries import chain, given_statistics
 
 PAIR = chain("R.a=S.a")
 COMPOSITE = chain("R.a=S.a", "R.b=S.b")
 
 
 def cardinality(
-    statistics: FixedStatistics, *, composite: bool = False
+    statistics: Statistics, *, composite: bool = False
 ) -> tuple[float, tuple[str, ...]]:
     query = COMPOSITE if composite else PAIR
     model = CostModel(statistics)
@@ -27,12 +28,12 @@ def cardinality(
 
 def test_sound_statistics_contradict_nothing() -> None:
     distincts = {("R", "a"): 10, ("S", "a"): 20}
-    assert cardinality(FixedStatistics(default=100.0, distincts=distincts)) == (500, ())
+    assert cardinality(given_statistics(default=100.0, distincts=distincts)) == (500, ())
 
 
 def test_a_distinct_count_above_the_cardinality_is_the_cardinality() -> None:
     distincts = {("R", "a"): 900, ("S", "a"): 20}
-    assert cardinality(FixedStatistics(default=100.0, distincts=distincts)) == (
+    assert cardinality(given_statistics(default=100.0, distincts=distincts)) == (
         100,
         ("distinct R(a) is 900, above the cardinality: taken as 100",),
     )
@@ -40,12 +41,12 @@ def test_a_distinct_count_above_the_cardinality_is_the_cardinality() -> None:
 
 def test_what_a_sketch_is_off_by_is_not_worth_mentioning() -> None:
     distincts = {("R", "a"): 104, ("S", "a"): 20}
-    assert cardinality(FixedStatistics(default=100.0, distincts=distincts)) == (100, ())
+    assert cardinality(given_statistics(default=100.0, distincts=distincts)) == (100, ())
 
 
 def test_no_distinct_value_among_tuples_is_one() -> None:
     distincts = {("R", "a"): 0, ("S", "a"): 0}
-    assert cardinality(FixedStatistics(default=100.0, distincts=distincts)) == (
+    assert cardinality(given_statistics(default=100.0, distincts=distincts)) == (
         10_000,
         (
             "distinct R(a) is 0 among 100 tuples: taken as 1",
@@ -55,7 +56,7 @@ def test_no_distinct_value_among_tuples_is_one() -> None:
 
 
 def test_a_selectivity_above_one_is_one() -> None:
-    statistics = FixedStatistics(default=100.0, selectivities={"R.a=S.a": 1.5})
+    statistics = given_statistics(default=100.0, selectivities={"R.a=S.a": 1.5})
     assert cardinality(statistics) == (
         10_000,
         ("selectivity of R.a = S.a is 1.5, above 1: taken as 1",),
@@ -89,7 +90,7 @@ def test_a_composite_count_lies_between_its_parts_and_their_product(
         ("S", "b"): 1,
         ("S", "a,b"): 1,
     }
-    found, said = cardinality(FixedStatistics(default=100.0, distincts=distincts), composite=True)
+    found, said = cardinality(given_statistics(default=100.0, distincts=distincts), composite=True)
     assert found == pytest.approx(result)
     assert said == notes
 
@@ -98,9 +99,9 @@ def test_a_composite_count_lies_between_its_parts_and_their_product(
 @pytest.mark.parametrize(
     ("statistics", "what"),
     [
-        (lambda v: FixedStatistics(cardinalities={"R": v, "S": 1.0}), "cardinality of R"),
-        (lambda v: FixedStatistics(default=9.0, distincts={("R", "a"): v}), r"distinct R\(a\)"),
-        (lambda v: FixedStatistics(default=9.0, selectivities={"R.a=S.a": v}), "selectivity of R"),
+        (lambda v: given_statistics(cardinalities={"R": v, "S": 1.0}), "cardinality of R"),
+        (lambda v: given_statistics(default=9.0, distincts={("R", "a"): v}), r"distinct R\(a\)"),
+        (lambda v: given_statistics(default=9.0, selectivities={"R.a=S.a": v}), "selectivity of R"),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_name(
@@ -114,7 +115,7 @@ def test_what_makes_no_sense_is_refused_by_name(
 @pytest.mark.parametrize("rates", [{"R": 0.0}, {"R": 0.0, "S": 0.0, "T": 0.0}])
 def test_relations_that_nothing_arrives_on_cost_nothing(rates: Mapping[str, float]) -> None:
     query = chain("R.a=S.a", "S.b=T.b")
-    statistics = FixedStatistics(cardinalities=rates, default=100.0)
+    statistics = given_statistics(cardinalities=rates, default=100.0)
     plan = optimise([query], statistics, Options())
     model = CostModel(statistics)
     assert model.cardinality(sub_join(query, frozenset(query.labels))) == 0

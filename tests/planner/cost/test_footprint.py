@@ -15,24 +15,28 @@ from anabranch_contract.plans.plan import Optimizer
 from anabranch_contract.queries.joins import AttrRef, Label
 from anabranch_contract.queries.mirs import MirId
 from anabranch_planner.cost.footprint import (
-    FootprintError,
+    Footprint,
     StepKey,
     footprint,
-    from_json,
-    to_json,
 )
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import trails
 from anabranch_planner.passes import optimise
+from anabranch_planner.plans.decisions import (
+    Decisions,
+    DecisionsError,
+    from_document,
+    to_document,
+)
 from anabranch_planner.plans.optimise import Options
-from tests.support.cases.queries import FixedStatistics, chain
+from tests.support.cases.queries import chain, given_statistics
 from tests.support.cases.what_if import priced_plan, small_queries, small_statistics
 from tests.support.oracles.walk import walk
 
 seeds = st.integers(0, 2**32 - 1)
 
 QUERIES = [chain("R.a=S.a", "S.b=T.b", id="q1"), chain("S.b=T.b", "T.c=U.c", id="q2")]
-STATISTICS = FixedStatistics(default=100.0, selectivities={"S.b=T.b": 0.0001})
+STATISTICS = given_statistics(default=100.0, selectivities={"S.b=T.b": 0.0001})
 
 
 def test_a_step_is_named_by_the_sub_joins_around_it() -> None:
@@ -72,8 +76,9 @@ def test_json_brings_back_the_footprint(seed: int) -> None:
     queries = small_queries(rng)
     plan = priced_plan(queries, rng, CostModel(small_statistics(rng), parallelism=3))
     found = footprint(plan, queries)
-    document = json.loads(json.dumps(to_json(found)))
-    assert from_json(document) == found
+    document = json.loads(json.dumps(to_document(Decisions(found))))
+    assert from_document(document) == Decisions(found)
+    assert document == to_document(Decisions(found))
 
 
 def test_plans_that_share_nothing_have_nothing_in_common_with_others() -> None:
@@ -91,7 +96,7 @@ def test_the_document_does_not_depend_on_the_hash_seed(seed: str) -> None:
     program = (
         "from tests.planner.cost.test_footprint import *\n"
         "found = footprint(optimise(QUERIES, STATISTICS, Options(parallelism=4)), QUERIES)\n"
-        "print(json.dumps(to_json(found)))"
+        "print(json.dumps(to_document(Decisions(found))))"
     )
     run = subprocess.run(
         [sys.executable, "-c", program],
@@ -101,22 +106,34 @@ def test_the_document_does_not_depend_on_the_hash_seed(seed: str) -> None:
         check=True,
     )
     found = footprint(optimise(QUERIES, STATISTICS, Options(parallelism=4)), QUERIES)
-    assert run.stdout.strip() == json.dumps(to_json(found))
+    assert run.stdout.strip() == json.dumps(to_document(Decisions(found)))
+
+
+GOOD = {
+    "version": 1,
+    "footprint": {"steps": [], "copies": []},
+    "backfills": [],
+    "substreams": [],
+    "hot": {},
+}
 
 
 @pytest.mark.parametrize(
-    ("document", "code"),
+    ("changes", "code"),
     [
-        ({}, "unknown-version"),
-        ({"version": 2, "steps": [], "copies": []}, "unknown-version"),
-        ({"version": 1, "steps": []}, "malformed-footprint"),
-        ({"version": 1, "steps": [["S"]], "copies": []}, "malformed-footprint"),
-        ({"version": 1, "steps": [[1, 2, 3, 4, [5]]], "copies": []}, "malformed-footprint"),
-        ({"version": 1, "steps": [], "copies": [["S", ["a"]]]}, "malformed-footprint"),
+        ({"version": None}, "unknown-version"),
+        ({"version": 2}, "unknown-version"),
+        ({"footprint": {"steps": []}}, "malformed-decisions"),
+        ({"footprint": {"steps": [["S"]], "copies": []}}, "malformed-decisions"),
+        ({"footprint": {"steps": [[1, 2, 3, 4, [5]]], "copies": []}}, "malformed-decisions"),
+        ({"footprint": {"steps": [], "copies": [["S", ["a"]]]}}, "malformed-decisions"),
+        ({"substreams": [{}]}, "malformed-decisions"),
+        ({"hot": []}, "malformed-decisions"),
     ],
 )
-def test_what_is_no_footprint_is_refused(document: dict[str, object], code: str) -> None:
-    with pytest.raises(FootprintError) as caught:
-        from_json(document)
+def test_malformed_decisions_are_refused(changes: dict[str, object], code: str) -> None:
+    assert from_document(GOOD) == Decisions(Footprint(frozenset(), frozenset()))
+    with pytest.raises(DecisionsError) as caught:
+        from_document(GOOD | changes)
     assert caught.value.code == code
     assert caught.value.remedy

@@ -11,7 +11,7 @@ from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.figures import Figures
 from anabranch_planner.cost.inferred import Inference
 from anabranch_planner.cost.selectivity import Selectivities
-from anabranch_planner.cost.statistics.statistics import TableStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.passes import parse_sql
 
 INT = parse_type("int")
@@ -31,7 +31,7 @@ def test_a_step_stands_for_the_labels_that_its_keys_are_of() -> None:
 
     pair = sub_join(CHAIN, frozenset({S, T}))
     assert found == (sample, JoinSample(pair.id, (S,), (T,), 1e4, 5e6, 5e4))
-    figures = Figures(TableStatistics(every_distinct={}))
+    figures = Figures(Statistics(every_distinct={}))
     assert Selectivities(figures, found).of(pair) == pytest.approx(0.01, rel=0.2)
 
 

@@ -18,7 +18,7 @@ from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.selectivity import MIN_PROBES, PRIOR_HITS
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_runtime.measure.join_samples import remember, step_samples
-from tests.support.cases.queries import INT, FixedStatistics, chain
+from tests.support.cases.queries import INT, chain, given_statistics
 from tests.support.cases.random_plans import random_plan
 from tests.support.cases.random_problems import random_queries
 
@@ -38,7 +38,7 @@ def seen(
 
 def model(*samples: JoinSample) -> CostModel:
     """A model of relations of 100 tuples and predicates of 1/100."""
-    return CostModel(FixedStatistics(default=100.0, selectivity_default=0.01, seen=samples))
+    return CostModel(given_statistics(default=100.0, selectivity_default=0.01, samples=samples))
 
 
 def rules_of(queries: Sequence[JoinQuery], rng: Random) -> Ruleset:

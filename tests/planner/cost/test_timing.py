@@ -16,7 +16,7 @@ from anabranch_contract.queries.mirs import Mir, sub_join
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import LoosestBounds, shares
 from anabranch_planner.normal.time_bounds import close, from_windows
-from tests.support.cases.queries import FixedStatistics, chain
+from tests.support.cases.queries import chain, given_statistics
 from tests.support.oracles.rate_model import Flow, counted, joined
 
 #: Microseconds in the unit of time.
@@ -37,7 +37,7 @@ def windowed(query: JoinQuery, widths: Mapping[str, int | None]) -> JoinQuery:
 
 
 def model(*queries: JoinQuery, **known: float) -> CostModel:
-    statistics = FixedStatistics(
+    statistics = given_statistics(
         default=known.get("rate", 100.0), selectivity_default=known.get("f", 0.01), history=UNIT
     )
     return CostModel(statistics, bounds=LoosestBounds(queries))
@@ -109,7 +109,7 @@ def test_pmjoins_example_2() -> None:
     query = windowed(query, dict.fromkeys(["S0", "S2", "S3"], 10 * second))
     seconds = UNIT / second
     rates = {"S0": 10.0, "S2": 25.0, "S3": 30.0}
-    statistics = FixedStatistics(
+    statistics = given_statistics(
         cardinalities={name: rate * seconds for name, rate in rates.items()},
         selectivities={"S2.a=S3.a": 0.001, "S0.b=S2.b": 0.004},
         history=UNIT,
@@ -167,7 +167,7 @@ def test_shares_are_unequal_where_windows_are() -> None:
 
 def test_full_history_is_what_it_was() -> None:
     query = chain("R.a=S.a", "S.b=T.b")
-    free, bound = CostModel(FixedStatistics(default=100.0, selectivity_default=0.03)), model(query)
+    free, bound = CostModel(given_statistics(default=100.0, selectivity_default=0.03)), model(query)
     assert free.cardinality(over(query, "RS")) == 100 * 100 * 0.03
     assert bound.cardinality(over(query, "RS")) == 100 * 100 * 0.01
     assert free.probe(over(query, "RS"), Label("R")) == free.probe(over(query, "RS"))
@@ -193,7 +193,7 @@ def test_a_window_as_long_as_history_is_full_history() -> None:
 
 def test_bounds_over_an_unknown_span_count_as_none_and_are_named() -> None:
     query = windowed(chain("R.a=S.a"), dict.fromkeys("RS", 5))
-    statistics = FixedStatistics(default=100.0, selectivity_default=0.01)
+    statistics = given_statistics(default=100.0, selectivity_default=0.01)
     known = CostModel(statistics, bounds=LoosestBounds([query]))
     assert known.cardinality(over(query, "RS")) == pytest.approx(100)
     assert known.assumed == (

@@ -7,18 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.statistics.statistics import NoStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.uncertainty import SPREAD, CostRange, cost_range
 from anabranch_planner.cost.validate import cost_of
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
-from tests.support.cases.queries import FixedStatistics, chain
+from tests.support.cases.queries import chain, given_statistics
 
 QUERY = chain("R.a=S.a", "S.b=T.b")
 
 
 def test_a_plan_by_known_statistics_has_one_cost() -> None:
-    statistics = FixedStatistics(default=100.0, selectivity_default=0.01)
+    sizes = dict.fromkeys("RST", 100.0)
+    statistics = given_statistics(sizes, selectivity_default=0.01)
     plan = optimise([QUERY], statistics, Options())
     found = cost_range(plan, [QUERY], statistics)
     assert found == CostRange(found.low, found.low, ())
@@ -26,9 +27,9 @@ def test_a_plan_by_known_statistics_has_one_cost() -> None:
 
 
 def test_a_plan_by_no_statistics_has_a_wide_range() -> None:
-    plan = optimise([QUERY], NoStatistics(), Options())
-    model = CostModel(NoStatistics())
-    found = cost_range(plan, [QUERY], NoStatistics(), assumed=model.assumed)
+    plan = optimise([QUERY], Statistics(), Options())
+    model = CostModel(Statistics())
+    found = cost_range(plan, [QUERY], Statistics(), assumed=model.assumed)
     # All joins are as large as one relation, or with few distinct values ten times as large each.
     assert found.low == pytest.approx(plan.cost / SPREAD)
     assert found.high > plan.cost * SPREAD
@@ -49,12 +50,12 @@ def test_the_true_cost_is_in_range_if_assumptions_are(
     distincts: dict[tuple[str, str], float],
     off: dict[str, float],
 ) -> None:
-    known = FixedStatistics(cardinalities=cardinalities, distincts=distincts)
+    known = given_statistics(cardinalities=cardinalities, distincts=distincts)
     plan = optimise([QUERY], known, Options())
     found = cost_range(plan, [QUERY], known)
     assert found.low <= plan.cost * (1 + 1e-9)
     assert plan.cost <= found.high * (1 + 1e-9)
-    truth = FixedStatistics(
+    truth = given_statistics(
         cardinalities={r: cardinalities.get(r, 1000 * off.get(r, 1.0)) for r in "RST"},
         distincts=distincts,
     )

@@ -13,7 +13,7 @@ from anabranch_contract.protocol.measurements import FrequentValues
 from anabranch_contract.queries.joins import AttrRef, Label, RelationId
 from anabranch_contract.queries.mirs import Mir, sub_join
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.statistics.statistics import TableStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from tests.support.cases.queries import chain
 
 STAR = chain("R.a=S.a", "S.a=T.a", "T.a=U.a")
@@ -37,11 +37,11 @@ def zipf(count: int, theta: float, rng: Random) -> np.typing.NDArray[np.float64]
 
 def world(
     seed: int, listed: int, count: int = 40
-) -> tuple[dict[str, np.typing.NDArray[np.float64]], TableStatistics]:
+) -> tuple[dict[str, np.typing.NDArray[np.float64]], Statistics]:
     rng = Random(seed)
     shares = {name: zipf(count, rng.uniform(0.0, 1.5), rng) for name in "RSTU"}
     sizes = {RelationId(name): float(rng.randint(100, 2000)) for name in "RSTU"}
-    statistics = TableStatistics(
+    statistics = Statistics(
         sizes,
         every_distinct=dict.fromkeys(sizes, float(count)),
         values={(RelationId(n), "a"): frequent(s, listed) for n, s in shares.items()},
@@ -66,7 +66,7 @@ def test_cardinalities_are_sums_over_values(seed: int, names: str) -> None:
 def test_values_that_are_not_listed_are_alike(seed: int) -> None:
     """With half of the values listed a sum is closer to the truth than by distinct counts."""
     shares, statistics = world(seed, listed=20)
-    bare = TableStatistics(statistics.cardinalities, every_distinct=statistics.every_distinct)
+    bare = Statistics(statistics.cardinalities, every_distinct=statistics.every_distinct)
     expected = np.prod([shares[n] for n in "RST"], axis=0).sum()
     sizes = np.prod([statistics.cardinalities[RelationId(n)] for n in "RST"])
     found, uniform = (CostModel(s).cardinality(over("RST")) / sizes for s in (statistics, bare))
@@ -119,7 +119,7 @@ def test_each_value_is_in_its_own_substream(seed: int, names: str) -> None:
 def test_what_is_not_joined_by_the_key_divides_as_arrivals_do() -> None:
     query = chain("R.a=S.a", "R.b=T.b")
     shares = np.array([0.5, 0.3, 0.2])
-    statistics = TableStatistics(
+    statistics = Statistics(
         {RelationId(n): 100.0 for n in "RST"},
         every_distinct={RelationId(n): 3.0 for n in "RST"},
         values={(RelationId("R"), "a"): frequent(shares, 3)},
@@ -131,7 +131,7 @@ def test_what_is_not_joined_by_the_key_divides_as_arrivals_do() -> None:
     assert model.probe(both, Label("R"), 1) == pytest.approx(model.probe(both, Label("R"), 0))
 
 
-def with_nulls(statistics: TableStatistics, relations: str) -> TableStatistics:
+def with_nulls(statistics: Statistics, relations: str) -> Statistics:
     """The same with as many tuples again whose key is NULL in some relations."""
     values, sizes = dict(statistics.values), dict(statistics.cardinalities)
     for relation in map(RelationId, relations):
@@ -177,8 +177,6 @@ def test_nulls_are_no_values(seed: int, relations: str, listed: int) -> None:
 def test_nothing_known_of_values_is_as_by_distinct_counts(known: FrequentValues | None) -> None:
     sizes = {RelationId(n): 100.0 for n in "RSTU"}
     values = {} if known is None else {(RelationId(n), "a"): known for n in "RSTU"}
-    bare = CostModel(TableStatistics(sizes, every_distinct=dict.fromkeys(sizes, 25.0)))
-    found = CostModel(
-        TableStatistics(sizes, every_distinct=dict.fromkeys(sizes, 25.0), values=values)
-    )
+    bare = CostModel(Statistics(sizes, every_distinct=dict.fromkeys(sizes, 25.0)))
+    found = CostModel(Statistics(sizes, every_distinct=dict.fromkeys(sizes, 25.0), values=values))
     assert found.cardinality(over("RSTU")) == pytest.approx(bare.cardinality(over("RSTU")))

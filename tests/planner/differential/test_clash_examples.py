@@ -15,11 +15,11 @@ from anabranch_planner.search.printed.candidates import (
     mirs_of,
     partition_candidates,
 )
-from tests.support.cases.queries import FixedStatistics, chain, join_query
+from tests.support.cases.queries import chain, given_statistics, join_query
 
 Q1 = chain("R.a=S.a", "S.b=T.b", id="q1")
 Q2 = chain("S.b=T.b", "T.c=U.c", id="q2")
-STATISTICS = FixedStatistics(
+STATISTICS = given_statistics(
     default=100.0, selectivities={"S.b=T.b": 0.015}, selectivity_default=0.01
 )
 

@@ -25,7 +25,7 @@ from anabranch_planner.search.outcome import SolveSettings
 from anabranch_planner.search.problem import PlanProblem, Sub
 from anabranch_planner.search.routes import first_routing, route_greedily
 from anabranch_planner.solvers.deadline import Deadline
-from tests.support.cases.queries import FixedStatistics
+from tests.support.cases.queries import given_statistics
 from tests.support.cases.small_problems import any_query, small_problem
 from tests.support.oracles.brute_force import cheapest
 from tests.support.oracles.exactness import same, tight_cost
@@ -43,12 +43,12 @@ def drawn(seed: int, parallelism: int, hosts: int = 1) -> PlanProblem:
     sizes = rng.choice([(3, 3, 3, 3), (3, 3, 4), (3, 4, 4), (3, 3, 3, 4), (5,)])
     queries = [any_query(rng, f"q{i}", size) for i, size in enumerate(sizes)]
     if rng.random() < 0.4:
-        statistics = FixedStatistics(default=100.0, selectivity_default=0.01)
+        statistics = given_statistics(default=100.0, selectivity_default=0.01)
     else:
         rates = {name: rng.choice([10.0, 60.0, 100.0, 300.0]) for name in "RSTUV"}
         distincts = {(name, a): rng.uniform(5, 80) for name in "RSTUV" for a in "abc"}
-        statistics = FixedStatistics(cardinalities=rates, distincts=distincts)
-    statistics = replace(statistics, hosts=ExchangeModel(hosts))
+        statistics = given_statistics(cardinalities=rates, distincts=distincts)
+    statistics = replace(statistics, exchange=ExchangeModel(hosts))
     model = CostModel(statistics, parallelism=parallelism, bounds=LoosestBounds(queries))
     return build_problem(queries, model)
 

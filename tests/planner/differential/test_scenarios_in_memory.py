@@ -13,7 +13,7 @@ import pytest
 from anabranch_contract.plans.plan import Optimizer, Plan
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.queries.joins import JoinQuery
-from anabranch_planner.cost.statistics.statistics import NoStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
@@ -91,7 +91,7 @@ def plan(queries: Sequence[JoinQuery], rng: Random) -> Plan:
         return random_plan(queries, rng, apart=True)
     return optimise(
         queries,
-        NoStatistics(),
+        Statistics(),
         Options(
             optimizer=rng.choice(list(Optimizer)), parallelism=2, deadline=Deadline(seconds=0.5)
         ),

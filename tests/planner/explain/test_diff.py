@@ -11,14 +11,15 @@ from hypothesis import strategies as st
 
 from anabranch_contract.plans.plan import Objective, Optimizer
 from anabranch_contract.queries.joins import RelationId
-from anabranch_planner.cost.footprint import footprint, from_json, to_json
+from anabranch_planner.cost.footprint import footprint
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.validate import cost_of
 from anabranch_planner.explain.diff import diff, diff_document
 from anabranch_planner.passes import optimise
+from anabranch_planner.plans.decisions import Decisions, from_document, to_document
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.search.demands import DEFAULT_WIDTH
-from tests.support.cases.queries import FixedStatistics, chain
+from tests.support.cases.queries import chain, given_statistics
 from tests.support.cases.what_if import small_queries, small_statistics
 
 seeds = st.integers(0, 2**32 - 1)
@@ -26,7 +27,7 @@ optimizers = st.sampled_from(list(Optimizer))
 objectives = st.sampled_from(list(Objective))
 
 QUERIES = [chain("R.a=S.a", "S.b=T.b", id="q1"), chain("S.b=T.b", "T.c=U.c", id="q2")]
-STATISTICS = FixedStatistics(default=100.0, selectivities={"S.b=T.b": 0.0001})
+STATISTICS = given_statistics(default=100.0, selectivities={"S.b=T.b": 0.0001})
 MODEL = CostModel(STATISTICS, parallelism=4)
 
 
@@ -76,7 +77,7 @@ def test_both_sides_are_accounted_for(
     )
     if one is not Optimizer.SHARED:
         # A footprint, read back from JSON, knows as much.
-        kept = from_json(json.loads(json.dumps(to_json(old))))
+        kept = from_document(json.loads(json.dumps(to_document(Decisions(old))))).footprint
         assert diff(kept, after, queries, model, before_queries=before_queries) == found
 
 

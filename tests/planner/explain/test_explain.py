@@ -11,11 +11,11 @@ from anabranch_contract.plans.plan import Optimizer
 from anabranch_planner.explain.explain import explain, explain_text
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
-from tests.support.cases.queries import FixedStatistics, chain
+from tests.support.cases.queries import chain, given_statistics
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 QUERIES = [chain("R.a=S.a", "S.b=T.b", id="q1"), chain("S.b=T.b", "T.c=U.c", id="q2")]
-STATISTICS = FixedStatistics(
+STATISTICS = given_statistics(
     default=100.0, selectivities={"S.b=T.b": 0.003}, selectivity_default=0.02
 )
 
@@ -38,7 +38,7 @@ def test_totals_add_up_to_the_plan_s_cost() -> None:
 
 def test_an_attribute_is_qualified_where_two_copies_would_read_the_same() -> None:
     queries = [chain("S.b=T.b", "S.k=V.k", id="q1"), chain("S.b=T.b", "T.k=U.k", id="q2")]
-    statistics = FixedStatistics(default=100.0, selectivities={"S.b=T.b": 0.0001})
+    statistics = given_statistics(default=100.0, selectivities={"S.b=T.b": 0.0001})
     plan = optimise(queries, statistics, Options(parallelism=8))
     labels = {s["label"] for s in explain(plan, queries)["stores"]}
     assert {"S⋈T[S.k]", "S⋈T[T.k]"} <= labels

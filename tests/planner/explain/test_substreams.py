@@ -11,7 +11,7 @@ import pytest
 from anabranch_contract.plans.ruleset import Substreams
 from anabranch_contract.queries.joins import Label
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.statistics.statistics import TableStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.explain.substreams import explain_substreams
 from anabranch_planner.passes import optimise
@@ -20,7 +20,7 @@ from tests.planner.cost.test_values import with_nulls
 from tests.planner.skew.test_substreams import STAR, skewed
 
 
-def model_of(statistics: TableStatistics, substreams: Sequence[Substreams]) -> CostModel:
+def model_of(statistics: Statistics, substreams: Sequence[Substreams]) -> CostModel:
     return CostModel(statistics, bounds=LoosestBounds([STAR]), substreams=substreams)
 
 

@@ -22,7 +22,7 @@ from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.plans.backfill import BackfillDecision, decide
 from anabranch_planner.plans.compile import compile_ruleset
-from tests.support.cases.queries import FixedStatistics, chain
+from tests.support.cases.queries import chain, given_statistics
 from tests.support.cases.random_plans import random_plan
 from tests.support.cases.what_if import priced_plan, small_queries, small_statistics
 
@@ -56,7 +56,9 @@ def model_of(
     query: JoinQuery, sizes: dict[str, int], objective: Objective = Objective.TUPLES
 ) -> CostModel:
     """Every pair of tuples joins; a unit has ``sizes`` tuples."""
-    known = FixedStatistics(cardinalities=dict(sizes), selectivity_default=1.0, history=float(UNIT))
+    known = given_statistics(
+        cardinalities=dict(sizes), selectivity_default=1.0, history=float(UNIT)
+    )
     return CostModel(known, objective=objective, bounds=LoosestBounds([query]))
 
 

@@ -16,7 +16,7 @@ from anabranch_contract.protocol.activations import Visibility
 from anabranch_contract.queries.joins import JoinQuery, Label, QueryId, Stream, StreamName
 from anabranch_contract.queries.mirs import MirId, base_mir, sub_join
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.cost.statistics.statistics import NoStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.validate import validate_plan
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.compile import compile_ruleset
@@ -90,7 +90,7 @@ def test_rewires_between_optimisers_lose_and_double_nothing(seed: int) -> None:
     plans = [
         optimise(
             world.running(epoch),
-            NoStatistics(),
+            Statistics(),
             Options(
                 optimizer=rng.choice(list(Optimizer)),
                 objective=rng.choice(list(Objective)),

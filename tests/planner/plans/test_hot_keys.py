@@ -15,7 +15,7 @@ from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.exchange import ExchangeModel
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics.constants import CostConstants
-from anabranch_planner.cost.statistics.statistics import TableStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.passes import EpochRequest, make_rules, optimise
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.hot_keys import (
@@ -46,31 +46,31 @@ def values(*shares: float) -> FrequentValues:
     return FrequentValues(hashes, tuple(f"v{h}" for h in hashes), shares, shares, 0.0)
 
 
-def skewed(*shares: float, hosts: int = 3, distinct: float = 1000.0) -> TableStatistics:
+def skewed(*shares: float, hosts: int = 3, distinct: float = 1000.0) -> Statistics:
     """1000 tuples per stream and unit of time; ``shares`` are the shares of frequent values."""
     rows = {RelationId(name): 1000.0 for name in "RST"}
-    return TableStatistics(
+    return Statistics(
         rows,
         every_distinct=dict.fromkeys(rows, distinct),
-        hosts=ExchangeModel(hosts),
+        exchange=ExchangeModel(hosts),
         values={(r, "a"): values(*shares) for r in rows},
     )
 
 
-def compiled(query: JoinQuery, statistics: TableStatistics, parallelism: int = 16) -> Ruleset:
+def compiled(query: JoinQuery, statistics: Statistics, parallelism: int = 16) -> Ruleset:
     plan = optimise([query], statistics, Options(parallelism=parallelism, mir=False))
     return compile_ruleset(plan, [query], STREAMS, epoch=0, parallelism=parallelism, sinks={})
 
 
 def chosen(
-    statistics: TableStatistics,
+    statistics: Statistics,
     constants: CostConstants | None = None,
     earlier: Mapping[str, Sequence[HotValue]] | None = None,
     query: JoinQuery = PAIR,
 ) -> HotKeys:
     rules = compiled(query, statistics)
     model = CostModel(statistics, parallelism=16)
-    return hot_keys(rules, [query], model, statistics.hosts, constants, earlier)
+    return hot_keys(rules, [query], model, statistics.exchange, constants, earlier)
 
 
 def test_one_value_keeps_one_host_busy() -> None:
@@ -125,7 +125,7 @@ def test_there_is_a_partition_for_each_host() -> None:
     for partitions, most in ((4, 4), (5, 4), (16, 16), (64, 16)):
         rules = compiled(PAIR, statistics, partitions)
         model = CostModel(statistics, parallelism=partitions)
-        found = hot_keys(rules, [PAIR], model, statistics.hosts)
+        found = hot_keys(rules, [PAIR], model, statistics.exchange)
         assert found.values
         assert max(one.value.hosts for one in found.values) <= most
 
@@ -209,10 +209,10 @@ def test_any_rules_have_hot_values_that_make_sense(seed: int) -> None:
     queries = random_queries(seed, count=4, size=4, relations=6)
     relations = sorted({r.id for q in queries for r in q.relations})
     columns = {(m.label, m.attribute) for q in queries for c in q.classes for m in c.members}
-    statistics = TableStatistics(
+    statistics = Statistics(
         {r: rng.uniform(10, 10_000) for r in relations},
         every_distinct={r: rng.uniform(20, 10_000) for r in relations},
-        hosts=ExchangeModel(rng.choice((2, 3, 5, 16))),
+        exchange=ExchangeModel(rng.choice((2, 3, 5, 16))),
         values={
             (RelationId(str(label)), attribute): values(
                 *(rng.random() ** 3 / 6 for _ in range(rng.randint(0, 6)))
@@ -228,7 +228,7 @@ def test_any_rules_have_hot_values_that_make_sense(seed: int) -> None:
         random_plan(queries, rng), queries, streams, epoch=0, parallelism=8, sinks={}
     )
     model = CostModel(statistics, parallelism=8)
-    found = hot_keys(rules, queries, model, statistics.hosts)
+    found = hot_keys(rules, queries, model, statistics.exchange)
     assert 1.0 <= found.before <= found.hosts
     assert 1.0 <= found.after <= found.hosts
     for one in found.values:
@@ -237,9 +237,9 @@ def test_any_rules_have_hot_values_that_make_sense(seed: int) -> None:
         assert 2 <= one.value.hosts <= found.hosts
     made = deal_hot(rules, found)
     made.validate()
-    assert hot_keys(rules, queries, model, statistics.hosts) == found
+    assert hot_keys(rules, queries, model, statistics.exchange) == found
     again = {str(s.id): s.hot for s in made.stores}
-    kept = hot_keys(rules, queries, model, statistics.hosts, earlier=again)
+    kept = hot_keys(rules, queries, model, statistics.exchange, earlier=again)
     assert {(v.store, v.value.hash) for v in found.values} <= {
         (v.store, v.value.hash) for v in kept.values
     }

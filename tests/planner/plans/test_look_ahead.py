@@ -11,7 +11,7 @@ from anabranch_contract.queries.joins import RelationId
 from anabranch_planner.cost.exchange import ExchangeModel
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics.constants import CostConstants
-from anabranch_planner.cost.statistics.statistics import NoStatistics, TableStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.passes import EpochRequest, make_rules
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.look_ahead import MARGIN, look_ahead, questions
@@ -26,12 +26,12 @@ RULES = by_hand({"star:S": ("A", "B")}, STAR)
 PRICES = CostConstants(call=0.0, probe=8.0, look=1.0, match=5.0)
 
 
-def star(rows: float, values: float) -> TableStatistics:
+def star(rows: float, values: float) -> Statistics:
     """A tuple of S finds 20 of A; B has so many rows, of as many values as there are among 1000."""
     s, a, b = map(RelationId, "SAB")
-    return TableStatistics(
+    return Statistics(
         {s: 1000.0, a: 1000.0, b: rows},
-        {(s, ("a",)): 50.0, (a, ("a",)): 50.0, (s, ("b",)): 1000.0, (b, ("b",)): values},
+        {(s, "a"): 50.0, (a, "a"): 50.0, (s, "b"): 1000.0, (b, "b"): values},
     )
 
 
@@ -59,7 +59,7 @@ def test_nothing_is_asked_where_all_is_there(rows: float) -> None:
 
 
 def test_nothing_is_asked_where_nothing_is_known() -> None:
-    assert questions(RULES, [STAR], CostModel(NoStatistics()), PRICES) == ()
+    assert questions(RULES, [STAR], CostModel(Statistics()), PRICES) == ()
 
 
 def test_calls_are_part_of_the_price() -> None:
@@ -69,7 +69,7 @@ def test_calls_are_part_of_the_price() -> None:
 
 def test_nothing_is_asked_on_several_hosts() -> None:
     table = star(100, 100)
-    spread = TableStatistics(table.cardinalities, table.distincts, hosts=ExchangeModel(2))
+    spread = Statistics(table.cardinalities, table.distincts, exchange=ExchangeModel(2))
     assert questions(RULES, [STAR], CostModel(spread), PRICES) == ()
 
 
@@ -94,7 +94,7 @@ def test_random_rules_ask_only_what_may_be_asked(seed: int) -> None:
     rng = Random(seed)
     queries = random_queries(seed, count=4, size=4, relations=6)
     relations = sorted({r.id for q in queries for r in q.relations})
-    statistics = TableStatistics(
+    statistics = Statistics(
         {r: rng.uniform(10, 10_000) for r in relations},
         every_distinct={r: rng.uniform(1, 10_000) for r in relations},
     )

@@ -13,13 +13,14 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.plans.plan import Objective, Optimizer, Plan
 from anabranch_contract.queries.joins import JoinQuery
 from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.passes import optimise, optimise_apart
 from anabranch_planner.plans.optimise import Options, apart_of
 from anabranch_planner.plans.shares import costs_by_owner
 from anabranch_planner.solvers.deadline import Deadline
-from tests.support.cases.queries import FixedStatistics, chain, join_query, single
-from tests.support.cases.random_problems import UniformStatistics, random_queries
+from tests.support.cases.queries import chain, given_statistics, join_query, single
+from tests.support.cases.random_problems import random_queries, uniform_statistics
 from tests.support.oracles.brute_force import cheapest
 
 seeds = st.integers(0, 2**32 - 1)
@@ -44,7 +45,7 @@ def random_query(rng: Random, id: str, size: int, *, extra: float = 0.3) -> Join
     return join_query(dict.fromkeys(predicates), id=id, labels=chosen)
 
 
-def random_statistics(rng: Random) -> FixedStatistics:
+def random_statistics(rng: Random) -> Statistics:
     sizes = {name: float(rng.choice([5, 10, 40, 100, 300])) for name in "RSTU"}
     distincts = {
         (name, key): float(rng.randint(1, int(sizes[name])))
@@ -52,11 +53,11 @@ def random_statistics(rng: Random) -> FixedStatistics:
         for key in ("a", "b", "a,b")
         if rng.random() < 0.7
     }
-    return FixedStatistics(cardinalities=sizes, distincts=distincts)
+    return given_statistics(cardinalities=sizes, distincts=distincts)
 
 
 def checked(
-    queries: list[JoinQuery], statistics: FixedStatistics | UniformStatistics, optimizer: Optimizer,
+    queries: list[JoinQuery], statistics: Statistics, optimizer: Optimizer,
     objective: Objective, parallelism: int, *, mir: bool = True, partitioning: bool = True,
 ) -> Plan:  # fmt: skip
     plan = optimise(
@@ -157,34 +158,34 @@ def test_plans_to_compare_with_are_those_of_their_optimisers(seed: int) -> None:
 def test_equal_input_gives_an_equal_plan_in_whatever_order(seed: int) -> None:
     rng = Random(seed)
     queries = list(random_queries(seed, count=4, size=3, relations=5))
-    plan = optimise(queries, UniformStatistics(), Options(parallelism=4))
+    plan = optimise(queries, uniform_statistics(), Options(parallelism=4))
     rng.shuffle(queries)
-    assert optimise(queries, UniformStatistics(), Options(parallelism=4)) == plan
+    assert optimise(queries, uniform_statistics(), Options(parallelism=4)) == plan
 
 
 @pytest.mark.parametrize("optimizer", [o for o in Optimizer if o is not Optimizer.DPPICK])
 def test_the_section_vii_c_workload_is_solved_to_optimality(optimizer: Optimizer) -> None:
     queries = list(random_queries(7, count=20, size=3, relations=10))
-    plan = checked(queries, UniformStatistics(), optimizer, Objective.PAPER, 4)
+    plan = checked(queries, uniform_statistics(), optimizer, Objective.PAPER, 4)
     assert plan.method == "branch"
     assert plan.queries == tuple(sorted(q.id for q in queries))
 
 
 def test_a_query_over_one_relation_needs_no_store() -> None:
-    plan = checked([single("R")], FixedStatistics(), Optimizer.CLASH, Objective.TUPLES, 4)
+    plan = checked([single("R")], given_statistics(), Optimizer.CLASH, Objective.TUPLES, 4)
     assert plan.cost == 0
     assert plan.copies == ()
     assert [o.steps for o in plan.orders] == [()]
 
 
 def test_no_query_at_all_gives_the_empty_plan() -> None:
-    plan = optimise([], FixedStatistics(), Options())
+    plan = optimise([], given_statistics(), Options())
     assert (plan.orders, plan.copies, plan.cost) == ((), (), 0)
 
 
 def test_self_join_probes_the_base_store_of_the_relation() -> None:
     query = chain("S.a=S#1.b")
-    plan = checked([query], FixedStatistics(), Optimizer.CLASH, Objective.TUPLES, 4)
+    plan = checked([query], given_statistics(), Optimizer.CLASH, Objective.TUPLES, 4)
     assert [(o.start, s.target, s.members) for o in plan.orders for s in o.steps] == [
         ("S", "S", ("S#1",)),
         ("S#1", "S", ("S",)),
@@ -196,13 +197,13 @@ def test_self_join_probes_the_base_store_of_the_relation() -> None:
 
 def test_the_same_labels_under_different_predicates_are_different_steps() -> None:
     queries = [chain("R.a=S.a", id="q1"), chain("R.b=S.b", id="q2")]
-    plan = checked(queries, FixedStatistics(), Optimizer.CLASH, Objective.PAPER, 1)
+    plan = checked(queries, given_statistics(), Optimizer.CLASH, Objective.PAPER, 1)
     assert plan.cost == pytest.approx(4000)
 
 
 def test_a_shared_intermediate_result_is_maintained_once() -> None:
     queries = [chain("R.a=S.a", "S.b=T.b", id="q1"), chain("S.b=T.b", "T.c=U.c", id="q2")]
-    statistics = FixedStatistics(default=100.0, selectivities={"S.b=T.b": 0.0001})
+    statistics = given_statistics(default=100.0, selectivities={"S.b=T.b": 0.0001})
     plan = checked(queries, statistics, Optimizer.CLASH, Objective.TUPLES, 4)
     kept = [m.members for m in plan.mirs if not m.is_base]
     assert kept == [("S", "T")]
@@ -215,12 +216,12 @@ def test_a_shared_intermediate_result_is_maintained_once() -> None:
 
 def test_above_the_cap_local_search_decides_and_the_plan_says_so() -> None:
     queries = list(random_queries(3, count=6, size=4, relations=6))
-    plan = optimise(queries, UniformStatistics(), Options(parallelism=4, max_flows=10))
+    plan = optimise(queries, uniform_statistics(), Options(parallelism=4, max_flows=10))
     validate_plan(plan, queries)
     assert "exceed the cap of 10" in plan.method
     assert (
         plan.bound
-        <= optimise(queries, UniformStatistics(), Options(parallelism=4)).cost
+        <= optimise(queries, uniform_statistics(), Options(parallelism=4)).cost
         <= plan.cost
     )
     assert plan.gap == pytest.approx((plan.cost - plan.bound) / plan.cost)
@@ -229,7 +230,7 @@ def test_above_the_cap_local_search_decides_and_the_plan_says_so() -> None:
 def test_a_query_with_too_many_sub_joins_is_reduced_and_named() -> None:
     labels = [f"r{i}" for i in range(14)]
     clique = join_query([f"{a}.k={b}.k" for a, b in pairwise(labels)], id="big")
-    plan = checked([clique], FixedStatistics(), Optimizer.CLASH, Objective.TUPLES, 2)
+    plan = checked([clique], given_statistics(), Optimizer.CLASH, Objective.TUPLES, 2)
     assert "one order per start for big" in plan.method
     assert plan.gap > 0
 
@@ -237,19 +238,19 @@ def test_a_query_with_too_many_sub_joins_is_reduced_and_named() -> None:
 def test_out_of_time_the_plan_is_complete_and_carries_its_gap() -> None:
     queries = list(random_queries(5, count=8, size=4, relations=8))
     plan = optimise(
-        queries, UniformStatistics(), Options(parallelism=4, deadline=Deadline(seconds=0.0))
+        queries, uniform_statistics(), Options(parallelism=4, deadline=Deadline(seconds=0.0))
     )
     validate_plan(plan, queries)
     assert plan.method != "branch"
     assert plan.bound <= plan.cost
     shared = optimise(
-        queries, UniformStatistics(), Options(parallelism=4, optimizer=Optimizer.SHARED)
+        queries, uniform_statistics(), Options(parallelism=4, optimizer=Optimizer.SHARED)
     )
     assert plan.bound <= shared.cost
 
 
 def test_duplicate_ids_and_cross_products_are_refused() -> None:
     with pytest.raises(QueryError, match="two queries are called"):
-        optimise([chain("R.a=S.a"), chain("S.b=T.b")], FixedStatistics(), Options())
+        optimise([chain("R.a=S.a"), chain("S.b=T.b")], given_statistics(), Options())
     with pytest.raises(QueryError, match="cross product"):
-        optimise([chain("R.a=S.a", "T.a=U.a")], FixedStatistics(), Options())
+        optimise([chain("R.a=S.a", "T.a=U.a")], given_statistics(), Options())

@@ -21,17 +21,18 @@ from anabranch_contract.errors import PlannerError, QueryError, StatisticsError
 from anabranch_contract.plans.plan import Plan, Solver
 from anabranch_contract.queries.mirs import sub_join
 from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.sources.spark_source import read_schema
-from tests.support.cases.queries import FixedStatistics, chain, join_query
+from tests.support.cases.queries import chain, given_statistics, join_query
 
 QUERIES = (
     chain("R.a=S.a", "S.b=T.b", id="q1"),
     chain("S.b=T.b", "T.c=U.c", id="q2"),
 )
-STATISTICS = FixedStatistics(
+STATISTICS = given_statistics(
     cardinalities={"R": 50.0, "S": 100.0, "T": 80.0, "U": 300.0},
     selectivities={"R.a=S.a": 0.02, "S.b=T.b": 0.015, "T.c=U.c": 0.01},
 )
@@ -51,7 +52,7 @@ BROKEN = {
 }
 
 
-def checked(plan: Plan, statistics: FixedStatistics = STATISTICS) -> Plan:
+def checked(plan: Plan, statistics: Statistics = STATISTICS) -> Plan:
     validate_plan(plan, QUERIES)
     assert cost_of(plan, QUERIES, statistics, parallelism=4) == pytest.approx(plan.cost)
     assert 0 <= plan.bound <= plan.cost
@@ -64,9 +65,9 @@ def checked(plan: Plan, statistics: FixedStatistics = STATISTICS) -> Plan:
 @pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf"), 1e300])
 def test_statistics_that_are_no_amounts_are_refused_by_name(bad: float) -> None:
     for statistics, name in (
-        (FixedStatistics(cardinalities={"R": bad}), "cardinality of R"),
-        (FixedStatistics(default=100.0, distincts={("R", "a"): bad}), "distinct R(a)"),
-        (FixedStatistics(default=100.0, selectivities={"R.a=S.a": bad}), "R.a = S.a"),
+        (given_statistics(cardinalities={"R": bad}), "cardinality of R"),
+        (given_statistics(default=100.0, distincts={("R", "a"): bad}), "distinct R(a)"),
+        (given_statistics(default=100.0, selectivities={"R.a=S.a": bad}), "R.a = S.a"),
     ):
         with pytest.raises(StatisticsError) as caught:
             optimise(QUERIES, statistics, Options())
@@ -76,7 +77,7 @@ def test_statistics_that_are_no_amounts_are_refused_by_name(bad: float) -> None:
 
 
 def test_contradictions_are_put_right_and_listed() -> None:
-    statistics = FixedStatistics(
+    statistics = given_statistics(
         default=100.0,
         distincts={("R", "a"): 5000.0, ("S", "b"): 0.0},
         selectivities={"T.c=U.c": 3.0},
@@ -93,19 +94,21 @@ def test_contradictions_are_put_right_and_listed() -> None:
 
 @pytest.mark.parametrize("size", [0.0, 1e-9, 1e18])
 def test_any_amount_can_be_planned_with(size: float) -> None:
-    statistics = FixedStatistics(default=size, selectivity_default=1.0)
+    statistics = given_statistics(default=size, selectivity_default=1.0)
     plan = checked(optimise(QUERIES, statistics, Options(parallelism=4)), statistics)
     assert plan.gap <= 1e-6
 
 
 def test_nothing_known_at_all_is_assumed() -> None:
-    plan = checked(optimise(QUERIES, FixedStatistics(), Options(parallelism=4)), FixedStatistics())
+    plan = checked(
+        optimise(QUERIES, given_statistics(), Options(parallelism=4)), given_statistics()
+    )
     assert plan.gap == 0
 
 
 def test_forty_relations_of_absurd_size_have_a_cost_that_is_a_number() -> None:
     query = chain(*(f"R{i:02}.a{i}=R{i + 1:02}.a{i}" for i in range(39)), id="long")
-    statistics = FixedStatistics(default=1e18, selectivity_default=1.0)
+    statistics = given_statistics(default=1e18, selectivity_default=1.0)
     plan = optimise([query], statistics, Options())
     validate_plan(plan, [query])
     assert 0 < plan.bound <= plan.cost < float("inf")

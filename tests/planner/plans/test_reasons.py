@@ -18,7 +18,7 @@ from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.plans.reasons import reasons, reasons_document
 from anabranch_planner.plans.shares import game, part
-from tests.support.cases.queries import FixedStatistics, chain
+from tests.support.cases.queries import chain, given_statistics
 from tests.support.cases.what_if import priced_plan, small_queries, small_statistics
 from tests.support.oracles.without_store import without
 
@@ -27,7 +27,7 @@ optimizers = st.sampled_from(list(Optimizer))
 objectives = st.sampled_from(list(Objective))
 
 QUERIES = [chain("R.a=S.a", "S.b=T.b", id="q1"), chain("S.b=T.b", "T.c=U.c", id="q2")]
-STATISTICS = FixedStatistics(default=100.0, selectivities={"S.b=T.b": 0.0001})
+STATISTICS = given_statistics(default=100.0, selectivities={"S.b=T.b": 0.0001})
 
 
 @given(seeds, optimizers, objectives)

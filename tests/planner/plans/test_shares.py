@@ -32,8 +32,8 @@ from anabranch_planner.plans.shares import (
     shapley,
     shares,
 )
-from tests.support.cases.queries import FixedStatistics, chain
-from tests.support.cases.random_problems import UniformStatistics, random_queries
+from tests.support.cases.queries import chain, given_statistics
+from tests.support.cases.random_problems import random_queries, uniform_statistics
 from tests.support.cases.what_if import priced_plan, small_queries, small_statistics
 from tests.support.oracles.walk import walk
 
@@ -45,7 +45,7 @@ optimizers = st.sampled_from(list(Optimizer))
 objectives = st.sampled_from(list(Objective))
 
 QUERIES = [chain("R.a=S.a", "S.b=T.b", id="q1"), chain("S.b=T.b", "T.c=U.c", id="q2")]
-STATISTICS = FixedStatistics(default=100.0, selectivities={"S.b=T.b": 0.0001})
+STATISTICS = given_statistics(default=100.0, selectivities={"S.b=T.b": 0.0001})
 
 
 def standalone(
@@ -195,7 +195,7 @@ def test_nobody_pays_more_than_the_sum_of_what_each_pays_alone(
 def test_the_worked_example() -> None:
     # Optimised alone 475 each; jointly 800 with <S,T,R> and <T,S,U>: S-T and T-S run once (100
     # each), everything else belongs to one query: (950 - 150)... so 400 each.
-    sizes = FixedStatistics(
+    sizes = given_statistics(
         default=100.0, selectivities={"S.b=T.b": 0.015}, selectivity_default=0.01
     )
     plan = optimise(
@@ -245,13 +245,13 @@ def test_an_element_s_cost_is_split_equally() -> None:
 def test_many_queries() -> None:
     queries = list(random_queries(7, count=40, size=3, relations=10))
     plan = optimise(
-        queries, UniformStatistics(), Options(optimizer=Optimizer.SHARED, parallelism=4)
+        queries, uniform_statistics(), Options(optimizer=Optimizer.SHARED, parallelism=4)
     )
-    found = shares(plan, queries, standalone(queries, UniformStatistics(), parallelism=4))
-    cost = cost_of(plan, queries, UniformStatistics(), parallelism=4)
+    found = shares(plan, queries, standalone(queries, uniform_statistics(), parallelism=4))
+    cost = cost_of(plan, queries, uniform_statistics(), parallelism=4)
     assert sum(s.shapley for s in found) == pytest.approx(cost)
     assert sum(s.proportional or 0 for s in found) == pytest.approx(cost)
     alone = optimise(
-        queries, UniformStatistics(), Options(optimizer=Optimizer.INDIVIDUAL, parallelism=4)
+        queries, uniform_statistics(), Options(optimizer=Optimizer.INDIVIDUAL, parallelism=4)
     )
     assert costs_by_owner(alone, queries) == pytest.approx({s.query: s.standalone for s in found})

@@ -25,7 +25,7 @@ from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.plans.traffic import known_attribute, traffic
-from tests.support.cases.queries import FixedStatistics
+from tests.support.cases.queries import given_statistics
 from tests.support.cases.small_problems import any_query
 from tests.support.cases.states import stream
 
@@ -44,8 +44,8 @@ def test_tuples_cross_hosts_as_often_as_predicted(seed: int) -> None:
     sizes = rng.choice([(3, 3), (4,), (3, 4), (5,)])
     queries = [drawn(rng, f"q{i}", size) for i, size in enumerate(sizes)]
     exchange = ExchangeModel(HOSTS)
-    statistics = FixedStatistics(
-        default=100.0, selectivity_default=rng.choice([0.002, 0.01, 0.05]), hosts=exchange
+    statistics = given_statistics(
+        default=100.0, selectivity_default=rng.choice([0.002, 0.01, 0.05]), exchange=exchange
     )
     plan = optimise(queries, statistics, Options(parallelism=PARTITIONS))
     ruleset = ruleset_of(plan, queries)
@@ -84,7 +84,7 @@ def test_tuples_take_the_columns_that_somebody_reads_later() -> None:
     query = parse_sql("q", sql, streams, None)
     widths = {"R": {"a": 8.0, "x": 100.0, "y": 1000.0}, "S": {"a": 8.0, "b": 4.0}}
     exchange = ExchangeModel(2, {r.id: widths.get(r.stream, {}) for r in query.relations})
-    statistics = FixedStatistics(default=100.0, selectivity_default=0.01, hosts=exchange)
+    statistics = given_statistics(default=100.0, selectivity_default=0.01, exchange=exchange)
     plan = optimise([query], statistics, Options(parallelism=4, mir=False))
     ruleset = compile_ruleset(
         plan, [query], list(streams.values()), epoch=0, parallelism=4, sinks={}
@@ -103,7 +103,7 @@ def test_a_store_of_one_partition_is_on_one_host() -> None:
     rng = Random(1)
     query = any_query(rng, "q", 4)
     exchange = ExchangeModel(4)
-    statistics = FixedStatistics(default=100.0, selectivity_default=0.01, hosts=exchange)
+    statistics = given_statistics(default=100.0, selectivity_default=0.01, exchange=exchange)
     plan = optimise([query], statistics, Options(mir=False))
     ruleset = ruleset_of(plan, [query], parallelism=1)
     model = CostModel(statistics)
@@ -117,7 +117,7 @@ def test_what_arrives_where_its_partition_is_is_not_sent() -> None:
     rng = Random(1)
     query = any_query(rng, "q", 4)
     exchange = ExchangeModel(4, locality=0.75)
-    statistics = FixedStatistics(default=100.0, selectivity_default=0.01, hosts=exchange)
+    statistics = given_statistics(default=100.0, selectivity_default=0.01, exchange=exchange)
     plan = optimise([query], statistics, Options(mir=False, parallelism=PARTITIONS))
     ruleset = ruleset_of(plan, [query])
     model = CostModel(statistics, parallelism=PARTITIONS)

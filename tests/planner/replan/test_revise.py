@@ -15,7 +15,7 @@ from anabranch_contract.plans.ruleset import Ruleset, StoreSpec
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.footprint import footprint
-from anabranch_planner.cost.statistics.statistics import TableStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
@@ -37,11 +37,11 @@ def compiled(plan: Plan, queries: Sequence[JoinQuery], parallelism: int = 1) -> 
     return compile_ruleset(plan, queries, streams, epoch=3, parallelism=parallelism, sinks={})
 
 
-def drawn_statistics(queries: Sequence[JoinQuery], rng: Random) -> TableStatistics:
+def drawn_statistics(queries: Sequence[JoinQuery], rng: Random) -> Statistics:
     """Rates and distinct counts over three orders of magnitude."""
     relations = sorted({r.id for q in queries for r in q.relations})
     sizes = {r: 10 ** rng.uniform(0, 3) for r in relations}
-    return TableStatistics(
+    return Statistics(
         cardinalities=sizes,
         every_distinct={r: max(1.0, sizes[r] * rng.random()) for r in relations},
     )
@@ -168,9 +168,9 @@ def test_without_intermediate_results_it_is_the_best_plan(seed: int) -> None:
     assert cost == pytest.approx(anew.cost, rel=1e-6)
 
 
-def chain(**rates: float) -> TableStatistics:
+def chain(**rates: float) -> Statistics:
     """R, S and T with their rates; ten distinct values of everything."""
-    return TableStatistics(
+    return Statistics(
         cardinalities={r: float(n) for r, n in rates.items()},  # type: ignore[misc]
         every_distinct=dict.fromkeys(rates, 10.0),  # type: ignore[arg-type]
     )
@@ -183,7 +183,7 @@ def queries_of(*texts: str) -> list[JoinQuery]:
 THREE = "SELECT R.a FROM R JOIN S ON R.a = S.a JOIN T ON S.b = T.b"
 
 
-def revised(queries: Sequence[JoinQuery], before: TableStatistics, now: TableStatistics) -> Revised:
+def revised(queries: Sequence[JoinQuery], before: Statistics, now: Statistics) -> Revised:
     running = compiled(optimise(queries, before, Options()), queries)
     found = revise(
         RevisionRequest(

@@ -12,7 +12,7 @@ from anabranch_contract.plans.plan import Objective, Plan, ProbeOrder, Step
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.queries.joins import JoinQuery, Label
 from anabranch_contract.queries.mirs import Mir, sub_join
-from anabranch_planner.cost.statistics.statistics import TableStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.validate import cost_of, knows, validate_plan
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.compile import compile_ruleset
@@ -86,7 +86,7 @@ def plans(running: Ruleset, queries: Sequence[JoinQuery], objective: Objective) 
     yield from grow([(str(q.id), q, start, None) for q in queries for start in q.labels], {})
 
 
-def problem(seed: int) -> tuple[list[JoinQuery], Ruleset, TableStatistics, Objective, int]:
+def problem(seed: int) -> tuple[list[JoinQuery], Ruleset, Statistics, Objective, int]:
     """A running ruleset, and statistics under which another plan may be better."""
     rng = Random(seed)
     sizes = rng.choice([(2, 3), (3,), (3, 3), (4,)])
@@ -98,9 +98,7 @@ def problem(seed: int) -> tuple[list[JoinQuery], Ruleset, TableStatistics, Objec
     return queries, rules, drawn_statistics(queries, rng), objective, parallelism
 
 
-def revised(
-    running: RunningPlan, statistics: TableStatistics, switching: float = 0.1
-) -> Revised | None:
+def revised(running: RunningPlan, statistics: Statistics, switching: float = 0.1) -> Revised | None:
     options = Options(objective=running.plan.objective)
     return revise(
         RevisionRequest(

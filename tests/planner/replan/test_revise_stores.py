@@ -14,7 +14,7 @@ from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset, StoreId
 from anabranch_contract.plans.steps import orders_digest
 from anabranch_contract.queries.joins import JoinQuery, needed_columns
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.cost.statistics.statistics import TableStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.timing import pair_bounds
 from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.passes import optimise, parse_sql
@@ -38,7 +38,7 @@ HOUR = 3_600_000_000
 def revised(
     running: Ruleset,
     queries: Sequence[JoinQuery],
-    statistics: TableStatistics,
+    statistics: Statistics,
     options: Options | None = None,
 ) -> Revised | None:
     request = RevisionRequest(

@@ -16,7 +16,7 @@ from anabranch_planner.plans.optimise import Options
 from anabranch_planner.search.demands import Limits
 from anabranch_planner.solvers.deadline import Deadline
 from benchmarks.planner.random_queries import natural
-from tests.support.cases.queries import FixedStatistics, join_query
+from tests.support.cases.queries import given_statistics, join_query
 
 
 @dataclass
@@ -112,7 +112,7 @@ def test_a_twelve_way_clique_is_planned_and_the_plan_says_that_it_was_cut_down(
     pairs = [(i, j) for j in range(12) for i in range(j)]
     clique = join_query([f"{names[i]}.a{j}={names[j]}.b{i}" for i, j in pairs], id="clique")
     small = join_query([f"{names[0]}.a1={names[1]}.b0", "R01.x=S.x"], id="small")
-    statistics = FixedStatistics(default=50.0, selectivity_default=0.3)
+    statistics = given_statistics(default=50.0, selectivity_default=0.3)
     plan = optimise([clique, small], statistics, Options(objective=objective, parallelism=2))
     validate_plan(plan, [clique, small])
     assert "one order per start for clique (cap)" in plan.method

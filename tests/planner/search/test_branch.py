@@ -24,7 +24,7 @@ from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Request, SolveStatus
 from anabranch_planner.solvers.registry import solve
 from benchmarks.planner.random_queries import natural
-from tests.support.cases.queries import FixedStatistics
+from tests.support.cases.queries import given_statistics
 from tests.support.cases.small_problems import any_query
 
 
@@ -43,7 +43,7 @@ def self_joins(seed: int, count: int = 5) -> tuple[tuple[JoinQuery, ...], Statis
     queries = tuple(any_query(rng, f"q{i}", rng.choice([3, 3, 4])) for i in range(count))
     sizes = {name: rng.choice([10.0, 60.0, 100.0, 300.0]) for name in "RSTUV"}
     distincts = {(name, a): rng.uniform(5, 80) for name in "RSTUV" for a in "abc"}
-    return queries, FixedStatistics(cardinalities=sizes, distincts=distincts)
+    return queries, given_statistics(cardinalities=sizes, distincts=distincts)
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3, 4])

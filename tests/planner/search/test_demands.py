@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Formulation, Objective, Optimizer, Plan, Solver
 from anabranch_planner.cost.footprint import Footprint, footprint
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.search.demands import Limits, Switching
 from anabranch_planner.solvers.deadline import Deadline
 from tests.support.cases.demands import Demanded, bytes_of, complaint, least_memory, plan_of, wrong
-from tests.support.cases.queries import FixedStatistics, chain
+from tests.support.cases.queries import chain, equality, given_statistics
 from tests.support.cases.small_problems import SmallProblem, small_problem
 
 keys = st.integers(0, 10**9).map(str)
@@ -26,13 +27,13 @@ QUERIES = (
     chain("R.a=S.a", "S.b=T.b", id="q1"),
     chain("S.b=T.b", "T.c=U.c", id="q2"),
 )
-STATISTICS = FixedStatistics(
+STATISTICS = given_statistics(
     cardinalities={"R": 50.0, "S": 100.0, "T": 80.0, "U": 300.0},
     selectivities={"R.a=S.a": 0.02, "S.b=T.b": 0.015, "T.c=U.c": 0.01},
 )
 #: Two queries that share nothing; each has an intermediate result that pays.
 APART = (chain("R.a=S.a", "S.b=T.b", id="q1"), chain("U.a=V.a", "V.b=W.b", id="q2"))
-SELECTIVE = FixedStatistics(
+SELECTIVE = given_statistics(
     default=100.0,
     selectivities={"R.a=S.a": 0.002, "U.a=V.a": 0.003},
     selectivity_default=0.05,
@@ -126,7 +127,7 @@ def test_a_cap_holds_without_time_and_by_neighbourhoods() -> None:
     """One query after the other: what others keep counts, once."""
     joins = [f"{a}.k{at}={b}.k{at}" for at, (a, b) in enumerate(pairwise("ABCDEFGHI"))]
     queries = [chain(*joins[n : n + 3], id=f"q{n}") for n in range(5)]
-    statistics = FixedStatistics(default=100.0, selectivity_default=0.005)
+    statistics = given_statistics(default=100.0, selectivity_default=0.005)
     for most in (1, 2, 3):
         for options in (
             Options(limits=Limits(mirs=most), max_flows=1),
@@ -182,7 +183,7 @@ def test_the_printed_formulation_knows_no_limits() -> None:
 # --- switching ---------------------------------------------------------------------------------
 
 
-def replan(running: Plan, statistics: FixedStatistics, weight: float) -> Plan:
+def replan(running: Plan, statistics: Statistics, weight: float) -> Plan:
     switching = Switching(footprint(running, QUERIES), weight)
     plan = optimise(QUERIES, statistics, Options(parallelism=4, switching=switching))
     validate_plan(plan, QUERIES)
@@ -211,7 +212,9 @@ def test_a_plan_that_is_optimal_already_stays_and_is_charged_nothing(
 
 def test_a_small_gain_does_not_rewire_a_plan_and_a_large_one_does() -> None:
     before = optimise(QUERIES, STATISTICS, Options(parallelism=4))
-    shifted = replace(STATISTICS, selectivities={**STATISTICS.selectivities, "S.b=T.b": 0.03})
+    shifted = replace(
+        STATISTICS, selectivities={**STATISTICS.selectivities, equality("S.b=T.b"): 0.03}
+    )
     free = optimise(QUERIES, shifted, Options(parallelism=4))
     running = footprint(before, QUERIES)
     assert footprint(free, QUERIES) != running

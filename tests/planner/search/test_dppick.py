@@ -24,7 +24,7 @@ from anabranch_planner.replan.revise import RevisionRequest, revise
 from anabranch_planner.replan.running import running_plan
 from tests.planner.replan.test_revise import assert_revises, drawn_statistics
 from tests.support.cases.drawn_worlds import random_world
-from tests.support.cases.queries import FixedStatistics, chain, single
+from tests.support.cases.queries import chain, given_statistics, single
 from tests.support.cases.small_problems import small_problem
 
 
@@ -79,7 +79,7 @@ def assert_least(
     """Each order of ``plan`` costs as little as the best permutation; returns how many had a
     dearer rival.
     """
-    constants, chosen = statistics.constants() or CostConstants(), 0
+    constants, chosen = statistics.constants or CostConstants(), 0
     by_id = {str(query.id): query for query in queries}
     for order in plan.orders:
         assert not order.maintains
@@ -121,9 +121,9 @@ def test_windows_filters_and_self_joins_against_all_permutations(seed: int) -> N
     assert_least(plan, queries, statistics, CostModel(statistics, bounds=LoosestBounds(queries)))
 
 
-def star() -> tuple[JoinQuery, FixedStatistics]:
+def star() -> tuple[JoinQuery, Statistics]:
     """R with S and T. Of R's tuples one in ten finds 40 rows of S, and each finds one of T."""
-    statistics = FixedStatistics(
+    statistics = given_statistics(
         cardinalities={"R": 1000.0, "S": 4000.0, "T": 1000.0},
         selectivities={"R.a=S.a": 1e-3, "R.b=T.b": 1e-3},
         distincts={("S", "a"): 100.0, ("T", "b"): 1000.0},
@@ -150,7 +150,7 @@ def test_constants_of_the_running_pipeline_price_queries_and_matches(match: floa
     query, statistics = star()
     constants = CostConstants(probe=8e-8, look=1e-8, match=match)
     plan = optimise(
-        [query], replace(statistics, costs=constants), Options(optimizer=Optimizer.DPPICK)
+        [query], replace(statistics, constants=constants), Options(optimizer=Optimizer.DPPICK)
     )
     (order,) = (order for order in plan.orders if order.start == "R")
     # Where matches are dear, the 2 of S are worth a query of T before it.
@@ -179,13 +179,13 @@ def test_nothing_is_shared_and_costs_are_by_the_pipeline_s_objective() -> None:
 
 
 def test_a_query_over_one_relation_has_nothing_to_choose() -> None:
-    plan = optimise([single()], FixedStatistics(default=5.0), Options(optimizer=Optimizer.DPPICK))
+    plan = optimise([single()], given_statistics(default=5.0), Options(optimizer=Optimizer.DPPICK))
     assert [order.steps for order in plan.orders] == [()]
 
 
 def test_relations_that_bring_nothing_have_an_order() -> None:
     query = chain("R.a=S.a", "S.b=T.b")
-    statistics = FixedStatistics(default=0.0)
+    statistics = given_statistics(default=0.0)
     plan = optimise([query], statistics, Options(optimizer=Optimizer.DPPICK))
     assert_least(plan, [query], statistics, CostModel(statistics))
 

@@ -14,7 +14,7 @@ from anabranch_contract.protocol.measurements import FrequentValues
 from anabranch_contract.queries.joins import JoinQuery, Label, RelationId
 from anabranch_contract.queries.mirs import join_keys, sub_join
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.statistics.statistics import TableStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.replan.running import plan_of
@@ -26,7 +26,7 @@ from anabranch_planner.solvers.deadline import Deadline
 from tests.support.cases.queries import chain
 
 
-def drawn(rng: Random) -> tuple[list[JoinQuery], TableStatistics, tuple[Substreams, ...]]:
+def drawn(rng: Random) -> tuple[list[JoinQuery], Statistics, tuple[Substreams, ...]]:
     queries = [chain("R.a=S.a", "S.a=T.a", id="q1"), chain("R.a=S.a", "S.b=T.b", id="q2")]
     if rng.random() < 0.5:
         queries.append(chain("R.a=S.a", "S.a=T.a", "T.b=U.b", id="q3"))
@@ -38,7 +38,7 @@ def drawn(rng: Random) -> tuple[list[JoinQuery], TableStatistics, tuple[Substrea
         shares = tuple(0.9 * weights[i] / sum(weights) for i in order)
         hashes = tuple(i + 1 for i in order)
         values[relation, "a"] = FrequentValues(hashes, ("",) * 6, shares, shares, 0.01)
-    statistics = TableStatistics(
+    statistics = Statistics(
         {r: rng.uniform(10, 1000) for r in relations},
         every_distinct=dict.fromkeys(relations, 50.0),
         values=values,
@@ -53,7 +53,7 @@ def drawn(rng: Random) -> tuple[list[JoinQuery], TableStatistics, tuple[Substrea
 
 def planned(
     queries: list[JoinQuery],
-    statistics: TableStatistics,
+    statistics: Statistics,
     functions: tuple[Substreams, ...],
     *,
     mir: bool = True,
@@ -121,7 +121,7 @@ def test_other_orders_for_other_values() -> None:
     query = chain("R.a=S.a", "S.a=T.a")
     one = FrequentValues((1, 2), ("", ""), (0.8, 0.0001), (0.8, 0.0001), 0.0001)
     two = FrequentValues((2, 1), ("", ""), (0.8, 0.0001), (0.8, 0.0001), 0.0001)
-    statistics = TableStatistics(
+    statistics = Statistics(
         {RelationId(n): 1000.0 for n in "RST"},
         every_distinct={RelationId(n): 500.0 for n in "RST"},
         values={

@@ -17,7 +17,7 @@ from anabranch_contract.queries.joins import AttrRef, Label, RelationId
 from anabranch_contract.queries.mirs import Mir, sub_join
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics.constants import CostConstants
-from anabranch_planner.cost.statistics.statistics import TableStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.cost.values import joined_columns
@@ -39,23 +39,23 @@ LINE = chain("R.a=S.a", "S.a=T.a")
 FREE = CostConstants(calls=0.0)
 
 
-def model_of(statistics: TableStatistics, *queries: object) -> CostModel:
+def model_of(statistics: Statistics, *queries: object) -> CostModel:
     bounds = LoosestBounds(queries or (LINE,))  # type: ignore[arg-type]
     return CostModel(statistics, objective=Objective.SECONDS, bounds=bounds)
 
 
-def full_inside(rare: float = 0.0, *, calls: float = 0.0, size: float = 1e4) -> TableStatistics:
+def full_inside(rare: float = 0.0, *, calls: float = 0.0, size: float = 1e4) -> Statistics:
     """Value 1 is frequent in S and T and (nearly) missing in R, which has 50 times the rows."""
 
     def known(share: float) -> FrequentValues:
         return FrequentValues((1,), ("one",), (share,), (share,), 0.0)
 
     names = [RelationId(n) for n in "RST"]
-    return TableStatistics(
+    return Statistics(
         dict(zip(names, (50 * size, size, size), strict=True)),
         every_distinct=dict.fromkeys(names, size),
         values={(n, "a"): known(rare if n == "R" else 0.1) for n in names},
-        costs=CostConstants(calls=calls),
+        constants=CostConstants(calls=calls),
     )
 
 

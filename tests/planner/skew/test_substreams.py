@@ -17,7 +17,8 @@ from anabranch_contract.queries.joins import JoinQuery, Label, RelationId
 from anabranch_contract.queries.mirs import sub_join
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics.constants import CostConstants
-from anabranch_planner.cost.statistics.statistics import TableStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics
+from anabranch_planner.cost.statistics.steady import Settled
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.replan.session import Session
@@ -29,7 +30,7 @@ from tests.support.cases.queries import chain
 STAR = chain("R.a=S.a", "S.a=T.a", "T.a=U.a")
 
 
-def skewed(rng: Random, values: int = 6, costs: CostConstants | None = None) -> TableStatistics:
+def skewed(rng: Random, values: int = 6, costs: CostConstants | None = None) -> Statistics:
     """A star over one key whose relations have frequent values of their own."""
     known = {}
     for name in "RSTU":
@@ -40,15 +41,15 @@ def skewed(rng: Random, values: int = 6, costs: CostConstants | None = None) -> 
         hashes = tuple((order + 1).tolist())
         known[RelationId(name), "a"] = FrequentValues(hashes, ("",) * values, stated, stated, 0.0)
     names = [RelationId(n) for n in "RSTU"]
-    return TableStatistics(
+    return Statistics(
         {n: rng.uniform(100, 10_000) for n in names},
         every_distinct=dict.fromkeys(names, 200.0),
         values=known,
-        costs=costs,
+        constants=costs,
     )
 
 
-def starts(statistics: TableStatistics, *queries: JoinQuery) -> Starts:
+def starts(statistics: Statistics, *queries: JoinQuery) -> Starts:
     return Starts(queries or (STAR,), CostModel(statistics))
 
 
@@ -131,7 +132,7 @@ def test_calls_that_cost_more_than_they_save_leave_tuples_alike() -> None:
 def test_equal_distributions_are_not_told_apart() -> None:
     known = skewed(Random(3)).values[RelationId("R"), "a"]
     names = [RelationId(n) for n in "RSTU"]
-    statistics = TableStatistics(
+    statistics = Statistics(
         dict(zip(names, (100.0, 1000.0, 3000.0, 9000.0), strict=True)),
         every_distinct=dict.fromkeys(names, 200.0),
         values={(n, "a"): known for n in names},
@@ -140,11 +141,11 @@ def test_equal_distributions_are_not_told_apart() -> None:
 
 
 def test_without_frequent_values_nothing_is_told_apart() -> None:
-    assert choose(starts(TableStatistics()), 4) == ()
+    assert choose(starts(Statistics()), 4) == ()
     assert choose(starts(skewed(Random(1)), chain("R.a=S.a")), 4) == ()
 
 
-def moved(statistics: TableStatistics, rng: Random, by: float) -> TableStatistics:
+def moved(statistics: Statistics, rng: Random, by: float) -> Statistics:
     """The same with shares that are off by up to the part ``by``."""
     values = {}
     for column, known in statistics.values.items():
@@ -184,7 +185,7 @@ def test_many_queries_are_not_told_apart_without_bounds() -> None:
     names = [f"S{number}" for number in range(30)]
     known = skewed(Random(3)).values
     template = [known[RelationId(n), "a"] for n in "RSTU"]
-    statistics = TableStatistics(
+    statistics = Statistics(
         {RelationId(n): 100.0 * (1 + at) for at, n in enumerate(names)},
         every_distinct={RelationId(n): 200.0 for n in names},
         values={(RelationId(n), "a"): template[at % 4] for at, n in enumerate(names)},
@@ -211,11 +212,11 @@ def test_a_new_plan_keeps_kinds_until_much_is_saved() -> None:
         later = moved(known, rng, 0.5)
         options = Options(substreams=3, mir=False)
         session = Session()
-        before = session.plan([STAR], known, options).substreams
-        anew = Session().plan([STAR], later, options).substreams
-        after = session.plan([STAR], later, options).substreams
+        before = session.plan([STAR], Settled(known), options).substreams
+        anew = Session().plan([STAR], Settled(later), options).substreams
+        after = session.plan([STAR], Settled(later), options).substreams
         read = replace(options, told_apart=before)
-        assert Session().plan([STAR], later, read).substreams == after
+        assert Session().plan([STAR], Settled(later), read).substreams == after
         assert optimise([STAR], later, read).substreams == after
         stayed += after == before != anew
     assert stayed > 2

@@ -11,7 +11,7 @@ import pytest
 from anabranch_contract.errors import QueryError
 from anabranch_contract.plans.plan import Plan
 from anabranch_contract.queries.joins import JoinQuery, QueryId, Stream, StreamName
-from anabranch_planner.cost.statistics.statistics import NoStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.passes import optimise, parse_sql, parse_structured
 from anabranch_planner.plans.optimise import Options
 from tests.support.cases.sample_streams import sample_streams
@@ -114,8 +114,8 @@ def routes(plan: Plan, query: JoinQuery) -> set[tuple[object, ...]]:
 @pytest.mark.parametrize("seed", range(1000, 1050))
 def test_two_queries_that_say_the_same_are_one_plan(seed: int) -> None:
     for plain, again, _ in pairs(seed, 2):
-        alone = optimise([plain], NoStatistics(), Options(parallelism=2))
-        both = optimise([plain, again], NoStatistics(), Options(parallelism=2))
+        alone = optimise([plain], Statistics(), Options(parallelism=2))
+        both = optimise([plain, again], Statistics(), Options(parallelism=2))
         assert routes(both, plain) == routes(both, again)
         # Which of several plans that cost the same is another matter.
         assert both.cost == pytest.approx(alone.cost)

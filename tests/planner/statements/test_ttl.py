@@ -15,7 +15,7 @@ from anabranch_planner.documents.fields import ProblemError
 from anabranch_planner.documents.yaml import load_yaml
 from anabranch_planner.passes import optimise, parse_sql, parse_structured
 from anabranch_planner.plans.optimise import Options
-from tests.support.cases.queries import FixedStatistics
+from tests.support.cases.queries import given_statistics
 from tests.support.cases.sample_streams import sample_streams
 from tests.support.cases.states import RS, R, S, T, rules
 
@@ -112,7 +112,7 @@ def test_streams_that_cannot_have_one(name: str, ttl: int, code: str) -> None:
 
 
 def test_costs_follow_it() -> None:
-    statistics = FixedStatistics(default=1000.0, selectivity_default=0.01, history=100 * MINUTE)
+    statistics = given_statistics(default=1000.0, selectivity_default=0.01, history=100 * MINUTE)
     sql = f"SELECT R.k FROM {JOIN} JOIN T ON T.l = S.l"
 
     def cost(*ttls: int) -> float:

@@ -14,7 +14,7 @@ from anabranch_contract.plans.plan import Backfilling, Plan
 from anabranch_contract.plans.ruleset import Ruleset, StoreSpec
 from anabranch_contract.protocol.merging import FANOUT
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.statistics.statistics import NoStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.passes import parse_sql
 from anabranch_planner.plans.backfill import decide
 from anabranch_planner.plans.compile import compile_ruleset
@@ -68,7 +68,7 @@ def rules(
         epoch=epoch,
         parallelism=1,
         sinks={},
-        backfills=decide(chosen, [query], CostModel(NoStatistics()), setting=setting),
+        backfills=decide(chosen, [query], CostModel(Statistics()), setting=setting),
     )
 
 

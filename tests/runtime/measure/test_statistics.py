@@ -13,7 +13,7 @@ import redis as redis_client
 from anabranch_contract import codec
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.protocol.measurements import Snapshot, StreamSample
-from anabranch_contract.queries.joins import RelationId, Stream, StreamName
+from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.driver.attempts import Job
@@ -155,16 +155,14 @@ def test_frequent_values_are_exact_while_there_are_few(
             for time, value in zip(TIMES[batch], rows(batch).column("a").to_pylist(), strict=True):
                 if time is not None and (newest is None or time >= newest - LATENESS // 1_000_000):
                     kept.append(value)
-        found = snapshot.frequent(RelationId("R"), "a")
-        assert found is not None
+        found = snapshot.values["R"]["a"]
         shares = dict(zip(found.texts, found.stored, strict=True))
         counts = Counter(map(str, kept))
         assert shares == {v: pytest.approx(n / len(kept), abs=1e-6) for v, n in counts.items()}
         assert found.error == 0
         hashes = key_vector([pa.array([int(t) for t in found.texts])], ["bigint"]).hashes
         assert list(found.hashes) == hashes.tolist()
-        other = snapshot.frequent(RelationId("S"), "a")
-        assert other is not None
+        other = snapshot.values["S"]["a"]
         assert sorted(other.texts) == [str(n) for n in range((epoch + 1) * EVERY)]
         assert max(other.arriving) > max(other.stored)
 
@@ -198,8 +196,7 @@ def test_nulls_of_each_attribute_of_a_key_are_counted(redis: str, tmp_path: Path
     (text,) = [b.snapshot for b in boundaries(redis) if b.snapshot is not None]
     snapshot = codec.loads(text, Snapshot)
     for name, values in some.items():
-        found = snapshot.frequent(RelationId("R"), name)
-        assert found is not None
+        found = snapshot.values["R"][name]
         shares = Counter(str(v).removesuffix(".0") for v in values if v is not None)
         assert dict(zip(found.texts, found.stored, strict=True)) == {
             value: pytest.approx(count / len(values), abs=1e-6) for value, count in shares.items()

@@ -11,10 +11,11 @@ from unittest.mock import patch
 import pytest
 
 from anabranch_contract.plans.ruleset import ProbeRule
+from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_runtime.index.matching import ANY
 from anabranch_runtime.probe.direct import Direct
 from anabranch_runtime.probe.probe import Prober, check
-from anabranch_runtime.probe.reads import EdgeMeter, ReadMeters
+from anabranch_runtime.probe.reads import ReadMeters
 from anabranch_runtime.state.coverage import Access
 from anabranch_runtime.storage.partial import Partial
 from tests.support.oracles.probed import counts, read, tuples
@@ -28,14 +29,14 @@ def test_both_ways_make_and_count_the_same(seed: int, redis: str, tmp_path: Path
     seen, probe, wrong = Counter[str](), Prober._probe, list[Any]()
 
     def both(
-        self: Prober, partial: Partial, rule: ProbeRule, access: Access, meter: EdgeMeter
+        self: Prober, partial: Partial, rule: ProbeRule, access: Access, meter: EdgeStatistics
     ) -> Partial | None:
         one, other = (replace(self, most=ANY, reads=ReadMeters()) for _ in range(2))
         direct = None
         if not self.by_stream:
             direct = Direct.of(one.layout, one.segments, partial, rule, access)
         if direct is not None:
-            short, general = EdgeMeter(), EdgeMeter()
+            short, general = EdgeStatistics(), EdgeStatistics()
             made = direct.join(one.reads, short, ANY)
             if made is not None:
                 made = check(self.layout, made, (), rule.residuals)

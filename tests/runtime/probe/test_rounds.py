@@ -16,10 +16,11 @@ from unittest.mock import patch
 
 import pytest
 
+from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_contract.protocol.reads import Reads
 from anabranch_runtime.index.matching import ANY
 from anabranch_runtime.probe import program
-from anabranch_runtime.probe.reads import EdgeMeter, ReadMeters
+from anabranch_runtime.probe.reads import ReadMeters
 from anabranch_runtime.probe.rounds import Front, Rounds
 from tests.support.oracles.probed import counts, places, read, tuples
 from tests.support.scenarios.crowded import BATCHES, generate_crowded
@@ -53,11 +54,11 @@ def compared() -> Iterator[tuple[Counter[str], list[Any]]]:
         for edge, end in zip(front.edges[:done].tolist(), ends.tolist(), strict=True):
             rule = self._program.rules[edge[2]]
             sent = self._partial(front, edge[0], edge[1], edge[2])
-            meter = EdgeMeter()
+            meter = EdgeStatistics()
             alone = general.generally(sent, rule, self.access[rule.out], meter, ANY)
             together = self._partial(made, first, end, edge[2]) if end > first else None
             p, m, q, h, f, c, k, n = (self._counts - known)[edge[2]].tolist()
-            counted = EdgeMeter(p, m, 0.0, q, h, f, c, k, n)
+            counted = EdgeStatistics(p, m, 0.0, q, h, f, c, k, n)
             found = (tuples(together), counts(counted))
             if found != (tuples(alone), counts(meter)):
                 wrong.append((rule.out, found, (tuples(alone), counts(meter))))

@@ -9,7 +9,7 @@ from anabranch_contract.plans.rations import Ranking, Ration, RationedBatches
 from anabranch_contract.plans.ruleset import Edge, Ruleset, arrival_edge
 from anabranch_contract.queries.joins import JoinQuery, Label, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.cost.statistics.statistics import NoStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
@@ -39,7 +39,7 @@ def _queries() -> list[JoinQuery]:
 def _rules(seed: int | None = None, mirs: float = 0.0) -> Ruleset:
     queries = _queries()
     plan = (
-        optimise(queries, NoStatistics(), Options(optimizer=Optimizer.SHARED))
+        optimise(queries, Statistics(), Options(optimizer=Optimizer.SHARED))
         if seed is None
         else random_plan(queries, Random(seed), mirs=mirs, apart=True)
     )

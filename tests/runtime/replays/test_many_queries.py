@@ -14,7 +14,7 @@ import pytest
 
 from anabranch_contract.plans.plan import Optimizer, Plan
 from anabranch_contract.queries.joins import JoinQuery
-from anabranch_planner.cost.statistics.statistics import NoStatistics, Statistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
 from tests.support.scenarios.crowded import BATCHES, generate_crowded
@@ -42,7 +42,7 @@ def test_queries_that_come_and_go_in_every_epoch_are_exact(
         queries: Sequence[JoinQuery], _: Statistics, __: Optimizer, parallelism: int, ___: int
     ) -> Plan:
         options = Options(optimizer=Optimizer.SHARED, mir=False, parallelism=parallelism)
-        return optimise(queries, NoStatistics(), options)
+        return optimise(queries, Statistics(), options)
 
     script = replace(draw(seed, BATCHES), odd=False, layouts=False)
     # The first ruleset that a driver takes is kept in full.

@@ -23,7 +23,7 @@ from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
 from anabranch_contract.rest.planning.settings import PlanningSettings
 from anabranch_planner.cost.statistics.constants import CostConstants
-from anabranch_planner.cost.statistics.statistics import ForecastStatistics, PeriodForecast
+from anabranch_planner.cost.statistics.statistics import PeriodForecast, Statistics, measured
 from anabranch_service.planning.costs import costs_record, newest, timed
 from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import PAIR, STREAMS
@@ -73,7 +73,7 @@ def test_live_constants_are_fitted_to_the_newest_periods() -> None:
     old = dumps(Interim(1, 3.0, 0, 0, 1, 1, {}, inserts=Writes(1, 1, 1e6)))
     texts = [old, *(interim(number, number) for number in range(2, 7))]
     periods = newest(texts, SECONDS, Mode.LIVE)
-    found = timed(snapshot(), snapshot(), periods, SECONDS).constants()
+    found = timed(measured(snapshot()), snapshot(), periods, SECONDS).constants
     assert found is not None
     assert found.measurements == 20  # two steps, inserts and merges of each of five periods
     assert found.error is not None
@@ -88,7 +88,7 @@ def test_live_constants_are_fitted_to_the_newest_periods() -> None:
 def test_a_replay_takes_constants_that_no_clock_decides() -> None:
     texts = [interim(number, number) for number in range(5)]
     assert newest(texts, SECONDS, Mode.STEP) == []
-    found = timed(snapshot(), snapshot(), [], SECONDS).constants()
+    found = timed(measured(snapshot()), snapshot(), [], SECONDS).constants
     assert found is not None
     assert (found.measurements, found.error) == (0, None)
     assert found.probe == CostConstants().probe
@@ -97,9 +97,9 @@ def test_a_replay_takes_constants_that_no_clock_decides() -> None:
 
 def test_calls_are_of_the_time_that_plans_are_priced_over() -> None:
     known = replace(snapshot(), batches=2)
-    history = timed(known, known, [], SECONDS).constants()
-    ahead = ForecastStatistics(known, PeriodForecast(1 / 3))
-    epoch = timed(ahead, known, [], SECONDS).constants()
+    history = timed(measured(known), known, [], SECONDS).constants
+    ahead = replace(measured(known), ahead=PeriodForecast(1 / 3))
+    epoch = timed(ahead, known, [], SECONDS).constants
     assert history is not None
     assert epoch is not None
     assert (history.calls, epoch.calls) == (12.0, 4.0)
@@ -110,13 +110,14 @@ def test_other_objectives_read_nothing_unless_kinds_are_chosen(objective: Object
     known = snapshot()
     alike = SECONDS.model_copy(update={"objective": objective, "substreams": 1})
     assert newest(["{"], alike, Mode.LIVE) == []
-    assert timed(known, known, [], alike).constants() == CostConstants(batches=6.0)
-    assert timed(known, None, [], alike) is known
+    assert timed(measured(known), known, [], alike).constants == CostConstants(batches=6.0)
+    assert timed(Statistics(), None, [], alike) == Statistics()
     apart = alike.model_copy(update={"substreams": 2})
     assert (
-        timed(known, known, [], apart).constants() == timed(known, known, [], SECONDS).constants()
+        timed(measured(known), known, [], apart).constants
+        == timed(measured(known), known, [], SECONDS).constants
     )
-    assert costs_record(timed(known, known, [], apart), objective) is None
+    assert costs_record(timed(measured(known), known, [], apart), objective) is None
 
 
 def test_a_service_prices_plans_in_seconds_from_its_first_epoch_on(redis: str) -> None:

@@ -23,13 +23,13 @@ from anabranch_contract.queries.joins import JoinQuery, QueryId, RelationId
 from anabranch_contract.rest.planning.settings import PlanningSettings
 from anabranch_contract.rest.streams import StreamIn
 from anabranch_planner.cost.footprint import Footprint
-from anabranch_planner.cost.statistics.statistics import NoStatistics, Statistics, TableStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.decisions import Decisions
 from anabranch_planner.plans.optimise import Options
 from anabranch_service.planning import epoch as planning
 from anabranch_service.planning.task import PlanTask, RunningEpoch
-from anabranch_service.planning.what_if.assumptions import AssumedStatistics
+from anabranch_service.planning.what_if.assumptions import Names, assume
 from anabranch_service.planning.widths import relation_widths
 from anabranch_service.registry.records import EpochRecord
 from anabranch_service.registry.statements import read_statement, usable_streams
@@ -44,12 +44,15 @@ RECORDS: dict[str, StreamRecord] = {
     for stream in STREAMS
 }
 
+#: A thousand tuples of everything.
+COUNTED = Statistics(dict.fromkeys(map(RelationId, RECORDS), 1000.0))
+
 
 def task() -> PlanTask:
     return PlanTask(
         queries=(),
         streams=usable_streams(RECORDS.values()),
-        statistics=NoStatistics(),
+        statistics=Statistics(),
         options=PlanningSettings(
             optimizer=Optimizer.CLASH, objective=Objective.TUPLES, parallelism=2
         ),
@@ -71,7 +74,7 @@ def test_probes_look_ahead_where_the_setting_says_so() -> None:
     """Few orders have a customer, few have items, and each of these orders has many of them."""
     joins = [query for query in queries() if query.id == "chain"]
     every = {r.id: 1e5 if r.id == "orders" else 1e3 for r in joins[0].relations}
-    known = TableStatistics(dict.fromkeys(every, 1e5), every_distinct=every)
+    known = Statistics(dict.fromkeys(every, 1e5), every_distinct=every)
     asked, explained = {}, {}
     for look_ahead in LookingAhead:
         changes = {"look_ahead": look_ahead, "objective": Objective.SECONDS}
@@ -147,9 +150,10 @@ def test_a_solver_that_crashes_on_their_combination(monkeypatch: pytest.MonkeyPa
 def test_stated_cardinalities_go_before_measured_ones() -> None:
     pair = queries()[0]
     relation = pair.relations[0]
-    stated = AssumedStatistics(NoStatistics(), {relation.stream: 7.0}, {relation.id: "orders"})
-    assert stated.cardinality(relation.id) == (7.0 if relation.stream == "orders" else None)
-    assert AssumedStatistics(stated, {relation.id: 9.0}).cardinality(relation.id) == 9.0
+    names = Names([pair])
+    stated = assume(Statistics({relation.id: 5.0}), names, {relation.stream: 7.0}, {}, {})
+    assert stated.cardinality(relation.id) == 7.0
+    assert assume(stated, names, {relation.id: 9.0}, {}, {}).cardinality(relation.id) == 9.0
     assert stated.distinct(relation.id, ("customer_id",)) is None
     assert stated.selectivity(pair.predicates[0]) is None
 
@@ -199,7 +203,7 @@ def test_the_past_of_what_is_kept_is_decided_and_the_decision_is_remembered() ->
     assert before.shown()["backfill"] == [], "nothing has arrived, so nothing has a past"
 
     def seen(**options: object) -> PlanTask:
-        known = AssumedStatistics(_Counted(), {})
+        known = COUNTED
         return replace(limited(**options), statistics=known)
 
     kept = {c.mir for c in before.plan.copies if "*" in c.mir}
@@ -219,7 +223,7 @@ def test_the_past_of_what_is_kept_is_decided_and_the_decision_is_remembered() ->
 
 def test_the_explanation_that_is_shown_decides_nothing() -> None:
     """The next plan is the same, whatever became of the document for people."""
-    known = AssumedStatistics(_Counted(), {})
+    known = COUNTED
     given = replace(limited(backfill=Backfilling.ALWAYS, switching=0.5), statistics=known)
     running = as_running(plan_queries(queries(), given))
     shown = running.record.explain
@@ -240,13 +244,6 @@ def test_the_explanation_that_is_shown_decides_nothing() -> None:
     assert "version 99" in unread.problem
 
 
-class _Counted(NoStatistics):
-    """A thousand tuples of everything."""
-
-    def cardinality(self, relation: RelationId) -> float | None:
-        return 1000.0
-
-
 def test_a_solver_that_is_missing_leaves_a_plan_for_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,15 +257,10 @@ def test_a_solver_that_is_missing_leaves_a_plan_for_all(
     planned.ruleset.validate()
 
 
-class _Negative(NoStatistics):
-    """Statistics with a negative cardinality for one relation."""
-
-    def cardinality(self, relation: RelationId) -> float | None:
-        return -1.0 if relation == "items" else None
-
-
 def test_statistics_that_make_no_sense_cost_only_the_query_that_needs_them() -> None:
-    planned = plan_queries(queries(), replace(task(), statistics=_Negative()))
+    planned = plan_queries(
+        queries(), replace(task(), statistics=Statistics({RelationId("items"): -1.0}))
+    )
     assert planned.plan.queries == (QueryId("pair"),)
     problem = planned.rejected["chain"]
     assert (problem.code, problem.field) == ("bad-statistic", "statistics")

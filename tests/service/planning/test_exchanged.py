@@ -19,7 +19,7 @@ from anabranch_contract.protocol.measurements import (
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.exchange import ARRIVAL
-from anabranch_planner.cost.statistics.statistics import NoStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_service.planning.widths import OFFSET, TEXT_WIDTH, column_widths, with_exchange
 from tests.service.conftest import PAIR
 from tests.support.worlds.service import Service
@@ -130,8 +130,8 @@ def test_columns_are_as_wide_as_their_types_or_their_samples_say() -> None:
 
 
 def test_statistics_of_one_host_are_left_as_they_are() -> None:
-    statistics = NoStatistics()
+    statistics = Statistics()
     assert with_exchange(statistics, 1, (), {}, {}) is statistics
-    exchange = with_exchange(statistics, 2, (), {}, {}).exchange()
+    exchange = with_exchange(statistics, 2, (), {}, {}).exchange
     assert exchange is not None
     assert exchange.hosts == 2

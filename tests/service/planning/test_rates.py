@@ -11,7 +11,7 @@ from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.measurements import Snapshot, StoreStatistics
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import RelationId
-from anabranch_planner.cost.statistics.statistics import NoStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics, measured
 from anabranch_service.planning.rates import foresee
 from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import PAIR, STREAMS
@@ -44,7 +44,7 @@ def put(service: Service, *found: Snapshot) -> None:
 
 def test_step_mode_forecasts_from_the_differences_of_epochs() -> None:
     found = [snapshot(0, 40, 400), snapshot(1, 80, 800), snapshot(2, 120, 1200)]
-    coming = foresee(found[-1], [dumps(one) for one in found], Mode.STEP).ahead()
+    coming = foresee(found[-1], [dumps(one) for one in found], Mode.STEP).ahead
     assert coming is not None
     assert coming.length == pytest.approx(4 / 12)
     assert coming.arrivals == {ORDERS: pytest.approx(40), CUSTOMERS: pytest.approx(400)}
@@ -59,14 +59,14 @@ def test_a_store_that_is_younger_than_its_stream_holds_less() -> None:
         "old": StoreStatistics(5, 0, 1),
     }
     found = [snapshot(0, 40, 400), replace(snapshot(1, 80, 800), stores=stores)]
-    coming = foresee(found[-1], [dumps(one) for one in found], Mode.STEP).ahead()
+    coming = foresee(found[-1], [dumps(one) for one in found], Mode.STEP).ahead
     assert coming is not None
     assert coming.held == {ORDERS: 9.0}
 
 
 def test_the_oldest_epoch_that_is_kept_only_begins_the_series() -> None:
     found = [snapshot(7, 4000, 0), snapshot(8, 4040, 0), snapshot(9, 4080, 0)]
-    coming = foresee(found[-1], [dumps(one) for one in found], Mode.STEP).ahead()
+    coming = foresee(found[-1], [dumps(one) for one in found], Mode.STEP).ahead
     assert coming is not None
     assert coming.arrivals[ORDERS] == pytest.approx(40)
     assert coming.periods == 2
@@ -75,18 +75,18 @@ def test_the_oldest_epoch_that_is_kept_only_begins_the_series() -> None:
 
 def test_a_first_epoch_is_planned_by_its_history() -> None:
     first = snapshot(0, 40, 400)
-    assert foresee(first, [dumps(first)], Mode.STEP) is first
-    assert foresee(first, [interim(2, 20)], Mode.LIVE) is first
-    assert foresee(first, [], Mode.LIVE) is first
-    assert isinstance(foresee(None, [], Mode.LIVE), NoStatistics)
+    assert foresee(first, [dumps(first)], Mode.STEP) == measured(first)
+    assert foresee(first, [interim(2, 20)], Mode.LIVE) == measured(first)
+    assert foresee(first, [], Mode.LIVE) == measured(first)
+    assert foresee(None, [], Mode.LIVE) == Statistics()
 
 
 def test_documents_that_cannot_be_read_are_left_out() -> None:
     texts = [interim(2, 20), "{", "[]", interim(4, 20), interim(6, 20)]
-    coming = foresee(snapshot(0, 60, 0), texts, Mode.LIVE).ahead()
+    coming = foresee(snapshot(0, 60, 0), texts, Mode.LIVE).ahead
     assert coming is not None
     assert coming.arrivals == {ORDERS: pytest.approx(40)}
-    assert foresee(snapshot(0, 60, 0), ["{", "7"], Mode.STEP).ahead() is None
+    assert foresee(snapshot(0, 60, 0), ["{", "7"], Mode.STEP).ahead is None
 
 
 def test_an_epoch_says_what_was_forecast_for_it(shop: Service) -> None:
@@ -126,13 +126,13 @@ def test_no_more_periods_are_used_than_are_asked_for() -> None:
     texts = [interim(2 * n, 1000 if n < 5 else 20) for n in range(1, 9)]
 
     def arrivals(length: int) -> tuple[float, int]:
-        coming = foresee(snapshot(0, 60, 0), texts, Mode.LIVE, length).ahead()
+        coming = foresee(snapshot(0, 60, 0), texts, Mode.LIVE, length).ahead
         assert coming is not None
         return sum(coming.arrivals.values()), coming.periods
 
     assert arrivals(3)[1] == 3
     assert arrivals(8)[1] == 8
     assert arrivals(3) == (
-        sum(foresee(snapshot(0, 60, 0), texts[-3:], Mode.LIVE).ahead().arrivals.values()),  # type: ignore[union-attr]
+        sum(foresee(snapshot(0, 60, 0), texts[-3:], Mode.LIVE).ahead.arrivals.values()),  # type: ignore[union-attr]
         3,
     )

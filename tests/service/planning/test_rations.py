@@ -21,7 +21,7 @@ from anabranch_contract.queries.types import parse_type
 from anabranch_contract.rest.planning.settings import PlanningSettings
 from anabranch_contract.rest.slo import Slo
 from anabranch_planner.allocation.jaqpot import input_paths
-from anabranch_planner.cost.statistics.statistics import NoStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
@@ -56,7 +56,7 @@ OPTIONS = PlanningSettings(
 def rules_of(*sql: str) -> tuple[Ruleset, tuple[JoinQuery, ...]]:
     """Queries ``q0``, ``q1``, ... and their rules, without intermediate results."""
     queries = tuple(parse_sql(f"q{n}", text, JOINED) for n, text in enumerate(sql))
-    plan = optimise(queries, NoStatistics(), Options(optimizer=Optimizer.SHARED))
+    plan = optimise(queries, Statistics(), Options(optimizer=Optimizer.SHARED))
     streams = tuple(JOINED.values())
     return compile_ruleset(plan, queries, streams, epoch=4, parallelism=1, sinks={}), queries
 

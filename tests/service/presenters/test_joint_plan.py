@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from anabranch_contract.rest.planning.joint_plan import JointPlanOut
-from anabranch_planner.cost.statistics.statistics import NoStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
@@ -95,7 +95,7 @@ def test_many_queries_that_are_fed_alike_are_one_node() -> None:
 
 def test_kept_results_lie_between_relations_and_queries() -> None:
     queries = tuple(parse_sql(f"q{n}", THREE, JOINED) for n in range(3))
-    plan = optimise(queries, NoStatistics(), Options())
+    plan = optimise(queries, Statistics(), Options())
     streams = tuple(JOINED.values())
     rules = compile_ruleset(plan, queries, streams, epoch=1, parallelism=1, sinks={})
     found = flows(rules, [period(rules)])

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
-from anabranch_contract.protocol.measurements import FrequentValues, JoinSample
 from anabranch_contract.queries.expressions import Column, Output
 from anabranch_contract.queries.joins import (
     AttrRef,
@@ -21,12 +20,11 @@ from anabranch_contract.queries.joins import (
     make_relation,
 )
 from anabranch_contract.queries.types import DataType, TypeKind
-from anabranch_planner.cost.exchange import ExchangeModel
-from anabranch_planner.cost.statistics.constants import CostConstants
-from anabranch_planner.cost.statistics.statistics import PeriodForecast
+from anabranch_planner.cost.statistics.statistics import Statistics
 from tests.support.oracles.closure import equal_groups
 
 INT = DataType(TypeKind.INT)
+_K = TypeVar("_K")
 
 
 def attribute(text: str) -> AttrRef:
@@ -90,53 +88,38 @@ def key_classes(equalities: Iterable[Equality]) -> tuple[KeyClass, ...]:
     return tuple(KeyClass("bigint", tuple(g)) for g in groups)
 
 
-@dataclass(frozen=True)
-class FixedStatistics:
-    """Statistics from dictionaries; ``default`` is the cardinality of everything not named.
+class Otherwise(dict[_K, float]):
+    """Figures with a default: that of every key without one."""
+
+    def __init__(self, figures: Mapping[_K, float], default: float | None) -> None:
+        super().__init__(figures)
+        self._default = default
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return super().get(key, default if self._default is None else self._default)
+
+
+def given_statistics(
+    cardinalities: Mapping[str, float] | None = None,
+    selectivities: Mapping[str, float] | Mapping[Equality, float] | None = None,
+    distincts: Mapping[tuple[str, str], float] | None = None,
+    default: float | None = None,
+    selectivity_default: float | None = None,
+    **figures: Any,
+) -> Statistics:
+    """Statistics by plain names; ``default`` is the cardinality of everything not named.
 
     ``selectivities`` are keyed by predicate text (``"S.b=T.b"``), ``distincts`` by relation and
     comma-joined sorted attributes.
     """
-
-    cardinalities: Mapping[str, float] = field(default_factory=dict)
-    selectivities: Mapping[str, float] = field(default_factory=dict)
-    distincts: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    default: float | None = None
-    selectivity_default: float | None = None
-    history: float | None = None
-    seen: tuple[JoinSample, ...] = ()
-    coming: PeriodForecast | None = None
-    costs: CostConstants | None = None
-    hosts: ExchangeModel | None = None
-    values: Mapping[tuple[str, str], FrequentValues] = field(default_factory=dict)
-
-    def cardinality(self, relation: RelationId) -> float | None:
-        return self.cardinalities.get(relation, self.default)
-
-    def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
-        return self.distincts.get((relation, ",".join(attributes)))
-
-    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
-        return self.values.get((relation, attribute))
-
-    def selectivity(self, predicate: Equality) -> float | None:
-        for text, value in self.selectivities.items():
-            if equality(text) == predicate:
-                return value
-        return self.selectivity_default
-
-    def span(self, relation: RelationId) -> float | None:
-        del relation
-        return self.history
-
-    def samples(self) -> tuple[JoinSample, ...]:
-        return self.seen
-
-    def ahead(self) -> PeriodForecast | None:
-        return self.coming
-
-    def constants(self) -> CostConstants | None:
-        return self.costs
-
-    def exchange(self) -> ExchangeModel | None:
-        return self.hosts
+    sizes = {RelationId(name): size for name, size in (cardinalities or {}).items()}
+    stated = {
+        equality(key) if isinstance(key, str) else key: value
+        for key, value in (selectivities or {}).items()
+    }
+    return Statistics(
+        Otherwise(sizes, default),
+        {(RelationId(name), columns): n for (name, columns), n in (distincts or {}).items()},
+        Otherwise(stated, selectivity_default),
+        **figures,
+    )

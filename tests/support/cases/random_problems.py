@@ -2,54 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from anabranch_contract.protocol.measurements import JoinSample
-from anabranch_contract.queries.joins import Equality, JoinQuery, RelationId
+from anabranch_contract.queries.joins import JoinQuery
+from anabranch_planner.cost.statistics.statistics import Statistics
 from benchmarks.planner.random_queries import tree
+from tests.support.cases.queries import given_statistics
 
 
-@dataclass(frozen=True, slots=True)
-class UniformStatistics:
+def uniform_statistics(rate: float = 100.0) -> Statistics:
     """Every relation has the same rate, every predicate selectivity 1/rate."""
-
-    rate: float = 100.0
-
-    def cardinality(self, relation: RelationId) -> float | None:
-        """The common rate."""
-        del relation
-        return self.rate
-
-    def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
-        """Unknown."""
-        del relation, attributes
-        return None
-
-    def frequent(self, relation: RelationId, attribute: str) -> None:
-        """Unknown."""
-
-    def selectivity(self, predicate: Equality) -> float | None:
-        """The common selectivity."""
-        del predicate
-        return 1 / self.rate
-
-    def span(self, relation: RelationId) -> float | None:
-        """Unknown."""
-        del relation
-        return None
-
-    def samples(self) -> tuple[JoinSample, ...]:
-        """Nothing has been seen."""
-        return ()
-
-    def ahead(self) -> None:
-        """Nothing is foreseen."""
-
-    def constants(self) -> None:
-        """Unknown."""
-
-    def exchange(self) -> None:
-        """There is one host."""
+    return given_statistics(default=rate, selectivity_default=1 / rate)
 
 
 def random_queries(

@@ -10,7 +10,8 @@ from anabranch_contract.queries.joins import JoinQuery
 from anabranch_contract.queries.mirs import MirId
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics.constants import CostConstants
-from tests.support.cases.queries import FixedStatistics, join_query
+from anabranch_planner.cost.statistics.statistics import Statistics
+from tests.support.cases.queries import given_statistics, join_query
 
 #: Queries' sizes, and how often each is drawn.
 SIZES = {
@@ -27,7 +28,7 @@ class SmallProblem:
     """Queries to plan together, and everything else that a plan depends on."""
 
     queries: tuple[JoinQuery, ...]
-    statistics: FixedStatistics
+    statistics: Statistics
     objective: Objective
     parallelism: int
     mir: bool
@@ -103,10 +104,10 @@ def _links(rng: Random, size: int, shape: str) -> list[tuple[int, int]]:
     return [*chain, (0, size - 1)] if shape == "cycle" and size > 2 else chain
 
 
-def _statistics(rng: Random, queries: list[JoinQuery], attributes: str) -> FixedStatistics:
+def _statistics(rng: Random, queries: list[JoinQuery], attributes: str) -> Statistics:
     kind = rng.choice(["uniform", "distinct", "measured", "measured", "extreme"])
     if kind == "uniform":
-        return FixedStatistics(default=100.0, selectivity_default=0.01)
+        return given_statistics(default=100.0, selectivity_default=0.01)
     rates = [0.0, 0.001, 1.0, 1e6] if kind == "extreme" else [5.0, 10.0, 40.0, 100.0, 300.0]
     sizes = {name: rng.choice(rates) for name in RELATIONS}
     selectivities = {}
@@ -125,8 +126,8 @@ def _statistics(rng: Random, queries: list[JoinQuery], attributes: str) -> Fixed
         for key in keys
         if rng.random() < 0.5
     }
-    return FixedStatistics(
-        cardinalities=sizes, selectivities=selectivities, distincts=distincts, costs=_costs(rng)
+    return given_statistics(
+        cardinalities=sizes, selectivities=selectivities, distincts=distincts, constants=_costs(rng)
     )
 
 

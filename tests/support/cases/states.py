@@ -10,7 +10,7 @@ from anabranch_contract.plans.ruleset import Ruleset, StoreId, StoreSpec, TimeBo
 from anabranch_contract.queries.joins import AttrRef, Label, RelationId, Stream, StreamName
 from anabranch_contract.queries.mirs import MirId
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.cost.statistics.statistics import NoStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
@@ -45,7 +45,7 @@ def rules(
     """Ruleset of ``epoch``, as from the service; ``window`` (µs) holds for every query."""
     by_name: dict[str, Stream] = {s.name: s for s in streams}
     parsed = [parse_sql(name, sql, by_name, window) for name, sql in sorted(queries.items())]
-    plan = optimise(parsed, NoStatistics(), Options(parallelism=parallelism))
+    plan = optimise(parsed, Statistics(), Options(parallelism=parallelism))
     return compile_ruleset(
         plan, parsed, list(streams), epoch=epoch, parallelism=parallelism, sinks={}
     )

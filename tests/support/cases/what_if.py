@@ -8,8 +8,9 @@ from random import Random
 from anabranch_contract.plans.plan import Plan
 from anabranch_contract.queries.joins import JoinQuery
 from anabranch_planner.cost.model import CostModel
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.steps import trails
-from tests.support.cases.queries import FixedStatistics, join_query
+from tests.support.cases.queries import given_statistics, join_query
 from tests.support.cases.random_plans import random_plan
 
 
@@ -30,7 +31,7 @@ def small_queries(rng: Random, *, least: int = 1) -> list[JoinQuery]:
     return queries
 
 
-def small_statistics(rng: Random) -> FixedStatistics:
+def small_statistics(rng: Random) -> Statistics:
     """Cardinalities and distinct counts of those relations, some unknown."""
     sizes = {name: float(rng.choice([5, 10, 40, 100, 300])) for name in "RSTU"}
     distincts = {
@@ -39,7 +40,7 @@ def small_statistics(rng: Random) -> FixedStatistics:
         for key in ("a", "b", "a,b")
         if rng.random() < 0.7
     }
-    return FixedStatistics(cardinalities=sizes, distincts=distincts)
+    return given_statistics(cardinalities=sizes, distincts=distincts)
 
 
 def priced_plan(queries: list[JoinQuery], rng: Random, model: CostModel) -> Plan:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_contract.protocol.reads import Reads
 from anabranch_runtime.probe.probe import Prober
-from anabranch_runtime.probe.reads import EdgeMeter
 from anabranch_runtime.storage.partial import Partial
 
 
@@ -20,7 +20,7 @@ def tuples(made: Partial | None) -> list[list[int]]:
     return sorted(map(list, sigmas.tolist()))
 
 
-def counts(meter: EdgeMeter) -> EdgeMeter:
+def counts(meter: EdgeStatistics) -> EdgeStatistics:
     """Counts that must agree; ways of probing differ in their look-ups, because of filters."""
     return replace(meter, looked=0, seconds=0.0)
 

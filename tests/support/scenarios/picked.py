@@ -14,7 +14,7 @@ import yaml
 from anabranch_contract.plans.plan import Optimizer
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.queries.joins import JoinQuery
-from anabranch_planner.cost.statistics.statistics import TableStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.replan.revise import RevisionRequest, revise
 from anabranch_planner.replan.running import running_plan
@@ -49,7 +49,7 @@ def picked_revision(
         keys = {relation: max(1.0, sizes[relation] * rng.random()) for relation in relations}
         found = revise(
             RevisionRequest(
-                statistics=TableStatistics(sizes, every_distinct=keys),
+                statistics=Statistics(sizes, every_distinct=keys),
                 running=plan,
                 number=number,
                 options=Options(optimizer=Optimizer.DPPICK),

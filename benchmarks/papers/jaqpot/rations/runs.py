@@ -23,7 +23,7 @@ from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.measurements import Snapshot, Writes
 from anabranch_contract.queries.joins import JoinQuery
-from anabranch_planner.cost.statistics.statistics import NoStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics, measured
 from anabranch_planner.plans.optimise import Options
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.measure import interims
@@ -83,7 +83,7 @@ class Outcome:
 
 def plan_once(workload: Workload, home: Path, url: str) -> Planned:
     """Plan by the statistics of a whole run by a plan without any."""
-    rules, joins = planned(workload.streams, workload.queries, NoStatistics(), OPTIONS)
+    rules, joins = planned(workload.streams, workload.queries, Statistics(), OPTIONS)
     engine = _engine(Planned(workload, rules, joins), home / "first", url)
     for batch in range(workload.batches):
         _batch(engine, workload, batch)
@@ -92,7 +92,7 @@ def plan_once(workload: Workload, home: Path, url: str) -> Planned:
     assert last.snapshot is not None, "an epoch that ends with the run has statistics"
     engine.finish()
     shutil.rmtree(home / "first")
-    known = codec.loads(last.snapshot, Snapshot)
+    known = measured(codec.loads(last.snapshot, Snapshot))
     return Planned(workload, *planned(workload.streams, workload.queries, known, OPTIONS))
 
 

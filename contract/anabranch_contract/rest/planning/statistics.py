@@ -36,7 +36,7 @@ class StreamStatisticsOut(Document):
     delay_us: dict[str, int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EdgeStatisticsOut(EdgeStatistics):
     """One edge during one epoch.
 

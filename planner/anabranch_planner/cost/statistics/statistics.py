@@ -1,14 +1,18 @@
-"""Statistics as the cost model sees them: a protocol, where unknown is ``None``, never 0."""
+"""Statistics of the data, as the cost model reads them: one frozen value.
+
+Unknown figures are missing, never 0. Functions refine the value: measurements (:func:`measured`),
+estimates from samples (:mod:`~anabranch_planner.cost.statistics.sampling`), hysteresis
+(:mod:`~anabranch_planner.cost.statistics.steady`), and ``dataclasses.replace``.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from anabranch_contract.errors import StatisticsError
-from anabranch_contract.protocol.measurements import FrequentValues, JoinSample
+from anabranch_contract.protocol.measurements import FrequentValues, JoinSample, Snapshot, valid
 from anabranch_contract.queries.joins import Equality, RelationId
 from anabranch_planner.cost.exchange import ExchangeModel
 from anabranch_planner.cost.statistics.constants import CostConstants
@@ -48,89 +52,28 @@ class PeriodForecast:
             )
 
 
-class Statistics(Protocol):
-    """Statistics of the data. Every answer may be None: unknown."""
-
-    def cardinality(self, relation: RelationId) -> float | None:
-        """Tuples of ``relation`` per unit of time (after its local filter)."""
-
-    def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
-        """Distinct values of the (sorted) attribute combination among ``relation``'s tuples."""
-
-    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
-        """Frequent values of one attribute among ``relation``'s tuples."""
-
-    def selectivity(self, predicate: Equality) -> float | None:
-        """Matches of one predicate over the size of the cross product."""
-
-    def span(self, relation: RelationId) -> float | None:
-        """Event time, in microseconds, over which the tuples of :meth:`cardinality` are spread."""
-
-    def samples(self) -> Sequence[JoinSample]:
-        """Measured steps between sub-joins; empty: none."""
-
-    def ahead(self) -> PeriodForecast | None:
-        """Forecast of the next period; None: the history's rates, starting with empty stores."""
-
-    def constants(self) -> CostConstants | None:
-        """CPU time per operation."""
-
-    def exchange(self) -> ExchangeModel | None:
-        """Between how many hosts tuples travel; None: there is one."""
-
-
-class NoStatistics:
-    """No statistics: every figure is unknown, so cost models use their defaults."""
-
-    def cardinality(self, relation: RelationId) -> float | None:
-        """Unknown."""
-        return None
-
-    def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
-        """Unknown."""
-        return None
-
-    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
-        """Unknown."""
-        return None
-
-    def selectivity(self, predicate: Equality) -> float | None:
-        """Unknown."""
-        return None
-
-    def span(self, relation: RelationId) -> float | None:
-        """Unknown."""
-        return None
-
-    def samples(self) -> Sequence[JoinSample]:
-        """Nothing has been seen."""
-        return ()
-
-    def ahead(self) -> None:
-        """Nothing is foreseen."""
-
-    def constants(self) -> None:
-        """Unknown."""
-
-    def exchange(self) -> None:
-        """None: all stores are on one host."""
-
-
 @dataclass(frozen=True, slots=True)
-class TableStatistics:
-    """Statistics written down beforehand; whatever is in no table is unknown.
+class Statistics:
+    """Statistics of the data; figures that are missing are unknown.
 
     Attributes:
-        distincts: (relation, sorted attributes) -> distinct values.
-        selectivities: by predicate, sides sorted.
-        every_distinct: relation -> distinct values of whatever of its attributes ``distincts``
-            says nothing about, alone or combined.
-        history: microseconds over which the tuples that ``cardinalities`` counts have arrived.
-        costs: CPU time per operation. ``hosts``: between which tuples travel.
+        cardinalities: tuples per unit of time, after the relation's local filter.
+        distincts: (relation, comma-joined sorted attributes) -> distinct values among those tuples.
+        selectivities: predicate with sorted sides -> matches over the size of the cross product.
+        every_distinct: relation -> distinct values of every attribute combination missing in
+            ``distincts``.
         values: (relation, attribute) -> its frequent values.
+        spans: relation or stream -> microseconds of event time over which its tuples are spread.
+        history: the span of every relation missing in ``spans``.
+        samples: measured steps between sub-joins.
+        ahead: forecast of the next period; None: the history's rates, starting with empty stores.
+        constants: CPU time per operation.
+        exchange: the hosts between which tuples travel; None: there is one.
+        estimated: relation -> share of its stream's tuples, of relations whose figures are
+            estimates from samples.
 
     >>> from anabranch_contract.queries.joins import RelationId
-    >>> known = TableStatistics({RelationId("R"): 100.0}, {(RelationId("R"), ("a", "b")): 70.0})
+    >>> known = Statistics({RelationId("R"): 100.0}, {(RelationId("R"), "a,b"): 70.0})
     >>> known.cardinality(RelationId("R")), known.distinct(RelationId("R"), ("a", "b"))
     (100.0, 70.0)
     >>> known.cardinality(RelationId("S")) is None
@@ -138,95 +81,61 @@ class TableStatistics:
     """
 
     cardinalities: Mapping[RelationId, float] = field(default_factory=dict)
-    distincts: Mapping[tuple[RelationId, tuple[str, ...]], float] = field(default_factory=dict)
+    distincts: Mapping[tuple[RelationId, str], float] = field(default_factory=dict)
     selectivities: Mapping[Equality, float] = field(default_factory=dict)
     every_distinct: Mapping[RelationId, float] = field(default_factory=dict)
-    history: float | None = None
-    costs: CostConstants | None = None
-    hosts: ExchangeModel | None = None
     values: Mapping[tuple[RelationId, str], FrequentValues] = field(default_factory=dict)
+    spans: Mapping[str, float] = field(default_factory=dict)
+    history: float | None = None
+    samples: tuple[JoinSample, ...] = ()
+    ahead: PeriodForecast | None = None
+    constants: CostConstants | None = None
+    exchange: ExchangeModel | None = None
+    estimated: Mapping[RelationId, float] = field(default_factory=dict)
 
     def cardinality(self, relation: RelationId) -> float | None:
-        """As written down."""
+        """Tuples of ``relation`` per unit of time."""
         return self.cardinalities.get(relation)
 
     def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
-        """As written down."""
-        known = self.distincts.get((relation, attributes))
+        """Distinct values of the (sorted) attribute combination among ``relation``'s tuples."""
+        known = self.distincts.get((relation, ",".join(attributes)))
         return self.every_distinct.get(relation) if known is None else known
 
     def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
-        """As written down."""
+        """Frequent values of one attribute among ``relation``'s tuples."""
         return self.values.get((relation, attribute))
 
     def selectivity(self, predicate: Equality) -> float | None:
-        """As written down."""
+        """Matches of one predicate over the size of the cross product."""
         return self.selectivities.get(predicate)
 
     def span(self, relation: RelationId) -> float | None:
-        """The common history."""
-        del relation
-        return self.history
-
-    def samples(self) -> Sequence[JoinSample]:
-        """Nothing has been seen."""
-        return ()
-
-    def ahead(self) -> None:
-        """Nothing is foreseen."""
-
-    def constants(self) -> CostConstants | None:
-        """As written down."""
-        return self.costs
-
-    def exchange(self) -> ExchangeModel | None:
-        """As written down."""
-        return self.hosts
+        """Microseconds over which the relation's tuples are spread; by default its stream's."""
+        known = self.spans.get(relation)
+        return self.spans.get(relation.rpartition("[")[0], self.history) if known is None else known
 
 
-@dataclass(frozen=True, slots=True)
-class ForecastStatistics:
-    """The statistics of ``base``, what the next period brings, what operations take, and between
-    which hosts tuples travel.
+def measured(snapshot: Snapshot) -> Statistics:
+    """The figures that the runtime has measured over all of history.
+
+    An unfiltered relation is its stream, which is counted whether a query reads it or not; a
+    filtered one is counted from its first query on.
     """
-
-    base: Statistics
-    coming: PeriodForecast | None
-    costs: CostConstants | None = None
-    hosts: ExchangeModel | None = None
-
-    def cardinality(self, relation: RelationId) -> float | None:
-        """As ``base``."""
-        return self.base.cardinality(relation)
-
-    def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
-        """As ``base``."""
-        return self.base.distinct(relation, attributes)
-
-    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
-        """As ``base``."""
-        return self.base.frequent(relation, attribute)
-
-    def selectivity(self, predicate: Equality) -> float | None:
-        """As ``base``."""
-        return self.base.selectivity(predicate)
-
-    def span(self, relation: RelationId) -> float | None:
-        """As ``base``."""
-        return self.base.span(relation)
-
-    def samples(self) -> Sequence[JoinSample]:
-        """As ``base``."""
-        return self.base.samples()
-
-    def ahead(self) -> PeriodForecast | None:
-        """As it is given."""
-        return self.coming
-
-    def constants(self) -> CostConstants | None:
-        """As they are given."""
-        return self.costs
-
-    def exchange(self) -> ExchangeModel | None:
-        """As it is given."""
-        return self.hosts
+    streams = {name: valid(counts) for name, counts in snapshot.streams.items()}
+    counts = {**snapshot.arrivals, **streams}
+    return Statistics(
+        cardinalities={RelationId(name): float(max(count, 1)) for name, count in counts.items()},
+        distincts={
+            (RelationId(name), columns): count
+            for name, distincts in snapshot.distincts.items()
+            for columns, count in distincts.items()
+        },
+        values={
+            (RelationId(name), column): values
+            for name, columns in snapshot.values.items()
+            for column, values in columns.items()
+        },
+        spans={name: float(span) for name, span in snapshot.spans.items() if span},
+        samples=snapshot.steps,
+    )

@@ -15,20 +15,20 @@ it brings is in proportion.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TypeVar
 
+from anabranch_contract.plans.steps import SubJoinStep
 from anabranch_contract.protocol.measurements import FrequentValues, JoinSample
-from anabranch_contract.queries.joins import Equality, RelationId
+from anabranch_contract.queries.joins import JoinQuery, RelationId
 from anabranch_planner.cost.exchange import ExchangeModel
 from anabranch_planner.cost.statistics.constants import CostConstants
 from anabranch_planner.cost.statistics.statistics import PeriodForecast, Statistics
 
-_K = TypeVar("_K", bound=str)
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 
-#: Figures that count tuples or values.
-_COUNTS = ("cardinality", "distinct")
 #: Fields of the constants that are no measured figures, or are compared otherwise. A store's levels
 #: grow by the logarithm of ``batches``, so while these have not doubled they stay.
 _APART = ("looks", "measurements", "error", "batches")
@@ -38,103 +38,122 @@ DEVIATIONS = 2.0
 LONGER = 2.0
 
 
-class Steady:
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Statistics to plan with, and the figures that differ from the previous plan's.
+
+    Attributes:
+        before: statistics of the previous plan; None: the first plan.
+        moved: relations and labels with a figure that differs from ``before``; None: a figure that
+            concerns all differs.
+        streams: streams whose span differs.
+    """
+
+    statistics: Statistics
+    before: Statistics | None = None
+    moved: frozenset[str] | None = frozenset()
+    streams: frozenset[str] = frozenset()
+
+    def concerns(self, query: JoinQuery) -> bool:
+        """Whether a figure of ``query`` has moved."""
+        return self.moved is None or not (
+            self.moved.isdisjoint(query.labels)
+            and self.moved.isdisjoint(relation.id for relation in query.relations)
+            and self.streams.isdisjoint(relation.stream for relation in query.relations)
+        )
+
+
+def settle(newest: Statistics, before: Statistics | None, tolerance: float) -> Settled:
     """The figures of ``newest``, each as ``before`` has it unless it has moved.
 
     Args:
         newest: the newest measurements.
         before: the figures of the previous plan; None: the first plan.
         tolerance: how far a figure may be from its measurement, as a share of it.
+    """
+    if before is None:
+        return Settled(newest)
+    near = _Near(tolerance)
+    cardinalities, sizes = _hold(newest.cardinalities, before.cardinalities, near.counts)
+    distincts, columns = _hold(newest.distincts, before.distincts, near.counts)
+    every, others = _hold(newest.every_distinct, before.every_distinct, near.counts)
+    values, listed = _hold(newest.values, before.values, near.values)
+    selectivities, predicates = _hold(newest.selectivities, before.selectivities, near.figures)
+    spans, streams = _hold(newest.spans, before.spans, near.figures)
+    samples, steps = _hold(_by_step(newest), _by_step(before), near.samples)
+    exchange, wide = _widths(newest.exchange, before.exchange, near)
+    constants = _constants(newest.constants, before.constants, near)
+    ahead, coming = _forecast(newest.ahead, before.ahead, near)
+    history = before.history if near.figures(newest.history, before.history) else newest.history
+    moved: frozenset[str] | None = None
+    if (
+        constants is before.constants
+        and history is before.history
+        and _hosts(exchange) == _hosts(before.exchange)
+        and coming is not None
+    ):
+        moved = frozenset(
+            {*sizes, *others, *streams, *wide, *coming, *(name for name, _ in (*columns, *listed))}
+            | {side.label for one in predicates for side in (one.left, one.right)}
+            | {label for step in steps for label in (*step.head, *step.target)}
+        )
+    statistics = Statistics(
+        cardinalities,
+        distincts,
+        selectivities,
+        every,
+        values,
+        spans,
+        history,
+        tuple(samples.values()),
+        ahead,
+        constants,
+        exchange,
+        newest.estimated,
+    )
+    return Settled(statistics, before, moved, frozenset(streams))
+
+
+def _hold(
+    now: Mapping[_K, _V], was: Mapping[_K, _V], near: Callable[[_V | None, _V | None], bool]
+) -> tuple[dict[_K, _V], set[_K]]:
+    """The figures of ``now``, those near to ``was`` as they were; and the keys of the others."""
+    held, moved = dict(now), set()
+    for key in now.keys() | was.keys():
+        if near(now.get(key), was.get(key)):
+            held[key] = was[key]
+        else:
+            moved.add(key)
+    return held, moved
+
+
+@dataclass(frozen=True, slots=True)
+class _Near:
+    """Comparisons of figures; unknown figures (None) are near only to each other.
 
     Attributes:
-        before: as given.
-        moved: relations and labels with a figure that differs from ``before``; None: a figure that
-            concerns all differs.
+        tolerance: as a share of the earlier figure.
     """
 
-    def __init__(self, newest: Statistics, before: Steady | None, tolerance: float) -> None:
-        self._newest, self._tolerance = newest, tolerance
-        self._figures: dict[tuple[Any, ...], float | None] = {}
-        self.before = before
-        self._ahead, self._constants = newest.ahead(), newest.constants()
-        self._exchange = newest.exchange()
-        self._samples = {s.step: s for s in newest.samples()}
-        self.moved: frozenset[str] | None = frozenset()
-        if before is not None:
-            self.moved = self._settle(before)
+    tolerance: float
 
-    def forget(self) -> None:
-        """Let go of the figures before; a chain of them would go back for ever."""
-        self.before = None
+    def figures(self, now: float | None, was: float | None, error: float = 0.0) -> bool:
+        """Whether they differ by the tolerance and ``error`` at most."""
+        if now is None or was is None:
+            return now is was
+        return now == was or abs(now - was) <= self.tolerance * abs(was) + error
 
-    # --- what the cost model asks ----------------------------------------------------------------
+    def counts(self, now: float | None, was: float | None) -> bool:
+        """The same for figures that count tuples or values."""
+        return self.figures(now, was, DEVIATIONS * math.sqrt(max(now or 0.0, was or 0.0, 0.0)))
 
-    def cardinality(self, relation: RelationId) -> float | None:
-        """Tuples per unit of time."""
-        return cast("float | None", self._figure(("cardinality", relation)))
+    def all(self, now: Mapping[_K, float] | None, was: Mapping[_K, float] | None) -> bool:
+        """Whether all figures of two mappings are near."""
+        if now is None or was is None:
+            return now is was
+        return now.keys() == was.keys() and all(self.figures(now[k], was[k]) for k in was)
 
-    def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
-        """Distinct values of an attribute combination."""
-        return cast("float | None", self._figure(("distinct", relation, attributes)))
-
-    def selectivity(self, predicate: Equality) -> float | None:
-        """Matches of one predicate over the size of the cross product."""
-        return cast("float | None", self._figure(("selectivity", predicate)))
-
-    def span(self, relation: RelationId) -> float | None:
-        """Microseconds over which a unit's tuples are spread."""
-        return cast("float | None", self._figure(("span", relation)))
-
-    def samples(self) -> Sequence[JoinSample]:
-        """Measured steps between sub-joins."""
-        return tuple(self._samples.values())
-
-    def ahead(self) -> PeriodForecast | None:
-        """Forecast of the next period, as settled against the previous plan's."""
-        return self._ahead
-
-    def constants(self) -> CostConstants | None:
-        """CPU time per operation."""
-        return self._constants
-
-    def exchange(self) -> ExchangeModel | None:
-        """Between how many hosts tuples travel."""
-        return self._exchange
-
-    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
-        """The frequent values of a key attribute."""
-        return cast("FrequentValues | None", self._figure(("frequent", relation, attribute)))
-
-    def _figure(self, key: tuple[Any, ...]) -> Any:
-        if key not in self._figures:
-            self._figures[key] = getattr(self._newest, key[0])(*key[1:])
-        return self._figures[key]
-
-    # --- changes since the previous plan ---------------------------------------------------------
-
-    def _settle(self, before: Steady) -> frozenset[str] | None:
-        moved: set[str] = set()
-        for key, was in before._figures.items():
-            now = getattr(self._newest, key[0])(*key[1:])
-            if self._is_near(key[0], now, was):
-                now = was
-            else:
-                moved.update(_concerned(key))
-            self._figures[key] = now
-        moved |= self._settle_samples(before)
-        moved |= self._settle_widths(before)
-        everything = not self._settle_constants(before) or self._hosts != before._hosts
-        coming = self._settle_ahead(before)
-        if everything or coming is None:
-            return None
-        return frozenset(moved | coming)
-
-    def _is_near(self, kind: str, now: Any, was: Any) -> bool:
-        if kind == "frequent":
-            return self._near_values(now, was)
-        return self._near_counts(now, was) if kind in _COUNTS else self._near(now, was)
-
-    def _near_values(self, now: FrequentValues | None, was: FrequentValues | None) -> bool:
+    def values(self, now: FrequentValues | None, was: FrequentValues | None) -> bool:
         """Whether all values have moved by no more than the error of their shares."""
         if now is None or was is None:
             return now is was
@@ -147,117 +166,83 @@ class Steady:
             shares = dict(zip((*now.hashes, None), fresh, strict=True))
             before = dict(zip((*was.hashes, None), known, strict=True))
             for value in shares.keys() | before.keys():
-                if not self._near(shares.get(value, 0.0), before.get(value, 0.0), error):
+                if not self.figures(shares.get(value, 0.0), before.get(value, 0.0), error):
                     return False
         return True
 
-    def _near(self, now: float | None, was: float | None, error: float = 0.0) -> bool:
+    def samples(self, now: JoinSample | None, was: JoinSample | None) -> bool:
+        """Whether the counts of a step are near."""
         if now is None or was is None:
             return now is was
-        return now == was or abs(now - was) <= self._tolerance * abs(was) + error
+        pairs = ((now.probes, was.probes), (now.pairs, was.pairs), (now.hits, was.hits))
+        return all(self.counts(*pair) for pair in pairs)
 
-    def _near_counts(self, now: float | None, was: float | None) -> bool:
-        return self._near(now, was, DEVIATIONS * math.sqrt(max(now or 0.0, was or 0.0, 0.0)))
-
-    def _settle_samples(self, before: Steady) -> set[str]:
-        moved: set[str] = set()
-        for key in before._samples.keys() | self._samples.keys():
-            was, now = before._samples.get(key), self._samples.get(key)
-            if was is not None and now is not None:
-                pairs = ((now.probes, was.probes), (now.pairs, was.pairs), (now.hits, was.hits))
-                if all(self._near_counts(*pair) for pair in pairs):
-                    self._samples[key] = was
-                    continue
-            moved.update(key[1], key[2])
-        return moved
-
-    def _settle_constants(self, before: Steady) -> bool:
-        """Whether they are as they were."""
-        was, now = before._constants, self._constants
-        if was is None or now is None:
-            return was is now
-        figures = [f.name for f in fields(was) if f.name not in _APART]
-        near = all(self._near(getattr(now, name), getattr(was, name)) for name in figures)
-        longer = now.batches / max(was.batches, 1.0)
-        near = near and 1 / LONGER <= longer <= LONGER
-        if near and self._all_near(now.looks, was.looks):
-            self._constants = was
-            return True
-        return False
-
-    @property
-    def _hosts(self) -> int:
-        return 1 if self._exchange is None else self._exchange.hosts
-
-    def _settle_widths(self, before: Steady) -> set[RelationId]:
-        """The relations whose tuples have become wider or narrower."""
-        was, now = before._exchange, self._exchange
-        if was is None or now is None:
-            return set()
-        widths, moved = dict(now.widths), set()
-        for relation in was.widths.keys() & now.widths.keys():
-            if self._all_near(now.widths[relation], was.widths[relation]):
-                widths[relation] = was.widths[relation]
-            else:
-                moved.add(relation)
-        self._exchange = replace(now, widths=widths)
-        return moved | (was.widths.keys() ^ now.widths.keys())
-
-    def _all_near(self, now: Mapping[Any, float], was: Mapping[Any, float]) -> bool:
-        return now.keys() == was.keys() and all(self._near(now[k], was[k]) for k in was)
-
-    def _settle_ahead(self, before: Steady) -> set[str] | None:
-        """Relations with a changed forecast; None: the length of the period has changed."""
-        was, now = before._ahead, self._ahead
-        if was is None or now is None:
-            return set() if was is now else None
-        longer = now.length / was.length
-        if not 1 / LONGER <= longer <= LONGER:
-            return None
-        moved: set[str] = set()
-        arrivals = {relation: count / longer for relation, count in now.arrivals.items()}
-        held, recent = dict(now.held), dict(now.recent)
-        relations = {*arrivals, *was.arrivals, *held, *was.held, *recent, *was.recent}
-        for relation in relations:
-            near = (
-                self._near_counts(arrivals.get(relation), was.arrivals.get(relation))
-                and self._near_counts(now.held.get(relation), was.held.get(relation))
-                and self._near_steps(now.recent.get(relation, ()), was.recent.get(relation, ()))
-            )
-            if near:
-                for kept, old in ((arrivals, was.arrivals), (held, was.held)):
-                    _take(kept, old, relation)
-                _take(recent, was.recent, relation)
-            else:
-                moved.add(relation)
-        self._ahead = replace(
-            was,
-            arrivals=arrivals,
-            held=held,
-            recent=recent,
-            periods=now.periods,
-        )
-        return moved
-
-    def _near_steps(
-        self, now: Sequence[tuple[float, float]], was: Sequence[tuple[float, float]]
-    ) -> bool:
-        """Whether both say of about the same ages about the same."""
-        if len(now) != len(was):
-            return False
-        return all(
-            self._near(age, other_age) and self._near_counts(tuples, others)
+    def ages(self, now: Sequence[tuple[float, float]], was: Sequence[tuple[float, float]]) -> bool:
+        """Whether both have about as many tuples of about the same ages."""
+        return len(now) == len(was) and all(
+            self.figures(age, other_age) and self.counts(tuples, others)
             for (age, tuples), (other_age, others) in zip(now, was, strict=True)
         )
 
 
-def _take(kept: dict[_K, Any], old: Mapping[_K, Any], name: _K) -> None:
+def _by_step(statistics: Statistics) -> dict[SubJoinStep, JoinSample]:
+    return {sample.step: sample for sample in statistics.samples}
+
+
+def _hosts(exchange: ExchangeModel | None) -> int:
+    return 1 if exchange is None else exchange.hosts
+
+
+def _constants(
+    now: CostConstants | None, was: CostConstants | None, near: _Near
+) -> CostConstants | None:
+    if now is None or was is None:
+        return now
+    figures = [f.name for f in fields(was) if f.name not in _APART]
+    same = (
+        all(near.figures(getattr(now, name), getattr(was, name)) for name in figures)
+        and 1 / LONGER <= now.batches / max(was.batches, 1.0) <= LONGER
+        and near.all(now.looks, was.looks)
+    )
+    return was if same else now
+
+
+def _widths(
+    now: ExchangeModel | None, was: ExchangeModel | None, near: _Near
+) -> tuple[ExchangeModel | None, set[RelationId]]:
+    """The exchange, and the relations whose tuples have become wider or narrower."""
+    if now is None or was is None:
+        return now, set()
+    widths, moved = _hold(now.widths, was.widths, near.all)
+    return replace(now, widths=widths), moved
+
+
+def _forecast(
+    now: PeriodForecast | None, was: PeriodForecast | None, near: _Near
+) -> tuple[PeriodForecast | None, set[RelationId] | None]:
+    """The forecast, and the relations for which it has changed; None: the length has."""
+    if now is None or was is None:
+        return now, set() if was is now else None
+    longer = now.length / was.length
+    if not 1 / LONGER <= longer <= LONGER:
+        return now, None
+    arrivals = {relation: count / longer for relation, count in now.arrivals.items()}
+    held, recent = dict(now.held), dict(now.recent)
+    moved = set()
+    for relation in {*arrivals, *was.arrivals, *held, *was.held, *recent, *was.recent}:
+        if (
+            near.counts(arrivals.get(relation), was.arrivals.get(relation))
+            and near.counts(held.get(relation), was.held.get(relation))
+            and near.ages(recent.get(relation, ()), was.recent.get(relation, ()))
+        ):
+            _take(arrivals, was.arrivals, relation)
+            _take(held, was.held, relation)
+            _take(recent, was.recent, relation)
+        else:
+            moved.add(relation)
+    return replace(was, arrivals=arrivals, held=held, recent=recent, periods=now.periods), moved
+
+
+def _take(kept: dict[_K, _V], old: Mapping[_K, _V], name: _K) -> None:
     if name in old:
         kept[name] = old[name]
-
-
-def _concerned(key: tuple[Any, ...]) -> tuple[str, ...]:
-    """The relation, or the labels, that a figure is of."""
-    if key[0] == "selectivity":
-        return key[1].left.label, key[1].right.label
-    return (key[1],)

@@ -8,7 +8,7 @@ from anabranch_contract.plans.plan import Plan
 from anabranch_contract.queries.joins import JoinQuery
 from anabranch_planner.cost.parts import PlanPart
 from anabranch_planner.cost.statistics.statistics import Statistics
-from anabranch_planner.cost.statistics.steady import Steady
+from anabranch_planner.cost.statistics.steady import settle
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.replan.session import Session
 
@@ -26,7 +26,7 @@ class Follower:
 
     def __init__(self) -> None:
         self.weight = 0.0
-        self.taken: Steady | None = None
+        self.taken: Statistics | None = None
         self.parts: tuple[PlanPart, ...] = ()
         self._session = Session()
 
@@ -36,11 +36,11 @@ class Follower:
         return tuple(found if (found := there.get(q.id)) == q else q for q in queries)
 
     def stays(self, queries: Sequence[JoinQuery], statistics: Statistics) -> bool:
-        """Whether the last plan is of ``queries``, and no figure of it has moved."""
-        figures = Steady(statistics, self.taken, self.weight)
-        if figures.before is None or figures.moved is None or figures.moved:
+        """Whether the last plan is of ``queries``, and no figure of them has moved."""
+        if self.taken is None or not self.is_of(queries):
             return False
-        return self.is_of(queries)
+        figures = settle(statistics, self.taken, self.weight)
+        return not any(figures.concerns(query) for query in queries)
 
     def is_of(self, queries: Sequence[JoinQuery]) -> bool:
         """Whether the last plan is of ``queries``, and worth keeping."""
@@ -48,8 +48,7 @@ class Follower:
 
     def make(self, queries: Sequence[JoinQuery], statistics: Statistics, options: Options) -> Plan:
         """The next plan; arguments and errors as for :func:`~anabranch_planner.passes.optimise`."""
-        figures = Steady(statistics, self.taken, self.weight)
+        figures = settle(statistics, self.taken, self.weight)
         plan = self._session.plan(queries, figures, options, self.weight)
-        figures.forget()
-        self.taken = figures
+        self.taken = figures.statistics
         return plan

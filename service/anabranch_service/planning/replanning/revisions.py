@@ -23,8 +23,8 @@ from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.rest.planning.revisions import RevisionReason
 from anabranch_contract.rest.planning.settings import PlanningSettings
-from anabranch_planner.cost.footprint import to_json
 from anabranch_planner.cost.statistics.statistics import Statistics
+from anabranch_planner.plans.decisions import footprint_document
 from anabranch_planner.replan.revise import Revised, RevisionRequest, restore, revise
 from anabranch_planner.replan.running import RunningPlan
 from anabranch_planner.solvers.deadline import Deadline
@@ -224,6 +224,6 @@ def _record(
         plan_ms=(time.perf_counter() - started) * 1000,
         method=found.plan.method,
         rationed=bool(asked.rationed),
-        footprint=to_json(found.footprint),
+        footprint=footprint_document(found.footprint),
         orders=orders_digest(found.ruleset),
     )

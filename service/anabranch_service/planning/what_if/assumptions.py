@@ -7,78 +7,14 @@ the queries' joins are valid, so a typing error can't pass for an assumption.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 
-from anabranch_contract.protocol.measurements import FrequentValues, JoinSample
 from anabranch_contract.queries.joins import AttrRef, Equality, JoinQuery, Label, RelationId
-from anabranch_planner.cost.exchange import ExchangeModel
-from anabranch_planner.cost.statistics.constants import CostConstants
-from anabranch_planner.cost.statistics.statistics import PeriodForecast, Statistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_service.errors import InvalidInput
 
 #: Names that a remedy lists at most.
 MAX_NAMES = 20
-
-
-@dataclass(frozen=True, slots=True)
-class AssumedStatistics:
-    """The statistics of ``base``, some replaced by assumptions.
-
-    Attributes:
-        cardinalities: by relation, or by stream.
-        stream_of: relation -> its stream.
-        distincts: (relation, sorted attributes) -> distinct values.
-        selectivities: by predicate, sides sorted.
-    """
-
-    base: Statistics
-    cardinalities: Mapping[str, float]
-    stream_of: Mapping[RelationId, str] = field(default_factory=dict)
-    distincts: Mapping[tuple[RelationId, tuple[str, ...]], float] = field(default_factory=dict)
-    selectivities: Mapping[Equality, float] = field(default_factory=dict)
-
-    def cardinality(self, relation: RelationId) -> float | None:
-        """The relation's stated cardinality, else its stream's, else that of ``base``."""
-        for name in (relation, self.stream_of.get(relation)):
-            if name is not None and name in self.cardinalities:
-                return self.cardinalities[name]
-        return self.base.cardinality(relation)
-
-    def distinct(self, relation: RelationId, attributes: tuple[str, ...]) -> float | None:
-        """The stated count, else that of ``base``."""
-        stated = self.distincts.get((relation, tuple(sorted(attributes))))
-        return self.base.distinct(relation, attributes) if stated is None else stated
-
-    def frequent(self, relation: RelationId, attribute: str) -> FrequentValues | None:
-        """Statistics of ``base``, unchanged."""
-        return self.base.frequent(relation, attribute)
-
-    def selectivity(self, predicate: Equality) -> float | None:
-        """The stated selectivity, else that of ``base``."""
-        stated = self.selectivities.get(predicate)
-        return self.base.selectivity(predicate) if stated is None else stated
-
-    def span(self, relation: RelationId) -> float | None:
-        """The span of ``base``."""
-        return self.base.span(relation)
-
-    def samples(self) -> Sequence[JoinSample]:
-        """Samples of ``base``; none if selectivities are assumed: samples would correct them."""
-        return () if self.selectivities else self.base.samples()
-
-    def ahead(self) -> PeriodForecast | None:
-        """The forecast of ``base``; none if cardinalities are assumed: they cover all of history,
-        without measured rates.
-        """
-        return None if self.cardinalities else self.base.ahead()
-
-    def constants(self) -> CostConstants | None:
-        """As ``base``."""
-        return self.base.constants()
-
-    def exchange(self) -> ExchangeModel | None:
-        """As ``base``."""
-        return self.base.exchange()
 
 
 class Names:
@@ -182,7 +118,7 @@ def assume(
     """
     for name in cardinality:
         names.require(name, f"statistics.{name}")
-    distincts: dict[tuple[RelationId, tuple[str, ...]], float] = {}
+    distincts: dict[tuple[RelationId, str], float] = {}
     for text, count in distinct.items():
         where = f"distinct.{text}"
         for relation, columns in names.columns(text, where).items():
@@ -194,14 +130,26 @@ def assume(
                     field=where,
                     remedy="state at most as many distinct values as tuples",
                 )
-            distincts[relation, columns] = count
+            distincts[relation, ",".join(columns)] = count
     selectivities: dict[Equality, float] = {}
     for text, value in selectivity.items():
         for equality in names.equalities(text, f"selectivity.{text}"):
             selectivities[equality] = value
-    if not cardinality and not distincts and not selectivities:
-        return base
-    return AssumedStatistics(base, cardinality, names.stream_of, distincts, selectivities)
+    stated = {
+        relation: cardinality[stream]
+        for relation, stream in names.stream_of.items()
+        if stream in cardinality
+    }
+    stated |= {RelationId(name): count for name, count in cardinality.items()}
+    # Stated sizes cover all of history, without rates; samples would correct selectivities.
+    return replace(
+        base,
+        cardinalities={**base.cardinalities, **stated},
+        distincts={**base.distincts, **distincts},
+        selectivities={**base.selectivities, **selectivities},
+        samples=() if selectivities else base.samples,
+        ahead=None if cardinality else base.ahead,
+    )
 
 
 def _unknown(message: str, where: str, known: Iterable[str]) -> InvalidInput:

@@ -9,8 +9,8 @@ from datetime import datetime
 from anabranch_contract.rest.names import readable, relation_names
 from anabranch_contract.rest.planning.epochs import EpochDiffOut
 from anabranch_contract.rest.planning.insight import DiffRecord, ReasonsRecord
-from anabranch_planner.cost.footprint import FootprintError
 from anabranch_planner.explain.diff import diff, diff_document
+from anabranch_planner.plans.decisions import DecisionsError
 from anabranch_service.planning.request import (
     Registered,
     plan_task,
@@ -65,7 +65,7 @@ def _compare(
     """The difference, or why there is none."""
     try:
         one, other = decisions_of(before), decisions_of(after)
-    except FootprintError as cause:
+    except DecisionsError as cause:
         return None, f"the record of an epoch can't be read: {cause}"
     task = plan_task(found, forms, 0.0)
     members = [

@@ -14,7 +14,7 @@ from anabranch_contract.queries.mirs import MirId, sub_join
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics.constants import OPERATIONS, CostConstants
 from anabranch_planner.cost.timing import LoosestBounds
-from tests.support.cases.queries import FixedStatistics, join_query
+from tests.support.cases.queries import given_statistics, join_query
 
 COSTS = CostConstants(
     call=100, probe=2, look=3, match=5, write=7, row=11, merge=13, rewrite=17, calls=4,
@@ -22,7 +22,7 @@ COSTS = CostConstants(
 )  # fmt: skip
 LONG = replace(COSTS, batches=216.0)
 QUERY = join_query(["R.a=S.a", "S.b=T.b"])
-STATISTICS = FixedStatistics(default=100.0, selectivity_default=0.05, costs=COSTS)
+STATISTICS = given_statistics(default=100.0, selectivity_default=0.05, constants=COSTS)
 
 
 def labels(text: str) -> frozenset[Label]:
@@ -34,7 +34,7 @@ def model(
     costs: CostConstants = COSTS,
     bounds: LoosestBounds | None = None,
 ) -> CostModel:
-    known = replace(STATISTICS, costs=costs, history=216 * 60.0)
+    known = replace(STATISTICS, constants=costs, history=216 * 60.0)
     return CostModel(known, objective=objective, parallelism=3, bounds=bounds)
 
 

@@ -15,18 +15,14 @@ from anabranch_contract.queries.joins import JoinQuery, Label, RelationId
 from anabranch_contract.queries.mirs import Mir, sub_join
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics.forecast import Supply, met
-from anabranch_planner.cost.statistics.statistics import (
-    ForecastStatistics,
-    NoStatistics,
-    PeriodForecast,
-)
+from anabranch_planner.cost.statistics.statistics import PeriodForecast, Statistics
 from anabranch_planner.cost.timing import LoosestBounds, shares
 from anabranch_planner.cost.uncertainty import cost_range
 from anabranch_planner.cost.validate import cost_of, validate_plan
 from anabranch_planner.normal.time_bounds import close, from_windows
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
-from tests.support.cases.queries import FixedStatistics, chain, join_query
+from tests.support.cases.queries import chain, given_statistics, join_query
 from tests.support.cases.random_problems import random_queries
 from tests.support.oracles.rate_model import counted
 
@@ -64,8 +60,8 @@ def model(
     coming: PeriodForecast | None,
     **known: float | None,
 ) -> CostModel:
-    statistics = FixedStatistics(
-        cardinalities=sizes, selectivity_default=0.01, coming=coming, history=known.get("span")
+    statistics = given_statistics(
+        cardinalities=sizes, selectivity_default=0.01, ahead=coming, history=known.get("span")
     )
     return CostModel(statistics, bounds=LoosestBounds([query]))
 
@@ -198,7 +194,7 @@ def test_a_step_costs_what_forecast_arrivals_meet() -> None:
     assert known.insert(pair) == pytest.approx(0.01 * (50 * 105 + 10 * 1025))
     assert known.probe(within("T"), Label("T")) == pytest.approx(0.1)  # as in the history
     free = CostModel(
-        FixedStatistics(default=1.0, coming=coming), objective=Objective.PAPER, parallelism=2
+        given_statistics(default=1.0, ahead=coming), objective=Objective.PAPER, parallelism=2
     )
     assert free.insert(pair) == 0
 
@@ -237,10 +233,10 @@ def test_distinct_counts_are_those_of_held_and_arriving_tuples() -> None:
     distincts = {("R", "a"): 90.0, ("S", "a"): 150.0}
     sizes = {"R": 100.0, "S": 100.0}
     arriving = {RelationId("R"): 10.0, RelationId("S"): 100.0}
-    without = CostModel(FixedStatistics(cardinalities=sizes, distincts=distincts, default=1.0))
+    without = CostModel(given_statistics(cardinalities=sizes, distincts=distincts, default=1.0))
     coming = PeriodForecast(0.1, arriving)
     known = CostModel(
-        FixedStatistics(cardinalities=sizes, distincts=distincts, default=1.0, coming=coming)
+        given_statistics(cardinalities=sizes, distincts=distincts, default=1.0, ahead=coming)
     )
     assert without.probe(within("RS"), Label("R")) == pytest.approx(100 * 100 / 2 / 100)
     assert without.contradictions
@@ -251,7 +247,7 @@ def test_distinct_counts_are_those_of_held_and_arriving_tuples() -> None:
 @pytest.mark.parametrize("value", [-1.0, math.nan, math.inf])
 def test_senseless_forecasts_are_refused(value: float) -> None:
     coming = PeriodForecast(1.0, {RelationId("R"): value})
-    known = CostModel(ForecastStatistics(NoStatistics(), coming))
+    known = CostModel(Statistics(ahead=coming))
     with pytest.raises(StatisticsError, match="arrivals of R"):
         known.probe(within("R"), Label("R"))
     with pytest.raises(StatisticsError, match="next period"):
@@ -272,11 +268,11 @@ def test_plans_are_priced_alike_wherever_they_are_priced(seed: int) -> None:
         {r: rng.uniform(0, 1000) for r in relations if rng.random() < 0.8},
         {r: ((0.1, rng.uniform(0, 50)), (0.2, rng.uniform(50, 100))) for r in relations},
     )
-    statistics = FixedStatistics(
+    statistics = given_statistics(
         {r: rng.uniform(10, 1000) for r in relations},
         selectivity_default=0.01,
         history=float(SPAN),
-        coming=coming,
+        ahead=coming,
     )
     plans = [
         optimise(queries, statistics, Options(optimizer=one, parallelism=3))

@@ -32,15 +32,15 @@ from anabranch_planner.solvers import registry
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Request, Solution, SolveStatus
 from anabranch_planner.solvers.program import INFINITY, Program
-from tests.support.cases.queries import FixedStatistics, chain, join_query
-from tests.support.cases.random_problems import UniformStatistics, random_queries
+from tests.support.cases.queries import chain, given_statistics, join_query
+from tests.support.cases.random_problems import random_queries, uniform_statistics
 
 Q1 = chain("R.a=S.a", "S.b=T.b", id="q1")
 Q2 = chain("S.b=T.b", "T.c=U.c", id="q2")
 #: Figure 3.
 F1 = chain("R.b=S.b", "S.c=T.c", id="q1")
 F2 = chain("S.c=T.c", "T.d=U.d", id="q2")
-STATISTICS = FixedStatistics(
+STATISTICS = given_statistics(
     default=100.0, selectivities={"S.b=T.b": 0.015}, selectivity_default=0.01
 )
 
@@ -123,7 +123,7 @@ def test_equal_prefixes_of_different_goals_are_one_variable() -> None:
 @pytest.mark.parametrize("objective", list(Objective))
 def test_a_plan_and_the_point_that_stands_for_it(objective: Objective, parallelism: int) -> None:
     queries = random_queries(3, count=6, size=3, relations=6)
-    cost_model = CostModel(UniformStatistics(), objective=objective, parallelism=parallelism)
+    cost_model = CostModel(uniform_statistics(), objective=objective, parallelism=parallelism)
     problem = build_problem(queries, cost_model)
     found = solve_paper(problem, queries)
     barred = problem.mirs.keys() - set(found.mirs)
@@ -141,7 +141,7 @@ def test_a_plan_and_the_point_that_stands_for_it(objective: Objective, paralleli
 
 def test_out_of_time_the_known_plan_is_what_comes_back() -> None:
     queries = random_queries(3, count=6, size=3, relations=6)
-    problem = build_problem(queries, CostModel(UniformStatistics(), parallelism=4))
+    problem = build_problem(queries, CostModel(uniform_statistics(), parallelism=4))
     known = route_greedily(problem)
     assert known is not None
     found = solve_paper(problem, queries, known=known, deadline=Deadline(seconds=0.0))
@@ -157,7 +157,7 @@ def integral(listed: ListedProgram, solver: Solver = Solver.HIGHS) -> Solution:
 
 
 def test_steps_that_cost_nothing_are_chosen_with_their_order() -> None:
-    statistics = FixedStatistics(
+    statistics = given_statistics(
         cardinalities={"R": 0.0, "S": 5.0, "T": 0.0}, selectivity_default=0.0
     )
     listed = formulate_paper([Q1], CostModel(statistics, objective=Objective.TUPLES))
@@ -187,7 +187,7 @@ def relaxed(program: Program) -> float:
 
 def test_its_relaxation_is_weaker_than_the_tight_one() -> None:
     queries = random_queries(1, count=6, size=4, relations=6)
-    cost_model = CostModel(UniformStatistics(), objective=Objective.PAPER)
+    cost_model = CostModel(uniform_statistics(), objective=Objective.PAPER)
     listed = formulate_paper(queries, cost_model, mir=False)
     problem = build_problem(queries, cost_model, mir=False)
     assert relaxed(listed.program) < 0.9 * relaxed(formulate(problem).program)

@@ -11,7 +11,7 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.plans.plan import Objective, Optimizer
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.rest.planning.settings import PlanningSettings
-from anabranch_planner.cost.statistics.statistics import NoStatistics
+from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.plans.decisions import from_document
 from anabranch_service.errors import InvalidInput
 from anabranch_service.planning.task import PlanTask
@@ -239,7 +239,7 @@ def task() -> PlanTask:
     return PlanTask(
         queries=(),
         streams=STREAMS,
-        statistics=NoStatistics(),
+        statistics=Statistics(),
         options=PlanningSettings(
             optimizer=Optimizer.CLASH, objective=Objective.TUPLES, parallelism=2
         ),
@@ -259,7 +259,7 @@ def test_composite_keys_and_filtered_relations_can_be_named() -> None:
     orders = next(r.id for r in query.relations if r.stream == "orders")
     assert orders != "orders"
     stated = assume(
-        NoStatistics(),
+        Statistics(),
         names,
         {},
         {"orders.ts,order_id": 7, f"{orders}.ts": 3},
@@ -270,7 +270,7 @@ def test_composite_keys_and_filtered_relations_can_be_named() -> None:
     assert stated.distinct(orders, ("order_id",)) is None
     assert [stated.selectivity(p) for p in query.predicates] == [0.25, None]
     with pytest.raises(InvalidInput) as caught:
-        assume(NoStatistics(), names, {}, {"orders.ts,ts": 7}, {})
+        assume(Statistics(), names, {}, {"orders.ts,ts": 7}, {})
     assert "items.order_id" in caught.value.remedy
 
 
