@@ -34,13 +34,14 @@ class Cluster:
 
     def enter(self, context: BatchContext) -> BatchContext:
         """``context`` for tasks that share nothing."""
-        return replace(context, meeting=self.meeting.place, cache=self.cache)
+        hosts = replace(context.hosts, meeting=self.meeting.place, cache=self.cache)
+        return replace(context, hosts=hosts)
 
     def met(self, placement: Placement | None, reports: Sequence[TaskReport]) -> None:
         """Record the hosts of a finished batch."""
         # Of a host's tasks the first, so that one process does all of its merges.
         self.placement = placement
-        self.offices = {report.host: report.office for report in reversed(reports)}
+        self.offices = {r.host.name: r.host.office for r in reversed(reports)}
 
     def office_of(self, work: Compaction) -> str | None:
         """Address of the host that has the parts of a merge, by the tasks' placement

@@ -54,23 +54,24 @@ from anabranch_runtime.driver.reporting.telemetry import Counters
 from anabranch_runtime.driver.revisions import Revisions
 from anabranch_runtime.driver.settings import Settings
 from anabranch_runtime.epochs import backfill
-from anabranch_runtime.epochs.access import latest_tiles, seen_from
 from anabranch_runtime.epochs.arrival_costs import arrival_costs
 from anabranch_runtime.epochs.failed_queries import failed, surviving, withdraw
 from anabranch_runtime.epochs.layout import layouts
 from anabranch_runtime.epochs.lookups import looking_up
-from anabranch_runtime.epochs.retention import clocks, watermarks
-from anabranch_runtime.epochs.table_versions import begin_versions, end_versions, looked_up
+from anabranch_runtime.epochs.retention import clocks
+from anabranch_runtime.epochs.table_versions import begin_versions, end_versions
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import PipelineError, StateError
-from anabranch_runtime.event_time.newest_allowed import newest_allowed
+from anabranch_runtime.event_time.batch_times import BatchTimes
+from anabranch_runtime.exchange.fleet import BatchHosts
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.measure.join_samples import Steps
 from anabranch_runtime.measure.statistics import Samples, bounds
 from anabranch_runtime.placement.moves import coming
+from anabranch_runtime.probe.scope import ProbeScope
 from anabranch_runtime.rations import catch_up
-from anabranch_runtime.rations.freshness import present
 from anabranch_runtime.rations.rationer import Rationer
+from anabranch_runtime.rations.shedding import Shedding
 from anabranch_runtime.recovery.checkpoint import brings_nothing, planned_at
 from anabranch_runtime.recovery.durability import Durability
 from anabranch_runtime.recovery.journal import Choice
@@ -81,6 +82,7 @@ from anabranch_runtime.sinks.parquet import clear_staging, write_empty
 from anabranch_runtime.sinks.publisher import Publisher, local_writers
 from anabranch_runtime.sinks.tail import Tails
 from anabranch_runtime.sources.batch_input import BatchInput
+from anabranch_runtime.sources.dealing import InputShares
 from anabranch_runtime.sources.loads import end_loads, loads_upto, open_loads
 from anabranch_runtime.sources.rate_limiter import RateLimiter
 from anabranch_runtime.storage.durable import attach
@@ -417,7 +419,7 @@ class Driver:
         staged = [] if self.cluster is None else take_staged(context, reports, storage)
         done = time.perf_counter()
         failures = withdraw(reports, ruleset)
-        paid = catch_up.paid(context.catch_up, failures)
+        paid = catch_up.paid(context.shedding.catch_up, failures)
         located = self._publish(context, paid, ruleset, reports, read)
         spent = time.perf_counter() - started
         feeds = self.state.feeds if read is None else read.feeds()
@@ -439,7 +441,7 @@ class Driver:
         self.state = state
         self.durability.storage.discard(staged)
         if self.cluster is not None:
-            self.cluster.met(state.placement, reports)
+            self.cluster.met(state.hosts.placement, reports)
         self._after(ruleset, reports, located, failures, Times(started, entered, done))
 
     def _choose(self, number: int) -> tuple[Choice, Ruleset]:
@@ -481,7 +483,7 @@ class Driver:
 
     def _published(self, epoch: int) -> RulesetId:
         """The published ruleset for ``epoch``: its own, or (live) the newest older."""
-        if self.settings.mode is Mode.STEP or self.state.ruleset_epoch < 0:
+        if self.settings.mode is Mode.STEP or self.state.ruleset.epoch < 0:
             wanted = epoch if self.settings.mode is Mode.STEP else 0
             self.control.wait_for_epoch(wanted, self.settings.patience, self.belong)
         self.belong()
@@ -513,7 +515,7 @@ class Driver:
         """The state's ruleset; None before the first, and where neither the state folder nor Redis
         has it any more.
         """
-        if self.state.ruleset_epoch < 0:
+        if self.state.ruleset.epoch < 0:
             return None
         try:
             return self.durability.rulesets.get(self.state.ruleset)
@@ -523,10 +525,14 @@ class Driver:
 
     def _context(self, batch: Batch, choice: Choice) -> BatchContext:
         state, ruleset, sources = batch.state, batch.ruleset, self.progress.sources
+        redefined = frozenset[str]() if sources is None else sources.redefined(ruleset)
         live, planned = self.settings.mode is Mode.LIVE, self._planned(choice)
         storage, manifests = self.durability.storage, self.durability.manifests
         committed = {name: store.segments for name, store in self.state.stores.items()}
-        owed = None if choice.rations else catch_up.next_catch_up(state)
+        owing = catch_up.owing(ruleset) if choice.owed else ()
+        scaled = sampled(ruleset, choice.rations, owing)
+        shedding = Shedding.of(state, choice.rations, scaled, planned)
+        late = choice.rations or shedding.catch_up
         return BatchContext(
             batch=state.next_batch,
             epoch=state.epoch,
@@ -536,33 +542,21 @@ class Driver:
             staging="",
             redis_url=self.control.url,
             namespace=self.control.keys.namespace,
-            watermarks=watermarks(state),
-            newest_allowed=newest_allowed(state.streams, planned),
-            now=present(state, planned),
-            clock=self._clock.reading() if live else None,
-            failed=failed(state),
+            times=BatchTimes.of(state, planned, self._clock.reading() if live else None),
+            scope=ProbeScope.of(state, ruleset, batch.access),
+            shedding=shedding,
+            input=InputShares(redefined=redefined),
+            hosts=BatchHosts(
+                state.hosts.placement, coming(state), cache_size=self.settings.cache_size
+            ),
             manifest=manifests.checksum(state.next_batch) if any(committed.values()) else None,
             replaced=batches.replaced_segments(committed, state),
-            access=batch.access,
-            visible={q.id: seen_from(state.queries[q.id], q.members) for q in ruleset.queries},
-            activated={q.id: state.queries[q.id].activated_batch for q in ruleset.queries},
             stores=layouts(state),
             bounds=bounds(state, self._samples),
             # Under overload the past waits, and of it what readers wait for comes first.
-            backfill=None if choice.rations or owed else backfill.next_slice(state, ruleset),
-            catch_up=owed,
-            latest=latest_tiles(state, ruleset),
-            looked_up=looked_up(state),
+            backfill=None if late else backfill.next_slice(state, ruleset),
             memory_limit=self.settings.memory_limit,
             objects=storage.uri,
-            cache_size=self.settings.cache_size,
-            redefined=frozenset() if sources is None else sources.redefined(ruleset),
-            rations=choice.rations,
-            placement=state.placement,
-            coming=coming(state),
-            sampled=sampled(
-                ruleset, choice.rations, catch_up.owing(ruleset) if choice.owed else ()
-            ),
         )
 
     def _planned(self, choice: Choice) -> int | None:
@@ -605,16 +599,16 @@ class Driver:
         read: BatchInput | None,
     ) -> dict[str, tuple[Path, ...]]:
         """Publish results, late tuples and ledger; the files of each query, in order of tasks."""
-        number, rations = context.batch, context.rations
+        number, shedding, rations = context.batch, context.shedding, context.shedding.rations
         numbered = list(enumerate(reports))
         staged = [(q, task, Path(file)) for task, r in numbered for q, file in r.files.items()]
         late = [(s, task, Path(file)) for task, r in numbered for s, file in r.late.items()]
         reach(Point.STAGED)
-        located = self.publisher.publish(number, ruleset.queries, staged, context.sampled)
+        located = self.publisher.publish(number, ruleset.queries, staged, shedding.sampled)
         publish_late(self.settings.results, number, late)
         wanted = rations or self.rationer.schedule is not None or self._ledger.records(number)
         known = batches.reads(context, self.state, read.ranges()) if read and wanted else None
-        marks, now = context.watermarks, context.now
+        marks, now = context.times.watermarks, shedding.now
         if self._ledger.publish(number, rations, marks, now, paid, known) or located or late:
             sync_filesystem(self.settings.results)
         reach(Point.PUBLISHED)
@@ -633,12 +627,13 @@ class Driver:
         """Do the work that a commit allows: delete, measure, merge, deliver, report."""
         state, progress = self.state, self.progress
         progress.report_held(state)
-        progress.note_sites(report.site for report in reports)
+        progress.note_sites(report.host.site for report in reports)
         self.show_views(ruleset)
         self.compactor.settled(state)
-        self._samples.add(reports)
+        self._samples.add(r.measured for r in reports)
         merged = Written(merges=self.compactor.take_spent())
-        self._interims.wrote([merged, *(Written(r.inserts, r.emitted) for r in reports)])
+        made = (Written(r.measured.inserts, r.measured.emitted) for r in reports)
+        self._interims.wrote([merged, *made])
         self._interims.committed(state, ruleset)
         self.durability.forget(written(reports))
         self.durability.tidy(self.compactor.pending, state.next_batch)

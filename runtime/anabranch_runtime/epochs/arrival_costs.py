@@ -33,7 +33,7 @@ def arrival_costs(state: State, ruleset: Ruleset) -> dict[str, float]:
     found = routes(ruleset)
     seconds: dict[str, float] = defaultdict(float)
     for rule in ruleset.probe_rules:
-        measured = state.edges.get(rule.out)
+        measured = state.measured.edges.get(rule.out)
         if measured is not None:
             relation = found.relation_of[rule.start]
             given = GIVEN_OUT * measured.made * len(found.outputs.get(rule.out, ()))
@@ -42,6 +42,6 @@ def arrival_costs(state: State, ruleset: Ruleset) -> dict[str, float]:
         return {}
     return {
         name: seconds[name] / meter.input
-        for name, meter in sorted(state.meters.items())
+        for name, meter in sorted(state.measured.meters.items())
         if meter.input
     }

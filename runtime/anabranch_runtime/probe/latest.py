@@ -33,7 +33,7 @@ class Latest:
     """Looks for later tuples.
 
     Attributes:
-        tiles: stream -> where they are (``BatchContext.latest``).
+        tiles: stream -> where they are (``ProbeScope.latest``).
     """
 
     prober: Prober

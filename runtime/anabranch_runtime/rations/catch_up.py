@@ -272,7 +272,7 @@ def advance(
         after = Debt((left, *others), rows)
     made: dict[str, int] = defaultdict(int)
     for report in reports:
-        for query, found in report.caught_up.items():
+        for query, found in report.rations.caught_up.items():
             made[query] += found
     if done.past:
         remaining = None if done.ends else sum(s.rows for s in after.batches[0].starts or ())

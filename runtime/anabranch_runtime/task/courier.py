@@ -173,11 +173,11 @@ def _needs(layout: Layout, context: BatchContext) -> Needs:
     label_of = {
         (q.id, alias): label for q in layout.ruleset.queries for alias, label, _ in q.members
     }
-    goals = [(r.query, r.start, r.ranking) for r in context.rations]
-    if context.catch_up is not None:
+    goals = [(r.query, r.start, r.ranking) for r in context.shedding.rations]
+    if context.shedding.catch_up is not None:
         # Every edge needs the arrivals of a result's members, to find the last.
         always |= Needed(sigmas=frozenset(label_of.values()))
-        for goal in context.catch_up.goals:
+        for goal in context.shedding.catch_up.goals:
             owed = label_of.get((goal.query, goal.alias))
             if owed is not None:
                 goals.append((goal.query, owed, goal.ranking))
@@ -191,5 +191,5 @@ def _needs(layout: Layout, context: BatchContext) -> Needs:
         timed = frozenset([label] if event_time in names else [])
         always |= Needed(sigmas=frozenset([label]), taus=timed, starts=read)
         ranked[query] = ranked.get(query, frozenset()) | read
-    visible = {query: tuple(labels) for query, labels in context.visible.items() if labels}
+    visible = {query: tuple(labels) for query, labels in context.scope.visible.items() if labels}
     return Needs(layout.routes, visible, always, ranked)

@@ -92,7 +92,7 @@ class Emission:
         except EVALUATION as error:
             self.failures.add([rule.query], error)
             return
-        self.report.emitted += Writes(1, rows, time.process_time() - started)
+        self.report.measured.emitted += Writes(1, rows, time.process_time() - started)
 
     def arrived(self, letter: Letter) -> None:
         """Continue with results that another host has checked."""
@@ -106,7 +106,7 @@ class Emission:
         for writer in self._writers.values():
             writer.close()
         # Rows of the last row group are encoded here: results of small batches all are.
-        self.report.emitted += Writes(seconds=time.process_time() - started)
+        self.report.measured.emitted += Writes(seconds=time.process_time() - started)
 
     def _alike(self, partial: Partial, query: QueryId) -> Partial:
         """``partial`` without results that a sibling member's ration withholds.
@@ -137,10 +137,11 @@ class Emission:
         if not partial.length:
             return 0
         if due == OWED:
-            report.caught_up[query.id] = report.caught_up.get(query.id, 0) + partial.length
+            paid = report.rations.caught_up
+            paid[query.id] = paid.get(query.id, 0) + partial.length
         report.results[query.id] = report.results.get(query.id, 0) + partial.length
         if self.rationing.goals:
-            kept = report.kept.setdefault(query.id, {})
+            kept = report.rations.kept.setdefault(query.id, {})
             kept[partial.start] = kept.get(partial.start, 0) + partial.length
         if query.sink.kind is SinkKind.COUNT:
             return partial.length
@@ -161,7 +162,7 @@ class Emission:
             # No folder per query: making and removing hundreds of them takes longer than a batch.
             path = staging / f"{query.id}.{self.task}.parquet"
             schema = output_schema(query)
-            if query.id in self.context.sampled:
+            if query.id in self.context.shedding.sampled:
                 streams = (self.layout.stream(label) for _, label, _ in query.members)
                 schema = with_slots(schema, slots(streams))
             writer = self._writers[query.id] = ResultWriter(path, schema, self.page)
@@ -170,8 +171,8 @@ class Emission:
 
     def _marks(self, due: str) -> Mapping[str, int]:
         """Streams' watermarks, as the batch began whose results are written."""
-        owed = self.context.catch_up
-        return self.context.watermarks if due == NOW or owed is None else owed.watermarks
+        owed = self.context.shedding.catch_up
+        return self.context.times.watermarks if due == NOW or owed is None else owed.watermarks
 
     def _current(
         self, partial: Partial, rule: OutputRule, due: str, at: int, origin: int
@@ -218,7 +219,7 @@ class Emission:
             assert outer is not None
             beside = left_row_columns(query, outer.partner, results, marks)
             return project(query, results, schema, beside)
-        if query.id not in self.context.sampled:
+        if query.id not in self.context.shedding.sampled:
             return project(query, results, schema)
         rows = project(query, results, output_schema(query))
         count = (len(schema) - rows.num_columns) // 2
@@ -228,8 +229,9 @@ class Emission:
     def _visible(self, query: str, partial: Partial) -> Bools | None:
         """Mask of results with visible members only (``semantics.md``, promise 4)."""
         mask: Bools | None = None
-        activated = self.context.activated[query]
-        for name, (batch, event_time) in self.context.visible.get(query, {}).items():
+        scope = self.context.scope
+        activated = scope.activated[query]
+        for name, (batch, event_time) in scope.visible.get(query, {}).items():
             label = Label(name)
             arrived = partial.batch(label)
             seen = arrived >= batch
@@ -242,8 +244,9 @@ class Emission:
     def _of_versions(self, query: QuerySpec, partial: Partial) -> Bools | None:
         """Mask of results with rows of the current versions of tables only."""
         mask: Bools | None = None
-        for _, label, _ in query.members if self.context.looked_up else ():
-            interval = self.context.looked_up.get(self.layout.stream(label))
+        versions = self.context.scope.looked_up
+        for _, label, _ in query.members if versions else ():
+            interval = versions.get(self.layout.stream(label))
             if interval is None:
                 continue
             arrived = partial.batch(label)
@@ -256,7 +259,7 @@ class Emission:
     def _fresh(self, query: QuerySpec, partial: Partial) -> Bools | None:
         """Mask of results without too old members (``semantics.md``, "Freshness")."""
         mask: Bools | None = None
-        now = self.context.now
+        now = self.context.shedding.now
         if now is None:
             return None
         for label, most in query.freshness:

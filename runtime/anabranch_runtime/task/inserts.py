@@ -200,7 +200,7 @@ class Inserts:
     ) -> None:
         own = self._own(spec)
         done = insert(writer, self.layout, spec, rows, cache, self._index_failed, own)
-        self.report.inserts += Writes(1, done)
+        self.report.measured.inserts += Writes(1, done)
 
     def _own(self, spec: StoreSpec) -> NDArray[np.bool_] | None:
         """Mask of this host's partitions of a store; None: all."""
@@ -211,7 +211,7 @@ class Inserts:
         """Count the CPU time of the block as that of inserts."""
         started = time.process_time()
         yield
-        self.report.inserts += Writes(seconds=time.process_time() - started)
+        self.report.measured.inserts += Writes(seconds=time.process_time() - started)
 
     def _index_failed(self, store: StoreId, index: IndexSpec, error: AnabranchRuntimeError) -> None:
         self.failures.add(ownership(self.layout.ruleset).of_index(store, index), error)

@@ -56,7 +56,7 @@ from anabranch_runtime.rations.limits import rationing
 from anabranch_runtime.rations.shares import Ranks, Wanted
 from anabranch_runtime.sinks.late import LATE, write_late
 from anabranch_runtime.state.debt import CatchUp
-from anabranch_runtime.state.slices import Slice, Source
+from anabranch_runtime.state.slices import Slice, SliceReport, Source
 from anabranch_runtime.storage.durable import attach
 from anabranch_runtime.storage.partial import Partial, RowSet, Tables
 from anabranch_runtime.storage.segment import Segment
@@ -116,7 +116,7 @@ def run_task(
         post: sends messages to the tasks of other hosts; None on one host.
     """
     sharing = tasks if sharing is None else sharing
-    fleet = Fleet(hosts or ("",) * tasks, task, context.placement)
+    fleet = Fleet(hosts or ("",) * tasks, task, context.hosts.placement)
     traffic = None if post is None or fleet.alone else Traffic(fleet, post, exchange)
     working = _Task(context, ruleset, task, tasks, exchange, collect, sharing, advanced, traffic)
     return working.run(blocks)
@@ -139,7 +139,7 @@ class _Task:
     ) -> None:
         self.context = context
         self.traffic = traffic
-        self.ruleset = without(ruleset, context.failed)
+        self.ruleset = without(ruleset, context.scope.failed)
         self.layout = Layout(self.ruleset, context.stores)
         self.task = task
         self.tasks = tasks
@@ -153,8 +153,8 @@ class _Task:
         self.live = LiveSegments(context.root, context.batch, segments, counted)
         self.budget = budget(context.memory_limit, sharing)
         self.memory = PrivateMemory()
-        self.rationing = rationing(self.ruleset, context.rations)
-        self.oldest = oldest_starts(self.ruleset, context.now)
+        self.rationing = rationing(self.ruleset, context.shedding.rations)
+        self.oldest = oldest_starts(self.ruleset, context.shedding.now)
         self.ranks = Ranks(self.layout, context.batch)
         self.prober = Prober(
             self.layout,
@@ -164,10 +164,11 @@ class _Task:
             by_stream=bool(self.rationing.goals),
         )
         self.pieces = Pieces(self.prober)
-        self.presence = PresenceTest(self.prober, context.access)
+        access = context.scope.access
+        self.presence = PresenceTest(self.prober, access)
         self.rounds = Rounds(
             self.prober,
-            context.access,
+            access,
             self._deliver,
             self._probe,
         )
@@ -176,7 +177,7 @@ class _Task:
         self.main = Work(
             "batch",
             self.pieces,
-            lambda rule: context.access[rule.out],
+            lambda rule: access[rule.out],
             self.layout.rules,
             self._guarded,
             lambda joined, rule: self._pass_on(joined, rule, self.layout.probes.get(rule.out, ())),
@@ -210,7 +211,7 @@ class _Task:
             task,
             self.rationing,
             self.ranks,
-            Latest(self.prober, context.latest),
+            Latest(self.prober, context.scope.latest),
             self.courier,
             self.memory,
             self.budget.page,
@@ -229,12 +230,12 @@ class _Task:
                 self.layout,
                 context.batch,
                 self.task,
-                context.watermarks,
+                context.times.watermarks,
                 self._read(blocks),
                 self.collector,
                 self._filter_failed,
-                context.newest_allowed,
-                context.redefined,
+                context.times.newest_allowed,
+                context.input.redefined,
             )
         self.memory.look()
         with self._phase("store"):
@@ -256,14 +257,14 @@ class _Task:
                 written = self.inserts.end_level()
             if level + 1 < levels:
                 self._share(written)
-        if context.catch_up is not None:
+        if context.shedding.catch_up is not None:
             with self._phase("catch-up"):
-                self._catch_up(context.catch_up)
+                self._catch_up(context.shedding.catch_up)
         with self._phase("write"):
             reach(Point.STAGING)
             self.emission.close()
             self._write_late(arrivals)
-            if context.meeting is not None:
+            if context.hosts.meeting is not None:
                 self._put_results()
         if context.backfill is not None:
             with self._phase("backfill"):
@@ -347,9 +348,9 @@ class _Task:
                 mine = [n for n, m in enumerate(work.merges) if self._owns(m.segments[0])][at::of]
                 merge_parts(writer, self.layout, root, [work.merges[n] for n in mine])
         except EVALUATION as error:
-            self.report.backfill_failed = error.message
+            self.report.backfill.failed = error.message
         else:
-            self.report.backfill_merged, self.report.backfilled = mine, writer.segments
+            self.report.backfill = SliceReport(writer.segments, mine)
 
     def _share(self, written: list[Segment]) -> None:
         with self._phase("wait"):
@@ -491,7 +492,7 @@ class _Task:
         def emit(partial: Partial, rule: OutputRule) -> None:
             self.emission.emit(partial, rule, OWED)
 
-        access = self.context.access
+        access = self.context.scope.access
         payer = Payer(self.layout, access, self.courier, pieces, self._guarded, emit)
         walks = payer.walks(work)
         self.works |= {walk.work.name: walk.work for walk in walks}
@@ -556,20 +557,20 @@ class _Task:
         return {n: (counts * (seconds / max(total, 1))).tolist() for n, counts in work.items()}
 
     def _account(self, arrivals: Arrivals) -> None:
-        delays = self.collector.delays
-        self.report.streams = {
+        delays, measured, host = self.collector.delays, self.report.measured, self.report.host
+        measured.streams = {
             s: replace(m, delays=delays.get(s, ())) for s, m in sorted(arrivals.meters.items())
         }
-        self.report.arrivals = {r: t.batch.num_rows for r, t in sorted(arrivals.tables.items())}
-        self.report.sketches = self.collector.sketches
-        self.report.samples = self.collector.sampled()
-        self.report.values = self.collector.values
+        measured.arrivals = {r: t.batch.num_rows for r, t in sorted(arrivals.tables.items())}
+        measured.sketches = self.collector.sketches
+        measured.samples = self.collector.sampled()
+        measured.values = self.collector.values
+        measured.edges = {edge: m.counts for edge, m in sorted(self.prober.meters.items())}
+        measured.reads = dict(self.prober.reads.found)
         self.report.fetched_bytes = self.durable.fetched - self.fetched
         if self.traffic is not None:
-            self.report.sent, self.report.sent_bytes = self.traffic.rows, self.traffic.bytes
-            self.report.load = self._load()
-            self.report.demand = {n: b.tolist() for n, b in self.traffic.demand.items()}
+            measured.sent, measured.sent_bytes = self.traffic.rows, self.traffic.bytes
+            host.load = self._load()
+            host.demand = {n: b.tolist() for n, b in self.traffic.demand.items()}
         self.report.memory = self.memory.peak
         self.report.memory_share = self.budget.total
-        self.report.edges = {edge: m.counts for edge, m in sorted(self.prober.meters.items())}
-        self.report.reads = dict(self.prober.reads.found)

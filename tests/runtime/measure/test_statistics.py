@@ -243,7 +243,7 @@ def test_without_collecting_nothing_else_changes(redis: str, tmp_path: Path) -> 
         for batch in range(2):
             running.run(batch, job(batch, 1, collect=collect))
         state = running.state
-        found.append((state.queries["q"].results, state.streams["R"].late, state.arrivals))
-        assert bool(state.sketches) == bool(state.values) == collect
+        found.append((state.queries["q"].results, state.streams["R"].late, state.measured.arrivals))
+        assert bool(state.measured.sketches) == bool(state.measured.values) == collect
     assert found[0] == found[1]
     assert found[0][0] > 0

@@ -319,7 +319,7 @@ def test_a_batch_that_is_killed_is_dealt_alike_when_it_is_repeated(
     job = fed._job
 
     def seen(context: BatchContext) -> list[TaskReport]:
-        dealt.append(context.shares)
+        dealt.append(context.input.shares)
         return job(context)
 
     monkeypatch.setattr(fed, "_job", seen)

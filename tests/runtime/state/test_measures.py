@@ -23,11 +23,11 @@ from anabranch_contract.protocol.measurements import (
     StreamStatistics,
 )
 from anabranch_runtime.epochs.layout import Layout
-from anabranch_runtime.epochs.task_report import SampledRows, TaskReport
 from anabranch_runtime.index.hash_index import distinct_sketch, estimate_distinct
 from anabranch_runtime.index.keys import KeyVector, key_vector
 from anabranch_runtime.measure.statistics import Samples
 from anabranch_runtime.sources.blocks import Block
+from anabranch_runtime.state.measured import SampledRows, TaskMeasures
 from anabranch_runtime.state.measures import (
     RANK,
     SIZE,
@@ -138,7 +138,7 @@ def sampled(cuts: Sequence[int], tasks: int, total: int) -> StreamSample:
             middle = (low + high) // 2
             for a, b in ((low, middle), (middle, high)):
                 collector.block(Block("s", table(a, b - a)), a, NO_LAYOUT)
-            reports.append(TaskReport(samples=collector.sampled()))
+            reports.append(TaskMeasures(samples=collector.sampled()))
         samples.add(reports)
     return samples.changed()["s"]
 
@@ -165,8 +165,8 @@ def test_a_sample_is_uniform() -> None:
     assert np.abs(tenths - expected).max() < 5 * np.sqrt(expected)
 
 
-def report(rows: pa.RecordBatch, seen: int) -> TaskReport:
-    return TaskReport(samples={"s": SampledRows(seen, rows)})
+def report(rows: pa.RecordBatch, seen: int) -> TaskMeasures:
+    return TaskMeasures(samples={"s": SampledRows(seen, rows)})
 
 
 def test_a_stream_with_other_columns_is_sampled_anew() -> None:

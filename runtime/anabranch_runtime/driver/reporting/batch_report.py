@@ -40,8 +40,8 @@ def batch_report(state: State, reports: Sequence[TaskReport], times: Times) -> B
     return BatchReport(
         batch=state.next_batch - 1,
         epoch=state.epoch,
-        ruleset_epoch=state.ruleset_epoch,
-        revision=state.revision,
+        ruleset_epoch=state.ruleset.epoch,
+        revision=state.ruleset.revision,
         until=time.time(),
         tuples=sum(r.tuples for r in reports),
         results=sum(sum(r.results.values()) for r in reports),
@@ -53,9 +53,9 @@ def batch_report(state: State, reports: Sequence[TaskReport], times: Times) -> B
         phases={phase: _milliseconds(phases[phase]) for phase in PHASES if phases.get(phase)},
         work=_milliseconds(max(work, default=0.0)),
         mean_work=_milliseconds(sum(work) / len(work)) if work else 0,
-        hosts=max(len({r.host for r in reports}), 1),
-        sent=sum(sum(r.sent.values()) for r in reports),
-        sent_bytes=sum(r.sent_bytes for r in reports),
+        hosts=max(len({r.host.name for r in reports}), 1),
+        sent=sum(sum(r.measured.sent.values()) for r in reports),
+        sent_bytes=sum(r.measured.sent_bytes for r in reports),
     )
 
 

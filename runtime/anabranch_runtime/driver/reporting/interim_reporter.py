@@ -128,10 +128,11 @@ class InterimReporter:
 
     def _observe(self, before: State, after: State) -> None:
         arrived = {
-            name: count - before.arrivals.get(name, 0) for name, count in after.arrivals.items()
+            name: count - before.measured.arrivals.get(name, 0)
+            for name, count in after.measured.arrivals.items()
         }
-        earlier = {} if _entering(before, after) else before.edges
-        self._watch = watch(self._watch, self._edges, after.edges, earlier, arrived)
+        earlier = {} if _entering(before, after) else before.measured.edges
+        self._watch = watch(self._watch, self._edges, after.measured.edges, earlier, arrived)
 
     def _report(self, *, asks: bool = False) -> None:
         found, lasted = drifts(self._watch)

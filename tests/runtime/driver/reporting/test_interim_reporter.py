@@ -31,7 +31,7 @@ from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.worker import run_task
-from tests.support.cases.states import ST
+from tests.support.cases.states import ST, measuring
 from tests.support.worlds.driven import KEYS, driver, job, publish
 
 
@@ -132,11 +132,10 @@ class Followed:
 
     def batches(self, number: int, matches: int = 100, of_r: int = 100) -> None:
         for _ in range(number):
-            edge = self.state.edges.get("a", EdgeStatistics())
-            arrived = self.state.arrivals
-            self.state = replace(
-                self.state,
-                next_batch=self.state.next_batch + 1,
+            edge = self.state.measured.edges.get("a", EdgeStatistics())
+            arrived = self.state.measured.arrivals
+            self.state = measuring(
+                replace(self.state, next_batch=self.state.next_batch + 1),
                 edges={"a": edge + EdgeStatistics(100, matches, 0.1, 900, matches, 50)},
                 arrivals={"R": arrived.get("R", 0) + of_r, "S": arrived.get("S", 0) + 100},
             )
