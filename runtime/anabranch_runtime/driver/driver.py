@@ -46,9 +46,9 @@ from anabranch_runtime.driver.epoch_cycle import (
     step,
 )
 from anabranch_runtime.driver.fold_reports import fullness, snapshot, steps_seen, without_batches
-from anabranch_runtime.driver.progress import ProgressReporter, Shown, shown_on_disk
 from anabranch_runtime.driver.reporting.batch_report import Times, batch_report, log_batch
 from anabranch_runtime.driver.reporting.interim_reporter import EARLY, InterimReporter, Written
+from anabranch_runtime.driver.reporting.progress import ProgressReporter, Shown, shown_on_disk
 from anabranch_runtime.driver.reporting.state_publisher import StatePublisher
 from anabranch_runtime.driver.reporting.telemetry import Counters
 from anabranch_runtime.driver.revisions import Revisions

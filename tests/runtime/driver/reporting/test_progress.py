@@ -12,7 +12,7 @@ from anabranch_contract.protocol.activations import LeftRows
 from anabranch_contract.protocol.progress import Progress
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.outer_joins import JoinKind
-from anabranch_runtime.driver.progress import ProgressReporter
+from anabranch_runtime.driver.reporting.progress import ProgressReporter
 from anabranch_runtime.sources.batch_input import Sources
 from anabranch_runtime.views.counts import add, add_left, put, shown_file
 from tests.support.cases.states import RS
