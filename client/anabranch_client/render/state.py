@@ -153,7 +153,7 @@ def _standing(found: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _of(store: Mapping[str, Any]) -> str:
-    if store["kind"] == "stream":
+    if not store["members"]:
         return f"stream {', '.join(store['streams'])}"
     return f"join of {', '.join(store['members'])}"
 

@@ -48,7 +48,6 @@ class StoreReport:
 
     Attributes:
         store: its id.
-        kind: ``stream`` or ``intermediate result``.
         mir: the canonical relation or intermediate result that it holds.
         members: labels of an intermediate result; none for a stream.
         streams: whose tuples it holds.
@@ -67,7 +66,6 @@ class StoreReport:
     """
 
     store: str
-    kind: str
     mir: str
     members: tuple[str, ...]
     streams: tuple[str, ...]
@@ -87,6 +85,11 @@ class StoreReport:
     ttl: tuple[int | None, ...]
     disk_bytes: int
     indexes: tuple[IndexReport, ...]
+
+    @property
+    def kind(self) -> str:
+        """``stream`` or ``intermediate result``."""
+        return "intermediate result" if self.members else "stream"
 
     @property
     def reads(self) -> Reads:

@@ -12,27 +12,22 @@ and after a batch, ``recovery.checkpoint`` and ``recovery.recovery`` from where 
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import structlog
 
-from anabranch_contract import codec
 from anabranch_contract.connectors.sinks import SinkKind
 from anabranch_contract.errors import StructuredError
 from anabranch_contract.plans.rations import PaidBatches
 from anabranch_contract.plans.ruleset import Ruleset, RulesetId
-from anabranch_contract.plans.steps import CountedStep
 from anabranch_contract.protocol.activations import Failure
 from anabranch_contract.protocol.progress import Boundary, Mode
 from anabranch_runtime.control import Control
 from anabranch_runtime.driver import batch as batches
 from anabranch_runtime.driver.attempts import Job, attempt, written
 from anabranch_runtime.driver.batch import Batch
-from anabranch_runtime.driver.beside import Beside
 from anabranch_runtime.driver.cluster import Cluster, take_staged
 from anabranch_runtime.driver.compactor import Compactor
 from anabranch_runtime.driver.epoch_cycle import (
@@ -45,28 +40,24 @@ from anabranch_runtime.driver.epoch_cycle import (
     Started,
     step,
 )
-from anabranch_runtime.driver.fold_reports import fullness, snapshot, steps_seen, without_batches
-from anabranch_runtime.driver.reporting.batch_report import Times, batch_report, log_batch
-from anabranch_runtime.driver.reporting.interim_reporter import EARLY, InterimReporter, Written
-from anabranch_runtime.driver.reporting.progress import ProgressReporter, Shown, shown_on_disk
-from anabranch_runtime.driver.reporting.state_publisher import StatePublisher
-from anabranch_runtime.driver.reporting.telemetry import Counters
+from anabranch_runtime.driver.fold_reports import fullness
+from anabranch_runtime.driver.reporting.batch_report import Times
+from anabranch_runtime.driver.reporting.progress import ProgressReporter
+from anabranch_runtime.driver.reporting.reporting import Reporting
 from anabranch_runtime.driver.revisions import Revisions
 from anabranch_runtime.driver.settings import Settings
 from anabranch_runtime.epochs import backfill
 from anabranch_runtime.epochs.arrival_costs import arrival_costs
-from anabranch_runtime.epochs.failed_queries import failed, surviving, withdraw
+from anabranch_runtime.epochs.failed_queries import surviving, withdraw
 from anabranch_runtime.epochs.layout import layouts
 from anabranch_runtime.epochs.lookups import looking_up
-from anabranch_runtime.epochs.retention import clocks
 from anabranch_runtime.epochs.table_versions import begin_versions, end_versions
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import PipelineError, StateError
 from anabranch_runtime.event_time.batch_times import BatchTimes
 from anabranch_runtime.exchange.fleet import BatchHosts
 from anabranch_runtime.faults import Point, reach
-from anabranch_runtime.measure.join_samples import Steps
-from anabranch_runtime.measure.statistics import Samples, bounds
+from anabranch_runtime.measure.statistics import bounds
 from anabranch_runtime.placement.moves import coming
 from anabranch_runtime.probe.scope import ProbeScope
 from anabranch_runtime.rations import catch_up
@@ -75,12 +66,10 @@ from anabranch_runtime.rations.shedding import Shedding
 from anabranch_runtime.recovery.checkpoint import brings_nothing, planned_at
 from anabranch_runtime.recovery.durability import Durability
 from anabranch_runtime.recovery.journal import Choice
-from anabranch_runtime.sinks.completeness import CompletenessFiles
 from anabranch_runtime.sinks.late import publish_late
 from anabranch_runtime.sinks.ledger import Ledger
 from anabranch_runtime.sinks.parquet import clear_staging, write_empty
 from anabranch_runtime.sinks.publisher import Publisher, local_writers
-from anabranch_runtime.sinks.tail import Tails
 from anabranch_runtime.sources.batch_input import BatchInput
 from anabranch_runtime.sources.dealing import InputShares
 from anabranch_runtime.sources.loads import end_loads, loads_upto, open_loads
@@ -91,7 +80,6 @@ from anabranch_runtime.storage.sync import sync_filesystem
 from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.memory import largest_merge
 from anabranch_runtime.views.left_out import sampled
-from anabranch_runtime.views.upkeep import Views
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
@@ -117,15 +105,13 @@ class Driver:
 
     Attributes:
         state: as committed. ``durability``: its records. ``cycle``: the next batch's epoch.
-        total_batches: how many there will be, where that is known.
         rewound: a batch came otherwise than it had been begun: the query must be started again.
         failure: why the last batch failed, where this package says so.
         publisher: ``pipeline`` adds writers that need Spark.
         compactor: merges between batches; ``pipeline`` puts one in its place that merges beside.
         cluster: where tasks share nothing but the object store, how they meet.
-        views: maintains post-join views; None: nobody does, joined rows wait.
-        tails: for those who follow results.
-        progress: what is reported. ``rationer``: decides what batches withhold from probes.
+        progress: input, and its progress. ``rationer``: decides what batches withhold from probes.
+        reporting: reports of all that is committed.
     """
 
     def __init__(
@@ -138,27 +124,24 @@ class Driver:
         """
         root = settings.state
         self.settings, self.control = settings, control
-        self.total_batches = total_batches
         self.rewound = False
         self.failure: StructuredError | None = None
-        self.views: Views | Beside | None = None
         self.cluster: Cluster | None = None
         storage = attach(root, settings.object_store, settings.cache_size)
         live = settings.mode is Mode.LIVE
         self.durability = Durability(root, storage, control, replay=not live)
         self.state = self.durability.recover(settings.verify)
         clear_staging(settings.results)
-        url, keys, results = control.url, control.keys, settings.results
+        results = settings.results
         writers = local_writers(
-            url=url, namespace=keys.namespace, state=root, access=settings.access
+            url=control.url,
+            namespace=control.keys.namespace,
+            state=root,
+            access=settings.access,
         )
         self.publisher = Publisher(results, self.state.next_batch, writers)
         self.compactor = Compactor(root)
-        self._counters = Counters()
-        self._completeness = CompletenessFiles(results)
         self._ledger = Ledger(results)
-        self.tails = Tails(url, keys, results)
-        self._state_publisher = StatePublisher(root, control)
         limit = settings.memory_limit
         target = settings.target_latency if live else None
         self._rate_limiter = RateLimiter(control, target, frugal=live and limit is not None)
@@ -172,13 +155,11 @@ class Driver:
             limit,
             str(results.absolute()),
         )
-        self._samples = Samples()
-        self._step_names = Steps()
-        # Where a replay waits for revisions, periods are of as many batches.
-        seconds = math.inf if settings.revise_batches else settings.interim_seconds
-        # Without revisions nobody waits for a replay's drifts.
-        early = EARLY if live else math.inf if settings.revise_batches else None
-        self._interims = InterimReporter(control, self.state, self._step_names, seconds, early)
+        self.reporting = Reporting(
+            *(settings, control, self.durability, self.publisher, self.progress),
+            self.state,
+            total_batches,
+        )
         self._identity = ""
         self._clock = _Clock(self.state.clock or 0, time.monotonic())
         self.cycle = Cycle(max(self.state.epoch, 0), time.monotonic())
@@ -195,7 +176,7 @@ class Driver:
         self._identity = identify(self.settings.state, self.control, fresh=fresh)
         self.durability.rulesets.restore(self.durability.used)
         self._rate_limiter.open()
-        self._completeness.begin(self.state.queries, self.state.next_batch - 1)
+        self.reporting.begin(self.state)
         self._advance(Started(self.control.last_boundary()))
         self.report("starting")
 
@@ -219,17 +200,8 @@ class Driver:
         self.progress.report_held(self.state)
 
     def tick(self) -> None:
-        """Between batches: begin requested tails, deliver results that wait for a sink.
-
-        Live also: begin and end epochs (``epoch_cycle``).
-        """
-        self.tails.open(self.state.next_batch, self._totals(), self._written())
-        self.publisher.retry()
-        if (self._problems(), self._shown()) != (self.progress.problems, self.progress.shown):
-            self.report("running")
-        self._state_publisher.show(self.state, self._rules)
-        # Views decide left rows after the batch.
-        self._completeness.show(self.state.queries, self.state.next_batch - 1, self._shown().left)
+        """Between batches: report changes; live also begin and end epochs (``epoch_cycle``)."""
+        self.reporting.tick(self.state)
         if self.settings.mode is Mode.STEP:
             return
         self.belong()
@@ -252,91 +224,24 @@ class Driver:
             if isinstance(one, EnterIdle):
                 self._enter_idle(one.published)
             elif isinstance(one, ReportEnd):
-                self._report_end(one.epoch)
+                self.reporting.end_epoch(self.state, one.epoch)
             else:
                 self.control.report_boundary(Boundary(-1, self.state.next_batch))
         self.cycle = cycle
 
     def _enter_idle(self, published: int) -> None:
         ruleset = surviving(self.durability.rulesets.get(self._newest_of(published)), self.state)
-        state = batches.enter_idle(self.state, ruleset, self.cycle.epoch, self._steps())
+        steps = self.reporting.steps(self.state)
+        state = batches.enter_idle(self.state, ruleset, self.cycle.epoch, steps)
         self.durability.manifests.commit(state)
         self.state = state
-        self.progress.report_held(state)
-        self.show_views(ruleset)
-        self._interims.committed(state, ruleset)
+        self.reporting.committed(state, ruleset)
         self.durability.forget(())
         self.report("running")
 
-    def _report_end(self, epoch: int) -> None:
-        """Report the end of ``epoch`` with its statistics.
-
-        Planning of the next epoch needs the failed queries, so these are written first.
-        """
-        if failed(self.state):
-            self.report("running")
-        steps = steps_seen(self.state, self._steps())
-        found = replace(snapshot(self.state, steps), epoch=epoch)
-        if epoch != self.state.epoch:
-            found = without_batches(found)
-        changed = self._samples.changed()
-        self.control.report_samples({name: s.dumps() for name, s in changed.items()})
-        boundary = Boundary(epoch, self.state.next_batch, codec.dumps(found))
-        reach(Point.BOUNDARY)
-        self.control.report_boundary(boundary)
-
-    def _totals(self) -> dict[str, int]:
-        """Query -> its results so far; views and outer joins report theirs with their versions."""
-        versions = self._written()
-        return {q: a.results for q, a in self.state.queries.items() if q not in versions}
-
-    def _written(self) -> dict[str, tuple[int, int]]:
-        """Results that versions of views and outer joins have written."""
-        return {} if self.views is None else self.views.written()
-
-    def show_views(self, ruleset: Ruleset | None = None) -> None:
-        """Pass the committed state to views, with the ruleset of the epoch."""
-        rules = self._rules() if ruleset is None else ruleset
-        if self.views is not None and rules is not None:
-            # What is owed may still come: their clocks wait for it.
-            state = self.state
-            self.views.committed(state.next_batch, clocks(state), rules, state.queries)
-
-    def report_intake(self) -> None:
-        """Between batches: report a source that can't be read any more, or can again."""
-        if self.progress.intake_changed(self.state):
-            self.report("idle" if self.exhausted else "running")
-
     def report(self, phase: str, error: str | None = None) -> None:
         """Write the progress."""
-        lag = {} if self.views is None else self.views.lag()
-        parked, due = self.publisher.parked(), self.compactor.due_bytes
-        self.progress.telemetry = self._counters.telemetry(self.state, parked, lag, due)
-        self.progress.report(
-            phase,
-            self.state,
-            self._problems(),
-            self._shown(),
-            exhausted=self.exhausted,
-            error=error,
-        )
-
-    def _problems(self) -> dict[str, str]:
-        """Query -> why its results are not where they should be."""
-        views = {} if self.views is None else self.views.problems()
-        return {**self.publisher.problems(), **views}
-
-    def _shown(self) -> Shown:
-        """Rows of views and outer joins; from disk while Spark starts."""
-        views = self.views
-        if views is None:
-            return shown_on_disk(self.settings.results, self._rules())
-        return Shown(views.shown(), views.left_rows())
-
-    @property
-    def exhausted(self) -> bool:
-        """Whether all recorded streams have been read to their end."""
-        return self.total_batches is not None and self.state.next_batch >= self.total_batches
+        self.reporting.report(phase, self.state, error)
 
     def finish(self) -> None:
         """After a replay: deliver results that wait for a sink, and make an empty result file for
@@ -345,9 +250,7 @@ class Driver:
         Raises:
             SinkError: a sink does not take its waiting results, which are kept.
         """
-        self.tails.close()
-        state, left = self.state, self._shown().left
-        self._completeness.show(state.queries, state.next_batch - 1, left, at_once=True)
+        self.reporting.close(self.state)
         if self.settings.mode is not Mode.STEP:
             return
         self.publisher.finish()
@@ -388,7 +291,7 @@ class Driver:
         """Run the batch by its choice, and commit it."""
         settings = self.settings
         entering = (choice.epoch, choice.ruleset) != (self.state.epoch, self.state.ruleset)
-        steps = self._steps() if entering else {}
+        steps = self.reporting.steps(self.state) if entering else {}
         loads = loads_upto(choice.offsets)
         batch = batches.begin(
             begin_versions(end_loads(self.state, choice.offsets), loads),
@@ -500,28 +403,11 @@ class Driver:
         if settings.mode is Mode.LIVE:
             return self._revisions.newest(state, self.control.revision())
         every, since = settings.revise_batches, number - state.epoch_starts[-1][1]
-        if not every or (since % every and not self._interims.drifted):
+        if not every or (since % every and not self.reporting.interims.drifted):
             return state.ruleset
-        self._interims.require(state)
+        self.reporting.interims.require(state)
         answer = self.control.wait_for_answer(number, settings.patience)
         return self._revisions.newest(state, answer)
-
-    def _steps(self) -> Mapping[str, CountedStep]:
-        """Edge -> step of the state's ruleset; empty if the ruleset is not found."""
-        ruleset = self._rules()
-        return {} if ruleset is None else self._step_names.of(ruleset)
-
-    def _rules(self) -> Ruleset | None:
-        """The state's ruleset; None before the first, and where neither the state folder nor Redis
-        has it any more.
-        """
-        if self.state.ruleset.epoch < 0:
-            return None
-        try:
-            return self.durability.rulesets.get(self.state.ruleset)
-        except PipelineError as error:
-            _LOG.warning("ruleset of the epoch not found", error=str(error))
-            return None
 
     def _context(self, batch: Batch, choice: Choice) -> BatchContext:
         state, ruleset, sources = batch.state, batch.ruleset, self.progress.sources
@@ -552,7 +438,7 @@ class Driver:
             manifest=manifests.checksum(state.next_batch) if any(committed.values()) else None,
             replaced=batches.replaced_segments(committed, state),
             stores=layouts(state),
-            bounds=bounds(state, self._samples),
+            bounds=bounds(state, self.reporting.samples),
             # Under overload the past waits, and of it what readers wait for comes first.
             backfill=None if late else backfill.next_slice(state, ruleset),
             memory_limit=self.settings.memory_limit,
@@ -581,7 +467,7 @@ class Driver:
     def _costs(self) -> dict[str, float]:
         """Stream -> measured seconds of probing per tuple; empty without feeds to assign."""
         sources = self.progress.sources
-        rules = self._rules() if sources is not None and sources.feeds else None
+        rules = self.durability.rules(self.state) if sources is not None and sources.feeds else None
         return {} if rules is None else arrival_costs(self.state, rules)
 
     def _note_left_out(self, number: int, choice: Choice, read: BatchInput) -> None:
@@ -626,15 +512,9 @@ class Driver:
     ) -> None:
         """Do the work that a commit allows: delete, measure, merge, deliver, report."""
         state, progress = self.state, self.progress
-        progress.report_held(state)
-        progress.note_sites(report.host.site for report in reports)
-        self.show_views(ruleset)
         self.compactor.settled(state)
-        self._samples.add(r.measured for r in reports)
-        merged = Written(merges=self.compactor.take_spent())
-        made = (Written(r.measured.inserts, r.measured.emitted) for r in reports)
-        self._interims.wrote([merged, *made])
-        self._interims.committed(state, ruleset)
+        self.reporting.measured(reports, self.compactor.take_spent())
+        self.reporting.committed(state, ruleset)
         self.durability.forget(written(reports))
         self.durability.tidy(self.compactor.pending, state.next_batch)
         seconds = time.perf_counter() - times.started
@@ -645,26 +525,21 @@ class Driver:
             probing = max(r.phases.get("probe", 0.0) for r in reports)
             limiter = self._rate_limiter
             self.rationer.done(tuples, limiter.seconds, probing, limiter.standing.values())
-        self.tails.feed(state.next_batch - 1, located, self._totals(), self._written())
-        self._completeness.show(state.queries, state.next_batch - 1, self._shown().left)
+        self.reporting.results(state, located)
         self.publisher.retry()
         clear_staging(self.settings.results)
         most = largest_merge(self.settings.memory_limit, len(reports))
         self.compactor.begin(state, ruleset, self.settings.fanout, most)
+        self.reporting.merge_bytes = self.compactor.due_bytes
         self.durability.storage.trim(self.durability.manifests.named)
         for query, failure in failures.items():
             _LOG.error("query failed", query=query, **asdict(failure))
         self._advance(Committed(failed=bool(failures)))
         if self._is_overdue():
             self._look_for_changes()
-        times = times._replace(committed=time.perf_counter())
-        spent, phases = times.committed - times.started, times.phases(reports)
-        self._counters.committed(time.time(), spent, phases, self._rate_limiter.ages)
-        report = batch_report(state, reports, times)
-        log_batch(report, reports)
-        self.control.report_batch(report)
+        self.reporting.batch(state, reports, times, self._rate_limiter.ages)
         self.report("running")
-        self._state_publisher.show(self.state, self._rules, at_once=self.exhausted)
+        self.reporting.show_stores(self.state)
 
     def _is_overdue(self) -> bool:
         """Whether the epoch goes on, live, and may end by time: where batches follow each other at

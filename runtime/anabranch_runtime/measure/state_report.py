@@ -214,7 +214,6 @@ def store_report(
     total = sum(w.bytes for w in heavy)
     return StoreReport(
         store=name,
-        kind="stream" if store.is_base else "intermediate result",
         mir=spec.mir,
         members=() if store.is_base else tuple(spec.members),
         streams=tuple(store.streams),

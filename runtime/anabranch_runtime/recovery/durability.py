@@ -9,8 +9,9 @@ from pathlib import Path
 
 import structlog
 
-from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.plans.ruleset import Ruleset, RulesetId
 from anabranch_runtime.control import Control
+from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.recovery.checkpoint import Repair, decide, look, offsets_of, perform
 from anabranch_runtime.recovery.journal import Journal
 from anabranch_runtime.recovery.logs import Prefixes, check_logs, prefixes
@@ -58,6 +59,18 @@ class Durability:
         shutil.rmtree(self._root / "exchange", ignore_errors=True)
         self.storage.sweep(self.manifests.named)
         return state
+
+    def rules(self, state: State) -> Ruleset | None:
+        """The ruleset of ``state``; None before the first, and where neither the state folder nor
+        Redis has it any more.
+        """
+        if state.ruleset.epoch < 0:
+            return None
+        try:
+            return self.rulesets.get(state.ruleset)
+        except PipelineError as error:
+            _LOG.warning("ruleset of the epoch not found", error=str(error))
+            return None
 
     def align(self, state: State) -> None:
         """Make Spark's checkpoint agree with ``state``.

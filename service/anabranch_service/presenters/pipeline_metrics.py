@@ -309,7 +309,7 @@ FAMILIES: tuple[Family, ...] = (
         "state_bytes",
         "Size of the stored state.",
         (),
-        _of_progress(lambda p: p.state_bytes),
+        _of_progress(lambda p: p.resources.state_bytes),
     ),
     Family(
         _GAUGE,
@@ -330,21 +330,21 @@ FAMILIES: tuple[Family, ...] = (
         "batch_row_limit",
         "Row limit of the next batch; 0: none.",
         (),
-        _of_progress(lambda p: p.row_limit or 0),
+        _of_progress(lambda p: p.input.row_limit or 0),
     ),
     Family(
         _GAUGE,
         "batch_private_bytes",
         "Peak private memory of the last batch's tasks together.",
         (),
-        _of_progress(lambda p: p.private_bytes),
+        _of_progress(lambda p: p.resources.private_bytes),
     ),
     Family(
         _GAUGE,
         "batch_memory_limit_bytes",
         "Limit of the private memory of a host's tasks; 0: none.",
         (),
-        _of_progress(lambda p: p.memory_limit or 0),
+        _of_progress(lambda p: p.resources.memory_limit or 0),
     ),
     # Streams
     Family(
@@ -366,14 +366,14 @@ FAMILIES: tuple[Family, ...] = (
         "stream_waiting_tuples",
         "Arrived tuples not read yet (an estimate).",
         ("stream",),
-        _progress(lambda p: {name: i.waiting for name, i in p.intake.items()}),
+        _progress(lambda p: {name: i.waiting for name, i in p.input.intake.items()}),
     ),
     Family(
         _GAUGE,
         "stream_waiting_seconds",
         "Waiting time of the oldest tuple not read yet.",
         ("stream",),
-        _progress(lambda p: {name: i.seconds for name, i in p.intake.items()}),
+        _progress(lambda p: {name: i.seconds for name, i in p.input.intake.items()}),
     ),
     Family(
         _GAUGE,

@@ -49,7 +49,7 @@ def intakes(fed: Fed) -> dict[str, StreamIntake]:
     fed.reader._reported = 0.0
     fed.driver.report("running")
     text: Any = fed.server.get(KEYS.runtime)
-    return Progress.loads(text).intake
+    return Progress.loads(text).input.intake
 
 
 def replaced(path: Path) -> None:

@@ -270,7 +270,7 @@ class _Run:
         if self.script.owed:
             driver.rationer.schedule = RationSchedule(0, 0, (), (), catch_up=True)
         if self.replay.views is not None:
-            driver.views = self.replay.views(driver)
+            driver.reporting.views = self.replay.views(driver)
         driver.announce()
         self.driver = driver
         return driver

@@ -11,7 +11,8 @@ import structlog
 
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.activations import LeftRows
-from anabranch_contract.protocol.progress import Progress, Telemetry
+from anabranch_contract.protocol.intake import InputProgress
+from anabranch_contract.protocol.progress import Progress, Resources, Telemetry
 from anabranch_runtime.control import Control
 from anabranch_runtime.driver.fold_reports import stream_counts
 from anabranch_runtime.driver.revisions import Revisions
@@ -118,23 +119,27 @@ class ProgressReporter:
                 ruleset_epoch=state.ruleset.epoch,
                 revision=state.ruleset.revision,
                 revisions=self.revisions.counts,
-                refused_revision=self.revisions.refused,
                 streams=stream_counts(state),
-                latest_since=latest_since(state),
-                tables=table_progress(state),
                 results={q: a.results for q, a in state.queries.items()},
                 shown=shown.rows,
                 probes=state.measured.probes,
-                state_bytes=self._bytes(state),
-                batch_seconds=self.batch_seconds,
-                processing_seconds=state.measured.processing_seconds,
-                exhausted=exhausted,
                 error=error,
                 sinks=problems,
-                intake=self.rate_limiter.report(self.left_out, self._feeds(state.feeds)),
-                row_limit=self.rate_limiter.limit,
-                private_bytes=self.private,
-                memory_limit=self.memory_limit,
+                input=InputProgress(
+                    self.rate_limiter.report(self.left_out, self._feeds(state.feeds)),
+                    self.rate_limiter.limit,
+                    exhausted,
+                    self.sites,
+                    latest_since(state),
+                    table_progress(state),
+                ),
+                resources=Resources(
+                    self._bytes(state),
+                    self.batch_seconds,
+                    state.measured.processing_seconds,
+                    self.private,
+                    self.memory_limit,
+                ),
                 backfill=progress(state),
                 rationing=replace(
                     self.rationer.rationing,
@@ -144,7 +149,6 @@ class ProgressReporter:
                 telemetry=self.telemetry,
                 run=self.control.run,
                 results_home=self.results_home,
-                sites=self.sites,
             ),
             state.queries,
         )

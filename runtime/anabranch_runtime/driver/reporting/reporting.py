@@ -1,0 +1,207 @@
+"""Reports of a driver: progress, statistics, stores and batches; rows for views and followers."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from anabranch_contract import codec
+from anabranch_contract.plans.ruleset import Ruleset
+from anabranch_contract.plans.steps import CountedStep
+from anabranch_contract.protocol.measurements import Writes
+from anabranch_contract.protocol.progress import Boundary, Mode
+from anabranch_runtime.control import Control
+from anabranch_runtime.driver.beside import Beside
+from anabranch_runtime.driver.fold_reports import snapshot, steps_seen, without_batches
+from anabranch_runtime.driver.reporting.batch_report import Times, batch_report, log_batch
+from anabranch_runtime.driver.reporting.interim_reporter import EARLY, InterimReporter, Written
+from anabranch_runtime.driver.reporting.progress import ProgressReporter, Shown, shown_on_disk
+from anabranch_runtime.driver.reporting.state_publisher import StatePublisher
+from anabranch_runtime.driver.reporting.telemetry import Counters
+from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.epochs.failed_queries import failed
+from anabranch_runtime.epochs.retention import clocks
+from anabranch_runtime.epochs.task_report import TaskReport
+from anabranch_runtime.faults import Point, reach
+from anabranch_runtime.measure.join_samples import Steps
+from anabranch_runtime.measure.statistics import Samples
+from anabranch_runtime.recovery.durability import Durability
+from anabranch_runtime.sinks.completeness import CompletenessFiles
+from anabranch_runtime.sinks.publisher import Publisher
+from anabranch_runtime.sinks.tail import Tails
+from anabranch_runtime.state.manifest import State
+from anabranch_runtime.views.upkeep import Views
+
+
+class Reporting:
+    """Reports of one run of a driver.
+
+    Attributes:
+        total_batches: number of batches, where that is known.
+        views: maintains post-join views; None: nobody does, joined rows wait.
+        tails: new results for their followers.
+        samples: of streams. ``interims``: periods within epochs.
+        stores: contents of stores.
+        merge_bytes: bytes of segments due to be merged.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        control: Control,
+        durability: Durability,
+        publisher: Publisher,
+        progress: ProgressReporter,
+        state: State,
+        total_batches: int | None = None,
+    ) -> None:
+        self._control, self._durability, self._publisher = control, durability, publisher
+        self._progress, self._results = progress, settings.results
+        self.total_batches = total_batches
+        self.views: Views | Beside | None = None
+        self.tails = Tails(control.url, control.keys, settings.results)
+        self.samples = Samples()
+        self.stores = StatePublisher(settings.state, control)
+        self.merge_bytes = 0
+        self._counters = Counters()
+        self._completeness = CompletenessFiles(settings.results)
+        self._names = Steps()
+        # Where a replay waits for revisions, periods are of as many batches.
+        seconds = math.inf if settings.revise_batches else settings.interim_seconds
+        # Without revisions nobody waits for a replay's drifts.
+        early = math.inf if settings.revise_batches else None
+        early = EARLY if settings.mode is Mode.LIVE else early
+        self.interims = InterimReporter(control, state, self._names, seconds, early)
+
+    def begin(self, state: State) -> None:
+        """At the start of the run."""
+        self._completeness.begin(state.queries, state.next_batch - 1)
+
+    def exhausted(self, state: State) -> bool:
+        """Whether all recorded streams have been read to their end."""
+        return self.total_batches is not None and state.next_batch >= self.total_batches
+
+    def steps(self, state: State) -> Mapping[str, CountedStep]:
+        """Edge -> step of the state's ruleset; empty if the ruleset is not found."""
+        ruleset = self._durability.rules(state)
+        return {} if ruleset is None else self._names.of(ruleset)
+
+    # --- between batches -----------------------------------------------------------------------
+
+    def tick(self, state: State) -> None:
+        """Begin requested tails, deliver results that wait for a sink, report changes."""
+        self.tails.open(state.next_batch, self._totals(state), self._written())
+        self._publisher.retry()
+        problems, shown = self._problems(), self._shown(state)
+        if (problems, shown) != (self._progress.problems, self._progress.shown):
+            self.report("running", state)
+        self.show_stores(state)
+        # Views decide left rows after the batch.
+        self._show_completeness(state)
+
+    def report(self, phase: str, state: State, error: str | None = None) -> None:
+        """Write the progress of a pipeline in ``phase``."""
+        lag = {} if self.views is None else self.views.lag()
+        parked = self._publisher.parked()
+        self._progress.telemetry = self._counters.telemetry(state, parked, lag, self.merge_bytes)
+        exhausted, shown = self.exhausted(state), self._shown(state)
+        self._progress.report(
+            phase, state, self._problems(), shown, exhausted=exhausted, error=error
+        )
+
+    def intake(self, state: State) -> None:
+        """Report a source that can't be read any more, or can again."""
+        if self._progress.intake_changed(state):
+            self.report("idle" if self.exhausted(state) else "running", state)
+
+    def show_stores(self, state: State) -> None:
+        """Report the contents of stores, if that is due."""
+        rules, last = self._durability.rules, self.exhausted(state)
+        self.stores.show(state, lambda: rules(state), at_once=last)
+
+    def show_views(self, state: State, ruleset: Ruleset | None = None) -> None:
+        """Pass the committed state to views, with its ruleset."""
+        rules = self._durability.rules(state) if ruleset is None else ruleset
+        if self.views is not None and rules is not None:
+            # What is owed may still come: their clocks wait for it.
+            self.views.committed(state.next_batch, clocks(state), rules, state.queries)
+
+    def end_epoch(self, state: State, epoch: int) -> None:
+        """Report the end of ``epoch`` with its statistics.
+
+        Planning of the next epoch needs the failed queries, so these are written first.
+        """
+        if failed(state):
+            self.report("running", state)
+        found = replace(snapshot(state, steps_seen(state, self.steps(state))), epoch=epoch)
+        if epoch != state.epoch:
+            found = without_batches(found)
+        changed = self.samples.changed()
+        self._control.report_samples({name: s.dumps() for name, s in changed.items()})
+        boundary = Boundary(epoch, state.next_batch, codec.dumps(found))
+        reach(Point.BOUNDARY)
+        self._control.report_boundary(boundary)
+
+    def close(self, state: State) -> None:
+        """After the last batch."""
+        self.tails.close()
+        self._show_completeness(state, at_once=True)
+
+    # --- after a commit ------------------------------------------------------------------------
+
+    def committed(self, state: State, ruleset: Ruleset) -> None:
+        """Pass on a state that runs ``ruleset``."""
+        self._progress.report_held(state)
+        self.show_views(state, ruleset)
+        self.interims.committed(state, ruleset)
+
+    def measured(self, reports: Sequence[TaskReport], merges: Writes) -> None:
+        """Take the measurements of a batch, and of merges, before :meth:`committed`."""
+        self._progress.note_sites(report.host.site for report in reports)
+        tasks = [report.measured for report in reports]
+        self.samples.add(tasks)
+        made = (Written(task.inserts, task.emitted) for task in tasks)
+        self.interims.wrote([Written(merges=merges), *made])
+
+    def results(self, state: State, located: dict[str, tuple[Path, ...]]) -> None:
+        """Pass on the files of a batch's results."""
+        self.tails.feed(state.next_batch - 1, located, self._totals(state), self._written())
+        self._show_completeness(state)
+
+    def batch(
+        self, state: State, reports: Sequence[TaskReport], times: Times, ages: Iterable[float]
+    ) -> None:
+        """Report and log a batch that led to ``state``; ``ages``: of each stream's oldest row."""
+        times = times._replace(committed=time.perf_counter())
+        spent, phases = times.committed - times.started, times.phases(reports)
+        self._counters.committed(time.time(), spent, phases, ages)
+        report = batch_report(state, reports, times)
+        log_batch(report, reports)
+        self._control.report_batch(report)
+
+    def _show_completeness(self, state: State, *, at_once: bool = False) -> None:
+        left = self._shown(state).left
+        self._completeness.show(state.queries, state.next_batch - 1, left, at_once=at_once)
+
+    def _totals(self, state: State) -> dict[str, int]:
+        """Query -> its results so far; views and outer joins report theirs with their versions."""
+        versions = self._written()
+        return {q: a.results for q, a in state.queries.items() if q not in versions}
+
+    def _written(self) -> dict[str, tuple[int, int]]:
+        """Results that versions of views and outer joins have written."""
+        return {} if self.views is None else self.views.written()
+
+    def _problems(self) -> dict[str, str]:
+        """Query -> why its results are not where they should be."""
+        views = {} if self.views is None else self.views.problems()
+        return {**self._publisher.problems(), **views}
+
+    def _shown(self, state: State) -> Shown:
+        """Rows of views and outer joins; from disk while Spark starts."""
+        if self.views is None:
+            return shown_on_disk(self._results, self._durability.rules(state))
+        return Shown(self.views.shown(), self.views.left_rows())
