@@ -249,7 +249,8 @@ class Engine:
             raise errors[0]
         self.reports = [r for r in found if isinstance(r, TaskReport)]
         if not self.near:
-            self.reports = [replace(report, demand={}) for report in self.reports]
+            for report in self.reports:
+                report.host.demand = {}
         return self.reports
 
 

@@ -202,7 +202,7 @@ def _spark(options: argparse.Namespace, home: Path) -> list[dict[str, Any]]:
     ) as system:
         system.start()
         bytes_at = _played(system, batches)
-        system.wait(lambda p: p.exhausted)
+        system.wait(lambda p: p.input.exhausted)
         system.pipeline.finish_runtime()
         log = system.log()
         _check(wanted, system.pipeline.spec.results)

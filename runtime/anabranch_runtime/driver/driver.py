@@ -7,7 +7,7 @@
 5. Spark commits its offsets. A batch that the manifest has is skipped when Spark repeats it.
 
 Decisions are pure: ``epoch_cycle`` when epochs begin and end, ``batch`` what the state is before
-and after a batch, ``recovery.checkpoint`` and ``recovery.recovery`` from where a start goes on.
+and after a batch, ``recovery`` from where a start goes on.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ from anabranch_runtime.epochs.lookups import looking_up
 from anabranch_runtime.epochs.table_versions import begin_versions, end_versions
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import PipelineError, StateError
-from anabranch_runtime.event_time.batch_times import BatchTimes
+from anabranch_runtime.event_time.newest_allowed import BatchTimes
 from anabranch_runtime.exchange.fleet import BatchHosts
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.measure.statistics import bounds
 from anabranch_runtime.placement.moves import coming
 from anabranch_runtime.probe.scope import ProbeScope
 from anabranch_runtime.rations import catch_up
+from anabranch_runtime.rations.catch_up import Shedding
 from anabranch_runtime.rations.rationer import Rationer
-from anabranch_runtime.rations.shedding import Shedding
 from anabranch_runtime.recovery.checkpoint import brings_nothing, planned_at
 from anabranch_runtime.recovery.durability import Durability
 from anabranch_runtime.recovery.journal import Choice
@@ -131,13 +131,10 @@ class Driver:
         live = settings.mode is Mode.LIVE
         self.durability = Durability(root, storage, control, replay=not live)
         self.state = self.durability.recover(settings.verify)
-        clear_staging(settings.results)
-        results = settings.results
+        results, namespace = settings.results, control.keys.namespace
+        clear_staging(results)
         writers = local_writers(
-            url=control.url,
-            namespace=control.keys.namespace,
-            state=root,
-            access=settings.access,
+            url=control.url, namespace=namespace, state=root, access=settings.access
         )
         self.publisher = Publisher(results, self.state.next_batch, writers)
         self.compactor = Compactor(root)
@@ -147,18 +144,10 @@ class Driver:
         self._rate_limiter = RateLimiter(control, target, frugal=live and limit is not None)
         self._revisions = Revisions(control, self.durability.rulesets)
         self.rationer = Rationer(control, settings.mode, self.durability.choices.load)
-        self.progress = ProgressReporter(
-            control,
-            self._rate_limiter,
-            self._revisions,
-            self.rationer,
-            limit,
-            str(results.absolute()),
-        )
+        self.progress = ProgressReporter(control, self._rate_limiter)
         self.reporting = Reporting(
             *(settings, control, self.durability, self.publisher, self.progress),
-            self.state,
-            total_batches,
+            *(self._revisions, self.rationer, self.state, total_batches),
         )
         self._identity = ""
         self._clock = _Clock(self.state.clock or 0, time.monotonic())
@@ -511,21 +500,20 @@ class Driver:
         times: Times,
     ) -> None:
         """Do the work that a commit allows: delete, measure, merge, deliver, report."""
-        state, progress = self.state, self.progress
+        state = self.state
         self.compactor.settled(state)
         self.reporting.measured(reports, self.compactor.take_spent())
         self.reporting.committed(state, ruleset)
         self.durability.forget(written(reports))
         self.durability.tidy(self.compactor.pending, state.next_batch)
         seconds = time.perf_counter() - times.started
-        progress.batch_seconds, progress.private = seconds, sum(r.memory for r in reports)
-        tuples, length = _tuples(reports), self.rationer.length
+        tuples, length = sum(r.tuples for r in reports), self.rationer.length
         self._rate_limiter.done(tuples, seconds, fullness(reports), length)
         if length is not None:
             probing = max(r.phases.get("probe", 0.0) for r in reports)
             limiter = self._rate_limiter
             self.rationer.done(tuples, limiter.seconds, probing, limiter.standing.values())
-        self.reporting.results(state, located)
+        self.reporting.results(state, located, seconds, sum(r.memory for r in reports))
         self.publisher.retry()
         clear_staging(self.settings.results)
         most = largest_merge(self.settings.memory_limit, len(reports))
@@ -548,7 +536,3 @@ class Driver:
         cycle, settings = self.cycle, self.settings
         live, goes_on = settings.mode is Mode.LIVE, cycle.epoch == self.state.epoch
         return live and goes_on and cycle.is_due(settings, time.monotonic())
-
-
-def _tuples(reports: list[TaskReport]) -> int:
-    return sum(r.tuples for r in reports)

@@ -7,15 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from anabranch_runtime.columns.arrays import Bools, Ints
 from anabranch_runtime.state.placement import Placement, place
 
 if TYPE_CHECKING:  # Arrow Flight is for several hosts only
     from anabranch_runtime.exchange.meeting import Place
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

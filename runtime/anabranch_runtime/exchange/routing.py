@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anabranch_contract.plans.ruleset import KeyPart
+from anabranch_runtime.columns.arrays import Bools
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.exchange.fleet import Fleet
 from anabranch_runtime.index.keys import key_vector, partition_of
@@ -25,7 +26,6 @@ from anabranch_runtime.storage.partial import Partial
 
 I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 
 def destinations(

@@ -23,7 +23,7 @@ from anabranch_contract.queries.joins import AttrRef
 from anabranch_runtime.epochs.access import accesses
 from anabranch_runtime.epochs.ownership import ownership
 from anabranch_runtime.state.manifest import State, StoreState
-from anabranch_runtime.state.reads import sum_reads
+from anabranch_runtime.state.measured import sum_reads
 from anabranch_runtime.storage.segment import Segment
 
 #: Store -> edge -> the queries that it serves, and whether the store only fills gaps.

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -22,7 +23,7 @@ from anabranch_runtime.columns.arrow_types import spark_type
 from anabranch_runtime.errors import ArrowTypeError
 from anabranch_runtime.index.hash_index import estimate_distinct
 from anabranch_runtime.state.manifest import State
-from anabranch_runtime.state.measured import Measurements, TaskMeasures
+from anabranch_runtime.state.measured import Measurements, TaskMeasures, sum_reads
 from anabranch_runtime.state.measures import (
     RANK,
     SIZE,
@@ -35,9 +36,9 @@ from anabranch_runtime.state.measures import (
     merge_packed,
     unpack,
 )
-from anabranch_runtime.state.reads import sum_reads
 from anabranch_runtime.state.values import KeyValues, ValueCounts
 
+_T = TypeVar("_T")
 #: A sample is published again once this share of its tuples has changed.
 CHANGED = 0.1
 
@@ -74,44 +75,37 @@ def measured(
     probes = sum(edge.probes for task in tasks for edge in task.edges.values())
     return replace(
         known,
-        arrivals=_arrivals(known, tasks),
+        arrivals=_added(known.arrivals, (task.arrivals for task in tasks)),
         sketches=_sketches(known, tasks, state.stores),
         values=_values_so_far(known, tasks),
         edges=_edges(known, tasks),
         reads=sum_reads(known.reads, *(task.reads for task in tasks), stores=state.stores),
         probes={**known.probes, epoch: known.probes.get(epoch, 0) + probes},
-        meters=_meters(known, tasks),
+        meters=_added(
+            known.meters,
+            ({s: _with_punctual(m) for s, m in task.streams.items()} for task in tasks),
+        ),
         ran=ran,
         processing_seconds=known.processing_seconds + seconds,
         written=(known.written[0] + written, known.written[1]),
     )
 
 
-def _arrivals(known: Measurements, tasks: Sequence[TaskMeasures]) -> dict[str, int]:
-    arrivals = dict(known.arrivals)
-    for task in tasks:
-        for relation, count in task.arrivals.items():
-            arrivals[relation] = arrivals.get(relation, 0) + count
-    return arrivals
-
-
 def _edges(known: Measurements, tasks: Sequence[TaskMeasures]) -> dict[str, EdgeStatistics]:
-    edges = dict(known.edges)
-    for task in tasks:
-        for edge, counts in task.edges.items():
-            edges[edge] = edges.get(edge, EdgeStatistics()) + counts
+    edges = _added(known.edges, (task.edges for task in tasks))
     if any(task.sent for task in tasks):
         # A tuple that was sent to several hosts may have found something on each of them.
         edges = {e: replace(c, found=min(c.found, c.probes)) for e, c in edges.items()}
     return edges
 
 
-def _meters(known: Measurements, tasks: Sequence[TaskMeasures]) -> dict[str, StreamMeter]:
-    meters = dict(known.meters)
-    for report in tasks:
-        for name, one in report.streams.items():
-            meters[name] = meters.get(name, StreamMeter()) + _with_punctual(one)
-    return meters
+def _added(known: Mapping[str, _T], parts: Iterable[Mapping[str, _T]]) -> dict[str, _T]:
+    """Key -> the sum of its values, which can be added."""
+    found: dict[str, Any] = dict(known)
+    for part in parts:
+        for key, more in part.items():
+            found[key] = found[key] + more if key in found else more
+    return found
 
 
 def _with_punctual(meter: StreamMeter) -> StreamMeter:

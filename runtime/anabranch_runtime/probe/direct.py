@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from anabranch_contract.plans.ruleset import ProbeRule, Ruleset
 from anabranch_contract.queries.joins import Label
+from anabranch_runtime.columns.arrays import Ints
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.index import prefetch
@@ -31,7 +32,6 @@ from anabranch_runtime.storage.segment import SIGMA, TAU, IndexKey
 if TYPE_CHECKING:  # the two call each other
     from anabranch_runtime.probe.probe import EdgeMeter, Prober
 
-Ints = NDArray[np.int64]
 I32 = NDArray[np.int32]
 
 

@@ -12,7 +12,6 @@ from anabranch_runtime.index.rounds import WIDTH
 from anabranch_runtime.storage.partial import RowSet, Table, Tables, narrow
 from anabranch_runtime.storage.segment import SegmentReader
 
-Ints = NDArray[np.int64]
 I32 = NDArray[np.int32]
 
 

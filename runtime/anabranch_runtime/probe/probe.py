@@ -24,7 +24,7 @@ from anabranch_contract.plans.ruleset import KeyPart, ProbeRule, TimeBound
 from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import Label
-from anabranch_runtime.columns.arrays import plain
+from anabranch_runtime.columns.arrays import Ints, plain
 from anabranch_runtime.epochs.layout import Layout, StoreLayout
 from anabranch_runtime.expressions.evaluate import evaluate, filter_mask
 from anabranch_runtime.index.gather import gather, pick, place_of, places
@@ -45,7 +45,6 @@ from anabranch_runtime.storage.partial import (
 )
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU, IndexKey
 
-Ints = NDArray[np.int64]
 I32 = NDArray[np.int32]
 
 

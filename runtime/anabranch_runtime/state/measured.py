@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -10,8 +10,28 @@ import pyarrow as pa
 from anabranch_contract.protocol.measurements import EdgeStatistics, JoinSample, Writes
 from anabranch_contract.protocol.reads import Reads
 from anabranch_runtime.state.measures import STORE, StreamMeter
-from anabranch_runtime.state.reads import sum_reads
 from anabranch_runtime.state.values import KeyValues, ValueCounts
+
+#: Store -> index -> counts.
+StoreReads = Mapping[str, dict[str, Reads]]
+
+
+def sum_reads(
+    known: StoreReads, *more: StoreReads, stores: Container[str]
+) -> dict[str, dict[str, Reads]]:
+    """Sum the reads of ``stores``, dropping all others; entries without additions are shared."""
+    found: dict[str, dict[str, Reads]] = {}
+    taken = {s: r for s, r in known.items() if s in stores}
+    for one in more:
+        for store, by_index in one.items():
+            if store not in stores:
+                continue
+            if store not in found:
+                found[store] = dict(taken.get(store, {}))
+            mine = found[store]
+            for index, counts in by_index.items():
+                mine[index] = mine.get(index, Reads()) + counts
+    return taken | found
 
 
 @dataclass(frozen=True, slots=True)

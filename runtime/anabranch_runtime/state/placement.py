@@ -22,9 +22,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-
+from anabranch_runtime.columns.arrays import Bools, Floats
 
 #: Greatest factor over an equal share that a host may be given; and factor over, or under, its
 #: share beyond which partitions are moved.

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from anabranch_contract.queries.expressions import Column
 from anabranch_contract.queries.joins import Label
+from anabranch_runtime.columns.arrays import Ints
 from anabranch_runtime.index.gather import Place, Places, gather, gather_words, pick, places
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU
 
-Ints = NDArray[np.int64]
 I32 = NDArray[np.int32]
 
 

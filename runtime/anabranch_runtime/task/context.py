@@ -10,22 +10,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_runtime.columns.arrays import Bools
 from anabranch_runtime.epochs.layout import StoreLayout
-from anabranch_runtime.event_time.batch_times import BatchTimes
+from anabranch_runtime.event_time.newest_allowed import BatchTimes
 from anabranch_runtime.exchange.fleet import BatchHosts
 from anabranch_runtime.probe.scope import ProbeScope
-from anabranch_runtime.rations.shedding import Shedding
+from anabranch_runtime.rations.catch_up import Shedding
 from anabranch_runtime.sources.dealing import InputShares
 from anabranch_runtime.state.manifest import committed_segments
 from anabranch_runtime.state.measures import Bounds
 from anabranch_runtime.state.slices import Slice
 from anabranch_runtime.storage.segment import Segment
-
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,14 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from anabranch_contract.connectors.sinks import SinkKind
 from anabranch_contract.plans.ruleset import OutputRule, QuerySpec
 from anabranch_contract.protocol.measurements import Writes
 from anabranch_contract.queries.joins import Label, QueryId
+from anabranch_runtime.columns.arrays import Bools
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.exchange.partials import pack, unpack
@@ -28,8 +27,7 @@ from anabranch_runtime.expressions.failures import EVALUATION, Failures
 from anabranch_runtime.probe.latest import Latest
 from anabranch_runtime.probe.probe import check
 from anabranch_runtime.rations.limits import Rationing
-from anabranch_runtime.rations.sampling import kept_by
-from anabranch_runtime.rations.shares import Ranks, Wanted
+from anabranch_runtime.rations.shares import Ranks, Wanted, kept_by
 from anabranch_runtime.sinks.outer_rows import left_row_columns
 from anabranch_runtime.sinks.parquet import ResultWriter, output_schema, project
 from anabranch_runtime.sinks.sampling import slots, with_slots
@@ -37,9 +35,6 @@ from anabranch_runtime.storage.partial import Partial
 from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.courier import Courier
 from anabranch_runtime.task.memory import PrivateMemory
-
-Bools = NDArray[np.bool_]
-
 
 #: The kind of messages with results on their way over hosts.
 LEAVING = "leaving"

@@ -30,10 +30,15 @@ from anabranch_runtime.expressions.failures import Failures
 from anabranch_runtime.storage.partial import Partial, concat_partials
 from anabranch_runtime.storage.segment import PackWriter, Segment
 from anabranch_runtime.task.context import BatchContext
-from anabranch_runtime.task.kept import kept_part
 from anabranch_runtime.task.memory import PrivateMemory
 from anabranch_runtime.task.meters import Collector
-from anabranch_runtime.task.stores import KeyCache, combination_rows, insert, partition_numbers
+from anabranch_runtime.task.stores import (
+    KeyCache,
+    combination_rows,
+    insert,
+    kept_part,
+    partition_numbers,
+)
 from anabranch_runtime.task.uploads import Uploads
 
 #: Kinds of messages: arrived rows by relation, rows of intermediate results and of their past by

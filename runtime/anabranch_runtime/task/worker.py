@@ -68,10 +68,9 @@ from anabranch_runtime.task.context import BatchContext, live_segments
 from anabranch_runtime.task.courier import HOP, Courier, Work, needs_of
 from anabranch_runtime.task.emission import LEAVING, OWED, Emission
 from anabranch_runtime.task.inserts import ARRIVED, PAST, Inserts
-from anabranch_runtime.task.kept import kept_part
 from anabranch_runtime.task.memory import PrivateMemory, budget
 from anabranch_runtime.task.meters import Collector
-from anabranch_runtime.task.stores import KeyCache, combination_rows
+from anabranch_runtime.task.stores import KeyCache, combination_rows, kept_part
 from anabranch_runtime.task.substreams import Divided
 from anabranch_runtime.task.uploads import Uploads
 

@@ -19,9 +19,8 @@ from anabranch_runtime.placement.moves import (
     placed,
     weighed,
 )
-from anabranch_runtime.state.hosts.placement import MOST, SLACK
 from anabranch_runtime.state.manifest import State
-from anabranch_runtime.state.placement import HostReport, Hosts
+from anabranch_runtime.state.placement import MOST, SLACK, HostReport, Hosts
 from tests.support.cases.states import RS, rules, segment
 
 COUNT = 64

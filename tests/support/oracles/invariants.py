@@ -59,7 +59,7 @@ class Watch:
             happened.add("backfill")
         if any(r.backfill.merged for r in reports):
             happened.add("merge of a backfill")
-        loaded = {s for r in reports for s, m in r.streams.items() if m.input}
+        loaded = {s for r in reports for s, m in r.measured.streams.items() if m.input}
         happened |= {"empty batch"} if not loaded else set()
         happened |= {"one stream's batch"} if len(loaded) == 1 and len(rules.streams) > 1 else set()
         now = (context.batch, len(reports))

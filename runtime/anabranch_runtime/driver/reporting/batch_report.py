@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import structlog
 
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.batches import PHASES, BatchReport
+from anabranch_contract.protocol.progress import Telemetry
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.state.manifest import State
 
@@ -74,6 +76,27 @@ def log_batch(report: BatchReport, reports: Sequence[TaskReport]) -> None:
         enter_ms=report.begin,
         job_ms=report.job,
         commit_ms=report.commit,
+    )
+
+
+def counted(
+    known: Telemetry, now: float, spent: float, phases: Mapping[str, float], ages: Iterable[float]
+) -> Telemetry:
+    """``known`` with a batch committed ``now`` (since 1970) that took ``spent`` seconds.
+
+    Args:
+        phases: phase -> seconds. ``ages``: of the oldest row of each stream.
+    """
+    latencies = known.latencies
+    for age in ages:
+        latencies = latencies.adding(age)
+    return replace(
+        known,
+        batches=known.batches + 1,
+        seconds=known.seconds + spent,
+        phases=known.phases | {p: known.phases.get(p, 0.0) + s for p, s in phases.items()},
+        committed_at=now,
+        latencies=latencies,
     )
 
 

@@ -12,27 +12,36 @@ from anabranch_contract import codec
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.plans.steps import CountedStep
 from anabranch_contract.protocol.measurements import Writes
-from anabranch_contract.protocol.progress import Boundary, Mode
+from anabranch_contract.protocol.progress import Boundary, Mode, Progress, Resources, Telemetry
 from anabranch_runtime.control import Control
 from anabranch_runtime.driver.beside import Beside
-from anabranch_runtime.driver.fold_reports import snapshot, steps_seen, without_batches
-from anabranch_runtime.driver.reporting.batch_report import Times, batch_report, log_batch
+from anabranch_runtime.driver.fold_reports import (
+    snapshot,
+    steps_seen,
+    stream_counts,
+    without_batches,
+)
+from anabranch_runtime.driver.reporting.batch_report import Times, batch_report, counted, log_batch
 from anabranch_runtime.driver.reporting.interim_reporter import EARLY, InterimReporter, Written
 from anabranch_runtime.driver.reporting.progress import ProgressReporter, Shown, shown_on_disk
 from anabranch_runtime.driver.reporting.state_publisher import StatePublisher
-from anabranch_runtime.driver.reporting.telemetry import Counters
+from anabranch_runtime.driver.revisions import Revisions
 from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.epochs import backfill
 from anabranch_runtime.epochs.failed_queries import failed
-from anabranch_runtime.epochs.retention import clocks
+from anabranch_runtime.epochs.retention import clocks, watermarks
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.measure.join_samples import Steps
 from anabranch_runtime.measure.statistics import Samples
+from anabranch_runtime.rations.rationer import Rationer
 from anabranch_runtime.recovery.durability import Durability
 from anabranch_runtime.sinks.completeness import CompletenessFiles
 from anabranch_runtime.sinks.publisher import Publisher
 from anabranch_runtime.sinks.tail import Tails
 from anabranch_runtime.state.manifest import State
+from anabranch_runtime.state.slices import Backfill
+from anabranch_runtime.storage.segment import Segment
 from anabranch_runtime.views.upkeep import Views
 
 
@@ -43,8 +52,7 @@ class Reporting:
         total_batches: number of batches, where that is known.
         views: maintains post-join views; None: nobody does, joined rows wait.
         tails: new results for their followers.
-        samples: of streams. ``interims``: periods within epochs.
-        stores: contents of stores.
+        samples: of streams. ``interims``: periods within epochs. ``stores``: their contents.
         merge_bytes: bytes of segments due to be merged.
     """
 
@@ -55,18 +63,20 @@ class Reporting:
         durability: Durability,
         publisher: Publisher,
         progress: ProgressReporter,
+        revisions: Revisions,
+        rationer: Rationer,
         state: State,
-        total_batches: int | None = None,
+        total_batches: int | None,
     ) -> None:
-        self._control, self._durability, self._publisher = control, durability, publisher
-        self._progress, self._results = progress, settings.results
+        self._settings, self._control, self._durability = settings, control, durability
+        self._publisher, self._progress = publisher, progress
+        self._revisions, self._rationer = revisions, rationer
         self.total_batches = total_batches
         self.views: Views | Beside | None = None
         self.tails = Tails(control.url, control.keys, settings.results)
         self.samples = Samples()
         self.stores = StatePublisher(settings.state, control)
         self.merge_bytes = 0
-        self._counters = Counters()
         self._completeness = CompletenessFiles(settings.results)
         self._names = Steps()
         # Where a replay waits for revisions, periods are of as many batches.
@@ -75,6 +85,12 @@ class Reporting:
         early = math.inf if settings.revise_batches else None
         early = EARLY if settings.mode is Mode.LIVE else early
         self.interims = InterimReporter(control, state, self._names, seconds, early)
+        self._telemetry = Telemetry()
+        self._resources = Resources(memory_limit=settings.memory_limit)
+        #: As reported last: problems of queries, and output of views.
+        self._last: tuple[dict[str, str], Shown] = {}, Shown()
+        #: Store -> its segments and backfill in the last report, and their bytes.
+        self._bytes: dict[str, tuple[tuple[Segment, ...], Backfill | None, int]] = {}
 
     def begin(self, state: State) -> None:
         """At the start of the run."""
@@ -95,8 +111,7 @@ class Reporting:
         """Begin requested tails, deliver results that wait for a sink, report changes."""
         self.tails.open(state.next_batch, self._totals(state), self._written())
         self._publisher.retry()
-        problems, shown = self._problems(), self._shown(state)
-        if (problems, shown) != (self._progress.problems, self._progress.shown):
+        if (self._problems(), self._shown(state)) != self._last:
             self.report("running", state)
         self.show_stores(state)
         # Views decide left rows after the batch.
@@ -104,12 +119,42 @@ class Reporting:
 
     def report(self, phase: str, state: State, error: str | None = None) -> None:
         """Write the progress of a pipeline in ``phase``."""
-        lag = {} if self.views is None else self.views.lag()
-        parked = self._publisher.parked()
-        self._progress.telemetry = self._counters.telemetry(state, parked, lag, self.merge_bytes)
-        exhausted, shown = self.exhausted(state), self._shown(state)
-        self._progress.report(
-            phase, state, self._problems(), shown, exhausted=exhausted, error=error
+        problems, shown = self._last = self._problems(), self._shown(state)
+        rationing, owed = self._rationer.rationing, len(state.debt.numbers)
+        self._control.report(
+            Progress(
+                state=phase,
+                run=self._control.run,
+                error=error,
+                committed=state.next_batch,
+                epoch=state.epoch,
+                epoch_starts={str(e): b for e, b in state.epoch_starts},
+                ruleset_epoch=state.ruleset.epoch,
+                revision=state.ruleset.revision,
+                revisions=self._revisions.counts,
+                streams=stream_counts(state),
+                input=self._progress.input(state, exhausted=self.exhausted(state)),
+                results={q: a.results for q, a in state.queries.items()},
+                shown=shown.rows,
+                sinks=problems,
+                results_home=str(self._settings.results.absolute()),
+                probes=state.measured.probes,
+                resources=replace(
+                    self._resources,
+                    state_bytes=self._stored(state),
+                    processing_seconds=state.measured.processing_seconds,
+                ),
+                backfill=backfill.progress(state),
+                rationing=replace(rationing, owed=owed, left_rows=shown.left),
+                telemetry=replace(
+                    self._telemetry,
+                    watermarks=watermarks(state),
+                    parked=self._publisher.parked(),
+                    view_lag={} if self.views is None else self.views.lag(),
+                    merge_bytes=self.merge_bytes,
+                ),
+            ),
+            state.queries,
         )
 
     def intake(self, state: State) -> None:
@@ -152,12 +197,6 @@ class Reporting:
 
     # --- after a commit ------------------------------------------------------------------------
 
-    def committed(self, state: State, ruleset: Ruleset) -> None:
-        """Pass on a state that runs ``ruleset``."""
-        self._progress.report_held(state)
-        self.show_views(state, ruleset)
-        self.interims.committed(state, ruleset)
-
     def measured(self, reports: Sequence[TaskReport], merges: Writes) -> None:
         """Take the measurements of a batch, and of merges, before :meth:`committed`."""
         self._progress.note_sites(report.host.site for report in reports)
@@ -166,8 +205,18 @@ class Reporting:
         made = (Written(task.inserts, task.emitted) for task in tasks)
         self.interims.wrote([Written(merges=merges), *made])
 
-    def results(self, state: State, located: dict[str, tuple[Path, ...]]) -> None:
-        """Pass on the files of a batch's results."""
+    def committed(self, state: State, ruleset: Ruleset) -> None:
+        """Pass on a state that runs ``ruleset``."""
+        self._progress.report_held(state)
+        self.show_views(state, ruleset)
+        self.interims.committed(state, ruleset)
+
+    def results(
+        self, state: State, located: dict[str, tuple[Path, ...]], seconds: float, memory: int
+    ) -> None:
+        """Pass on the files of a batch's results; it took ``seconds``, its tasks ``memory``."""
+        resources = self._resources
+        self._resources = replace(resources, batch_seconds=seconds, private_bytes=memory)
         self.tails.feed(state.next_batch - 1, located, self._totals(state), self._written())
         self._show_completeness(state)
 
@@ -177,7 +226,7 @@ class Reporting:
         """Report and log a batch that led to ``state``; ``ages``: of each stream's oldest row."""
         times = times._replace(committed=time.perf_counter())
         spent, phases = times.committed - times.started, times.phases(reports)
-        self._counters.committed(time.time(), spent, phases, ages)
+        self._telemetry = counted(self._telemetry, time.time(), spent, phases, ages)
         report = batch_report(state, reports, times)
         log_batch(report, reports)
         self._control.report_batch(report)
@@ -203,5 +252,16 @@ class Reporting:
     def _shown(self, state: State) -> Shown:
         """Rows of views and outer joins; from disk while Spark starts."""
         if self.views is None:
-            return shown_on_disk(self._results, self._durability.rules(state))
+            return shown_on_disk(self._settings.results, self._durability.rules(state))
         return Shown(self.views.shown(), self.views.left_rows())
+
+    def _stored(self, state: State) -> int:
+        """``state.bytes``; of stores that are as they were in the last report it is known."""
+        known, self._bytes = self._bytes, {}
+        for name, store in state.stores.items():
+            found = known.get(name)
+            # With other segments or another backfill it is another value.
+            if found is None or found[0] is not store.segments or found[1] is not store.backfill:
+                found = (store.segments, store.backfill, store.bytes)
+            self._bytes[name] = found
+        return sum(size for _, _, size in self._bytes.values())

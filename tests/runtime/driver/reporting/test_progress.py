@@ -28,7 +28,7 @@ def sources(**sites: str) -> Sources:
 
 
 def test_a_stream_whose_site_has_no_executor_is_warned_of_once() -> None:
-    progress = ProgressReporter(Mock(), Mock(), Mock(), Mock(), None)
+    progress = ProgressReporter(Mock(), Mock())
     progress.sources = sources(r="oslo", s="")
 
     def warned(*sites: str) -> list[str]:
