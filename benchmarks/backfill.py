@@ -50,7 +50,7 @@ from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
-from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.task.context import BatchContext
@@ -102,7 +102,7 @@ def run(home: Path, url: str, size: Size, rules: Sequence[dict[str, Any]]) -> Ru
         server.zadd(keys.published, {str(epoch): epoch})
     state = home / "state"
     state.mkdir(parents=True)
-    settings = Settings(state, home / "results", size.before, mode=Mode.STEP, patience=5)
+    settings = DriverSettings(state, home / "results", size.before, mode=Mode.STEP, patience=5)
     driver = Driver(settings, Control(url, _NAMESPACE))
     driver.announce()
     random = np.random.default_rng(3)

@@ -25,7 +25,7 @@ from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import JoinQuery, Stream
-from anabranch_planner.cost.exchange import Exchange
+from anabranch_planner.cost.exchange import ExchangeModel
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics.constants import CostConstants
 from anabranch_planner.cost.statistics.statistics import (
@@ -45,7 +45,7 @@ from anabranch_planner.plans.look_ahead import look_ahead
 from anabranch_planner.plans.optimise import Options
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
-from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.task.context import BatchContext
@@ -114,7 +114,7 @@ class Engine:
         self._control = Control(self.redis_url, NAMESPACE)
         state = self.home / "state"
         state.mkdir(parents=True)
-        settings = Settings(
+        settings = DriverSettings(
             state,
             self.home / "results",
             self.every,
@@ -162,7 +162,7 @@ class Engine:
         costs = CostConstants(
             calls=batches * self.parallelism, batches=batches if self.merging else 1.0
         )
-        hosts = Exchange(self.hosts, locality=found.locality) if self.hosts > 1 else None
+        hosts = ExchangeModel(self.hosts, locality=found.locality) if self.hosts > 1 else None
         return ForecastStatistics(found, None, costs, hosts)
 
     def finish(self) -> None:

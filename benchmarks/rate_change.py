@@ -36,7 +36,11 @@ from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import JoinQuery, RelationId, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.footprint import Footprint, footprint
-from anabranch_planner.cost.statistics.statistics import Ahead, ForecastStatistics, Statistics
+from anabranch_planner.cost.statistics.statistics import (
+    ForecastStatistics,
+    PeriodForecast,
+    Statistics,
+)
 from anabranch_planner.cost.validate import cost_of
 from anabranch_planner.forecast.rates import PERIODS
 from anabranch_planner.passes import optimise, parse_sql
@@ -135,7 +139,7 @@ def known(case: Case, snapshot: Snapshot, change: int) -> Statistics:
     total = past + later
     return ForecastStatistics(
         snapshot,
-        Ahead(
+        PeriodForecast(
             1 / total,
             {RelationId(s): rate * EPOCH for s, rate in rates.items()},
             {RelationId(s): ((later / total, rates[s] * EPOCH * later),) for s in rates}

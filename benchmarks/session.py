@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from anabranch_client.processes.allowed import Access
+from anabranch_client.processes.allowed import Permissions
 from anabranch_client.processes.pipeline import Pipeline, PipelineSpec, running
 from anabranch_client.replay.oracle import Active, Comparison, compare, oracle_sql, recorded_tables
 from anabranch_client.replay.scenario import RecordedStream
@@ -246,7 +246,7 @@ def session(
         parallelism=parallelism,
         epoch_batches=epoch_batches,
         master=master,
-        access=Access(tuple(Path(stream.path).resolve() for stream in streams)),
+        access=Permissions(tuple(Path(stream.path).resolve() for stream in streams)),
     )
     spec.results.mkdir(parents=True)
     with running(spec) as pipeline, pipeline.start_service() as client:

@@ -54,7 +54,7 @@ from anabranch_runtime.driver import driver as driver_module
 from anabranch_runtime.driver import fold_reports as fold
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.reporting.interim_reporter import InterimReporter
-from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.measure.statistics import Samples
 from anabranch_runtime.sources.blocks import Block
@@ -194,7 +194,7 @@ def run(
     fetch_ruleset.cache_clear()
     _publish(workload, url, batches)
     control = Control(url, NAMESPACE)
-    settings = Settings(
+    settings = DriverSettings(
         state,
         home / "results",
         EPOCH_BATCHES,

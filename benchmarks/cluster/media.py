@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from anabranch_runtime.exchange.meeting import Place
+    from anabranch_runtime.exchange.meeting import CoordinatorAddress
 
     #: To whom, how many bytes its sender has received, and what is sent.
     Message = tuple[int, tuple[int, bytes]]
@@ -113,7 +113,7 @@ def _by_flight(session: SparkSession, meeting: Meeting, hosts: int, size: int, r
     return sum(found)
 
 
-def _exchange(place: Place, attempt: str, size: int, rounds: int) -> int:
+def _exchange(place: CoordinatorAddress, attempt: str, size: int, rounds: int) -> int:
     from pathlib import Path
 
     from pyspark import BarrierTaskContext

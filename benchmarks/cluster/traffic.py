@@ -32,7 +32,7 @@ from anabranch_client.replay.tpch import DemoQuery
 from anabranch_contract.plans.plan import Plan
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, KeyClass, Label
 from anabranch_contract.queries.mirs import Mir, MirId
-from anabranch_planner.cost.exchange import Exchange
+from anabranch_planner.cost.exchange import ExchangeModel
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.passes import EpochRequest, make_rules, optimise
@@ -159,7 +159,7 @@ class _OneCopyEach:
 
 
 def _against_random(drawn: Drawn, seed: int, options: argparse.Namespace) -> dict[str, float]:
-    exchange = Exchange(options.hosts, {})
+    exchange = ExchangeModel(options.hosts, {})
     known = replace(drawn.statistics, hosts=exchange)  # type: ignore[type-var]
     chosen = Options(parallelism=options.parallelism)
     queries = tuple(drawn.queries)

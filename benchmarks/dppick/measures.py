@@ -23,7 +23,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from anabranch_planner.forecast.forecast import Kind, forecasts
+from anabranch_planner.forecast.forecast import StatisticKind, forecasts
 from anabranch_planner.forecast.series import Series
 from benchmarks.papers.dppick.figures import Flags, Floats, Masks, Match
 from benchmarks.papers.dppick.problem import Accounting, Operator
@@ -33,7 +33,7 @@ from benchmarks.umjoin.operators.joins import Join
 #: (probing inputs as bits, probed input).
 Step: TypeAlias = tuple[int, int]
 #: (kind, step); of an input: its rate with no bits, its number of keys with its own bit.
-_Name: TypeAlias = tuple[Kind, Step]
+_Name: TypeAlias = tuple[StatisticKind, Step]
 
 #: Periods after which a measurement counts half.
 HALF_LIFE = 20.0
@@ -97,12 +97,14 @@ class History:
             pairs = counts.probes * rows[target]
             if counts.probes:
                 share = counts.found / counts.probes
-                offered.append(((Kind.HIT_RATIO, step), share, counts.probes))
+                offered.append(((StatisticKind.HIT_RATIO, step), share, counts.probes))
             if pairs:
-                offered.append(((Kind.MATCHES, step), counts.matches / pairs, counts.probes))
+                offered.append(
+                    ((StatisticKind.MATCHES, step), counts.matches / pairs, counts.probes)
+                )
         for name, n in number.items():
-            offered.append(((Kind.RATE, (0, n)), period.arrivals.get(name, 0), 1.0))
-            offered.append(((Kind.RATE, (1 << n, n)), period.keys[name], 1.0))
+            offered.append(((StatisticKind.RATE, (0, n)), period.arrivals.get(name, 0), 1.0))
+            offered.append(((StatisticKind.RATE, (1 << n, n)), period.keys[name], 1.0))
         series = dict(self.series)
         for key, value, weight in offered:
             known = series.get(key) or Series(self.length, HALF_LIFE)
@@ -133,20 +135,20 @@ class History:
             made = forecasts([(s, kind) for (kind, _), s in going], 1.0)
             values |= {k: f.value or 0.0 for (k, _), f in zip(going, made, strict=True)}
         count = range(len(self.names))
-        keys = tuple(values[Kind.RATE, (1 << n, n)] for n in count)
+        keys = tuple(values[StatisticKind.RATE, (1 << n, n)] for n in count)
         rows = self.ahead if smooth else self.rows
         measured = {
             step: _Measured(
                 hits,
-                values[Kind.HIT_RATIO, step],
-                kept[Kind.MATCHES, step].times[-1] < newest,
+                values[StatisticKind.HIT_RATIO, step],
+                kept[StatisticKind.MATCHES, step].times[-1] < newest,
             )
             for (kind, step), hits in values.items()
-            if kind is Kind.MATCHES
+            if kind is StatisticKind.MATCHES
         }
         return Operator(
             names=self.names,
-            weights=tuple(values[Kind.RATE, (0, n)] for n in count),
+            weights=tuple(values[StatisticKind.RATE, (0, n)] for n in count),
             keys=keys,
             rows=rows,
             near=self.near,

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch_client.processes.allowed import Access
+from anabranch_client.processes.allowed import Permissions
 from anabranch_client.processes.pipeline import Pipeline, PipelineSpec, running
 from benchmarks.command import Benchmark, made, spread
 from benchmarks.report.figures import tell
@@ -80,7 +80,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
         namespace=f"bench-{uuid.uuid4().hex[:12]}",
         master=master(options),
         parallelism=options.parallelism,
-        access=Access((home.resolve(),)),
+        access=Permissions((home.resolve(),)),
     )
     made(spec.results)
     waiting = made(home / "waiting")

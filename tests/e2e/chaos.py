@@ -5,11 +5,11 @@ files and messages (good and bad ones) to its streams, registers and withdraws q
 at random: it kills or pauses one process, several, or ``up`` itself. Nothing but ``up`` is ever
 started again. A pipeline that does not commit again by itself is a failure.
 
-The ledger is what the feeder has written, kept apart from the pipeline. At the end DuckDB joins it;
-every query's results must be that, with none lost and none doubled.
+The ledger records the rows that the feeder has written, independently of the pipeline. At the end
+DuckDB joins the ledger; every query's results must equal that join, none lost and none doubled.
 
-``--json`` prints one line per strike: what was struck, how, and the seconds until the next commit
-(for a pause: from its end).
+``--json`` prints one line per strike: the struck processes, the kind of strike, and the seconds
+until the next commit (for a pause: from its end).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from anabranch_client.rest.api import Client
 from tests.support.surroundings.redis import redis_url
 from tests.support.worlds.up import Target, Up
 
-#: What is struck when it is ``up`` itself.
+#: Target of a strike at ``up`` itself.
 UP = "up"
 #: Seconds within which the pipeline must commit again, on however busy a machine.
 PATIENCE = 300.0
@@ -54,7 +54,7 @@ PATIENCE = 300.0
 PACE = 0.15
 COLUMNS = (("id", "bigint"), ("k", "int"), ("m", "int"))
 Row: TypeAlias = tuple[int, int, int]
-#: What a query selects and joins; ``id`` is unique in a stream, so a doubled result is seen.
+#: Query id -> SQL; ``id`` is unique in a stream, so a doubled result shows.
 QUERIES = {
     "ab": "SELECT a.id AS x, b.id AS y FROM a JOIN b ON a.k = b.k",
     "bc": "SELECT b.id AS x, c.id AS y FROM b JOIN c ON b.m = c.m",
@@ -129,7 +129,7 @@ class Feeder:
         self._thread.start()
 
     def finish(self) -> None:
-        """Write no more; see to what is still broken."""
+        """Stop writing, and mend the bad files that are left."""
         self._halt.set()
         self._thread.join()
         deadline = time.monotonic() + PATIENCE
@@ -470,7 +470,7 @@ def run(
     seconds: float = float("inf"),
     as_json: bool = False,
 ) -> list[str]:
-    """Strike so many times, or for so long; what is wrong with the results in the end."""
+    """Strike ``strikes`` times or until ``seconds`` have passed; return errors of the results."""
     deadline = time.monotonic() + seconds
     with redis_url() as server:
         chaos = Chaos(folder, seed, server)
@@ -496,7 +496,7 @@ def run(
 
 
 def summary(chaos: Chaos) -> str:
-    """What happened, and the seconds to the next commit by what was killed."""
+    """Counts of the run, and the seconds to the next commit per kind of strike and process."""
     ledger = chaos.feeder.ledger
     lines = [
         f"{len(chaos.strikes)} strikes, {chaos.starts} starts of up, {ledger.counts()} rows,"

@@ -1,9 +1,8 @@
 """Every figure of a pipeline that ``anabranch up`` runs, beside DuckDB's over the same rows.
 
-Rows come in waves: a wave is a file per stream, which is read whole before the next one is there.
-So it is known of every row in which batches it arrived, which of them a query may see
-(``visible_from``), and which are late or invalid. Streams are those of the tutorial, and a
-table of reference rows.
+Rows come in waves: a wave is a file per stream, read whole before the next wave is written. So the
+batch in which each row arrived is known, and with it which rows a query may see (``visible_from``)
+and which are late or invalid. The streams are the tutorial's, with a table of reference rows.
 """
 
 from __future__ import annotations
@@ -107,7 +106,7 @@ class Walk:
     seen: dict[str, dict[str, VisibleFrom]] = field(default_factory=dict)
     waves: int = 0
 
-    # --- what is done ----------------------------------------------------------------------------
+    # --- actions ---------------------------------------------------------------------------------
 
     def put(self, *, spoilt: bool = False) -> None:
         """Put a wave of rows into the streams' folders; ``spoilt``: late and invalid ones too."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from anabranch_client.processes.pipeline import Pipeline, running
-from anabranch_client.replay.player import Observer
+from anabranch_client.replay.player import ScenarioObserver
 from anabranch_client.replay.replay import run_to_report
 from anabranch_client.replay.scenario import load_scenario
 from anabranch_contract.protocol.progress import Progress
@@ -32,7 +32,7 @@ SEED = 18
 
 
 @dataclass
-class Striking(Observer):
+class Striking(ScenarioObserver):
     """Strikes once the given number of batches has been committed, each time once."""
 
     pipeline: Pipeline
@@ -69,7 +69,7 @@ def kill_runtime_within_a_batch(pipeline: Pipeline) -> None:
 
 
 def kill_service(pipeline: Pipeline) -> None:
-    """Kill the service and start it again after a while, in which nobody plans."""
+    """Kill the service and start it again after a second without a planner."""
     kill(pipeline, "service")
     time.sleep(1.0)
     pipeline.start_service().close()
@@ -102,7 +102,7 @@ def fill_the_disk(pipeline: Pipeline) -> None:
 def play_with(
     strikes: Mapping[int, Strike], folder: Path, seed: int, redis_url: str | None = None
 ) -> Verdict:
-    """Replay the scenario of ``seed`` under ``strikes``, all of which must have happened."""
+    """Replay the scenario of ``seed`` under ``strikes``; every strike must have happened."""
     generated = generate(seed, folder / "scenario")
     scenario = load_scenario(generated.path)
     out = folder / "out"

@@ -127,7 +127,7 @@ class World:
         return len(expected)
 
     def results(self, name: str) -> list[tuple[object, ...]]:
-        """What is in a query's result files."""
+        """Rows in a query's result files."""
         files = sorted(map(str, (self.live.results / name).glob("*.parquet")))
         return duckdb.read_parquet(files).fetchall() if files else []
 

@@ -1,8 +1,8 @@
 """Rations from the service's schedule, made good by the runtime, with processes that are killed.
 
-A stated capacity stands for an overload: whatever arrives is rationed as soon as something has been
-measured, on machines of any speed. Once nothing arrives any more, all that is owed is paid, and the
-results are those of DuckDB over all rows.
+A stated capacity stands for an overload: arriving rows are rationed as soon as something has been
+measured, on machines of any speed. Once no more rows arrive, the pipeline catches up on all owed
+rows, and the results equal DuckDB's over all rows.
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ def test_what_is_rationed_live_is_made_good_after_a_crash(tmp_path: Path) -> Non
         assert found == sorted(expected)
         live.wait("lonely rows", lambda: len(results(live, "lonely")) >= len(lonely))
         assert results(live, "lonely") == sorted(lonely)
+        live.wait("the view", live.has_current_views)
         live.pipeline.finish_runtime()
         view = view_rows(live.results / "sums")
         # The clock has let go nothing that is owed.

@@ -51,6 +51,7 @@ def test_a_query_that_comes_late_has_all_results(tmp_path: Path) -> None:
         live.wait("a pause", lambda: live.client.query("pairs").status == "paused")
         live.client.resume_query("pairs")
         live.wait("another run", lambda: live.client.query("pairs").status == "active")
+        live.wait("the view", live.has_current_views)
         live.pipeline.finish_runtime()
 
         first, second = live.client.query_runs("pairs").items

@@ -30,7 +30,7 @@ RST = "SELECT r.v AS rv, s.v AS sv, t.v AS tv FROM r JOIN s ON r.k = s.k JOIN t 
 
 @dataclass
 class Streams:
-    """A live pipeline, and what has been sent to its streams."""
+    """A live pipeline, and the rows sent to each of its streams."""
 
     live: LivePipeline
     home: Path
@@ -219,8 +219,8 @@ def test_streams_that_come_go_and_change_leave_the_others_where_they_are(tmp_pat
         for name in ("bad", "lost", "x", "y"):
             live.client.delete_stream(name)
         del streams.sent["bad"], streams.sent["lost"]
-        # What is counted of them begins anew with them. What was read of files is not read again,
-        # but by Spark's own source.
+        # Their counts restart at 0. Files that were read before are not read again, except by
+        # Spark's own source.
         del streams.sent["x"]
         first = streams.sent.pop("y")
         live.start_runtime()
@@ -259,8 +259,8 @@ def test_streams_that_come_go_and_change_leave_the_others_where_they_are(tmp_pat
 def test_bad_files_stop_or_pass_their_own_streams_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Damage while batches run and while the pipeline is down, under both policies; a stream and
-    its query deleted while it is down, and registered anew with other columns.
+    """Damage files while batches run and while the pipeline is down, under both policies; delete a
+    stream and its query while it is down, and register them again with other columns.
     """
     chance = random.Random(7)
     faults = tmp_path / "faults"
@@ -312,7 +312,7 @@ def test_bad_files_stop_or_pass_their_own_streams_only(
         newest["v"].write_bytes(b"no file of ours")
         streams.sent["t"] = streams.sent["t"][:-50]
 
-        # The stream "v" and its query go while nobody is there to end the query.
+        # Delete the stream "v" and its query while no runtime is there to end the query.
         live.client.delete_query("vr")
         wait_until("the heartbeat to end", lambda: not server.exists(Keys("test").heartbeat), 30)
         live.client.delete_stream("v")

@@ -135,6 +135,6 @@ def test_kills_where_landed_batches_change_hands_lose_and_double_nothing(tmp_pat
             live.pipeline.finish_runtime()
             assert streams.check("pr", PR) > 100
             assert streams.check("pd", PD) > 100
-            # What has been read is not kept.
+            # Landed rows are removed once they are read.
             for home in (tmp_path / "state" / "ingest").iterdir():
                 assert 0 < len(list((home / "landed").iterdir())) < 12

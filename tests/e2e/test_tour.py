@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def run(folder: Path, script: str) -> str:
-    """Output of a script, every command of which has to succeed."""
+    """Output of a script; every command in it has to succeed."""
     path = f"{folder / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
     found = subprocess.run(
         ["/bin/bash", "-euo", "pipefail", "-c", script],

@@ -16,7 +16,7 @@ from tests.support.scenarios.fault_grid import Cell, Component, play_cells
 from tests.support.worlds.view_runs import comparable, current_rows
 
 CHAIN = "FROM r JOIN s ON r.a = s.a JOIN t ON s.b = t.b JOIN u ON t.c = u.c"
-#: The view, and the same over the joined rows ``q``, which are those of the grid's query ``q0``.
+#: The view, and the same query over ``q``, the joined rows of the grid's query ``q0``.
 VIEWS = {
     "groups": (
         f"SELECT s.id % 7 AS g, count(*) AS n, sum(u.id) AS x, count(DISTINCT t.id) AS d {CHAIN} "

@@ -121,7 +121,7 @@ def test_compacting_changes_no_result(root: Path, url: str, tmp_path: Path) -> N
     assert verify(root)["problems"] == []
     assert after["inserted_bytes"] == before["bytes"]
     assert after["merged_bytes"] == after["bytes"]
-    # Older manifests still name what was merged.
+    # Older manifests still name the merged segments.
     assert after["spare_bytes"] > 0
     assert compact(root)["segments"] == 2
 

@@ -13,7 +13,7 @@ from tests.support.worlds.service import Service
 if TYPE_CHECKING:
     import httpx
 
-#: Path, a change of what is there, and another one.
+#: Path, and two different changes of its resource.
 CHANGES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("/v1/streams/orders", {"idle_timeout": "1 minute"}, {"idle_timeout": "2 minutes"}),
     ("/v1/queries/pair", {"priority": 2}, {"priority": 3}),

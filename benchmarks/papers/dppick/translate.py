@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from anabranch_contract.queries.joins import JoinQuery, Member
+from anabranch_contract.queries.joins import JoinQuery, QueryMember
 from anabranch_contract.queries.mirs import base_mir, sub_join
 from anabranch_planner.cost.candidates import adjacency
 from anabranch_planner.cost.model import CostModel
@@ -61,7 +61,7 @@ def operator_of(
     )
 
 
-def _keys(query: JoinQuery, member: Member, statistics: Statistics, rows: float) -> float:
+def _keys(query: JoinQuery, member: QueryMember, statistics: Statistics, rows: float) -> float:
     known = [
         count
         for key_class in query.classes

@@ -2,7 +2,7 @@
 
 1. The batch's epoch is decided and recorded before it starts, so a repeat makes the same choice.
 2. Tasks write segments and staged results under names that carry the attempt.
-3. Results move to names that carry query and batch, replacing those of an earlier attempt.
+3. Results move to names that carry query and batch, replacing an earlier attempt's results.
 4. The manifest commits the batch atomically. Until here a crash leaves garbage only.
 5. Spark commits its offsets. A batch that the manifest has is skipped when Spark repeats it.
 
@@ -45,7 +45,7 @@ from anabranch_runtime.driver.reporting.batch_report import Times
 from anabranch_runtime.driver.reporting.progress import ProgressReporter
 from anabranch_runtime.driver.reporting.reporting import Reporting
 from anabranch_runtime.driver.revisions import Revisions
-from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.epochs import backfill
 from anabranch_runtime.epochs.arrival_costs import arrival_costs
 from anabranch_runtime.epochs.failed_queries import surviving, withdraw
@@ -65,7 +65,7 @@ from anabranch_runtime.rations.catch_up import Shedding
 from anabranch_runtime.rations.rationer import Rationer
 from anabranch_runtime.recovery.checkpoint import brings_nothing, planned_at
 from anabranch_runtime.recovery.durability import Durability
-from anabranch_runtime.recovery.journal import Choice
+from anabranch_runtime.recovery.journal import JournalEntry
 from anabranch_runtime.sinks.late import publish_late
 from anabranch_runtime.sinks.ledger import Ledger
 from anabranch_runtime.sinks.parquet import clear_staging, write_empty
@@ -115,7 +115,7 @@ class Driver:
     """
 
     def __init__(
-        self, settings: Settings, control: Control, total_batches: int | None = None
+        self, settings: DriverSettings, control: Control, total_batches: int | None = None
     ) -> None:
         """Recover the state.
 
@@ -275,7 +275,7 @@ class Driver:
             self._apply(number, job, choice, ruleset, started)
 
     def _apply(
-        self, number: int, job: Job, choice: Choice, ruleset: Ruleset, started: float
+        self, number: int, job: Job, choice: JournalEntry, ruleset: Ruleset, started: float
     ) -> None:
         """Run the batch by its choice, and commit it."""
         settings = self.settings
@@ -336,7 +336,7 @@ class Driver:
             self.cluster.met(state.hosts.placement, reports)
         self._after(ruleset, reports, located, failures, Times(started, entered, done))
 
-    def _choose(self, number: int) -> tuple[Choice, Ruleset]:
+    def _choose(self, number: int) -> tuple[JournalEntry, Ruleset]:
         """Choose and record the batch's journal entry, or repeat an interrupted run's.
 
         Returns:
@@ -356,7 +356,7 @@ class Driver:
                 rations = ()
             owed = bool(rations) and self.rationer.catches_up
             load = self.rationer.known
-            choice = Choice(
+            choice = JournalEntry(
                 *(epoch, published, offsets, logs),
                 rations=rations,
                 owed=owed,
@@ -398,7 +398,7 @@ class Driver:
         answer = self.control.wait_for_answer(number, settings.patience)
         return self._revisions.newest(state, answer)
 
-    def _context(self, batch: Batch, choice: Choice) -> BatchContext:
+    def _context(self, batch: Batch, choice: JournalEntry) -> BatchContext:
         state, ruleset, sources = batch.state, batch.ruleset, self.progress.sources
         redefined = frozenset[str]() if sources is None else sources.redefined(ruleset)
         live, planned = self.settings.mode is Mode.LIVE, self._planned(choice)
@@ -434,11 +434,11 @@ class Driver:
             objects=storage.uri,
         )
 
-    def _planned(self, choice: Choice) -> int | None:
+    def _planned(self, choice: JournalEntry) -> int | None:
         """Planning time of a batch; None in step mode, where speed must not matter."""
         return planned_at(choice.offsets) if self.settings.mode is Mode.LIVE else None
 
-    def _plan_input(self, choice: Choice) -> BatchInput | None:
+    def _plan_input(self, choice: JournalEntry) -> BatchInput | None:
         """The input from the sources that the runtime reads itself."""
         sources, state = self.progress.sources, self.state
         if sources is None or choice.offsets is None:
@@ -459,7 +459,7 @@ class Driver:
         rules = self.durability.rules(self.state) if sources is not None and sources.feeds else None
         return {} if rules is None else arrival_costs(self.state, rules)
 
-    def _note_left_out(self, number: int, choice: Choice, read: BatchInput) -> None:
+    def _note_left_out(self, number: int, choice: JournalEntry, read: BatchInput) -> None:
         """Before any publication: record the input that a repetition has to leave out as well."""
         if read.left_out != choice.left_out:
             self.durability.choices.record(number, replace(choice, left_out=read.left_out))

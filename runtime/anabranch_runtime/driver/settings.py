@@ -15,7 +15,7 @@ from anabranch_runtime.storage.verify import Verify
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
-    """Settings of a cluster whose hosts share nothing but the object store.
+    """DriverSettings of a cluster whose hosts share nothing but the object store.
 
     Attributes:
         cache: directory of each host that is the state directory to tasks there; if relative, below
@@ -28,7 +28,7 @@ class ClusterSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class DriverSettings:
     """Settings of a pipeline.
 
     Attributes:

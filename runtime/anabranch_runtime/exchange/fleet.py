@@ -12,7 +12,7 @@ from anabranch_runtime.columns.arrays import Bools, Ints
 from anabranch_runtime.state.placement import Placement, place
 
 if TYPE_CHECKING:  # Arrow Flight is for several hosts only
-    from anabranch_runtime.exchange.meeting import Place
+    from anabranch_runtime.exchange.meeting import CoordinatorAddress
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class BatchHosts:
 
     placement: Placement | None = None
     coming: Placement | None = None
-    meeting: Place | None = None
+    meeting: CoordinatorAddress | None = None
     cache: str = ""
     cache_size: int | None = None
 

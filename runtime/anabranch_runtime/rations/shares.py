@@ -14,7 +14,7 @@ from anabranch_contract.plans.ruleset import QuerySpec
 from anabranch_contract.queries.joins import Label
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.index.ranks import WHOLE, ranks
-from anabranch_runtime.rations.limits import Limits, Rationing
+from anabranch_runtime.rations.limits import Limits, RationLimits
 from anabranch_runtime.storage.partial import Partial
 
 
@@ -89,7 +89,7 @@ def kept_by(
     partial: Partial,
     query: QuerySpec,
     layout: Layout,
-    rationing: Rationing,
+    rationing: RationLimits,
     ranks: Ranks,
     count: int,
 ) -> list[pa.Array]:

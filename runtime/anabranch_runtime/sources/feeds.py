@@ -287,7 +287,7 @@ def plan(
         SourceError: the feed can't be read for now.
     """
     if load.is_open and load.end is None:
-        if rows and feed.is_apart(offset):
+        if rows and feed.is_apart(offset, load):
             load = load.ended()
         else:
             load = replace(load, end=feed.load_end(offset, load))

@@ -26,14 +26,15 @@ from anabranch_runtime.recovery.checkpoint import source_offsets
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.state.unread import FeedState
 
-#: Seconds without new files after which a load of files has all of them, and seconds after which it
-#: has them at the latest: of a backlog, which may be copied slowly, and of others.
+#: Seconds without new files after which a load of files has all of them, and seconds after which
+#: files that keep appearing belong to the next one: of a backlog, which may be copied slowly, and
+#: of others.
 QUIET_FIRST, LONGEST_FIRST = 1.0, 60.0
 QUIET, LONGEST = 0.25, 5.0
 #: Bytes per second by which files are written at least: a large one may be waited for longer.
 WRITING = 50e6
-#: Seconds after which the backlog of a source ends that always has more to give.
-LONGEST_BACKLOG = 3600.0
+#: Seconds after which a load of a source of Spark's ends that always has more to give, or fails.
+LONGEST_READING = 3600.0
 #: Key of an offset's entry that is no feed: id of a feed -> its load, as JSON.
 LOADS = "="
 
@@ -62,6 +63,16 @@ class Load:
     def is_first(self) -> bool:
         """Whether it is the backlog: no load of the feed has ended."""
         return self.number == 0 and (self.is_open or self.began == 0.0)
+
+    @property
+    def quiet(self) -> float:
+        """Seconds without new files after which it has all of them."""
+        return QUIET_FIRST if self.is_first else QUIET
+
+    @property
+    def longest(self) -> float:
+        """Seconds after its begin when files that still appear belong to the next load."""
+        return LONGEST_FIRST if self.is_first else LONGEST
 
     def opened(self, now: float) -> Load:
         """The load of input that is planned ``now``: this one while it is open, else the next."""

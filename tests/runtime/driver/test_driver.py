@@ -229,7 +229,7 @@ def test_live_and_busy_a_change_ends_two_epochs_early(url: str, tmp_path: Path) 
             one.run(batch, job(batch))
         return [b.epoch for b in boundaries(url)]
 
-    # What was registered before the start counts as a change.
+    # Streams and queries registered before the start count as a change.
     assert run(0, 1, 2, 3) == [-1, 0, 1]
     put(redis_client.Redis.from_url(url), KEYS, "streams", "x", "anything")
     assert run(4, 5, 6) == [-1, 0, 1, 2, 3]

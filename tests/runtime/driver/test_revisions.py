@@ -297,7 +297,7 @@ def test_a_replay_waits_for_the_answer_before_every_nth_batch(url: str, tmp_path
 
 
 def test_the_measurements_are_reported_again_after_a_restart(url: str, tmp_path: Path) -> None:
-    """What the driver had counted has gone with it; the question must not."""
+    """The driver's counts are lost with it; its request for a revision must not be."""
     publish(url, 0)
     driver(url, tmp_path, Mode.STEP, every=8, revise_batches=1).run(0, job(0))
     again = driver(url, tmp_path, Mode.STEP, every=8, revise_batches=1)

@@ -8,7 +8,7 @@ from random import Random
 from anabranch_contract.plans.ruleset import (
     Edge,
     FillStep,
-    Kept,
+    KeptValues,
     KeyPart,
     ProbeRule,
     Ruleset,
@@ -174,8 +174,8 @@ def test_a_container_that_keeps_fewer_values_is_no_container() -> None:
     rules_ = rules(0, {"q": "SELECT R.a FROM R JOIN S ON R.a = S.a JOIN T ON S.b = T.b"})
     rules_ = replace(rules_, probe_rules=(mir_rule(),))
 
-    def without(*hashes: int) -> Kept:
-        return Kept(AttrRef(Label("S"), "a"), "bigint", hashes, listed=False)
+    def without(*hashes: int) -> KeptValues:
+        return KeptValues(AttrRef(Label("S"), "a"), "bigint", hashes, listed=False)
 
     for wanted, kept, usable in [
         (without(1, 2), None, True),
@@ -217,7 +217,7 @@ def test_answers_are_those_found_anew_however_the_state_goes_on() -> None:
         rules_ = replace(rules_, probe_rules=(*rules_.probe_rules, mir_rule()))
         state = replace(enter_epoch(State(), rules_, 0), stores=_drawn_stores(drawn, rules_))
         for _ in range(10):
-            # A ruleset that is equal but not the same is one of which nothing is known.
+            # Nothing is cached for an equal ruleset that is another object.
             assert accesses(state, rules_) == accesses(state, replace(rules_))
             state = replace(state, next_batch=state.next_batch + drawn.choice([0, 1, 1, 1, 2]))
             if drawn.random() < 0.2:

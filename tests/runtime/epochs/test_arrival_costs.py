@@ -1,4 +1,4 @@
-"""What a tuple costs follows from what all probe trees of its stream have taken."""
+"""The cost of a tuple follows from the seconds of all probe trees of its stream."""
 
 from __future__ import annotations
 

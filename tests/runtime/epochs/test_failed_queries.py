@@ -112,9 +112,7 @@ def make_world(folder: Path, seed: int, queries: Mapping[str, str]) -> World:
 
 
 def first_bad(oracle: Oracle, world: World, name: str, activation: Activation) -> int | None:
-    """The batch in which ``name`` must fail, or None if in none; only for those that do not
-    depend on the plan.
-    """
+    """The batch in which ``name`` must fail, or None; for failures that no plan can change."""
     begin = activation.activated_batch
     if name in ARRIVING and begin == 0:
         found = oracle.one(f"SELECT min(__batch) FROM A WHERE {ARRIVING[name]}")
@@ -130,7 +128,7 @@ def first_bad(oracle: Oracle, world: World, name: str, activation: Activation) -
 
 
 def check(world: World, replay: LocalReplay) -> set[str]:
-    """Everybody has exactly what was due; the failed queries."""
+    """Check that every query's results and failure are exact; return the failed queries."""
     activations = replay.run()
     scenario = read_scenario(world.path)
     oracle = Oracle(scenario)

@@ -1,4 +1,4 @@
-"""What a state forgets as epochs begin: nothing that anybody will ask for."""
+"""A state forgets ended queries and old counts as epochs begin, and nothing still needed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from anabranch_runtime.state.values import KeyValues
 from tests.support.cases.states import MINUTE, RS, ST, measuring, rules
 
 ENDED = Activation(0, {}, expired_batch=1)
-#: What is active, and what has ended for good reason to stay; the epochs are numbered as batches.
+#: Epoch and its first batch: one batch per epoch, with equal numbers.
 STARTS = tuple((n, n) for n in range(20))
 
 
@@ -68,7 +68,7 @@ def test_counts_of_relations_that_nothing_is_about_go() -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_what_later_queries_see_is_the_same(seed: int) -> None:
-    """Whatever comes and goes: with all that was ever known, and with what is kept of it."""
+    """Queries come and go at random; the pruned state answers as the complete one does."""
     chance = random.Random(seed)
     whole = kept = State()
     names: dict[str, str] = {}

@@ -184,7 +184,7 @@ def test_what_was_read_before_its_stream_was_planned_stays_counted() -> None:
     spec = state.streams["R"].spec
     assert spec is not None
     assert spec.name == "R"
-    # Nobody has looked at the event times of those nine.
+    # The event times of those nine rows were never observed.
     assert state.queries["q"].complete == "never"
 
 
@@ -198,7 +198,7 @@ def test_bounds_of_earlier_event_times_do_not_grow_with_idle_epochs() -> None:
     assert len(found.history) <= 4
     for batch in range(1, 29):
         bound = found.max_tau_before(batch)
-        # What arrived in batch b came in epoch b + 1.
+        # Rows of batch b arrived in epoch b + 1.
         assert bound is not None
         assert bound >= MINUTE * (1 + batch // 10)
     assert found.max_tau_before(5) == MINUTE
@@ -283,7 +283,7 @@ def test_a_changed_ttl_ends_one_activation_and_begins_the_next(tmp_path: Path) -
     assert found.queries["p"] == state.queries["p"]
     reported = {s.store: s.ttl for s in state_report(tmp_path, found, None).stores}
     assert reported == {"R/1": (5 * MINUTE,), "S/1": (None,), "T/1": (None,)}
-    # What is stored of the stream goes on.
+    # The stream's stored rows stay.
     assert found.streams["R"].input == state.streams["R"].input
     assert found.stores["R/1"].covers(3) == ((0, 3),)
 

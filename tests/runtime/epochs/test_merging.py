@@ -49,7 +49,7 @@ def test_large_segments_are_left_as_they_are() -> None:
 
 
 def merged(parts: Sequence[Segment], name: str) -> Segment:
-    """What a merge of ``parts`` makes."""
+    """The segment that a merge of ``parts`` writes."""
     times = [(p.tau_min[0], p.tau_max[0]) for p in parts]
     tau = (min(a for a, _ in times if a is not None), max(b for _, b in times if b is not None))
     first, last = parts[0].first_batch, parts[-1].last_batch
@@ -59,15 +59,15 @@ def merged(parts: Sequence[Segment], name: str) -> Segment:
 
 @dataclass
 class Life:
-    """What a store went through: per batch its segments, and rows written in all."""
+    """History of a store: its segments per batch, and the rows written in all."""
 
     stored: list[tuple[Segment, ...]]
     written: int
 
 
 def live(known: Ruleset, batches: int, delay: int = 0) -> Life:
-    """A batch a minute: a segment of ten rows of the last ``delay`` minutes, what has expired goes,
-    what is worth merging is merged.
+    """Run a batch a minute: add a segment of ten rows of the last ``delay`` minutes, expire
+    segments, and merge all that are due.
     """
     state, life = enter_epoch(State(), known, 0), Life([], 0)
     for batch in range(batches):
@@ -160,5 +160,5 @@ def test_combinations_go_together_by_one_member_that_expires() -> None:
     assert go_together(near, (SPANS * SPANS, 100))
     assert not go_together(near, (SPANS * SPANS - 1, 100))
     assert not go_together(far, (SPANS * SPANS, None))
-    # What has no event time never expires by it.
+    # A member without event times never expires by them.
     assert go_together(parts((None, 0), (None, 900)), (100, None))

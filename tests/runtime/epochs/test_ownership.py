@@ -1,4 +1,4 @@
-"""Who needs what of a ruleset, and what is left of it without some queries."""
+"""Users of each rule and store of a ruleset, and the ruleset without some queries."""
 
 from __future__ import annotations
 

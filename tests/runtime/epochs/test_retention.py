@@ -1,4 +1,4 @@
-"""What is dropped, and what is remembered of it."""
+"""Segments and stores are dropped, and the horizons of dropped segments are remembered."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_unused_generations_are_dropped_and_needed_ones_kept() -> None:
 
     kept = drop_unused(state, known, accesses(state, known)).stores
 
-    # The copy by b has what the current one lacks; nobody probes ST.
+    # The copy by b has batches that the current one lacks; no rule probes ST.
     assert set(kept) == {"R/1", "S/1", "S[b]"}
     none = rules(2, {})
     empty = drop_unused(enter_epoch(state, none, 2), none, {})
@@ -170,7 +170,7 @@ def test_a_ttl_bounds_what_no_window_does() -> None:
 
     assert [s.first_batch for s in found.stores["R/1"].segments] == [2]
     assert found.stores["R/1"].expired_below == (60 * MINUTE,)
-    # S has no ttl, so what is stored of it may join for ever.
+    # S has no ttl, so its stored rows may join for ever.
     assert found.stores["S/1"] == state.stores["S/1"]
 
 

@@ -1,4 +1,4 @@
-"""A revision takes the place of a ruleset only where it goes by the same stores."""
+"""A revision replaces a ruleset only if it uses the same stores, with the same upkeep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Event times far ahead of the clock or of their stream: set aside, and without any effect."""
+"""Rows with event times too far in the future are rejected and have no effect."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def job(*times: int | None) -> Job:
 
 
 def plan(folder: Path, batch: int, moment: int) -> None:
-    """What Spark writes when it has planned a batch."""
+    """Write the offsets file of a planned batch, as Spark does."""
     log = folder / "state" / "checkpoint" / "offsets"
     log.mkdir(parents=True, exist_ok=True)
     (log / str(batch)).write_text(

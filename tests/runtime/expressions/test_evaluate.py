@@ -346,7 +346,7 @@ def test_times_as_numbers_are_those_of_spark(spark: SparkSession) -> None:
         text = f"timestamp_{name}(v)"
         found = _one_by_one(typed(parse_expression(text), scope), table)
         fits = [v is not None and -(2**63) <= v * unit < 2**63 for v in numbers.to_pylist()]
-        # What Spark fails on ends its whole query, so it is asked for the others.
+        # A value that overflows fails Spark's whole query, so Spark evaluates only the others.
         assert [v is not None for v in found] == fits
         sound = f"CASE WHEN v BETWEEN {-(2**63) // unit + 1} AND {(2**63 - 1) // unit} THEN"
         back = [f"unix_{other}({text})" for other in units]

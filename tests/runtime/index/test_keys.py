@@ -78,7 +78,7 @@ _BOOLEAN_COLUMNS = _sliced(st.booleans(), pa.bool_())
 
 
 def _value(scalar: pa.Scalar) -> Any:
-    """What a key value is, as a Python value with Python's equality."""
+    """A key value as a Python value, so that Python's equality is that of keys."""
     if not scalar.is_valid:
         return None
     if pa.types.is_timestamp(scalar.type):

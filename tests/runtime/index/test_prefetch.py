@@ -1,4 +1,4 @@
-"""Pages of what probes will touch are asked for at once where state does not fit into memory."""
+"""Probes prefetch the pages that they will touch where state does not fit into memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROWS = 200_000
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
-    """(address, bytes) of what is asked for, while the kernel is asked as well."""
+    """(address, bytes) of each prefetch; the kernel gets the same request."""
     found: list[tuple[int, int]] = []
     real = prefetch._advise
     assert real is not None

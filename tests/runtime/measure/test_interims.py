@@ -1,4 +1,4 @@
-"""Periods of measurements: whatever their lengths, they add up to what was counted."""
+"""Periods of measurements add up to the counters, whatever their lengths."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_contract.plans.steps import CountedStep, Step
+from anabranch_contract.plans.steps import CountedStep, SubJoinStep
 from anabranch_contract.protocol.interims import Interim, StepMeasures
 from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_contract.queries.joins import Label
@@ -19,8 +19,8 @@ from anabranch_runtime.state.measured import Measurements
 from tests.support.cases.states import measuring
 
 R, S, T = Label("R"), Label("S"), Label("T")
-RS = Step(MirId("R,S"), (R,), (S,))
-RST = Step(MirId("R,S,T"), (R, S), (T,))
+RS = SubJoinStep(MirId("R,S"), (R,), (S,))
+RST = SubJoinStep(MirId("R,S,T"), (R, S), (T,))
 #: Epoch -> edge -> step: a label means something in its epoch only.
 RULES = tuple(
     {edge: CountedStep(step) for edge, step in rules.items()}
@@ -47,7 +47,7 @@ def history(rng: Random, batches: int) -> list[State]:
 
 
 def measured(states: list[State], ends: set[int]) -> list[Interim]:
-    """The periods that end after the batches ``ends``, of which the last batch is one."""
+    """The periods that end after the batches ``ends`` and after the last batch."""
     last, found = states[0], []
     period = begin(last, 0.0)
     for number, state in enumerate(states[1:]):
@@ -70,7 +70,7 @@ def test_periods_add_up_to_the_whole(seed: int, batches: int, ends: set[int]) ->
     assert sum(p.batches for p in periods) == whole.batches == batches
     assert sum(p.seconds for p in periods) == whole.seconds == batches
     assert sum(p.arrivals["R"] for p in periods) == whole.arrivals["R"]
-    added: dict[Step, EdgeStatistics] = {}
+    added: dict[SubJoinStep, EdgeStatistics] = {}
     for one in (s for p in periods for s in p.steps):
         added[one.step] = added.get(one.step, EdgeStatistics()) + one.counts
     assert added == {s.step: s.counts for s in whole.steps}

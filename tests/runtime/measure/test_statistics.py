@@ -83,7 +83,7 @@ def job(batch: int, tasks: int, *, collect: bool = True) -> Job:
 def reported(
     request: pytest.FixtureRequest, redis: str, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, list[Snapshot]]:
-    """A stream's published sample, and what was reported of two epochs."""
+    """A stream's published sample, and the snapshots of two epochs."""
     connection = redis_client.Redis.from_url(redis)
     connection.flushall()
     fetch_ruleset.cache_clear()

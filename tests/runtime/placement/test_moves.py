@@ -1,4 +1,4 @@
-"""Partitions are dealt by bytes and by what their probes take, and stay where that is even."""
+"""Placement balances bytes and probe seconds of partitions, and leaves balanced ones alone."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_no_host_has_far_more_of_bytes_and_seconds_than_its_share(seed: int) -> 
     share = sum(weights) / len(hosts)
     assert sum(weights) == pytest.approx(2)
     assert max(loads(found, weights)) <= max(share * MOST, share + max(weights)) * 1.01
-    # What is even stays, and equal states are placed alike.
+    # A balanced placement stays, and equal states are placed alike.
     again = placed(probed(found, seconds))
     assert again.hosts.placement == found.hosts.placement
     assert placed(probed(first, seconds)) == found

@@ -42,7 +42,7 @@ def entered(state: State, ruleset: Ruleset, batch: int = 0) -> State:
 
 
 def dealt(state: State) -> tuple[Dealt, ...]:
-    """What is dealt of R."""
+    """Entries of R's store for hot values and their partitions."""
     return state.stores[STORE].dealt
 
 
@@ -72,7 +72,7 @@ def test_what_has_cooled_is_looked_for_until_its_rows_have_gone() -> None:
     state = entered(State(hosts=Hosts(PLACES)), hot(0, (4, 3)))
     state = entered(with_segments(state, 1, batches=(0, 2)), hot(1), batch=3)
     assert dealt(state) == (Dealt(4, (1, 5), (), 0, 2),)
-    # What has come since is at home.
+    # Rows that came since are in the value's home partition.
     state = entered(with_segments(state, 1, 4, batches=(3, 4)), hot(2), batch=5)
     assert dealt(state) == ()
 

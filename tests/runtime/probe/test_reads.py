@@ -1,4 +1,4 @@
-"""What probes ask of stores, counted by hand: on worlds small enough to see every segment."""
+"""Read counters of stores, checked by hand on worlds small enough to see every segment."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def bringing(
 
 
 def reads(state: State) -> dict[str, Reads]:
-    """Relation -> what was asked of its only store in the epoch, by its only index."""
+    """Relation -> this epoch's reads of its only store by its only index."""
     found: dict[str, Reads] = {}
     for name, by_index in state.measured.reads.items():
         ((index, counts),) = by_index.items()
@@ -169,8 +169,8 @@ def test_segments_of_other_batches_are_passed_over(url: str, tmp_path: Path) -> 
     store = next(name for name, s in one.state.stores.items() if s.spec.mir == "S")
     some = Access((Tile(store, (0, 0)), Tile(store, (2, 3))))
     one.run(4, bringing([1, 2, 9], [], S=some))
-    # Of four segments the first run has one, the second two. There 1 is three times (batch 1, which
-    # has it twice, is not asked for), and 2 once.
+    # Of four segments the first run has one, the second two. They have 1 three times and 2 once;
+    # batch 1, which has 1 twice, is outside the access.
     assert reads(one.state)["S"] == Reads(3, 2, 3 + 1, by_batch=3 * (3 + 2), looked=3 * (1 + 2))
 
 
@@ -221,7 +221,7 @@ def test_keys_that_only_look_alike_are_no_partners(url: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("pairs", [1, 3, 17])
 def test_pieces_count_as_the_whole(url: str, tmp_path: Path, pairs: int) -> None:
-    """Probes that find too much are tried again: what was found in vain is not counted."""
+    """Probes with too many matches are repeated in pieces; discarded matches are not counted."""
     keys = [n % 5 for n in range(40)]
 
     def run(folder: Path, most: int) -> dict[str, Reads]:

@@ -1,7 +1,7 @@
-"""What many edges make and count together is what each makes and counts alone, by the general way.
+"""A round of many edges gives the tuples and counts of each edge probed alone by ``generally``.
 
-Every round of a run is done again edge by edge; the results of the whole run are compared with
-DuckDB's besides (``run_local``).
+Every round of a run is repeated edge by edge; the results of the whole run are also compared with
+DuckDB's (``run_local``).
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ import pytest
 from anabranch_contract.protocol.reads import Reads
 from anabranch_runtime.index.matching import ANY
 from anabranch_runtime.probe import program
-from anabranch_runtime.probe.probe import EdgeMeter
-from anabranch_runtime.probe.reads import ReadMeters
+from anabranch_runtime.probe.reads import EdgeMeter, ReadMeters
 from anabranch_runtime.probe.rounds import Front, Rounds
 from tests.support.oracles.probed import counts, places, read, tuples
 from tests.support.scenarios.crowded import BATCHES, generate_crowded
@@ -28,7 +27,7 @@ from tests.support.scenarios.draw import Generated
 from tests.support.scenarios.run import local, run_local
 from tests.support.scenarios.script import draw
 
-#: What must have occurred, or the comparison says little.
+#: Cases that must have occurred, or the comparison says little.
 WANTED = (
     "with bounds",
     "without a match",
@@ -42,7 +41,7 @@ WANTED = (
 
 @contextmanager
 def compared() -> Iterator[tuple[Counter[str], list[Any]]]:
-    """Have every round done again edge by edge: what has occurred, and what was wrong."""
+    """Repeat every round edge by edge; yield counts of the cases, and the differences."""
     seen, wrong, match = Counter[str](), list[Any](), Rounds._match
 
     def both(self: Rounds, front: Front, began: float) -> Any:

@@ -21,9 +21,9 @@ from anabranch_runtime.epochs.retention import clocks, expire
 from anabranch_runtime.rations import catch_up
 from anabranch_runtime.sinks.ledger import read_paid, read_rations
 from anabranch_runtime.state.coverage import Access, Tile
-from anabranch_runtime.state.debt import Debt, OwedBatches, OwedGoal, Starts, cut_starts
+from anabranch_runtime.state.debt import CatchUpStarts, Debt, OwedBatches, OwedGoal, cut_starts
 from anabranch_runtime.state.manifest import State, StreamState
-from anabranch_runtime.state.slices import Source, Throttle
+from anabranch_runtime.state.slices import SegmentRows, Throttle
 from anabranch_runtime.storage.segment import Segment
 from tests.support.cases.states import MINUTE, RS, R, S, base_store, rules, segment
 from tests.support.surroundings.redis import redis_url
@@ -42,7 +42,7 @@ def url() -> Iterator[str]:
 
 
 def _rationed(one: Driver, batches: dict[int, tuple[Ration, ...]]) -> Driver:
-    """Let batches withhold what is said of them, to be made good."""
+    """Set the rations of ``batches``, under a policy with catch-up."""
     one.rationer.schedule = RationSchedule(0, 0, (), (), catch_up=True)
 
     def rations(ruleset: Ruleset, never: object = ()) -> tuple[Ration, ...]:
@@ -60,7 +60,7 @@ def test_what_is_withheld_is_made_good_by_the_next_batch(url: str, tmp_path: Pat
         one.run(batch, job(batch))
         found.append(len(results(tmp_path)))
 
-    # Batch b has b + 1 of R and of S, of which every two are a result.
+    # After batch b, R and S have b + 1 rows each, and every pair is a result.
     assert found == [1, 1, 1, 16, 25]
     query = one.state.queries["q"]
     assert (query.results, query.caught_up, query.owed, query.withheld) == (25, 8, 0.0, 0.0)
@@ -96,8 +96,8 @@ def test_a_debt_is_paid_in_parts_and_survives_restarts(url: str, tmp_path: Path)
         one = _run_slowly(url, tmp_path, batch, batches)
         found.append(one.state.queries["q"].caught_up)
 
-    # Four rows are owed, two of R and two of S: a batch looks at one of them. With S the stream
-    # whose tuple is the last, R's find what was there before, and S's all of that batch.
+    # Four rows are owed, two of R and two of S, and each batch probes with one of them. S's tuple
+    # counts as the later one: R's rows meet earlier batches only, S's rows their own batch too.
     assert found == [0, 0, 0, 1, 3, 5, 8, 8]
     assert len(results(tmp_path)) == 64
 
@@ -159,7 +159,7 @@ def test_rows_stay_that_an_owed_batch_needs() -> None:
     owed = replace(state.debt.batches[0], watermarks={"R": 2 * MINUTE, "S": 3 * MINUTE})
     state = replace(state, debt=Debt((owed,)))
     assert clocks(state) == {"R": 2 * MINUTE, "S": 3 * MINUTE}
-    # What arrived in the owed batch stays though nothing that comes later needs it.
+    # Rows of the owed batch stay, though no later row needs them.
     kept = [s.first_batch for s in expire(state, ruleset).stores["R"].segments]
     assert kept == [3]
     paid = replace(state, debt=Debt())
@@ -175,7 +175,7 @@ def test_equal_rations_are_owed_together() -> None:
     assert after.debt.batches == (replace(owed, last=5),)
     other = (Ration(QueryId("q"), Label("R"), 0.5, BY_TIME), goals[1])
     assert len(catch_up.incur(before, before, ruleset, other, {}).debt.batches) == 2
-    # Not across an epoch's beginning: the query may have begun anew.
+    # Not across an epoch's beginning: the query may have been activated again.
     fresh = replace(before, epoch_starts=((1, 5),))
     assert len(catch_up.incur(fresh, fresh, ruleset, goals, {}).debt.batches) == 2
     # Nor where its payment has begun.
@@ -198,7 +198,9 @@ def test_answers_end_with_the_owed_batch() -> None:
 
 
 def test_starts_are_cut_by_rows() -> None:
-    one = Starts(((QueryId("q"), "R"),), (Source("R", _segment("R", 0, 10), (0, 0), 0, 10),))
+    one = CatchUpStarts(
+        ((QueryId("q"), "R"),), (SegmentRows("R", _segment("R", 0, 10), (0, 0), 0, 10),)
+    )
     other = replace(one, goals=((QueryId("q"), "S"),))
     taken, left = cut_starts((one, other), 15)
     assert [(s.goals, s.rows) for s in taken] == [(one.goals, 10), (other.goals, 5)]
@@ -272,10 +274,10 @@ def test_what_is_stale_is_forgiven_at_once(
         marks.append(clocks(one.state)["R"])
 
     # Event times are the numbers of batches, and the present is that of the batch before. So rows
-    # of batch b are too old from batch b + 4 on. Of the others batch 7 pays those of batch 4.
+    # of batch b are too old from batch b + 4 on. Batch 7 pays rows of batch 4 in time.
     assert owed[:5] == [[], [1], [1, 2], [1, 2, 3], [1, 2, 3, 4]]
     assert owed[5:] == [[2, 3, 4, 5], [3, 4, 5, 6], [5, 6], [6], []]
-    # What is not owed any more is not waited for.
+    # Clocks do not wait for forgiven or paid batches.
     assert marks[1:9] == [firsts[0] - 1 for firsts in owed[1:9]]
     query = one.state.queries["soon"]
     # Two goals of each of the batches 1 to 3 had nothing.

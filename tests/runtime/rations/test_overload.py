@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from anabranch_runtime.rations.overload import GRAIN, RISE, Load, Work, observe
+from anabranch_runtime.rations.overload import GRAIN, RISE, BatchWork, LoadState, observe
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Machine:
     rationable: float = 1.0
     latency: float = 2.0
     noise: float = 0.0
-    load: Load = field(default_factory=Load)
+    load: LoadState = field(default_factory=LoadState)
     waiting: float = 0.0
     clock: float = 0.0
     oldest: float = 0.0
@@ -49,7 +49,7 @@ class Machine:
         self.clock += seconds
         self.latencies.append(waited + seconds)
         self.budgets.append(budget)
-        work = Work(
+        work = BatchWork(
             rows=round(rows),
             seconds=seconds,
             probing=rows * probing * factor,
@@ -84,7 +84,7 @@ def test_under_overload_latency_stays_near_what_is_promised(
     late = sorted(machine.latencies[40:])
     assert late[len(late) // 2] <= machine.latency
     assert late[-2] <= 1.2 * machine.latency
-    # No more is withheld than it takes: what is spent fills most of the time.
+    # No more is withheld than needed: probing fills most of the time.
     assert machine.waiting < machine.latency * times * machine.capacity
     spent = sum(machine.budgets[-20:]) / 20
     wanted = _least_budget(machine, times * machine.capacity)
@@ -134,19 +134,19 @@ def test_budgets_stay_on_a_grid() -> None:
 
 
 def test_batches_without_rows_say_nothing() -> None:
-    load = observe(Load(), Work(0, 0.01, 0.0, 1.0, 1.0, 1.0), 2.0)
+    load = observe(LoadState(), BatchWork(0, 0.01, 0.0, 1.0, 1.0, 1.0), 2.0)
     assert (load.budget, load.overloaded) == (1.0, False)
 
 
 def test_a_controller_that_starts_anew_does_not_take_a_backlog_for_arrivals() -> None:
-    """What waits after an interruption has not arrived during the first batch."""
+    """A backlog after an interruption did not arrive during the first batch."""
     for rate in (1.3, 1.6):
         machine = Machine()
         for _ in range(40):
             machine.batch(rate * machine.capacity)
         before = machine.load
         assert before.overloaded
-        known = Load(before.budget, overloaded=True, waiting=None, savable=before.savable)
+        known = LoadState(before.budget, overloaded=True, waiting=None, savable=before.savable)
         machine.load = known
         budgets = []
         for _ in range(10):

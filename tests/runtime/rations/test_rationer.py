@@ -32,7 +32,7 @@ from anabranch_runtime.state.debt import RationReport
 from tests.support.worlds.driven import KEYS, Killed, die, driver, expected, job, publish, results
 
 RANKING = Ranking((("a", "bigint"),), by_batch=True)
-#: Half of the CPU time goes to R's tuples, and what is more to S's.
+#: R's tuples get the first half of the budget, S's tuples the rest.
 GOALS = tuple(RationedGoal(QueryId("q"), Label(name), RANKING) for name in ("R", "S"))
 POINTS = (
     SchedulePoint(0.0, (0.0, 0.0)),
@@ -73,7 +73,7 @@ def test_a_batch_withholds_what_its_rations_say(url: str, tmp_path: Path) -> Non
     assert shown.rations == NOTHING_OF_S
     withdraw(url)
     one.run(2, job(2))
-    # All that was withheld is stored: whoever comes later meets it.
+    # All withheld tuples are stored, and later tuples join with them.
     assert results(tmp_path) == sorted([0, 0, *[0, 1], *[2, 2, 2]])
     assert progress(url).rationing.policy is Overload.WAIT
     assert driver(url, tmp_path).state == one.state
@@ -280,7 +280,7 @@ def test_only_a_budget_that_the_load_has_chosen_is_recorded(url: str, tmp_path: 
 def test_time_without_a_schedule_is_no_time_without_arrivals(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A policy that is switched on after hours goes by what arrives from then on."""
+    """A policy that is switched on after hours counts arrivals from then on."""
     now = 1000.0
     clock = SimpleNamespace(monotonic=lambda: now)
     monkeypatch.setattr("anabranch_runtime.rations.rationer.time", clock)

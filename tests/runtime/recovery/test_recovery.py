@@ -110,7 +110,7 @@ def test_two_damaged_manifests_cost_two_batches(log: SparkLog, tmp_path: Path) -
     assert one.state.next_batch == 4
     log.run(one)
 
-    # Planned anew, the second was another batch: it has been run as it had been begun.
+    # Both batches were repeated with their original input, not planned again.
     assert log.read[6:8] == ran[4:6]
     assert results(tmp_path) == expected(log.total)
 

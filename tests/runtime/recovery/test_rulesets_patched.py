@@ -106,7 +106,7 @@ def test_a_patch_is_the_ruleset_and_its_rows_are_those_of_the_base(world: World)
     known = {q.id: q for q in first.queries}
     assert all(known[q.id] is q for q in second.queries)
     assert len(second.queries) == len(MANY) - 1
-    # What the copy of a patch makes has the number that it is published under.
+    # A copy of a patch gives a ruleset with the number that it is published under.
     world.redis.copy(KEYS.ruleset(1), KEYS.ruleset(5))
     assert world.rulesets.get(RulesetId(5)) == replace(second, epoch=5)
 
@@ -140,7 +140,7 @@ def test_what_can_not_be_patched_is_fetched_in_full_and_said(world: World, fault
     assert [(line["ruleset"], line["base"], line["code"], line["log_level"]) for line in said] == [
         ("1", "0", codes.get(fault, "base-differs"), "warning")
     ]
-    # What is kept is complete by itself.
+    # The kept ruleset is complete without Redis.
     world.redis.flushall()
     assert world.another().get(RulesetId(1)) == rulesets.loads(text)
     assert kept_ruleset(world.root, RulesetId(1)) == rulesets.loads(text)
@@ -182,7 +182,7 @@ def test_what_is_kept_is_a_patch_of_what_is_kept(world: World) -> None:
     texts.append(text_of(4, {"other": "SELECT R.a FROM R JOIN S ON R.a = S.a WHERE S.b = 5"}))
     texts.append(rulesets.renumbered(texts[4], 5))
     for epoch, text in enumerate(texts):
-        # Redis has all of them in full: what is here does not depend on what is there.
+        # Redis has all of them in full; local patches do not depend on that.
         world.whole(epoch, text)
         world.rulesets.get(RulesetId(epoch))
     assert [world.is_patched(n) for n in range(6)] == [False, True, True, True, False, True]
@@ -207,7 +207,7 @@ def test_a_base_stays_as_long_as_a_patch_of_it(world: World) -> None:
     world.rulesets.forget(names[5:6])
     left = [0, 5, 7, 8]
     assert sorted(int(p.stem) for p in (world.root / "rulesets").iterdir()) == left
-    # Another process does not know which is a patch of which. The base of the next one is its own.
+    # Another process does not know the bases of patches, and writes its next ruleset in full.
     again = world.another()
     world.whole(9, text_of(9, without("q10")))
     again.get(RulesetId(9))
@@ -273,7 +273,7 @@ def test_files_of_the_release_before_are_read_and_are_no_bases(world: World) -> 
     write_document(world.file(0), replace(KIND, version=1), rulesets.to_json(rules(0, MANY)))
     assert world.another().get(ZERO) == rulesets.loads(text)
     assert kept_ruleset(world.root, ZERO) == rulesets.loads(text)
-    # However a text is spelled, what is kept makes the same ruleset.
+    # However a text is spelled, the kept file gives the same ruleset.
     for epoch in (1, 2):
         spelled = json.dumps(rulesets.to_json(rules(epoch, MANY)), indent=1)
         world.redis.set(KEYS.ruleset(epoch), spelled)
@@ -299,7 +299,7 @@ def test_results_are_exact_whatever_dies_between_patches(
         if epoch % 5 == 4:
             world.redis.delete(KEYS.ruleset(0))
         if epoch % 3 == 1:
-            # The ruleset is kept, and nobody has chosen it.
+            # The ruleset is kept, and no batch has chosen it.
             one.durability.rulesets.get(RulesetId(epoch))
         elif epoch % 3 == 2:
             with pytest.raises(Killed):

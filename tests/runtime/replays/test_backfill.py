@@ -96,8 +96,10 @@ def run(
     planner: Planner | None = None,
     size: Size = LONG,
 ) -> Counter[str]:
-    """Run scenario ``seed``, or :func:`steady`; what has happened. Every query's results are the
-    oracle's.
+    """Run scenario ``seed``, or :func:`steady`, and compare every query with the oracle.
+
+    Returns:
+        Event -> count.
     """
     folder = out / "scenario"
     generated = steady(folder) if seed is None else generate(seed, folder, size)
@@ -126,7 +128,7 @@ def run(
 
 
 class Drawn(TypedDict):
-    """What :func:`run` takes."""
+    """Arguments of :func:`run`."""
 
     throttle: Throttle
     script: Script

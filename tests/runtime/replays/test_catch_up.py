@@ -1,7 +1,7 @@
-"""What random rations withhold is made good later: then the results are those of no rations.
+"""Results that random rations withhold come later: then all results equal a run without rations.
 
-What is not owed, and what is forgiven, stays withheld, and nothing else. ``python -m
-tests.support.scenarios.run --engine local --owed`` runs as many as one likes.
+Only results that are not owed, or forgiven, stay withheld. ``python -m tests.support.scenarios.run
+--engine local --owed`` runs as many as one likes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.support.scenarios.run import assert_exact
 from tests.support.scenarios.seeds import OWED_FEW, OWED_MANY, parts
 from tests.support.worlds.fed import Fed, Killed
 
-#: What the scenarios have to have had in them.
+#: Features that the scenarios must cover.
 WANTED = {
     "goal made good",
     "late result",

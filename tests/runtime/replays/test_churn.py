@@ -1,4 +1,4 @@
-"""Queries come and go for many epochs: what the runtime keeps is of those that are there."""
+"""Queries come and go for many epochs; the runtime's state does not grow with ended ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_what_is_kept_does_not_grow_with_queries_that_have_ended(url: str, tmp_p
         names = {f"q{epoch:03d}x{n}": RS if n % 2 or epoch % 3 else ST for n in range(COMING)}
         publish(url, epoch, {"stays": RS, **names})
         if epoch % 7 == 6:
-            # A driver that comes up anew goes on from the same.
+            # A restarted driver goes on from the same state.
             one = driver(url, tmp_path, every=1)
         one.run(epoch, job(epoch))
         state = one.state

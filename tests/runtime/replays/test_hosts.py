@@ -18,7 +18,7 @@ from tests.support.scenarios.run import assert_exact
 from tests.support.scenarios.seeds import HOSTS_FEW, HOSTS_MANY, HOT_FEW, parts
 from tests.support.scenarios.ttls import generate_with_ttls
 
-#: What the scenarios have to have had in them.
+#: Features that the scenarios must cover.
 WANTED = {
     "tasks on several hosts",
     "partition on another of the same hosts",

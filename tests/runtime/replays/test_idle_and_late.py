@@ -1,4 +1,4 @@
-"""Streams that fall silent, tuples that are late or ahead: against the oracle, and kept aside."""
+"""Silent streams, and late and future tuples: results and rejected rows equal the oracle's."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def with_silences(generated: Generated, seed: int) -> Generated:
 
 
 def _cuts(path: Path, stream: dict[str, Any], batches: int, rng: Random) -> list[int]:
-    """Rows of a stream by batches, some of which have none."""
+    """Rows of a stream up to the end of each batch; some batches have none."""
     rows, at, cuts = pq.read_metadata(path).num_rows, 0, []
     silent = rng.randint(0, batches // 2) if rng.random() < 0.3 else 0
     for _ in range(batches):
@@ -75,7 +75,7 @@ def with_leaps(generated: Generated, seed: int) -> Generated:
         table = pq.read_table(path)
         place = table.schema.get_field_index(stream["event_time"])
         times, kind = table.column(place).to_pylist(), table.schema.field(place).type
-        # Mostly after the first batch, in which nothing says what is ahead.
+        # Mostly after the first batch, as in the first one no time counts as future.
         first = 0 if rng.random() < 0.1 else stream["rows_per_batch"]
         share = rng.choice([0.0, 0.02, 0.1])
         for i in range(first, len(times)):
@@ -130,7 +130,7 @@ def check(generated: Generated, replay: LocalReplay) -> dict[str, int]:
 
 
 def _compare_kept(oracle: Oracle, name: str, files: list[Path]) -> int:
-    """The kept tuples are those that the oracle sets aside, with why, when and by what."""
+    """Compare rejected tuples with the oracle's by reason, batch and watermark; their count."""
     reason, batch, watermark, _ = own_columns(oracle.columns()[name])
     marks = ", ".join(f"({b}, {m})" for b, m in oracle.watermarks[name].items() if m is not None)
     listed = ", ".join(f"'{f}'" for f in files)

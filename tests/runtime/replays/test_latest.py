@@ -1,4 +1,4 @@
-"""Streams that keep the latest per key: what is superseded, when, and what is left of it.
+"""Streams that keep the latest row per key: superseded rows join no more, and merges drop them.
 
 ``python -m tests.support.scenarios.run --engine local --latest`` runs as many scenarios as one
 likes.
@@ -37,7 +37,7 @@ from tests.support.scenarios.run import assert_exact, replay
 from tests.support.scenarios.seeds import LATEST_FEW, LATEST_MANY, LATEST_REPLAYS, parts
 from tests.support.worlds.local_replay import LocalReplay
 
-#: What the scenarios have to have had in them.
+#: Features that the scenarios must cover.
 WANTED = {
     "keeps the latest",
     "merge leaves out what is not the latest",
@@ -141,7 +141,7 @@ def test_a_stream_as_a_table(redis: str, tmp_path: Path) -> None:
 
 
 def test_what_was_there_before_is_not_superseded_by_its_like(redis: str, tmp_path: Path) -> None:
-    """Prices are kept by their latest from batch 4 on; those of before are merged in batch 5."""
+    """Only the latest prices are kept from batch 4 on; batch 5 merges earlier ones."""
     stream = {"event_time": "ts", "lateness": "unbounded", "rows_per_batch": 1}
     tables = {
         "prices": {"k": [1, 1, 2, 2, 3, 3, 3, 1], "v": list(range(8)), "ts": list(range(8))},

@@ -36,9 +36,7 @@ def test_many_queries_are_exact(redis: str, tmp_path: Path) -> None:
 def test_queries_that_come_and_go_in_every_epoch_are_exact(
     seed: int, redis: str, tmp_path: Path
 ) -> None:
-    """The plan stays but for them, so at least half of the batches go by rulesets that are kept as
-    patches.
-    """
+    """Only these queries' rules change, so at least half of the batches run by kept patches."""
 
     def steady(
         queries: Sequence[JoinQuery], _: Statistics, __: Optimizer, parallelism: int, ___: int

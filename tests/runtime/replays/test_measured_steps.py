@@ -140,7 +140,7 @@ def test_a_plan_gets_better_once_its_steps_have_been_seen(redis: str, tmp_path: 
     assert blind.paths(3)[Label("S")] == ("R", "T", "U")
     assert seeing.paths(3)[Label("S")] == ("T", "U", "R")
     assert probes(seeing) < probes(blind)
-    # What was seen outlives the plan that saw it.
+    # Samples of steps outlive the plan that ran them.
     steps = [{(s.head, s.target) for s in known.samples()} for known in seeing.seen]
     assert steps[0] == set()
     assert steps[1] <= steps[2] <= steps[3]

@@ -1,5 +1,6 @@
-"""Intermediate results that leave values out: whatever they keep, and whatever tells tuples apart,
-results are the join's. Odd plans in every epoch, over one key of which few values are frequent.
+"""Intermediate results that exclude values, and plans with substreams, give the join's results.
+
+Each epoch has an odd plan, over one key with few frequent values.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ SQL = f"SELECT {COLUMNS} FROM R r, S s, T t, U u WHERE " + " AND ".join(CONDITIO
 
 
 def write(folder: Path, seed: int) -> Path:
-    """Four streams by one key, of which each has a value of its own that is frequent."""
+    """Four streams with one key; each stream has a frequent value of its own."""
     rng = Random(seed)
     streams: dict[str, Any] = {}
     folder.mkdir()
@@ -64,7 +65,7 @@ def write(folder: Path, seed: int) -> Path:
 
 
 def check(path: Path, out: Path, url: str, seed: int) -> Counter[str]:
-    """Replay by odd plans; what was made for stores that leave something out."""
+    """Replay by odd plans; return counts of kept and excluded combinations."""
     seen = Counter[str]()
 
     def watched(layout: Layout, spec: StoreSpec, made: Partial) -> Partial:

@@ -14,7 +14,7 @@ from tests.support.scenarios.past import generate_with_past
 from tests.support.scenarios.run import assert_exact
 from tests.support.scenarios.seeds import PAST_FEW, PAST_MANY, parts
 
-#: What the scenarios have to have had in them.
+#: Features that the scenarios must cover.
 WANTED = {
     "past emitted",
     "past given-up",

@@ -1,7 +1,7 @@
 """Random scenarios through planner, driver and workers without Spark, compared with DuckDB.
 
-Each has random plans and layouts in most epochs, tasks that fail, a driver that dies or is started
-anew, compaction, rulesets that come late or never (``tests.support.scenarios.script``). ``python -m
+Each has random plans and layouts in most epochs, tasks that fail, a driver that dies or restarts,
+compaction, rulesets that come late or never (``tests.support.scenarios.script``). ``python -m
 tests.support.scenarios.run --engine local --seeds 0-199`` runs as many as one likes.
 """
 
@@ -29,7 +29,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def covered() -> Counter[str]:
-    """What the many runs of this module have had in them; in how many of them."""
+    """Feature -> number of this module's many runs that covered it."""
     return Counter()
 
 

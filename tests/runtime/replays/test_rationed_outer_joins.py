@@ -1,4 +1,4 @@
-"""Outer, semi and anti joins under rations: what is left out follows from the ledger, none lies."""
+"""Outer, semi and anti joins under rations: the ledger accounts for every missing row."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-#: Left, semi and anti joins, some of them under a view. Seed 5: a driver that came up anew removed
-#: a version's file, which was named like a batch's. Seed 1: a view over an outer join of which rows
-#: were withheld stopped the pipeline.
+#: Left, semi and anti joins, some of them under a view. Seed 5: a restarted driver removed a
+#: version's file, which was named like a batch's. Seed 1: a view over an outer join with withheld
+#: rows stopped the pipeline.
 FEW, FEW_OWED = (1, 2, 5), (0, 13)
 MANY = range(100, 150)
 

@@ -1,8 +1,8 @@
 """Runs that withhold random tuples from probes give exactly the results that the ledger leaves.
 
-Rations are drawn anew whenever the driver asks, so a batch that is repeated after a failure shows
-whether it goes by its journal. ``python -m tests.support.scenarios.run --engine local --rationed``
-runs as many as one likes.
+The driver gets other random rations at each request, so a repeated batch shows whether it uses its
+journal. ``python -m tests.support.scenarios.run --engine local --rationed`` runs as many as one
+likes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.support.scenarios.run import assert_exact, run_local
 from tests.support.scenarios.script import draw
 from tests.support.scenarios.seeds import RATIONED_FEW, RATIONED_MANY, parts
 
-#: What the scenarios have to have had in them.
+#: Features that the scenarios must cover.
 WANTED = {
     "rationed by batch",
     "rationed by key class",

@@ -14,7 +14,7 @@ from tests.support.scenarios.draw import generate
 from tests.support.scenarios.run import assert_exact
 from tests.support.scenarios.seeds import RELAXED_FEW, RELAXED_MANY, parts
 
-#: What the scenarios have to have had in them.
+#: Features that the scenarios must cover.
 WANTED = {"MIR", "self-join", "residual", "restart"}
 
 

@@ -1,4 +1,4 @@
-"""Queries with subqueries, WITH and parentheses, whose streams go by longer names, are exact.
+"""Queries with subqueries, WITH, parentheses and longer names of streams are exact.
 
 ``python -m tests.support.scenarios.run --engine local --respelled`` runs as many as one likes.
 """
@@ -15,7 +15,7 @@ from tests.support.scenarios.file import read_scenario
 from tests.support.scenarios.run import assert_exact, replay
 from tests.support.scenarios.seeds import RESPELLED_FEW, RESPELLED_MANY, RESPELLED_REPLAYS, parts
 
-#: What the scenarios have to have had in them.
+#: Features that the scenarios must cover.
 WANTED = {"MIR", "self-join", "window map", "residual", "time condition", "4-way", "restart"}
 
 

@@ -23,7 +23,7 @@ from tests.support.scenarios.retained import generate_retained
 from tests.support.scenarios.run import assert_exact
 from tests.support.scenarios.seeds import RETAINED_FEW, RETAINED_MANY, parts
 
-#: What the scenarios have to have had in them.
+#: Features that the scenarios must cover.
 WANTED = {
     "sees all of the past",
     "sees what has not expired",

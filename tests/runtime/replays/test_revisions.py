@@ -17,7 +17,7 @@ from tests.support.scenarios.draw import generate
 from tests.support.scenarios.run import assert_exact
 from tests.support.scenarios.seeds import REVISED_FEW, REVISED_MANY, parts
 
-#: What the scenarios have to have had in them.
+#: Features that the scenarios must cover.
 WANTED = {
     "revision taken",
     "revision closes a store",

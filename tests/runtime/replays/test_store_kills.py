@@ -17,8 +17,8 @@ from anabranch_runtime.faults import OF_BAD_INPUT, OF_INGEST, OF_VIEWS, Point
 from tests.support.surroundings.store_kills import TOTAL, log
 from tests.support.worlds.driven import expected, publish, results
 
-#: All but the one at which a ruleset is waited for, which is there in this pipeline, and those of
-#: what it does not have.
+#: Points that this pipeline never reaches: it waits for no ruleset, and has no views, no bad input
+#: and no ingest queries.
 _OTHERS = {Point.WAITING} | OF_VIEWS | OF_BAD_INPUT | OF_INGEST
 POINTS = tuple(point for point in Point if point not in _OTHERS)
 #: Seconds that a step may take to be reached.

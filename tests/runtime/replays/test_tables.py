@@ -26,7 +26,7 @@ from tests.support.scenarios.seeds import TABLES_FEW, TABLES_MANY, parts
 from tests.support.scenarios.tables import generate_with_tables
 from tests.support.worlds.local_replay import LocalReplay
 
-#: What the scenarios have to have had in them.
+#: Features that the scenarios must cover.
 WANTED = {
     "looks up and is not stored",
     "keeps the latest",
@@ -137,7 +137,7 @@ def test_without_a_key_all_rows_are_there_and_none_completes_a_result(
 
 
 def test_streams_are_bounded_among_themselves(redis: str, tmp_path: Path) -> None:
-    """Two streams a minute apart, a window of two, a table: what is stored of streams goes."""
+    """Two streams in a window of two minutes, and a table: the streams' rows expire."""
     count = 60
     times: list[int | None] = list(range(count))
     ones: list[int | None] = [1] * count

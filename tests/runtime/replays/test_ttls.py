@@ -25,7 +25,7 @@ from tests.support.scenarios.seeds import TTL_FEW, TTL_MANY, parts
 from tests.support.scenarios.ttls import generate_with_ttls
 from tests.support.worlds.local_replay import LocalReplay
 
-#: What the scenarios have to have had in them.
+#: Features that the scenarios must cover.
 WANTED = {
     "activated anew, looser",
     "activated anew, tighter",
@@ -84,7 +84,7 @@ def test_state_without_windows_is_bounded_by_ttls(redis: str, tmp_path: Path) ->
         LocalReplay(path, tmp_path / name / "out", redis).run()
         kept.append(stored(tmp_path / name / "out"))
     assert kept[0] == 2 * BATCHES * ROWS
-    # Half an hour, the lateness, and what is in the segments of the oldest and newest batches.
+    # Half an hour, the lateness, and the rest of the oldest and newest batches' segments.
     assert kept[1] <= 2 * ROWS * (30 + 5 + 2 * MINUTES) // MINUTES
 
 

@@ -47,7 +47,7 @@ def test_files_are_written_now_and_then(tmp_path: Path, monkeypatch: pytest.Monk
     # Nothing has changed.
     files.show(more, 5)
     assert batch() == 4
-    # Whoever comes up next writes what it finds.
+    # The next driver writes its state's figures at once.
     CompletenessFiles(tmp_path).begin(more, 6)
     assert batch() == 6
     # A state that was rolled back to before anything was withheld knows nothing of it.

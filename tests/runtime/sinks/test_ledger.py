@@ -1,7 +1,7 @@
-"""Batches record their input: with it and the ledger anybody finds the results that were kept.
+"""Batches record their input; with it and the ledger an outsider computes the kept results.
 
-The outsider here has the results directory and what was sent, and the documents as
-``docs/semantics.md`` describes them. The state directory is gone.
+The outsider has the results directory, the sent rows, and the documents that ``docs/semantics.md``
+describes. The state directory is gone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Result files are merged: every row once, whatever dies, whoever reads, while batches go on."""
+"""Result files are merged while batches go on: readers see every row once, through any kill."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
-from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks import publisher as publishing
@@ -44,7 +44,7 @@ KEYS = Keys("test")
 
 
 class Notebook:
-    """A sink that fails when told to, and remembers the batches that it took."""
+    """A sink that fails while ``failing`` is set, and remembers the batches that it took."""
 
     def __init__(self) -> None:
         self.taken: list[tuple[str, int, int]] = []
@@ -231,7 +231,7 @@ def plan(url: str, to: SinkSpec) -> None:
 
 
 def start(url: str, folder: Path) -> Driver:
-    settings = Settings(
+    settings = DriverSettings(
         folder / "state",
         folder / "results",
         epoch_batches=100,
@@ -338,6 +338,6 @@ def test_committed_results_reach_those_who_listen(url: str, tmp_path: Path) -> N
     for name in ("q", "plain"):
         found = entries(connection, KEYS.tail(name))
         rows = [line for _, f in found for line in f.get(b"rows", b"").split(b"\n") if line]
-        # What had been written to another sink before somebody listened is not read again.
+        # Rows written to another sink before the first listener are not read again.
         assert len(rows) == (20 if name == "plain" else 15)
     made.finish()

@@ -53,7 +53,7 @@ class Pipeline:
 
     Attributes:
         fixed: mean fixed seconds. ``per_row``: mean seconds of a row.
-        noise: fixed costs and those of rows vary by as much to both sides, each by itself.
+        noise: fixed and per-row costs vary independently by up to this fraction, both ways.
         odd: share of the batches that have ``oddly`` times the fixed cost.
     """
 
@@ -65,8 +65,8 @@ class Pipeline:
 
     @property
     def best(self) -> float:
-        """Rows a second of the best constant limit: rows take as long as what is fixed, or fill a
-        second with it.
+        """Rows a second of the best constant limit: rows take as long as the fixed cost, or both
+        together take a second.
         """
         fixed = self.fixed * (1 + self.odd * (self.oddly - 1))
         return max(1 - fixed, fixed) / self.per_row / max(1, 2 * fixed)
@@ -130,7 +130,7 @@ def test_a_noisy_fixed_cost_costs_no_throughput(pipeline: Pipeline) -> None:
 @pytest.mark.parametrize("limit", [LEAST_ROWS, 400, 3_000_000])
 @pytest.mark.parametrize("fixed", [None, 0.0, 30.0])
 def test_no_limit_is_a_trap(limit: int, fixed: float | None) -> None:
-    """Whatever the limit and the estimate are, they come right."""
+    """Any initial limit and estimate reach 90 % of the best throughput."""
     pipeline, found = Pipeline(3.0), []
     for seed in range(8):
         chance, pressure, seen = (

@@ -72,7 +72,7 @@ def test_a_file_that_goes_bad_between_planning_and_reading_holds_its_stream_alon
     fed.push([1, 2])
     fed.between = lambda: BAD[kind](bad)
     assert fed.turn()
-    # What comes before is read, what comes after waits, others go on.
+    # Earlier files are read, later ones wait, and other streams go on.
     assert [r for r, _ in fed.results()] == [fed.files["a"][i][1] for i in (1, 0)]
     assert "on_bad_file" in (fed.held("R") or "")
     assert str(bad) in (intake(fed, "R").error or "")
@@ -339,7 +339,7 @@ def test_a_batch_that_is_killed_is_dealt_alike_when_it_is_repeated(
         with pytest.raises(Killed):
             fed.turn()
     fed.start()
-    # What has been measured since would have it dealt otherwise.
+    # Costs measured since would deal the batch otherwise.
     costs = {"R": 1e-9, "S": 1.0}
     monkeypatch.setattr("anabranch_runtime.driver.driver.arrival_costs", lambda *_: costs)
     fed.turn()
@@ -365,7 +365,7 @@ def test_a_batch_that_is_killed_leaves_out_the_same_when_it_is_repeated(
         die_at(patch, point)
         with pytest.raises(Killed):
             fed.turn()
-    # Once anything may have been published, what was left out stays left out.
+    # Once results may have been published, an omitted file stays omitted.
     bad.write_bytes(content)
     os.utime(bad, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     fed.start()
@@ -422,7 +422,7 @@ def run_at_random(
             os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
         whole.clear()
 
-    # What was removed before the first look is no loss.
+    # Entries removed before the first look are no loss.
     fed.push([1])
     fed.turn()
     for step in range(steps):

@@ -13,7 +13,7 @@ COLUMNS = [("d", "decimal(5,2)"), ("k", "bigint")]
 
 
 def decoded(lines: list[str]) -> tuple[list[object], list[bytes]]:
-    """The good values, and the lines that are set aside, in any order."""
+    """The good values, and the rejected lines, in any order."""
     good: list[object] = []
     bad: list[bytes] = []
     for rows, aside in from_json("\n".join(lines).encode(), COLUMNS):

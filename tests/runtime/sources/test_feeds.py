@@ -1,4 +1,4 @@
-"""What the source of all feeds plans where something is owed; ``test_batch_input`` has the rest."""
+"""Batches that the source of all feeds plans; reading them is tested in ``test_batch_input``."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def record(format: str, path: Path | None = None, **options: str) -> StreamRecor
 
 
 def read(feed: Feed, parts: int) -> tuple[list[int], list[dict[str, Any]]]:
-    """Column ``a`` of the valid rows, and the invalid ones as they are kept aside."""
+    """Column ``a`` of the valid rows, and the rejected rows as they are kept."""
     feed.waiting(None)
     end = feed.advance(None, 1 << 30)
     return told(d for piece in feed.pieces(None, end, parts) for d in read_piece(piece))
@@ -213,7 +213,7 @@ def test_lines_of_other_bytes_and_ends() -> None:
 
 
 def test_one_of_every_value_that_does_not_fit() -> None:
-    """What is converted and what is not, alone and among others."""
+    """Values that convert and values that do not, alone and among others."""
     far = pa.array([1 << 60, 5], pa.timestamp("s", "UTC"))
     for given, wanted, fits in [
         (pa.array([1.5, 2.0]), pa.int32(), [False, True]),

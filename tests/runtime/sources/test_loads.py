@@ -1,5 +1,6 @@
-"""Watermarks move by whole loads: how late a row is depends neither on how batches are cut nor on
-the order of files or keys, but only on what had been loaded before.
+"""Watermarks move by whole loads: a row's lateness depends only on earlier loads.
+
+Cuts of batches and the order of files or keys have no effect.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
-from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.recovery.checkpoint import offsets_of, source_offsets
 from anabranch_runtime.sources.batch_input import Sources
@@ -67,7 +68,7 @@ class World:
     def start(self) -> None:
         """Start the runtime, or kill it and start it again."""
         state = self.home / "state"
-        settings = Settings(
+        settings = DriverSettings(
             state,
             self.home / "results",
             epoch_seconds=3600.0,
@@ -161,8 +162,8 @@ def _text(tau: int) -> str:
 
 @dataclass
 class Expected:
-    """What is late by the rule: rows of a load below the greatest time of earlier loads less the
-    lateness.
+    """Kept and late rows by the rule: a row is late below the greatest event time of earlier loads
+    less the lateness.
     """
 
     lateness: int

@@ -411,7 +411,7 @@ def test_a_stream_keeps_its_place_while_others_come_and_go(
     assert batch(one, first, second) == {"x": [4, 5, 6, 7]}
     third = both.latestOffset(second, limit)
     assert batch(both, second, third) == {"x": [8, 9], "y": [4, 5, 6, 7]}
-    # Defined otherwise it is another stream, and begins anew.
+    # Defined otherwise it is another stream, and is read from its beginning.
     push(server, 100, 102, "y2")
     other = reader(url, [stream("x", 4, keys="x"), stream("y", 4, keys="y2")], tmp_path)
     assert batch(other, third, other.latestOffset(third, limit)) == {"y": [100, 101]}

@@ -1,4 +1,4 @@
-"""A host's cache goes by the manifest: what only others need, and what was merged, leaves it."""
+"""A host's cache follows the manifest: segments of other hosts and merged ones leave it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_what_others_probe_and_what_was_merged_leaves_at_once(
     assert 0 < len(mine) < 4
     apart._tidy(holding(7, names), tmp_path, [fleet])
     assert {p.stem for p in segments.iterdir()} == mine | young
-    # What the host will be dealt has been fetched ahead, and stays.
+    # Segments prefetched for the host's next placement stay.
     dealt = Fleet(HOSTS, 0, placement)
     for name in names:
         (segments / f"{name}.pack").touch()
@@ -73,7 +73,7 @@ def test_what_others_probe_and_what_was_merged_leaves_at_once(
     assert {p.stem for p in segments.iterdir()} == both | young
     apart._tidy(holding(7, names), tmp_path, [fleet])
     assert {p.stem for p in segments.iterdir()} == mine | young
-    # What is merged now takes their place; nobody has named the other one yet.
+    # The merged segment replaces them; no manifest names the other merged one yet.
     (segments / "merged-of-mine.pack").touch()
     merged = {"merged-of-mine": names[min(mine)]}
     apart._tidy(holding(8, merged), tmp_path, [fleet])

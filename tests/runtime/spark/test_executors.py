@@ -24,7 +24,7 @@ class Cluster:
     """Executors by id, each with some slots; tasks that warm up wait until they are let go."""
 
     slots: dict[str, int]
-    #: Those that Spark has not yet taken down as lost.
+    #: Lost executors that Spark still lists, with their slots.
     stale: dict[str, int] = field(default_factory=dict)
     free: threading.Event = field(default_factory=threading.Event)
     error: Exception | None = None

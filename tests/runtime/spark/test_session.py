@@ -14,8 +14,8 @@ from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.spark.job import unfit_workers
 from anabranch_runtime.spark.session import JAVA_OPTIONS, SPARK_SETTINGS, settings_of
 
-#: What of ours others may set: how soon an executor is missed, and Spark's page. Their own options
-#: of Java are added.
+#: Settings that users may replace: time until an executor counts as lost, and Spark's page. Their
+#: Java options are added to ours.
 REPLACED = {
     JAVA_OPTIONS,
     "spark.executor.heartbeatInterval",
@@ -99,7 +99,7 @@ def test_a_package_that_executors_lack_is_named(said: str, name: str) -> None:
     "said",
     [
         "ModuleNotFoundError: No module named 'anabranch_runtime.exchange'",
-        "AttributeError: Can't get attribute 'Place' on <module "
+        "AttributeError: Can't get attribute 'CoordinatorAddress' on <module "
         "'anabranch_runtime.exchange.meeting' from '/x.py'>",
         "ImportError: cannot import name 'told' from 'anabranch_runtime.spark.apart' (/x.py)",
     ],

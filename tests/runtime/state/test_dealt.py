@@ -16,7 +16,7 @@ PARTITIONS = 7
 
 
 def drawn(seed: int) -> tuple[Dealt, ...]:
-    """Some entries, of which each has its home among the partitions that new rows go to or not."""
+    """Random entries; an entry's home partition may or may not receive its new rows."""
     rng = Random(seed)
     found = []
     for value in sorted(rng.getrandbits(64) for _ in range(rng.randint(1, 6))):

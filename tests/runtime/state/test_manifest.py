@@ -1,4 +1,4 @@
-"""The manifest: what is committed is what is loaded, and damage is noticed."""
+"""The manifest: loading gives the committed state, and damage is noticed."""
 
 from __future__ import annotations
 

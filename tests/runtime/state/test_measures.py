@@ -1,4 +1,4 @@
-"""What is measured: exact on small data, and the same whatever parts tuples come in."""
+"""Measures: exact on small data, and the same however tuples are split into parts."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def drawn(values: int, sizes: Sequence[int], seed: int) -> list[NDArray[np.int64
 
 
 def reported(batches: Sequence[NDArray[np.int64]]) -> str:
-    """The sketch that comes of reporting batch after batch what is new."""
+    """The sketch merged from each batch's new hashes."""
     known: str | None = None
     for values in batches:
         keys = key_vector([pa.array(values)], ["bigint"])

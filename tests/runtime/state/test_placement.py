@@ -45,7 +45,7 @@ def test_little_moves_when_a_host_comes_or_goes(seed: int) -> None:
     weights = {count: [1.0] * count}
     more = place([count], hosts(machines + 1), before, weights)
     moves = sum(a != b for a, b in zip(owners(before, count), owners(more, count), strict=True))
-    # What is balanced stays; the new host is given what others have too much of.
+    # Balanced partitions stay; the new host gets the surplus of the others.
     assert moves <= count / machines + 1
     assert owners(more, count).count(hosts(machines + 1)[-1]) >= count / (machines + 1) / MOST - 1
 
@@ -83,7 +83,7 @@ def test_balancing_ends_whatever_the_weights(seed: int) -> None:
 
 
 def cost(at: Sequence[int], home: Sequence[int], demand: Demand) -> float:
-    """What arrives elsewhere, and what is brought to another host."""
+    """Demand that arrives at other hosts, plus the cost of moved partitions."""
     moved = [p for p, host in enumerate(at) if host != home[p]]
     away = demand.arriving.sum() - sum(demand.arriving[p, host] for p, host in enumerate(at))
     return float(away + demand.moving[moved].sum())

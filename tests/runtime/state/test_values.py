@@ -67,7 +67,7 @@ def drawn(shape: str, batches: int, tuples: int, seed: int) -> list[Values]:
 
 
 def check(found: FrequentValues, batches: Sequence[Values]) -> None:
-    """Every share lies within the stated error, and so does that of what is not listed."""
+    """Every share lies within the stated error, also of values that are not listed."""
     everything: Counter[int] = Counter()
     recent: dict[int, float] = {}
     for number, values in enumerate(batches):

@@ -1,4 +1,4 @@
-"""Disks that are full or can't be written: what is said, and that nothing is lost."""
+"""Full and read-only disks: the error names the disk, and nothing is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A state in an object store: machines come and go, what is damaged is noticed, one at a time."""
+"""State in an object store: machines are replaced, damage is noticed, one driver at a time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from anabranch_runtime.storage import lease as leases
 from anabranch_runtime.storage import object_store as remotes
 from anabranch_runtime.storage.cache import Cached, evictions
 from anabranch_runtime.storage.durable import Mirrored, attach, durable
-from anabranch_runtime.storage.lease import Lease
+from anabranch_runtime.storage.lease import StoreLease
 from anabranch_runtime.storage.object_store import Remote, open_remote
 from anabranch_runtime.storage.segment_cache import close_all
 from anabranch_runtime.storage.verify import Verify
@@ -65,7 +65,7 @@ def begun(log: SparkLog, batches: int) -> Driver:
 
 
 def settle(log: SparkLog) -> None:
-    """Wait until the store has deleted what it was told to."""
+    """Wait until the store has carried out its deletions."""
     kept = durable(log.folder / "state")
     assert isinstance(kept, Mirrored)
     kept._settle()
@@ -260,7 +260,7 @@ def test_the_cache_stays_within_its_limit(limit: int, log: SparkLog, tmp_path: P
     log.settings["cache_size"] = limit
     one = log.start()
     while log.step(one):
-        # What a merge has written since is not committed, so it is not counted.
+        # Segments merged since are not committed, so they do not count.
         here = [tmp_path / "state" / name for name in one.durability.manifests.named]
         assert sum(p.stat().st_size for p in here if p.exists()) <= limit
     assert results(tmp_path) == expected(log.total)
@@ -453,7 +453,7 @@ def test_the_command_line_says_what_is_wrong(
         main([*arguments, "--object-store", tmp_path.as_uri(), "--cache-size", "some"])
     assert "--cache-size" in capsys.readouterr().err
     monkeypatch.setenv("ANABRANCH_OBJECT_STORE", "ftp://host/x")
-    # It would go on writing to what is captured here.
+    # The logger would go on writing to the stream captured here.
     monkeypatch.setattr(structlog, "configure", lambda **_: None)
     assert main(arguments) == 1
     assert "is no object store" in capsys.readouterr().err
@@ -475,21 +475,21 @@ def test_a_store_that_does_not_answer_is_told_of(
 
 
 def test_a_store_is_one_processes(remote: Remote, tmp_path: Path) -> None:
-    with Lease(remote, tmp_path / "a").held():
-        with pytest.raises(StateError) as caught, Lease(remote, tmp_path / "b").held():
+    with StoreLease(remote, tmp_path / "a").held():
+        with pytest.raises(StateError) as caught, StoreLease(remote, tmp_path / "b").held():
             pass
         assert caught.value.code == "store-in-use"
         assert "objects" in caught.value.message
     # It has been given up.
-    with Lease(remote, tmp_path / "b").held():
+    with StoreLease(remote, tmp_path / "b").held():
         pass
 
 
 def test_a_killed_owner_is_followed_at_once_over_the_same_directory(
     remote: Remote, tmp_path: Path
 ) -> None:
-    Lease(remote, tmp_path / "a")._renew()
-    with Lease(remote, tmp_path / "a").held():
+    StoreLease(remote, tmp_path / "a")._renew()
+    with StoreLease(remote, tmp_path / "a").held():
         pass
 
 
@@ -500,7 +500,7 @@ def test_a_stale_lease_is_taken_and_its_owner_stops(
     with kept.held():
         one = begun(log, 2)
         monkeypatch.setattr(leases, "STALE", -1.0)
-        with Lease(remote, tmp_path / "b").held():
+        with StoreLease(remote, tmp_path / "b").held():
             with pytest.raises(StateError) as caught:
                 log.step(one)
             assert caught.value.code == "store-taken"
@@ -518,7 +518,7 @@ def test_a_lease_taken_during_a_batch_stops_its_commit(
 
         def meanwhile(*arguments: Any) -> Any:
             monkeypatch.setattr(leases, "STALE", -1.0)
-            with Lease(remote, tmp_path / "b").held():
+            with StoreLease(remote, tmp_path / "b").held():
                 return publish_results(*arguments)
 
         with monkeypatch.context() as patch:
@@ -538,7 +538,7 @@ def test_a_lease_is_renewed(
     remote: Remote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leases, "RENEWAL", 0.01)
-    with Lease(remote, tmp_path / "a").held():
+    with StoreLease(remote, tmp_path / "a").held():
         first, deadline = remote.get(leases.NAME), time.monotonic() + 30
         while remote.get(leases.NAME) == first:
             assert time.monotonic() < deadline
@@ -576,11 +576,13 @@ def test_many_random_runs_over_lost_machines_are_exact(
 
 
 def damage(log: SparkLog, seed: int) -> str:
-    """Flip a bit of one of the store's objects, cut or delete it, and lose the machine: what comes
-    of it.
+    """Flip a bit of one of the store's objects, cut or delete it, and lose the machine.
+
+    Returns:
+        ``exact`` if the results are, otherwise the code of the refusal.
 
     Raises:
-        AssertionError: results are wrong, or damage of what is live was not noticed.
+        AssertionError: results are wrong, or damage of a live segment was not noticed.
     """
     random = Random(seed)
     log.random = random
@@ -634,8 +636,12 @@ def test_damage_of_many_kinds_in_the_store_is_made_good_or_refused(
 
 
 def duel(url: str, folder: Path, seed: int) -> int:
-    """Two drivers on two machines take turns at random over one store, without a lease: each takes
-    itself for the only one. Whoever finds that the other has gone on starts anew. Gives how often.
+    """Two drivers on two machines take turns at random over one store, without a lease.
+
+    Each takes itself for the only one, and restarts when the other has committed meanwhile.
+
+    Returns:
+        Number of restarts.
     """
     random = Random(seed)
     objects, shared = folder / "objects", folder / "results"

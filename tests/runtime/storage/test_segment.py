@@ -132,7 +132,7 @@ def test_a_crash_leaves_a_partial_file_only(tmp_path: Path) -> None:
     writer = PackWriter(tmp_path, "segments/x.pack")
     writer.add(rows(), store="R", partition=0, members=(), indexes=[])
     writer._file.flush()
-    # The process dies here: nobody closes the writer.
+    # The process dies here, before it closes the writer.
     assert [p.name for p in (tmp_path / "segments").iterdir()] == ["x.pack.partial"]
     writer._file.close()
 

@@ -40,7 +40,7 @@ def test_a_pack_is_mapped_once_and_let_go_of_when_no_batch_can_ask(tmp_path: Pat
     del readers
     keep_open(root, {"s": new})
     (tmp_path / old[0].path).unlink()
-    # Who still reads may go on.
+    # Open readers may go on.
     assert mapped(tmp_path) == {"old", "new"}
     assert column.to_pylist() == [1]
     del column

@@ -1,4 +1,4 @@
-"""Tasks read what is stored from the manifest of their batch, from that one and no other."""
+"""Tasks read the stored segments from the manifest of their batch and from no other."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def one(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
 
 
 def stored(one: Driver) -> dict[str, tuple[Segment, ...]]:
-    """What the driver has committed."""
+    """Store -> segments that the driver has committed."""
     return {name: store.segments for name, store in one.state.stores.items()}
 
 
@@ -59,7 +59,7 @@ def test_a_task_does_not_take_another_manifest_for_its_batchs(one: Driver) -> No
     late = contexts(one, 2)[0]
     root = one.settings.state
     assert live_segments(late).keys() == stored(one).keys()
-    # What a driver that has died meanwhile might leave under the batch's number.
+    # A dead driver might leave another manifest under the batch's number.
     path = manifest_path(root, late.batch)
     path.write_bytes(manifest_path(root, late.batch + 1).read_bytes())
     with pytest.raises(StateError) as caught:

@@ -1,6 +1,6 @@
-"""Estimates over all joined rows are right on average, and err as much as they say.
+"""Estimates over all joined rows are right on average, and their stated errors are true.
 
-What is drawn is ranks: all rows of a rank in a batch are kept or none. Each seed is another batch
+The sample is of ranks: all rows of a rank in a batch are kept or none. Each seed is another batch
 number, so other ranks. Populations are fixed, with ranks that have many rows.
 """
 
@@ -37,7 +37,7 @@ from anabranch_runtime.views.estimates import (
     schema_of_estimates,
 )
 from anabranch_runtime.views.finishing import COUNT, finished, with_counts
-from anabranch_runtime.views.left_out import Standing
+from anabranch_runtime.views.left_out import GroupKnowledge
 from anabranch_runtime.views.scaled import DEVIATIONS, scaled_rows
 
 STREAM = Stream(
@@ -110,7 +110,7 @@ def draw(
 
 
 def answers(rows: Population, kept: NDArray[np.bool_], table: pa.Table) -> NDArray[np.float64]:
-    """(group, column, value or error) of what is answered."""
+    """Estimates as (group, column, value or error)."""
     aggregates = pa.RecordBatch.from_pylist(
         [
             {
@@ -122,7 +122,7 @@ def answers(rows: Population, kept: NDArray[np.bool_], table: pa.Table) -> NDArr
         ]
     )
     shown = pa.Table.from_batches([finished(VIEW, aggregates)])
-    texts = scaled_rows(VIEW, shown, np.full(GROUPS, Standing.BOUNDED, np.int8), table)
+    texts = scaled_rows(VIEW, shown, np.full(GROUPS, GroupKnowledge.BOUNDED, np.int8), table)
     documents = [json.loads(text) for text in texts]
     return np.array(
         [[[d[c]["value"], d[c]["error"]] for c in ("c", "s", "a")] for d in documents], np.float64
@@ -167,7 +167,7 @@ def _is_unbiased(missed: NDArray[np.float64], *, but: NDArray[np.float64] | floa
 def _variances(
     missed: NDArray[np.float64], errors: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """What is estimated on average, and what was met."""
+    """Mean estimated variance, and the observed variance."""
     return ((errors / DEVIATIONS) ** 2).mean(axis=0), missed.var(axis=0, ddof=1)
 
 

@@ -1,5 +1,6 @@
-"""Views over joined rows of which rations have withheld some say what they are: through Spark, with
-restarts and versions that are made again, against sums over lists of rows.
+"""Views over joined rows with some withheld by rations report completeness and scaled values.
+
+Runs through Spark, with restarts and repeated versions, are compared with sums over lists of rows.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ WINDOWS = (
 
 @dataclass
 class Sampled:
-    """A view that is fed with rows of which some are withheld, and a record of those kept."""
+    """A view whose input rows are partly withheld, and a record of the kept rows."""
 
     run: ViewRun
     rng: Random
@@ -56,7 +57,7 @@ class Sampled:
     shares: list[float] = field(default_factory=list)
 
     def feed(self, rows: pa.RecordBatch, share: float, *, fail: bool = False) -> None:
-        """A batch of which a ``share`` is kept; ``fail``: the first attempt at its version does."""
+        """Feed a batch and keep a ``share`` of it; ``fail``: the first try at its version fails."""
         run, batch = self.run, self.run.next_batch
         found = ranks(RANKING, rows.column, rows.num_rows, batch)
         mask = found < limit(share)
@@ -82,7 +83,7 @@ class Sampled:
         run.views.drain()
 
     def check(self, keys: Keys) -> int:
-        """Compare what is told with sums over lists; how many errors there were."""
+        """Compare the view's figures with sums over lists; return the number of stated errors."""
         told = self.run.told["v"]
         groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for row in self.kept:

@@ -1,4 +1,4 @@
-"""Which left rows nobody can decide, against a rule that is spelled out."""
+"""Left rows that withheld partners leave undecided, against the rule spelled out."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def test_windows_that_are_over_are_let_go_and_no_late_row_is_lost(
     progress = kept.lastProgress
     assert progress is not None
     (operator,) = progress["stateOperators"]
-    # Those from 500 and from 30 on; that from 0 on is gone.
+    # The windows from 500 and from 30 on; the one from 0 on is gone.
     assert operator["numRowsTotal"] == 2
     all_of_it = [o for p in kept.recentProgress for o in p["stateOperators"]]
     assert sum(o["numRowsRemoved"] for o in all_of_it) == 1

@@ -1,4 +1,4 @@
-"""A query that has failed while it ran: what is said of it, and that it is not planned again."""
+"""A query that failed at run time: its reported failure, and its absence from later plans."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def given(service: Service, retention: Any, status: int = 200) -> dict[str, Any]
 
 
 def notes(service: Service, query: str) -> list[str]:
-    """What the service says about a query."""
+    """Notes of a query about the latest rows per key."""
     found: list[str] = service.get(f"/v1/queries/{query}")["normalised"]["notes"]
     return [n for n in found if "latest" in n]
 

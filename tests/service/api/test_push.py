@@ -45,7 +45,7 @@ def add(service: Service, **source: Any) -> None:
 
 
 def read(service: Service) -> list[dict[str, Any]]:
-    """What the runtime reads of the stream."""
+    """Rows of the stream ``s``, as the runtime reads them."""
     text = str(service.redis.hget(service.keys.streams, "s"))
     record = StreamRecord.model_validate_json(text)
     feed = redis_feed(record, service.settings.redis_url, service.keys.stream("s"))

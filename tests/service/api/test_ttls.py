@@ -1,4 +1,4 @@
-"""Streams' ttls over REST: what is accepted, what follows for queries, what is refused."""
+"""Streams' ttls over REST: accepted values, effects on queries, refusals."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def bounds(service: Service, query: str) -> dict[tuple[str, str], str]:
 
 
 def planned(service: Service, epoch: int) -> rulesets.Ruleset:
-    """What was published for an epoch."""
+    """The published ruleset of an epoch."""
     return rulesets.from_json(json.loads(str(service.redis.get(service.keys.ruleset(epoch)))))
 
 
@@ -139,7 +139,7 @@ def test_a_ttl_that_contradicts_a_stated_freshness_is_refused(shop: Service) -> 
     given(shop, "orders", "1 day")
     for name, age in (("tight", "1 day"), ("loose", "3 days")):
         shop.post("/v1/queries", {"id": name, "sql": JOIN, "slo": {"freshness": {"o": age}}})
-    # What its own window bounds does not change with the ttl.
+    # This query's own window bounds it, whatever the ttl.
     own = {"id": "own", "sql": JOIN, "window": "1 hour", "slo": {"freshness": {"o": "1 hour"}}}
     shop.post("/v1/queries", own)
     before = (shop.get("/v1/streams/orders"), shop.get("/v1/queries"))

@@ -1,4 +1,4 @@
-"""Views and outer joins over REST: what is told of them, what can be asked."""
+"""Views and outer joins over REST: descriptions, rows, completeness, errors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_view_says_what_it_is_made_of(shop: Service) -> None:
     ]
 
 
-#: What is said where nothing is missing, or nothing known.
+#: Completeness fields of a complete version, and of a view without a version.
 WHOLE: dict[str, Any] = {
     "completeness": 1.0,
     "batch": None,
@@ -94,7 +94,7 @@ def test_a_version_says_what_is_missing_of_it(shop: Service) -> None:
         scaled=scaled,
     )
     shop.redis.hset(shop.keys.views, "cities", told.dumps())
-    # What has been withheld since is not of this version.
+    # Rows withheld after this version do not count for it.
     activation = Activation(0, {}, results=30, withheld=70.0)
     put(shop.redis, shop.keys, "activations", "cities", activation.dumps())
     path = "/v1/queries/cities/rows"

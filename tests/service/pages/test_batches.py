@@ -44,7 +44,7 @@ def batch(number: int, *, slow: int = 0) -> BatchReport:
 
 
 def keep(shop: Service, *batches: BatchReport) -> None:
-    """What the runtime keeps of them."""
+    """Store batch reports in Redis, as the runtime does."""
     shop.redis.rpush(shop.keys.batches, *(one.dumps() for one in batches))
 
 

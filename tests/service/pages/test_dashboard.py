@@ -293,7 +293,7 @@ def test_revisions_with_what_they_were_to_save_and_have_saved(
         expect(row.get_by_role("img", name=predicted)).to_be_visible()
         expect(row.get_by_role("img", name="not measured yet")).to_be_visible()
 
-        # Many of them, of names as long as people give, one of which cost more.
+        # 29 more revisions, with long names of streams and measured costs that grew.
         (key,) = shop.redis.keys("*:revisions:*")
         kept = json.loads(str(shop.redis.hget(key, "1")))
         for number in range(2, 31):

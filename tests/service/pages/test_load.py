@@ -112,7 +112,7 @@ def test_what_overload_keeps_from_queries(browser: Browser, shop: Service) -> No
         expect(levers).to_have_count(4)
         expect(levers.nth(2)).to_contain_text("in force")
         expect(levers.nth(3)).to_contain_text("about 321 rows")
-        # What the next batch takes does not wait, and a replay has no latency to keep.
+        # Without a row limit no rows wait, and a replay has no latency target.
         calm = replace(rationing, needed=0.5, overloaded=False, latency=None, rations=())
         shop.progress(replace(progress, input=InputProgress(intake), rationing=calm))
         for lever in range(4):
@@ -126,7 +126,7 @@ def test_what_overload_keeps_from_queries(browser: Browser, shop: Service) -> No
         expect(first.get_by_role("link")).to_have_text(names[7])
         for text in ("75.0 %", "90 %", "o 25 %", "12"):
             expect(first).to_contain_text(text)
-        # Then those of which nothing can be estimated.
+        # Then queries whose loss can't be estimated.
         second = page.locator("#queries tbody tr").nth(1)
         expect(second.get_by_role("link")).to_have_text(names[99])
         expect(second).to_contain_text("below 100.0 %")

@@ -19,8 +19,8 @@ __all__ = ["browser"]
 
 NEW = "deliveries_to_customers_in_the_north_with_their_items_2026"
 PATIENCE = 120_000
-#: Milliseconds that the first page may keep the browser busy at a time, once it is there. It is
-#: twice what is wanted (50): these tests share their processors with others.
+#: Most milliseconds for which the loaded first page may keep the browser busy at a time. Twice the
+#: target (50), as these tests share their processors with others.
 BUSY = 100
 WATCH = """() => { window.busy = [];
   new PerformanceObserver((seen) => window.busy.push(...seen.getEntries().map((e) => e.duration)))

@@ -53,7 +53,7 @@ def measure(shop: Service) -> None:
 
 
 def boxes(page: Page) -> list[dict[str, Any]]:
-    """The nodes' rectangles, and those of the texts in them, as they are on the screen."""
+    """Screen rectangles of the nodes and of the texts in them."""
     found = page.evaluate(
         """() => {
           const of = (shape) => {

@@ -33,7 +33,7 @@ LEFT = (
 
 
 def shown(page: Page) -> list[str]:
-    """Texts of the page, drawn ones and those of the second look included."""
+    """Texts and ARIA labels of the page, drawings included, that contain a planner's id."""
     texts: list[str] = page.evaluate(
         """() => [...document.querySelectorAll("main *")]
           .filter((e) => e.childElementCount === 0 && !e.closest("pre, code, [hidden]"))

@@ -164,7 +164,7 @@ def test_what_somebody_else_has_changed_stays(browser: Browser, shop: Service) -
         expect(page.locator("#saved")).to_have_text("Saved.")
         found = shop.get("/v1/queries/p99-audit")
         assert (found["owner"], found["priority"]) == ("audit", 7)
-        # What nobody has begun to change follows by itself.
+        # A field without unsaved edits follows changes by others.
         page.locator("#name").click()
         shop.call("PATCH", "/v1/queries/p99-audit", 200, {"priority": 9})
         expect(page.get_by_label("Priority")).to_have_value("9")
@@ -213,7 +213,7 @@ def test_a_query_that_waits_and_one_that_is_not_there(browser: Browser, shop: Se
 
 
 def test_kinds_of_tuples_are_told_in_words(browser: Browser, service: Service) -> None:
-    """What the module says of a plan that tells tuples apart; those with equal paths are one."""
+    """Table rows and path labels of a plan with substreams; substreams with equal paths merge."""
     with opened(browser, service, "dashboard") as (page, complaints):
         found = page.evaluate(
             """async () => {

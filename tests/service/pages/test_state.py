@@ -179,7 +179,7 @@ def test_thousands_of_stores_stay_usable(browser: Browser, shop: Service) -> Non
 
 
 def test_shapes_of_segments_and_lines(browser: Browser, shop: Service) -> None:
-    """What is drawn where, by the module that places it."""
+    """Positions of segments and lines, as ``state-view.js`` computes them."""
     with opened(browser, shop, "dashboard/state") as (page, complaints):
         found = page.evaluate(
             """async () => {

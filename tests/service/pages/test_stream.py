@@ -20,7 +20,7 @@ from anabranch_contract.protocol.measurements import Snapshot, StreamSample, Str
 from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_contract.protocol.table_progress import TableProgress
 from anabranch_service.registry.publishing.history import HistoryPoint
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from tests.service.pages.long_names import LONGEST, QUERIES, nothing_is_cut, run
 from tests.service.pages.test_dashboard import browser, opened
 from tests.support.worlds.service import Service, serving
@@ -64,7 +64,7 @@ def test_what_is_kept_is_said(browser: Browser, shop: Service) -> None:
         assert not complaints
 
 
-def test_a_table_is_read_again(browser: Browser, settings: Settings) -> None:
+def test_a_table_is_read_again(browser: Browser, settings: ServiceSettings) -> None:
     with serving(replace(settings, mode=Mode.LIVE)) as service:
         source = {"format": "files", "path": "/data/airlines", "options": {"type": "csv"}}
         table = {"name": "airlines", "columns": {"code": "string"}, "kind": "table"}
@@ -153,7 +153,7 @@ def test_a_stream_is_changed_and_what_is_refused_is_said(browser: Browser, shop:
         assert found["keep_late"] is True
         expect(page.locator("#description")).to_have_text("what people have bought")
         assert not complaints
-        # Customers have no event time, so nobody could say how long orders are of use to them.
+        # A ttl of orders needs event times of the streams that they join; customers have none.
         page.get_by_label("Kept for").fill("7 days")
         page.get_by_role("button", name="Save").click()
         expect(page.locator("#change-refusal")).to_contain_text("declares none")

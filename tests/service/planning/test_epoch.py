@@ -34,13 +34,13 @@ from anabranch_service.planning.widths import relation_widths
 from anabranch_service.registry.records import EpochRecord
 from anabranch_service.registry.statements import read_statement, usable_streams
 from anabranch_service.routes.streams import read_stream
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import CHAIN, PAIR, STREAMS
 from tests.support.cases.planned import as_running, plan_queries
 from tests.support.surroundings.policy import OPEN
 
 RECORDS: dict[str, StreamRecord] = {
-    str(stream["name"]): read_stream(StreamIn.model_validate(stream), Settings(access=OPEN))
+    str(stream["name"]): read_stream(StreamIn.model_validate(stream), ServiceSettings(access=OPEN))
     for stream in STREAMS
 }
 
@@ -68,7 +68,7 @@ def queries() -> list[JoinQuery]:
 
 
 def test_probes_look_ahead_where_the_setting_says_so() -> None:
-    """Few orders have a customer, and few have items; those that have one have many."""
+    """Few orders have a customer, few have items, and each of these orders has many of them."""
     joins = [query for query in queries() if query.id == "chain"]
     every = {r.id: 1e5 if r.id == "orders" else 1e3 for r in joins[0].relations}
     known = TableStatistics(dict.fromkeys(every, 1e5), every_distinct=every)
@@ -261,7 +261,7 @@ def test_a_solver_that_is_missing_leaves_a_plan_for_all(
 
 
 class _Negative(NoStatistics):
-    """Statistics of which those of one relation are broken."""
+    """Statistics with a negative cardinality for one relation."""
 
     def cardinality(self, relation: RelationId) -> float | None:
         return -1.0 if relation == "items" else None

@@ -1,4 +1,4 @@
-"""On several hosts an epoch says what its plan will send between them, beside what was sent."""
+"""On several hosts an epoch predicts the traffic between them, and shows the measured one."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_what_is_sent_is_predicted_edge_by_edge(shop: Service) -> None:
     explained = shop.get("/v1/epochs/1")["explain"]["exchange"]
     assert explained["hosts"] == HOSTS
     assert explained["edges"].keys() == {"orders>customers", "customers>orders"}
-    # Two thirds of a batch's tuples, with what is read of them and their arrival.
+    # Two thirds of a batch's tuples leave their host, with the read columns and the arrival.
     elsewhere = (HOSTS - 1) / HOSTS
     orders = elsewhere * ORDERS / BATCHES
     assert explained["edges"]["orders>customers"] == {
@@ -87,7 +87,7 @@ def published(shop: Service, epoch: int) -> Ruleset:
 
 
 def hot(ruleset: Ruleset) -> dict[str, list[int]]:
-    """Store -> the values of which new rows are dealt."""
+    """Store -> hashes of the hot values whose new rows are spread over hosts."""
     return {str(s.id): [one.hash for one in s.hot] for s in ruleset.stores if s.hot}
 
 
@@ -105,7 +105,7 @@ def test_rows_of_frequent_values_are_dealt_to_several_hosts(shop: Service) -> No
     assert {(s, h) for s, hashes in hot(found).items() for h in hashes} == {
         (one["store"], int(one["hash"])) for one in explained["values"]
     }
-    # The next plan knows what is hot, and deals the same.
+    # The next plan spreads the same hot values.
     report(shop, replace(many, epoch=1, total_batches=2 * BATCHES))
     assert hot(published(shop, 2)) == hot(found)
     shop.call("PUT", "/v1/settings", 200, {"hot_keys": "never"})

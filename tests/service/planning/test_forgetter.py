@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 
 from anabranch_contract.protocol.activations import Activation, Failure
 from anabranch_service.planning.forgetter import Forgetter, whole
-from anabranch_service.registry.publishing.lease import Lease, Term
+from anabranch_service.registry.publishing.lease import LeaderTerm, Lease
 from anabranch_service.registry.store import Store
 from tests.service.conftest import PAIR
 from tests.support.worlds.service import Service
@@ -42,7 +42,7 @@ def look(shop: Service, *days: float) -> list[int]:
         lease = Lease(server, store.keys, "here", 5.0)
         try:
             owner, token = await cast("Any", server.hmget(store.keys.leader, "owner", "token"))
-            lease.term = Term(owner, int(token))
+            lease.term = LeaderTerm(owner, int(token))
             for one in days:
                 at = (datetime.now(UTC) + timedelta(days=one)).timestamp(), UTC
                 found.append(
@@ -70,7 +70,7 @@ def test_what_has_ended_goes_after_some_days(shop: Service) -> None:
 
 
 def test_ten_come_and_ten_go(shop: Service) -> None:
-    """What Redis has is of the queries that are there, but for the names of the others."""
+    """Redis keeps no records or activations of queries that ended more than a week ago."""
 
     def kept() -> tuple[int, int, int]:
         redis, keys = shop.redis, shop.keys
@@ -110,7 +110,7 @@ def test_a_failed_query_is_forgotten_and_its_activation_stays(shop: Service) -> 
     shop.activate("gone", ENDED)
     assert look(shop, 0.0, 8.0) == [0, 1]
     shop.get("/v1/queries/q", 404)
-    # The runtime writes it again and again. Of what has no record nothing else is kept.
+    # The runtime keeps writing a failed activation; others without a record are removed.
     assert shop.redis.hkeys(shop.keys.activations) in ([b"q"], ["q"])
 
 

@@ -1,4 +1,4 @@
-"""Whoever leads: one sequence of epochs, and nothing that was acknowledged is lost."""
+"""Two services whose leader is lost: one sequence of epochs, and no acknowledged change is lost."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_a_plan_that_tells_tuples_apart_costs_less_and_says_so() -> None:
     assert apart.ruleset.substreams
     assert apart.plan.cost < alike.plan.cost
     assert wire.loads(wire.dumps(apart.ruleset)) == apart.ruleset
-    # What it is compared with does not tell them apart.
+    # The individual plans that it is compared with have no substreams.
     assert apart.explanation is not None
     assert apart.explanation.individual_cost == pytest.approx(alike.plan.cost)
     assert as_running(apart).decisions == apart.rules.decisions

@@ -37,7 +37,7 @@ def test_streams_that_are_read_as_a_whole_lead_to_queries() -> None:
         ("stream:r", "query:q0"),
         ("stream:s", "query:q0"),
     ]
-    # 100 tuples of each a second, of which every one finds 2 in the other.
+    # 100 tuples a second of each stream; each tuple finds 2 in the other stream.
     first = plan.links[0]
     assert first.tuples_per_second == pytest.approx(100 + 200)
     assert first.cpu == pytest.approx(1.0)

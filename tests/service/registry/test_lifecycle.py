@@ -1,4 +1,4 @@
-"""The status of a query is a function of what has been recorded."""
+"""The status of a query is a function of its records."""
 
 from __future__ import annotations
 

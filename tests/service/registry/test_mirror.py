@@ -1,4 +1,4 @@
-"""Records kept in the process are those of Redis at any moment, whoever wrote them."""
+"""A process's mirror of records equals Redis at any moment, also after writes by others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _mirror(connection: AsyncRedis, keys: Keys, read: list[str]) -> Mirror[int]:
 
 
 def test_random_writes_are_seen_at_once(redis: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is written, removed, lost with the journal, or trimmed from it."""
+    """Records are written and removed at random, and the journal is trimmed or lost."""
     monkeypatch.setattr(mirror, "PAGE", 3)
     keys = Keys("mirrored")
     server, rng, texts = Redis.from_url(redis, decode_responses=True), Random(3), dict[str, str]()

@@ -1,4 +1,4 @@
-"""Records of epochs: what is long in them is kept apart, and what is worked out later is added."""
+"""Records of epochs: long fields are stored separately, and later explanations are added."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_record_is_what_is_long_in_it_and_the_rest(shop: Service) -> None:
     light = record.without_details()
     assert (light.explain, light.decisions) == ({}, None)
     assert light.with_details(record.details()) == record
-    # The digest of the plan is in both, so lists need nothing of what is long.
+    # The digest of the plan is in both, so lists need no long fields.
     assert light.summary() == record.summary()
     assert record.summary().plan == record.with_digest().plan
 

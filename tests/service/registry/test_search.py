@@ -1,4 +1,4 @@
-"""What queries are found by is worked out once per record."""
+"""Search words of queries are computed once per record."""
 
 from __future__ import annotations
 

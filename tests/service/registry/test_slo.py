@@ -1,4 +1,4 @@
-"""What a query needs: registered, changed, shown, and refused with the least that works."""
+"""SLOs of queries: registered, changed, shown, and refused by field with a remedy."""
 
 from __future__ import annotations
 

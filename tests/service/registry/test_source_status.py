@@ -1,4 +1,4 @@
-"""Sources that can't be read are told wherever somebody looks; registrations wait for the trial."""
+"""Unreadable sources show in every status; registrations wait for the runtime's trial."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_registration_waits_until_a_runtime_has_tried_the_source(live: Service
         answer = live.post(f"/v1/streams{query}", {"name": name, "columns": {"k": "bigint"}})
         return answer["source_status"]["state"], time.monotonic() - started
 
-    # Nobody is there, or does not say anything.
+    # No runtime is there, or it reports nothing about the source.
     state, seconds = post("a")
     assert (state, seconds < 1) == ("not tried", True)
     live.beat()

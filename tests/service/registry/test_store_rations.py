@@ -26,7 +26,7 @@ def test_a_schedule_is_read_once_and_never_stale() -> None:
             first = await store.rations()
             assert first == SCHEDULE
             assert await store.rations() is first
-            # Whoever has written it.
+            # A newer schedule is read at once.
             newer = replace(SCHEDULE, revision=1)
             await writer.rations(newer)
             assert await store.rations() == newer

@@ -89,7 +89,7 @@ def test_a_header_that_never_ends(port: int) -> None:
 
 
 def test_a_header_a_byte_at_a_time(port: int) -> None:
-    """What comes in does not put the end off."""
+    """Bytes that keep arriving do not extend the deadline."""
     started = time.monotonic()
     with closing(connect(port)) as slow:
         slow.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
@@ -164,12 +164,12 @@ def roomy(redis: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]
 def test_a_client_that_sends_all_of_a_large_body_sees_the_answer(
     roomy: int, path: str, chunked: bool
 ) -> None:
-    """Where the connection was closed at once, sending failed, and nobody read the answer."""
+    """Closing the connection at once would make sending fail before the answer is read."""
     piece = LARGE // 16 * b"1"
     content = (piece for _ in range(16)) if chunked else 16 * piece
     with closing(HTTPConnection("127.0.0.1", roomy, timeout=20)) as plain:
         plain.request("POST", path, content, {"content-type": "application/json"})
-        # Nobody asks for a body that no route reads.
+        # The size of a chunked body shows only when a route reads it; ``/nothing`` reads none.
         assert plain.getresponse().status == (404 if chunked and path == "/nothing" else 413)
 
 
@@ -258,7 +258,7 @@ def test_connections_are_bounded_and_idle_ones_end(port: int) -> None:
             stack.enter_context(closing(connect(port)))
         with closing(connect(port)) as one_more:
             assert rest_of(one_more).startswith(b"HTTP/1.1 503")
-        # Those that say nothing are gone by then, and others are served again.
+        # Silent connections are closed by then, and new ones are served.
         eventually(lambda: _served(port), "others are served")
 
 

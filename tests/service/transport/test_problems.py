@@ -1,4 +1,4 @@
-"""Whatever goes wrong is told as problem details (RFC 9457)."""
+"""Every error is answered with problem details (RFC 9457)."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from anabranch_client.processes.allowed import Access
+from anabranch_client.processes.allowed import Permissions
 from anabranch_client.processes.children import free_port, session, signal_all
 from anabranch_client.processes.pipeline import Pipeline, PipelineSpec, running
 from anabranch_client.rest.api import Client
@@ -68,6 +68,10 @@ class LivePipeline:
         """The heartbeat, if there has been one."""
         return self.pipeline.progress()
 
+    def has_current_views(self) -> bool:
+        """Whether views include all committed batches; a stop leaves the rest to the next start."""
+        return not any(self.progress().telemetry.view_lag.values())
+
     def wait(self, what: str, holds: Callable[[], bool], seconds: float = PATIENCE) -> None:
         """Poll until ``holds()``; fails at once where a process has ended."""
 
@@ -103,6 +107,6 @@ def spec_of(home: Path, **changes: object) -> PipelineSpec:
         "epoch_batches": 3,
         "port": free_port(),
         "master": "local[2]",
-        "access": Access((home.parent,), ("*",), ("jdbc", "fax")),
+        "access": Permissions((home.parent,), ("*",), ("jdbc", "fax")),
     }
     return PipelineSpec(**{**given, **changes})  # type: ignore[arg-type]

@@ -43,7 +43,7 @@ from typing import Any
 
 import duckdb
 
-from anabranch_client.processes.allowed import Access
+from anabranch_client.processes.allowed import Permissions
 from anabranch_client.processes.pipeline import Pipeline, PipelineSpec, running
 from anabranch_client.rest.api import Client
 from anabranch_contract.plans.ruleset import RulesetId
@@ -166,7 +166,7 @@ def _measured(
         namespace=f"bench-{uuid.uuid4().hex[:12]}",
         master=master(options),
         parallelism=options.parallelism,
-        access=Access((folder.resolve(),)),
+        access=Permissions((folder.resolve(),)),
     )
     made(spec.results)
     limits = _freshness(options, workload) if policy == "slo" else {}

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Solver
-from anabranch_planner.solvers.interface import Request, Status
+from anabranch_planner.solvers.interface import Request, SolveStatus
 from anabranch_planner.solvers.program import INFINITY, Program
 from anabranch_planner.solvers.registry import proven, solve
 from benchmarks.papers.jaqpot.printed.cover import TOLERANCE, refreshed_by, uncoverable
@@ -168,6 +168,6 @@ def _cover_rows(
 def _solved(program: Program) -> tuple[float, ...] | None:
     """The optimum; None if there is none."""
     answer = solve(Solver.HIGHS, Request(program))
-    if answer.status is Status.INFEASIBLE:
+    if answer.status is SolveStatus.INFEASIBLE:
         return None
     return proven(Solver.HIGHS, answer, _GREEDY)

@@ -32,11 +32,11 @@ from dataclasses import dataclass
 
 from anabranch_contract.plans.rations import Ranking, RationedGoal
 from anabranch_contract.plans.ruleset import Edge, Ruleset
-from anabranch_contract.plans.steps import Step, steps_of
+from anabranch_contract.plans.steps import SubJoinStep, steps_of
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_runtime.index.ranks import limit
-from anabranch_runtime.rations.limits import Rationing
+from anabranch_runtime.rations.limits import RationLimits
 from anabranch_service.planning.rations import flows
 from benchmarks.papers.jaqpot.printed.grepp import check_resources
 from benchmarks.papers.jaqpot.printed.rivals import Rival
@@ -70,7 +70,7 @@ class HalfWay:
 def half_ways(ruleset: Ruleset, period: Interim) -> tuple[HalfWay, ...]:
     """All edges, parents first, with the costs of ``period``, per second of it."""
     found, steps = flows(ruleset, [period]), steps_of(ruleset)
-    counts: dict[Step, EdgeStatistics] = {}
+    counts: dict[SubJoinStep, EdgeStatistics] = {}
     for one in period.steps:
         counts[one.step.whole] = counts.get(one.step.whole, EdgeStatistics()) + one.counts
     rows = period.results.rows
@@ -132,7 +132,7 @@ def used(halves: Sequence[HalfWay], shares: Mapping[Edge, float]) -> float:
 
 def limits(
     ruleset: Ruleset, goals: Sequence[RationedGoal], shares: Mapping[Edge, float]
-) -> Rationing:
+) -> RationLimits:
     """The limits of the ruleset's edges; tuples are ranked as goals with their label are.
 
     Args:
@@ -144,7 +144,7 @@ def limits(
         for rule in ruleset.paths
         if shares[rule.out] < 1
     }
-    return Rationing(found, {})
+    return RationLimits(found, {})
 
 
 def _pushed(halves: Sequence[HalfWay], allowances: Mapping[str, float]) -> dict[Edge, float]:

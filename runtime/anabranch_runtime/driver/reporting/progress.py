@@ -26,7 +26,7 @@ _LOG = structlog.get_logger("anabranch.runtime")
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ViewOutput:
     """Output of views and outer joins.
 
     Attributes:
@@ -38,7 +38,7 @@ class Shown:
     left: dict[str, LeftRows] = field(default_factory=dict)
 
 
-def shown_on_disk(results: Path, rules: Ruleset | None) -> Shown:
+def shown_on_disk(results: Path, rules: Ruleset | None) -> ViewOutput:
     """The counts that an earlier run has left in the ``results`` directory.
 
     A view without a count has no rows so far, for any number of joined rows, so all views of
@@ -46,7 +46,7 @@ def shown_on_disk(results: Path, rules: Ruleset | None) -> Shown:
     """
     queries = () if rules is None else rules.queries
     none = {str(q.id): 0 for q in queries if q.has_post_join and q.left_of is None}
-    return Shown(none | all_shown(results), all_left(results))
+    return ViewOutput(none | all_shown(results), all_left(results))
 
 
 @dataclass(slots=True)

@@ -23,10 +23,10 @@ from anabranch_runtime.driver.fold_reports import (
 )
 from anabranch_runtime.driver.reporting.batch_report import Times, batch_report, counted, log_batch
 from anabranch_runtime.driver.reporting.interim_reporter import EARLY, InterimReporter, Written
-from anabranch_runtime.driver.reporting.progress import ProgressReporter, Shown, shown_on_disk
+from anabranch_runtime.driver.reporting.progress import ProgressReporter, ViewOutput, shown_on_disk
 from anabranch_runtime.driver.reporting.state_publisher import StatePublisher
 from anabranch_runtime.driver.revisions import Revisions
-from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.epochs import backfill
 from anabranch_runtime.epochs.failed_queries import failed
 from anabranch_runtime.epochs.retention import clocks, watermarks
@@ -58,7 +58,7 @@ class Reporting:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: DriverSettings,
         control: Control,
         durability: Durability,
         publisher: Publisher,
@@ -88,7 +88,7 @@ class Reporting:
         self._telemetry = Telemetry()
         self._resources = Resources(memory_limit=settings.memory_limit)
         #: As reported last: problems of queries, and output of views.
-        self._last: tuple[dict[str, str], Shown] = {}, Shown()
+        self._last: tuple[dict[str, str], ViewOutput] = {}, ViewOutput()
         #: Store -> its segments and backfill in the last report, and their bytes.
         self._bytes: dict[str, tuple[tuple[Segment, ...], Backfill | None, int]] = {}
 
@@ -249,11 +249,11 @@ class Reporting:
         views = {} if self.views is None else self.views.problems()
         return {**self._publisher.problems(), **views}
 
-    def _shown(self, state: State) -> Shown:
+    def _shown(self, state: State) -> ViewOutput:
         """Rows of views and outer joins; from disk while Spark starts."""
         if self.views is None:
             return shown_on_disk(self._settings.results, self._durability.rules(state))
-        return Shown(self.views.shown(), self.views.left_rows())
+        return ViewOutput(self.views.shown(), self.views.left_rows())
 
     def _stored(self, state: State) -> int:
         """``state.bytes``; of stores that are as they were in the last report it is known."""

@@ -37,21 +37,14 @@ from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.connectors.sources import FileOrder, FileType, OnLoss
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_runtime.errors import SourceError
-from anabranch_runtime.sources.feed import PATIENT, Piece, Problem, Waiting, feed_id
+from anabranch_runtime.sources.feed import PATIENT, Piece, PieceError, Waiting, feed_id
 from anabranch_runtime.sources.files.changed import ChangeWatch
 from anabranch_runtime.sources.files.csv import MissingColumn
-from anabranch_runtime.sources.files.log import GONE, FileLog, Found
+from anabranch_runtime.sources.files.log import GONE, FileLog, FoundFile
 from anabranch_runtime.sources.files.reading import TEXT, open_arrow
 from anabranch_runtime.sources.files.text import TextFile
 from anabranch_runtime.sources.files.trouble import BROKEN, SKIP, refused, unchanged
-from anabranch_runtime.sources.loads import (
-    LONGEST,
-    LONGEST_FIRST,
-    QUIET,
-    QUIET_FIRST,
-    WRITING,
-    Load,
-)
+from anabranch_runtime.sources.loads import WRITING, Load
 from anabranch_runtime.sources.permitted import resolve
 
 #: A listing is trusted if the directory had not changed for so long before it, in nanoseconds:
@@ -119,10 +112,9 @@ class FileFeed:
     def load_end(self, offset: Any, load: Load) -> Any:
         """The files found so far, once no more have appeared for a moment."""
         log = self._loaded()
-        quiet, longest = (QUIET_FIRST, LONGEST_FIRST) if load.is_first else (QUIET, LONGEST)
         # The next one may be as large as the last one, and still be written.
-        quiet += log.files[-1].size / WRITING if log.files else 0.0
-        if time.monotonic() - self._found < quiet and time.time() - load.began < longest:
+        quiet = load.quiet + (log.files[-1].size / WRITING if log.files else 0.0)
+        if time.monotonic() - self._found < quiet and time.time() - load.began < load.longest:
             return None
         return [len(log.files), 0]
 
@@ -130,7 +122,7 @@ class FileFeed:
         """Whether all before ``end`` has been read."""
         return list(offset or (0, 0)) >= list(end)
 
-    def is_apart(self, offset: Any) -> bool:
+    def is_apart(self, offset: Any, load: Load) -> bool:
         """Whether the next file appeared a moment after all that were read."""
         files, (number, position) = self._loaded().files, offset or (0, 0)
         if position or not 0 < number < len(files):
@@ -139,7 +131,7 @@ class FileFeed:
             max(f.appeared for f in files[max(number - LATELY, 0) : number]),
             files[number],
         )
-        return (file.appeared - before) / 1e9 > QUIET + file.size / WRITING
+        return (file.appeared - before) / 1e9 > load.quiet + file.size / WRITING
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
         """On by ``rows``, in the middle of a file if need be."""
@@ -265,7 +257,7 @@ class FileFeed:
                     if entry.name not in known and self._wanted(entry):
                         stat = entry.stat()
                         times = (stat.st_mtime_ns, stat.st_ctime_ns)
-                        new.append(Found(entry.name, stat.st_size, *times))
+                        new.append(FoundFile(entry.name, stat.st_size, *times))
         except OSError as cause:
             raise SourceError(
                 "no-directory",
@@ -342,7 +334,7 @@ class FileFeed:
         except SourceError as error:
             if planned or not self._may_leave_out(number, error):
                 raise
-            log.leave_out(number, Problem(error.code, error.message))
+            log.leave_out(number, PieceError(error.code, error.message))
             return 0
         if len(self._lengths) > 10_000:
             self._lengths.pop(next(iter(self._lengths)))
@@ -354,7 +346,7 @@ class FileFeed:
         self._refused[number] = self._refused.get(number, 0) + 1
         return error.code not in PATIENT or self._refused[number] >= PATIENT[error.code]
 
-    def _measure(self, path: Path, file: Found) -> int:
+    def _measure(self, path: Path, file: FoundFile) -> int:
         try:
             if self._is_text:
                 columns = [(c.name, c.type) for c in self.record.columns]

@@ -31,7 +31,7 @@ from anabranch_runtime.sources.ingest.landing import (
 )
 from anabranch_runtime.sources.ingest.spark_stream import has_files, source_name
 from anabranch_runtime.sources.invalid import Decoded, split
-from anabranch_runtime.sources.loads import LONGEST, LONGEST_BACKLOG, LONGEST_FIRST, Load
+from anabranch_runtime.sources.loads import LONGEST_READING, Load
 
 
 @dataclass(slots=True)
@@ -72,33 +72,35 @@ class LandedFeed:
     def load_end(self, offset: Any, load: Load) -> Any:
         """All landed batches. A backlog ends where its source had nothing more, and so does each
         load of a source of files.
+
+        How long reading takes does not count: files are compared by their own times, and nothing
+        has been more only if a look at the source found nothing (``queries``).
         """
         number = (offset or (0, 0))[0]
-        landed = number
-        while self._batch(landed) is not None:
+        landed, of_files = number, has_files(self.record)
+        while (batch := self._batch(landed)) is not None:
             landed += 1
-        caught_up = read_caught_up(self.home) if load.is_first or has_files(self.record) else landed
-        if caught_up > number:
-            return [caught_up, 0]
-        longest = LONGEST_BACKLOG
-        if has_files(self.record):
-            longest = LONGEST_FIRST if load.is_first else LONGEST
-        if (
-            caught_up < (landed if has_files(self.record) else 0)
-            and time.time() - load.began < longest
-        ):
+            if of_files and batch.newest > load.began + load.longest:
+                return [landed, 0]
+        if not (of_files or load.is_first) or time.time() - load.began > LONGEST_READING:
+            return [landed, 0]
+        caught_up, quiet = read_caught_up(self.home)
+        has_ended = caught_up >= 0
+        if of_files:
+            has_ended = quiet >= load.quiet and (caught_up > number or caught_up == landed)
+        if not has_ended:
             return None
-        return [landed, 0]
+        return [caught_up if caught_up > number else landed, 0]
 
     def has_reached(self, offset: Any, end: Any) -> bool:
         """Whether all before ``end`` has been read."""
         return list(offset or (0, 0)) >= list(end)
 
-    def is_apart(self, offset: Any) -> bool:
-        """Whether the source of files had nothing more before the next landed batch."""
+    def is_apart(self, offset: Any, load: Load) -> bool:
+        """Whether the files of the next landed batch came a moment after all before them."""
         number, position = offset or (0, 0)
         batch = self._batch(number) if has_files(self.record) and number and not position else None
-        return batch is not None and batch.rested
+        return batch is not None and batch.quiet >= load.quiet
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
         """On by ``rows``, in the middle of a batch if need be."""

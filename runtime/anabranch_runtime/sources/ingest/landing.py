@@ -4,7 +4,8 @@ Below the state directory, ``ingest/<source>`` (``spark_stream.source_name``) ho
 
     checkpoint/          Spark's, of the ingest query
     landed/<n>/          the n-th batch that had rows: Arrow files and ``batch.json``
-    caught-up            number of landed batches when the source last had nothing more
+    caught-up            number of landed batches when a look at the source found nothing more, and
+                         seconds from the last of their files to that look
     landed/.<random>/    a batch that is being written
 
 A batch appears by one rename, after its files are durable. Numbers have no gaps, so a reader finds
@@ -60,14 +61,16 @@ class Landed:
         offsets: Spark's text of the offsets it ends at.
         files: name, rows and bytes of each file.
         logs: what Spark's logs of the source had then (``recovery.logs``).
-        rested: whether the source had nothing more for a moment before it.
+        quiet: seconds from the last file of all batches before to the first of its own files.
+        newest: time of the last file so far, in seconds since 1970; 0 of a source without files.
     """
 
     batch: int
     offsets: str
     files: tuple[tuple[str, int, int], ...]
     logs: Prefixes
-    rested: bool = False
+    quiet: float = 0.0
+    newest: float = 0.0
 
     @cached_property
     def rows(self) -> int:
@@ -111,22 +114,26 @@ def read_landed(home: Path, number: int) -> Landed | None:
     try:
         files = tuple((str(name), int(rows), int(size)) for name, rows, size in body["files"])
         logs = {name: (length, crc) for name, (length, crc) in body["logs"].items()}
-        return Landed(body["batch"], body["offsets"], files, logs, bool(body["rested"]))
+        quiet, newest = float(body["quiet"]), float(body["newest"])
+        return Landed(body["batch"], body["offsets"], files, logs, quiet, newest)
     except (KeyError, TypeError, ValueError) as cause:
         raise StateError("damaged-landed-batch", f"{path} is no landed batch: {cause!r}") from cause
 
 
-def note_caught_up(home: Path, number: int) -> None:
-    """Note that the source had nothing more once ``number`` batches had landed."""
-    write_durably(home / _CAUGHT_UP, str(number))
+def note_caught_up(home: Path, number: int, quiet: float) -> None:
+    """Note that a look at the source found nothing beyond ``number`` landed batches, ``quiet``
+    seconds after the last of their files.
+    """
+    write_durably(home / _CAUGHT_UP, f"{number} {quiet}")
 
 
-def read_caught_up(home: Path) -> int:
-    """Number of landed batches when the source last had nothing more; -1 before that."""
+def read_caught_up(home: Path) -> tuple[int, float]:
+    """Number and seconds as noted last; (-1, 0.0) before that."""
     try:
-        return int((home / _CAUGHT_UP).read_bytes())
+        number, quiet = (home / _CAUGHT_UP).read_text().split()
+        return int(number), float(quiet)
     except (FileNotFoundError, ValueError):
-        return -1
+        return -1, 0.0
 
 
 def begin(home: Path) -> Path:

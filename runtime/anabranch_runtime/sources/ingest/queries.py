@@ -38,6 +38,7 @@ from anabranch_runtime.recovery.checkpoint import LANDED, offsets_of, source_off
 from anabranch_runtime.recovery.journal import Journal
 from anabranch_runtime.recovery.logs import prefixes
 from anabranch_runtime.sources.ingest import landing
+from anabranch_runtime.sources.ingest.appearances import appearances
 from anabranch_runtime.sources.ingest.checkpoints import mend
 from anabranch_runtime.sources.ingest.evaluate import Evaluation
 from anabranch_runtime.sources.ingest.spark_stream import (
@@ -59,6 +60,8 @@ _LOG = structlog.get_logger("anabranch.runtime")
 MOST_BYTES, MOST_BATCHES = 256 << 20, 10_000
 #: Seconds between two looks at a query.
 LOOK = 0.1
+#: Seconds by which clocks of file systems may lag.
+EARLY = 0.02
 #: Seconds between two attempts at a source that fails: at first, and at most.
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
 SETTINGS = {
@@ -98,10 +101,8 @@ class _Source:
     #: Number -> bytes, of landed batches that may not have been read.
     _bytes: dict[int, int] = field(default_factory=dict)
     _forgotten: int = 0
-    #: Number of landed batches when the source had nothing more (``sources.loads``): as noted, and
-    #: as seen last, with the time of that.
-    _noted: int = -1
-    _seen: tuple[int, float] = (-1, 0.0)
+    #: Number of landed batches when the source had nothing more, as noted, and for how long.
+    _noted: tuple[int, float] = (-1, 0.0)
     _failures: int = 0
     _raised: Exception | None = None
     _leaving: threading.Event = field(default_factory=threading.Event)
@@ -171,6 +172,9 @@ class _Source:
             .option("checkpointLocation", f"file://{self.home / 'checkpoint'}")
             .start()
         )
+        ended = threading.Event()
+        follower = threading.Thread(target=self._follow, args=(query, ended), daemon=True)
+        follower.start()
         try:
             while not self._leaving.wait(LOOK):
                 self._tidy()
@@ -178,28 +182,55 @@ class _Source:
                     raise self._cause(query)
                 if self.status.state is not SourceState.READING and _looked(query):
                     self._reads()
-                self._note_caught_up(query)
         finally:
+            ended.set()
             with contextlib.suppress(Py4JError, ConnectionError):
                 query.stop()
+            follower.join()
             self.query = None
 
-    def _note_caught_up(self, query: StreamingQuery) -> None:
-        """Note that the source has nothing more: of files after a moment, of others at once, and
-        only at the end of the backlog.
+    def _follow(self, query: StreamingQuery, ended: threading.Event) -> None:
+        """Note where a source of files had nothing more for a moment, or where the backlog of
+        another ended, until ``query`` has ``ended``.
         """
-        of_files = has_files(self.record)
-        landed = self._next
-        if self._noted == landed or (self._noted >= 0 and not of_files):
+        from pyspark.errors import PySparkException
+
+        try:
+            follow = self._follow_files if has_files(self.record) else self._follow_backlog
+            follow(query, ended)
+        except (Py4JError, ConnectionError, PySparkException):
+            # The query has ended; the thread that runs it reports the reason.
             return
-        if not _has_caught_up(query) or self._next != landed:
-            return
-        now = time.monotonic()
-        if self._seen[0] != landed:
-            self._seen = landed, now
-        if not of_files or now - self._seen[1] >= QUIET_FIRST:
-            landing.note_caught_up(self.home, landed)
-            self._noted = landed
+        except Exception as error:  # noqa: BLE001 - whatever fails, it is this source
+            self._raised = error
+            query.stop()
+
+    def _follow_files(self, query: StreamingQuery, ended: threading.Event) -> None:
+        while not ended.is_set():
+            landed, newest = self._next, 0.0 if self._last is None else self._last.newest
+            quiet = self._noted[1] if self._noted[0] == landed else 0.0
+            if quiet >= QUIET_FIRST:
+                ended.wait(LOOK)
+                continue
+            pause = newest + (QUIET_FIRST if quiet >= QUIET else QUIET) - time.time()
+            if pause > 0:
+                ended.wait(min(pause + EARLY, LOOK))
+                continue
+            began = time.time()
+            # Waits for a look that begins now, or later, and finds nothing.
+            query.processAllAvailable()
+            if self._next == landed and not ended.is_set():
+                self._note(landed, began - newest)
+
+    def _follow_backlog(self, query: StreamingQuery, ended: threading.Event) -> None:
+        while self._noted[0] < 0 and not ended.wait(LOOK):
+            landed = self._next
+            if _has_caught_up(query) and self._next == landed:
+                self._note(landed, 0.0)
+
+    def _note(self, landed: int, quiet: float) -> None:
+        self._noted = landed, quiet
+        landing.note_caught_up(self.home, landed, quiet)
 
     def _cause(self, query: StreamingQuery) -> Exception:
         """Error that has ended the query."""
@@ -226,10 +257,8 @@ class _Source:
     def _land(self, evaluation: Evaluation, frame: DataFrame, batch: int) -> None:
         try:
             if self._last is None or batch > self._last.batch:
-                at, since = self._seen
-                rested = at == self._next and time.monotonic() - since >= QUIET
                 self._hold()
-                self._write(evaluation, frame, batch, rested)
+                self._write(evaluation, frame, batch)
             if self.status.state is not SourceState.READING:
                 self._reads()
         except Exception as error:
@@ -251,7 +280,7 @@ class _Source:
             time.sleep(LOOK)
         raise PipelineError("stopped", "asked to stop before the batch began")
 
-    def _write(self, evaluation: Evaluation, frame: DataFrame, batch: int, rested: bool) -> None:
+    def _write(self, evaluation: Evaluation, frame: DataFrame, batch: int) -> None:
         folder = landing.begin(self.home)
         try:
             columns = [(c.name, c.type) for c in self.record.columns]
@@ -266,8 +295,15 @@ class _Source:
             offsets = offsets_of(self.home / "checkpoint", batch)
             assert offsets is not None
             files = tuple(sorted((r["name"], r["rows"], r["bytes"]) for r in written))
-            logs = prefixes(self.home, {} if self._last is None else self._last.logs)
-            landed = landing.Landed(batch, offsets, files, logs, rested)
+            last = self._last
+            logs = prefixes(self.home, {} if last is None else last.logs)
+            newest = 0.0 if last is None else last.newest
+            times = []
+            if has_files(self.record):
+                times = appearances(self.home, None if last is None else last.offsets, offsets)
+            quiet = max(min(times, default=0.0) - newest, 0.0)
+            newest = max([newest, *times])
+            landed = landing.Landed(batch, offsets, files, logs, quiet, newest)
             landing.finish(self.home, folder, self._next, landed)
             self._bytes[self._next] = landed.bytes
             self._last, self._next = landed, self._next + 1

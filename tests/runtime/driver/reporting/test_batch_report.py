@@ -1,4 +1,4 @@
-"""What is reported of batches."""
+"""Reports of committed batches: phases, tasks, times."""
 
 from __future__ import annotations
 

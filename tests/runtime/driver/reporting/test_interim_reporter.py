@@ -1,4 +1,4 @@
-"""What a driver reports of periods, read from Redis."""
+"""Interim reports of a driver, one per period, read from Redis."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import redis as redis_client
 
 from anabranch_contract.plans.ruleset import Ruleset
-from anabranch_contract.plans.steps import CountedStep, Step
+from anabranch_contract.plans.steps import CountedStep, SubJoinStep
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.keys import INTERIMS_KEPT
 from anabranch_contract.protocol.measurements import EdgeStatistics, Writes
@@ -118,7 +118,7 @@ class Told:
         self.interims.extend(interims)
 
     def of(self, _: Ruleset) -> Mapping[str, CountedStep]:
-        return {"a": CountedStep(Step(MirId("R,S"), (Label("R"),), (Label("S"),)))}
+        return {"a": CountedStep(SubJoinStep(MirId("R,S"), (Label("R"),), (Label("S"),)))}
 
 
 class Followed:
@@ -154,7 +154,7 @@ def spans(told: Told) -> list[tuple[int, int, bool]]:
 
 
 def test_a_drift_ends_the_period_where_it_began() -> None:
-    """The measurements before the change are one period, those of the change another."""
+    """One period ends before the change, and a second one begins with it."""
     one = Followed(early=0.0)
     one.batches(30)
     assert one.told.interims == []
@@ -179,7 +179,7 @@ def test_a_drift_ends_the_period_where_it_began() -> None:
 
 
 def test_early_periods_are_not_below_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What has drifted sooner is reported when the time has passed."""
+    """An earlier drift is reported once ``early`` seconds have passed."""
     clock = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
     one = Followed(early=1.0)

@@ -1,4 +1,4 @@
-"""What the driver tells of its stores."""
+"""The state report that a driver publishes: stores, segments, readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the driver counts for monitoring, and that its progress has it."""
+"""Counters for monitoring, also as part of the driver's progress."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_every_row_is_read_once_whatever_the_size_of_batches(
     assert flat(batches) == list(range(120))
     if kind != "json":
         assert max(map(len, batches)) <= rows
-    # After a restart, with a file that is older than what was read.
+    # After a restart, with a file older than the files already read.
     write(tmp_path, "late", 120, 125, kind)
     os.utime(tmp_path / "in" / "late", ns=(0, 0))
     assert flat(drain(feed(tmp_path, type=kind), offset, rows)[1]) == list(range(120, 125))

@@ -1,8 +1,9 @@
-"""What ingest queries land, and the feed over it: exact offsets, nothing lost or read twice."""
+"""Rows landed by ingest queries and the feed over them: exact offsets, each row read once."""
 
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import random
 import time
@@ -22,11 +23,12 @@ from anabranch_runtime.recovery.checkpoint import COMMIT
 from anabranch_runtime.sources.blocks import read_piece
 from anabranch_runtime.sources.feeds import plan
 from anabranch_runtime.sources.ingest import landing
+from anabranch_runtime.sources.ingest.appearances import appearances
 from anabranch_runtime.sources.ingest.checkpoints import mend
 from anabranch_runtime.sources.ingest.evaluate import Evaluation
 from anabranch_runtime.sources.ingest.feed import LandedFeed, landed_feed
 from anabranch_runtime.sources.ingest.spark_stream import reason, source_name
-from anabranch_runtime.sources.loads import Load
+from anabranch_runtime.sources.loads import LONGEST, LONGEST_FIRST, QUIET, QUIET_FIRST, Load
 from tests.support.surroundings.policy import OPEN
 
 RECORD = StreamRecord(
@@ -48,7 +50,9 @@ def offsets(batch: int) -> str:
     return f'v2\n{{"batchWatermarkMs":0}}\n{source_name(RECORD)}:{{"logOffset":{batch}}}'
 
 
-def land(state: Path, number: int, *files: range) -> landing.Landed:
+def land(
+    state: Path, number: int, *files: range, quiet: float = 0.0, newest: float = 0.0
+) -> landing.Landed:
     """Land a batch as an ingest query does; a row is invalid if it is divisible by seven."""
     folder, written = landing.begin(home(state)), []
     for rows in files:
@@ -59,7 +63,7 @@ def land(state: Path, number: int, *files: range) -> landing.Landed:
         cuts = [batch.slice(first, 5) for first in range(0, batch.num_rows, 5)]
         for found in landing.file_writer(str(folder), COLUMNS, EVALUATION, OPEN)(iter(cuts)):
             written += [tuple(row.values()) for row in found.to_pylist()]
-    landed = landing.Landed(2 * number, offsets(2 * number), tuple(written), {})
+    landed = landing.Landed(2 * number, offsets(2 * number), tuple(written), {}, quiet, newest)
     landing.finish(home(state), folder, number, landed)
     return landed
 
@@ -153,7 +157,7 @@ def test_a_checkpoint_that_has_lost_entries_is_made_to_agree(tmp_path: Path) -> 
         found = (p for p in checkpoint.rglob("*") if p.is_file() and p.name != "metadata")
         return {str(p.relative_to(checkpoint)): p.read_text() for p in found}
 
-    # All of it; what it was before a loss of power; what was planned later can't be read.
+    # No checkpoint; one from before a power loss; one with an unreadable later plan.
     mend(home(tmp_path), last, 0, 1)
     whole = {"offsets/5": offsets(6), "offsets/6": offsets(6), "commits/6": COMMIT}
     assert entries() == whole
@@ -189,7 +193,7 @@ Caused by: java.lang.RuntimeException: x.parquet is not a Parquet file
 
 
 def stands(feed: LandedFeed, offset: Any, load: Load, now: float) -> tuple[Any, Load]:
-    """What is planned of a feed that may bring anything."""
+    """The offset and load planned for a feed without a limit."""
     return plan(feed, offset, feed.waiting(offset).rows, load, now)
 
 
@@ -207,14 +211,76 @@ def test_a_backlog_is_one_load_until_its_source_has_no_more(tmp_path: Path, form
     assert (offset, load.is_open, load.is_first) == ([1, 0], True, True)
     land(tmp_path, 1, range(10, 20))
     land(tmp_path, 2, range(20, 30))
-    landing.note_caught_up(home(tmp_path), 2)
+    landing.note_caught_up(home(tmp_path), 2, QUIET_FIRST)
     land(tmp_path, 3, range(30, 40))
     offset, load = stands(fresh(), offset, load, now)
     assert (offset, load.is_open, load.number) == ([2, 0], False, 0), "the third landed later"
     offset, load = stands(fresh(), offset, load, now)
     assert (offset, load.number) == ([4, 0], 1)
     assert load.is_open == (format == "orc"), "of files only what is quiet has ended"
-    landing.note_caught_up(home(tmp_path), 4)
+    landing.note_caught_up(home(tmp_path), 4, QUIET)
     offset, load = stands(fresh(), offset, load, now)
     assert (offset, load.is_open, load.number) == ([4, 0], False, 1)
     assert stands(fresh(), offset, load, now) == (offset, load)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_loads_follow_the_times_of_files_however_slow_reading_is(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    record = RECORD.model_copy(update={"source": SourceRecord(format="orc", path="/in")})
+    feed = replace(landed_feed(record, str(tmp_path)), home=home(tmp_path))
+    times = [time.time()]
+    while len(times) < 25:
+        times.append(times[-1] + chance.choice([0.01, 0.1, 0.2, 0.5, 0.9, 3.0]))
+    now, landed, batches = times[0], 0, list[tuple[int, int]]()
+    offset, load, number_of, began = None, Load("s"), dict[int, int](), dict[int, float]()
+    while landed < len(times) or load.is_open or offset != [len(batches), 0]:
+        # A starved reader may be away for any time before it lands, looks or plans.
+        now += chance.choice([0.01, 0.3, 2.0])
+        there = sum(t <= now for t in times)
+        if landed < there and chance.random() < 0.7:
+            after = chance.randrange(landed + 1, there + 1)
+            quiet = times[landed] - (times[landed - 1] if landed else 0.0)
+            land(tmp_path, len(batches), range(1), quiet=quiet, newest=times[after - 1])
+            batches.append((landed, after))
+            landed = after
+        elif landed == there and now - times[landed - 1] >= QUIET:
+            landing.note_caught_up(home(tmp_path), len(batches), now - times[landed - 1])
+        if chance.random() < 0.7:
+            before = (offset or (0, 0))[0]
+            offset, load = stands(feed, offset, load, now)
+            began[load.number] = load.began
+            number_of |= dict.fromkeys(range(before, (offset or (0, 0))[0]), load.number)
+    assert number_of.keys() == set(range(len(batches)))
+    for batch, (first, _) in list(enumerate(batches))[1:]:
+        number = number_of[batch - 1]
+        assert number_of[batch] - number in (0, 1)
+        quiet, longest = (QUIET, LONGEST) if number else (QUIET_FIRST, LONGEST_FIRST)
+        gap = times[first] - times[first - 1]
+        if number_of[batch] > number:
+            assert gap >= quiet or times[first - 1] > began[number] + longest
+        elif number == 0:
+            assert gap < quiet
+
+
+def test_files_appear_when_the_directory_says_not_their_writer(tmp_path: Path) -> None:
+    logs = tmp_path / "checkpoint" / "sources" / source_name(RECORD)
+    logs.mkdir(parents=True)
+    began = time.time()
+    there = tmp_path / "a b.json"
+    there.touch()
+    os.utime(there, (5, 5))
+    entries = [
+        {"path": there.as_uri(), "timestamp": 5000, "batchId": 0},
+        {"path": (tmp_path / "gone.json").as_uri(), "timestamp": 6000, "batchId": 1},
+        {"path": "s3a://bucket/c.json", "timestamp": 7000, "batchId": 2},
+    ]
+    lines = [json.dumps(entry) for entry in entries]
+    (logs / "0").write_text("v1\n" + lines[0])
+    (logs / "1").write_text("v1\n" + lines[1])
+    (logs / "2.compact").write_text("v1\n" + "\n".join(lines))
+    first, *others = appearances(tmp_path, None, offsets(2))
+    assert began - 1 < first <= time.time()
+    assert others == [6.0, 7.0]
+    assert appearances(tmp_path, offsets(1), offsets(2)) == [7.0]
+    assert appearances(tmp_path, offsets(2), offsets(2)) == []

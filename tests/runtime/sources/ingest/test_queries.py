@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +18,18 @@ from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.control import Control
-from anabranch_runtime.driver.pipeline import Pipeline
+from anabranch_runtime.driver.pipeline import SparkPipeline
 from anabranch_runtime.driver.reporting.source_health import SourceHealth
-from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.recovery.checkpoint import source_offsets
 from anabranch_runtime.sources.batch_input import BatchInput, Sources
 from anabranch_runtime.sources.blocks import Block, read_pieces
-from anabranch_runtime.sources.ingest.queries import Ingest
+from anabranch_runtime.sources.ingest import landing
+from anabranch_runtime.sources.ingest.queries import Ingest, _Source
+from anabranch_runtime.sources.ingest.spark_stream import source_name
 from anabranch_runtime.sources.invalid import raw_text
+from anabranch_runtime.sources.loads import QUIET_FIRST
 from anabranch_runtime.spark.session import spark_session
 from tests.support.surroundings.policy import OPEN
 from tests.support.surroundings.redis import redis_url
@@ -57,9 +61,9 @@ class World:
         self.session = session
         self.home = home
         self.server = redis.Redis.from_url(url)
-        settings = Settings(home / "state", home / "results", mode=Mode.LIVE, access=OPEN)
+        settings = DriverSettings(home / "state", home / "results", mode=Mode.LIVE, access=OPEN)
         (settings.state / "recordings").mkdir(parents=True)
-        self.pipeline = Pipeline(settings, Control(url, "test"), "local[2]")
+        self.pipeline = SparkPipeline(settings, Control(url, "test"), "local[2]")
         ingest = Ingest(session, settings.state, local=True, access=OPEN)
         self.watch = SourceHealth(self.pipeline.control, ingest)
         self.files = 0
@@ -318,6 +322,50 @@ def test_records_that_spark_can_not_read_are_a_row_each(world: World, tmp_path: 
         time.sleep(0.1)
     with pytest.raises(SourceError, match=r"(?i)header"):
         world.watch.ingest.check()
+
+
+def test_pauses_between_files_are_their_own_when_landing_is_slow(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Landing takes far longer than the pauses between files, as on a starved machine."""
+    record = stream("t", "text", tmp_path / "t", payload="json")
+    home = landing.home_of(tmp_path / "state", source_name(record))
+    write, note = _Source._write, landing.note_caught_up
+    notes: list[tuple[int, float]] = []
+
+    def write_slowly(self: _Source, *arguments: Any) -> None:
+        time.sleep(1.2)
+        write(self, *arguments)
+
+    def note_too(home: Path, number: int, quiet: float) -> None:
+        notes.append((number, quiet))
+        note(home, number, quiet)
+
+    monkeypatch.setattr(_Source, "_write", write_slowly)
+    monkeypatch.setattr(landing, "note_caught_up", note_too)
+    (tmp_path / "t").mkdir()
+    world.watch.look((record,))
+    for number in range(20):
+        world.file("t", range(number, number + 1), "json")
+        time.sleep(1.5 if number == 18 else 0.1)
+    times = sorted(file.stat().st_ctime for file in (tmp_path / "t").iterdir())
+    deadline = time.monotonic() + 60.0
+    while (not notes or notes[-1][1] < QUIET_FIRST) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    found = [landing.read_landed(home, number) for number in landing.numbers(home)]
+    landed = [one for one in found if one is not None]
+    ends = [0, *accumulate(one.rows for one in landed)]
+    assert ends[-1] == len(times)
+    for one, first, last in zip(landed, ends, ends[1:], strict=True):
+        assert one.newest == pytest.approx(times[last - 1])
+        if first:
+            assert one.quiet == pytest.approx(times[first] - times[first - 1])
+    assert {one.quiet >= QUIET_FIRST for one in landed[1:]} == {True, False}
+    # Each note is true: whatever had appeared by then had landed.
+    for number, quiet in notes:
+        newest = times[ends[number] - 1] if number else 0.0
+        assert sum(at < newest + quiet for at in times) == ends[number]
+    assert notes[-1][0] == len(landed)
 
 
 def test_a_source_that_cannot_be_opened_leaves_the_others(world: World, tmp_path: Path) -> None:

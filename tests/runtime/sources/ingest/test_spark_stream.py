@@ -1,4 +1,4 @@
-"""What a registration may not make Spark do, tried with Spark itself.
+"""Attacks on Spark by registrations, tried with Spark itself.
 
 The service refuses these when they are registered; a record may be older than that, so the runtime
 refuses them by itself.

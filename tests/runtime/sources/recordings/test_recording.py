@@ -1,4 +1,4 @@
-"""Recordings: converted once, typed as declared, any batch a slice; what is wrong is said."""
+"""Recordings: converted once, typed as declared, any batch a slice, errors that name the cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans that are made in a process of their own are those of this one, whatever befalls it."""
+"""The planner's process makes the same plans as the service, and its failures do no harm."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.worlds.service import Service, eventually
 
 
 def children(nice: int = 0) -> list[psutil.Process]:
-    """The processes of this one that plan, or (with their niceness) those that explain."""
+    """Child processes that plan (niceness 0) or that explain (:data:`NICE`)."""
     found = []
     for child in psutil.Process().children(recursive=True):
         try:
@@ -103,7 +103,7 @@ def test_a_process_is_sent_a_query_once(apart: Service, monkeypatch: pytest.Monk
     ask = planner_process._ask
 
     def noted(child: subprocess.Popen[bytes], asked: planner_process.Asked) -> Any:
-        if isinstance(asked, planner_process.Plan):
+        if isinstance(asked, planner_process.TimedTask):
             sent.append((asked.order, [q.id for q in asked.task.queries]))
         return ask(child, asked)
 
@@ -186,7 +186,7 @@ def test_an_epoch_for_which_nothing_has_changed_is_a_copy(apart: Service) -> Non
     lines = apart.get("/v1/epochs")["items"]
     assert len({line["plan"] for line in lines}) == 1
     assert {line["changes"] and line["changes"]["steps_added"] for line in lines[:4]} == {0}
-    # What changes something is a plan of its own, that is charged for changing this one.
+    # A change leads to a new plan, which is charged for switching.
     apart.post("/v1/queries", {"id": "chain", "sql": CHAIN})
     apart.plan(4)
     record = explained(apart, 5)

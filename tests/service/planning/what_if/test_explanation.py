@@ -1,4 +1,4 @@
-"""What dry runs and epochs say besides the plan: shares, differences, reasons, assumptions."""
+"""Explanations of dry runs and epochs: shares, differences, reasons, assumptions."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_an_epoch_says_who_costs_what_and_what_changed(shop: Service) -> None:
     shares = second["shares"]["queries"]
     assert sum(s["shapley"] for s in shares) == pytest.approx(second["cost"])
     assert second["reasons"]["shared"]
-    # What is kept to compare with later plans is not for the API.
+    # Decisions are kept for comparison with later plans, and are not part of the API.
     assert "decisions" not in second
     details = json.loads(str(shop.redis.get(f"{shop.keys.namespace}:plans:1")))
     assert from_document(details["decisions"]).footprint.steps

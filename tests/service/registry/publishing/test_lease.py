@@ -1,4 +1,4 @@
-"""Who leads: taking, renewing, losing and giving up, on a real Redis."""
+"""Leadership: taking, renewing, losing and giving up the lease, on a real Redis."""
 
 from __future__ import annotations
 

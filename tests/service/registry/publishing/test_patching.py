@@ -16,7 +16,7 @@ from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.ruleset import RulesetId, digest
 from anabranch_runtime.control import Control
 from anabranch_service.planning import loop
-from anabranch_service.registry.publishing.lease import Term
+from anabranch_service.registry.publishing.lease import LeaderTerm
 from anabranch_service.registry.publishing.patching import Base, seal_patched
 from anabranch_service.registry.publishing.publication import (
     LEAST_EPOCHS,
@@ -33,7 +33,7 @@ from tests.support.worlds.service import Service
 
 @pytest.fixture
 def apart(monkeypatch: pytest.MonkeyPatch, shop: Service) -> Service:
-    """A service that makes all plans in another process, and goes by twelve queries."""
+    """A service with twelve queries that makes all plans in another process."""
     monkeypatch.setattr(loop, "APART", 1)
     for number in range(12):
         add(shop, number)
@@ -160,7 +160,7 @@ def test_the_whole_ruleset_is_read_where_a_patch_can_not_be_applied(apart: Servi
     apart.redis.set(apart.keys.newest_ruleset, whole[0])
     for epoch in (1, 2):
         assert apart.http.get(f"/v1/epochs/{epoch}/ruleset").status_code == 404
-    # What runs can't be carried over, and the next plan is a ruleset of its own.
+    # The running ruleset can't be read, so the next one is published in full.
     add(apart, 13)
     apart.plan(2)
     assert (base_of(apart, 3), len(checked(apart, 3))) == (None, 14)
@@ -189,7 +189,7 @@ class _Epochs:
         async def within() -> None:
             url, keys = self.service.settings.redis_url, self.service.keys
             leader = self.service.redis.hgetall(keys.leader)
-            term = Term(str(leader["owner"]), int(str(leader["token"])))
+            term = LeaderTerm(str(leader["owner"]), int(str(leader["token"])))
             async with Redis.from_url(url, decode_responses=True) as redis:
                 await work(Publication(Store(redis, keys.namespace), term))
 

@@ -1,4 +1,4 @@
-"""Queries page by page, and those that are looked for."""
+"""Lists of queries: pages and search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries that ask for their past: who may, what the runtime is given, and what is said of it."""
+"""Queries that ask for results of their past: rules, records and refusals."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Feeder:
         self.next_batch += 1
 
     def tick(self) -> None:
-        """What the driver does between batches."""
+        """Open requested tails, as the driver does between batches."""
         self.tails.open(self.next_batch, self.totals, self.written)
 
     def version(self, number: int, *values: int) -> None:

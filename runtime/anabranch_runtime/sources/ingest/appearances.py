@@ -1,0 +1,56 @@
+"""Times at which the files of an ingest batch appeared, from Spark's log of the source's files.
+
+Spark's log has the time of modification of each file, which writers can set; a local file's own
+entry in the directory (``ctime``) they can not. Neither depends on when Spark came to the file.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from anabranch_runtime.recovery.checkpoint import source_offsets
+
+
+def appearances(home: Path, before: str | None, offsets: str) -> list[float]:
+    """When each file between two texts of Spark's offsets appeared, in seconds since 1970.
+
+    Raises:
+        OSError, ValueError: Spark's log can't be read.
+        StateError: ``offsets`` can't be.
+    """
+    now = time.time()
+    times = []
+    for name, offset in source_offsets(offsets).items():
+        first = source_offsets(before).get(name, {}).get("logOffset", -1) + 1
+        for entry in _entries(home / "checkpoint" / "sources", first, offset["logOffset"]):
+            times.append(min(_appeared(entry["path"], entry["timestamp"] / 1e3), now))
+    return times
+
+
+def _entries(folder: Path, first: int, last: int) -> Iterator[dict[str, Any]]:
+    """Entries of the log in ``folder``, of which every tenth file repeats all before it."""
+    for log in folder.iterdir():
+        for number in range(first, last + 1):
+            path = log / str(number)
+            if not path.exists():
+                path = log / f"{number}.compact"
+            for line in path.read_text().splitlines()[1:]:
+                entry = json.loads(line)
+                if entry["batchId"] == number:
+                    yield entry
+
+
+def _appeared(uri: str, modified: float) -> float:
+    parts = urlsplit(uri)
+    if parts.scheme not in ("", "file"):
+        return modified
+    try:
+        return Path(unquote(parts.path)).stat().st_ctime
+    except OSError:
+        # Moved or deleted meanwhile, as Spark does with ``cleanSource``.
+        return modified
