@@ -15,6 +15,7 @@ from anabranch_runtime.errors import ExpressionError
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
+I32: TypeAlias = npt.NDArray[np.int32]
 U64: TypeAlias = npt.NDArray[np.uint64]
 Floats: TypeAlias = npt.NDArray[np.float64]
 

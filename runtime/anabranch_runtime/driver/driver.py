@@ -13,7 +13,7 @@ and after a batch, ``recovery`` from where a start goes on.
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import structlog
@@ -47,7 +47,6 @@ from anabranch_runtime.driver.reporting.reporting import Reporting
 from anabranch_runtime.driver.revisions import Revisions
 from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.epochs import backfill
-from anabranch_runtime.epochs.arrival_costs import arrival_costs
 from anabranch_runtime.epochs.failed_queries import surviving, withdraw
 from anabranch_runtime.epochs.layout import layouts
 from anabranch_runtime.epochs.lookups import looking_up
@@ -57,7 +56,7 @@ from anabranch_runtime.errors import PipelineError, StateError
 from anabranch_runtime.event_time.newest_allowed import BatchTimes
 from anabranch_runtime.exchange.fleet import BatchHosts
 from anabranch_runtime.faults import Point, reach
-from anabranch_runtime.measure.statistics import bounds
+from anabranch_runtime.measure.statistics import arrival_costs, bounds
 from anabranch_runtime.placement.moves import coming
 from anabranch_runtime.probe.scope import ProbeScope
 from anabranch_runtime.rations import catch_up
@@ -82,22 +81,6 @@ from anabranch_runtime.task.memory import largest_merge
 from anabranch_runtime.views.left_out import sampled
 
 _LOG = structlog.get_logger("anabranch.runtime")
-
-
-@dataclass(frozen=True, slots=True)
-class _Clock:
-    """Running time of the pipeline, without interruptions (``event_time.idleness``).
-
-    Attributes:
-        before: microseconds, in earlier drivers. ``since``: start of this one.
-    """
-
-    before: int
-    since: float
-
-    def reading(self) -> int:
-        """Microseconds."""
-        return self.before + int((time.monotonic() - self.since) * 1e6)
 
 
 class Driver:
@@ -150,7 +133,8 @@ class Driver:
             *(self._revisions, self.rationer, self.state, total_batches),
         )
         self._identity = ""
-        self._clock = _Clock(self.state.clock or 0, time.monotonic())
+        #: Start of the running time, which leaves out interruptions (``event_time.idleness``).
+        self._since = time.monotonic() - (self.state.clock or 0) / 1e6
         self.cycle = Cycle(max(self.state.epoch, 0), time.monotonic())
 
     # --- life ----------------------------------------------------------------------------------
@@ -401,7 +385,8 @@ class Driver:
     def _context(self, batch: Batch, choice: JournalEntry) -> BatchContext:
         state, ruleset, sources = batch.state, batch.ruleset, self.progress.sources
         redefined = frozenset[str]() if sources is None else sources.redefined(ruleset)
-        live, planned = self.settings.mode is Mode.LIVE, self._planned(choice)
+        planned, live = self._planned(choice), self.settings.mode is Mode.LIVE
+        clock = int((time.monotonic() - self._since) * 1e6) if live else None
         storage, manifests = self.durability.storage, self.durability.manifests
         committed = {name: store.segments for name, store in self.state.stores.items()}
         owing = catch_up.owing(ruleset) if choice.owed else ()
@@ -417,7 +402,7 @@ class Driver:
             staging="",
             redis_url=self.control.url,
             namespace=self.control.keys.namespace,
-            times=BatchTimes.of(state, planned, self._clock.reading() if live else None),
+            times=BatchTimes.of(state, planned, clock),
             scope=ProbeScope.of(state, ruleset, batch.access),
             shedding=shedding,
             input=InputShares(redefined=redefined),

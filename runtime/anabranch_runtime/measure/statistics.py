@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.measurements import (
     EdgeStatistics,
     FrequentValues,
@@ -20,6 +22,7 @@ from anabranch_contract.protocol.measurements import (
 )
 from anabranch_contract.queries.types import TypeKind
 from anabranch_runtime.columns.arrow_types import spark_type
+from anabranch_runtime.epochs.layout import routes
 from anabranch_runtime.errors import ArrowTypeError
 from anabranch_runtime.index.hash_index import estimate_distinct
 from anabranch_runtime.state.manifest import State
@@ -124,7 +127,7 @@ def _sketches(
         for owner, keys in before.sketches.items()
         if not owner.startswith(STORE) or owner.removeprefix(STORE) in stores
     }
-    # Entries without news stay the same object (``state.spelling``).
+    # Entries without news stay the same object (``state.manifest.Speller``).
     changed: dict[str, dict[str, str]] = {}
     for report in tasks:
         for owner, keys in report.sketches.items():
@@ -311,3 +314,39 @@ def _published(known: _Reservoir) -> StreamSample:
             # No query can read such a column.
             continue
     return StreamSample(known.seen, known.rows.num_rows, columns)
+
+
+#: Seconds per result of phase ``probe`` outside the measured edges.
+GIVEN_OUT = 6e-8
+
+
+def arrival_costs(state: State, ruleset: Ruleset) -> dict[str, float]:
+    """Stream -> expected seconds of probing per tuple that is read, of streams that brought some.
+
+    These are the CPU seconds of all probe trees of its labels and of their results, divided by the
+    tuples. Edges are counted since the last revision of the ruleset, tuples since the epoch began.
+    After a revision probes count for less at first, for all streams alike. Input is assigned to
+    tasks by them (``sources.dealing``): errors only make tasks wait for each other.
+
+    Args:
+        state: as committed.
+        ruleset: the ruleset of the state.
+
+    Returns:
+        Nothing where no probe has been measured yet.
+    """
+    found = routes(ruleset)
+    seconds: dict[str, float] = defaultdict(float)
+    for rule in ruleset.probe_rules:
+        measured = state.measured.edges.get(rule.out)
+        if measured is not None:
+            relation = found.relation_of[rule.start]
+            given = GIVEN_OUT * measured.made * len(found.outputs.get(rule.out, ()))
+            seconds[found.relations[relation].stream] += measured.seconds + given
+    if not any(seconds.values()):
+        return {}
+    return {
+        name: seconds[name] / meter.input
+        for name, meter in sorted(state.measured.meters.items())
+        if meter.input
+    }

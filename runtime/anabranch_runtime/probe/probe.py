@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from anabranch_contract.plans.ruleset import KeyPart, ProbeRule, TimeBound
 from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import Label
-from anabranch_runtime.columns.arrays import Ints, plain
+from anabranch_runtime.columns.arrays import I32, Ints, plain
 from anabranch_runtime.epochs.layout import Layout, StoreLayout
 from anabranch_runtime.expressions.evaluate import evaluate, filter_mask
 from anabranch_runtime.index.gather import gather, pick, place_of, places
@@ -43,9 +43,6 @@ from anabranch_runtime.storage.partial import (
     narrow,
 )
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU, IndexKey
-
-I32 = NDArray[np.int32]
-
 
 #: So few probes look into the segments of all partitions at once: a call per partition would cost
 #: more than the lookups in vain.

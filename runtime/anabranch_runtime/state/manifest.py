@@ -9,10 +9,12 @@ files that it does not name are garbage.
 from __future__ import annotations
 
 import itertools
+import json
 import time
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, is_dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from anabranch_contract import codec
 from anabranch_contract.plans.rations import RationedBatches
@@ -25,12 +27,60 @@ from anabranch_runtime.state.debt import Debt
 from anabranch_runtime.state.measured import Measurements
 from anabranch_runtime.state.placement import Hosts
 from anabranch_runtime.state.slices import Backfill
-from anabranch_runtime.state.spelling import Speller
 from anabranch_runtime.state.table_versions import TableVersions
 from anabranch_runtime.state.unread import FeedState
-from anabranch_runtime.storage.documents import Kind, checksum, read_document, read_exactly
+from anabranch_runtime.storage.documents import (
+    Kind,
+    Spelling,
+    canonical,
+    checksum,
+    read_document,
+    read_exactly,
+)
 from anabranch_runtime.storage.durable import durable
 from anabranch_runtime.storage.segment import Segment
+
+
+@dataclass(slots=True)
+class Speller:
+    """Canonical texts of states that follow one another.
+
+    A state is large where there are many queries, and a batch changes little of it: all other
+    values are the very same objects. So the text of each entry of a mapping in a state, or in a
+    dataclass of a state, is kept beside the entry, and only changed entries are spelled again.
+    """
+
+    #: Path of a field -> key -> the value under it in the last state, and the text of both.
+    _known: dict[str, dict[str, tuple[Any, str]]] = field(default_factory=dict)
+
+    def spell(self, state: Any) -> Spelling:
+        """``state``, a dataclass, as :func:`documents.canonical` spells it."""
+        return Spelling(self._record("", state))
+
+    def _record(self, path: str, record: Any) -> str:
+        parts = []
+        for name, value in sorted(codec.fields(record).items()):
+            if isinstance(value, dict):
+                text = self._mapping(f"{path}.{name}", value)
+            elif is_dataclass(value):
+                text = self._record(f"{path}.{name}", value)
+            else:
+                text = canonical(value)
+            parts.append(f"{canonical(name)}:{text}")
+        return f"{{{','.join(parts)}}}"
+
+    def _mapping(self, path: str, values: Mapping[str, Any]) -> str:
+        last = self._known.get(path, {})
+        found: dict[str, tuple[Any, str]] = {}
+        for key in sorted(values):
+            value, known = values[key], last.get(key)
+            # Values never change in place. Numbers may be one object or two: either is right.
+            if known is None or known[0] is not value:
+                known = (value, f"{json.dumps(key)}:{canonical(value)}")
+            found[key] = known
+        self._known[path] = found
+        return f"{{{','.join(text for _, text in found.values())}}}"
+
 
 KIND = Kind("manifest", "state")
 #: Manifests kept beside the newest one.

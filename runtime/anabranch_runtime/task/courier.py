@@ -19,8 +19,7 @@ from anabranch_contract.plans.ruleset import KeyPart, ProbeRule, Ruleset
 from anabranch_contract.queries.joins import Label
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
-from anabranch_runtime.exchange.partials import pack, unpack
-from anabranch_runtime.exchange.routing import destinations
+from anabranch_runtime.exchange.routing import destinations, pack, unpack
 from anabranch_runtime.exchange.traffic import Letter, Traffic
 from anabranch_runtime.probe.pieces import Pieces
 from anabranch_runtime.state.coverage import Access, Tile

@@ -21,7 +21,7 @@ from anabranch_contract.queries.joins import Label, QueryId
 from anabranch_runtime.columns.arrays import Bools
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.task_report import TaskReport
-from anabranch_runtime.exchange.partials import pack, unpack
+from anabranch_runtime.exchange.routing import pack, unpack
 from anabranch_runtime.exchange.traffic import Letter
 from anabranch_runtime.expressions.failures import EVALUATION, Failures
 from anabranch_runtime.probe.latest import Latest

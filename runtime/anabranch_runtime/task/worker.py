@@ -67,12 +67,11 @@ from anabranch_runtime.task.catch_up import Payer
 from anabranch_runtime.task.context import BatchContext, live_segments
 from anabranch_runtime.task.courier import HOP, Courier, ProbeWork, needs_of
 from anabranch_runtime.task.emission import LEAVING, OWED, Emission
-from anabranch_runtime.task.inserts import ARRIVED, PAST, Inserts
+from anabranch_runtime.task.inserts import ARRIVED, PAST, Inserts, Uploads
 from anabranch_runtime.task.memory import PrivateMemory, budget
 from anabranch_runtime.task.meters import Collector
 from anabranch_runtime.task.stores import KeyCache, combination_rows, kept_part
 from anabranch_runtime.task.substreams import DividedTuples
-from anabranch_runtime.task.uploads import Uploads
 
 if TYPE_CHECKING:  # its readers need more memory than a task has
     from anabranch_runtime.sources.blocks import Block

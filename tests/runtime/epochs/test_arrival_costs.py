@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from anabranch_contract.protocol.measurements import EdgeStatistics
-from anabranch_runtime.epochs.arrival_costs import GIVEN_OUT, arrival_costs
+from anabranch_runtime.measure.statistics import GIVEN_OUT, arrival_costs
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.state.measures import StreamMeter
 from tests.support.cases.states import RS, ST, measuring, rules

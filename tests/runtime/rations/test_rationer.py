@@ -27,8 +27,9 @@ from anabranch_runtime.rations import overload
 from anabranch_runtime.rations.limits import KEPT, count_withheld
 from anabranch_runtime.rations.rationer import SAMPLE
 from anabranch_runtime.recovery.journal import KnownLoad
-from anabranch_runtime.sinks.ledger import publish_rations, read_rations
+from anabranch_runtime.sinks.ledger import publish_rations
 from anabranch_runtime.state.debt import RationReport
+from tests.support.oracles.ledger import read_rations
 from tests.support.worlds.driven import KEYS, Killed, die, driver, expected, job, publish, results
 
 RANKING = Ranking((("a", "bigint"),), by_batch=True)

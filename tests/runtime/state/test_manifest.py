@@ -16,10 +16,9 @@ from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
 from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.state.manifest import KEPT, KIND, Manifests, State, read_manifest
+from anabranch_runtime.state.manifest import KEPT, KIND, Manifests, Speller, State, read_manifest
 from anabranch_runtime.state.measured import Measurements
 from anabranch_runtime.state.measures import StreamMeter, pack
-from anabranch_runtime.state.spelling import Speller
 from anabranch_runtime.state.values import KeyValues
 from anabranch_runtime.storage.documents import canonical
 from tests.support.cases.states import RS, base_store, measuring, mir_store, rules, segment

@@ -39,7 +39,6 @@ from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.index import filters
 from anabranch_runtime.probe import probe
 from anabranch_runtime.recovery.rulesets import KIND, task_ruleset
-from anabranch_runtime.sinks.ledger import read_rations
 from anabranch_runtime.sinks.parquet import write_empty
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.sources.recordings.recording import Recording, convert, read_rows
@@ -54,7 +53,7 @@ from anabranch_runtime.task.worker import run_task
 from anabranch_runtime.views.upkeep import Views
 from tests.support.cases.random_rations import planned_rations, random_rations
 from tests.support.oracles.invariants import Watch
-from tests.support.oracles.ledger import made_good
+from tests.support.oracles.ledger import made_good, read_rations
 from tests.support.oracles.oracle import Oracle, Withheld
 from tests.support.plain_service import (
     PlainService,

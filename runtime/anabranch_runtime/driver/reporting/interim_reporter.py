@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.plans.steps import CountedStep
+from anabranch_contract.protocol.counts import Summed
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.measurements import Writes
 from anabranch_runtime.control import Control
@@ -25,19 +26,12 @@ KEPT = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class Written(Summed):
     """Rows written: into stores, as results, and by merges of segments."""
 
     inserts: Writes = field(default_factory=Writes)
     results: Writes = field(default_factory=Writes)
     merges: Writes = field(default_factory=Writes)
-
-    def __add__(self, other: Written) -> Written:
-        return Written(
-            self.inserts + other.inserts,
-            self.results + other.results,
-            self.merges + other.merges,
-        )
 
 
 @dataclass(frozen=True, slots=True)

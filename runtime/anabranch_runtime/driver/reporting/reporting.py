@@ -50,7 +50,7 @@ class Reporting:
 
     Attributes:
         total_batches: number of batches, where that is known.
-        views: maintains post-join views; None: nobody does, joined rows wait.
+        views: maintains post-join views; None: joined rows wait for a driver that does.
         tails: new results for their followers.
         samples: of streams. ``interims``: periods within epochs. ``stores``: their contents.
         merge_bytes: bytes of segments due to be merged.
@@ -81,7 +81,7 @@ class Reporting:
         self._names = Steps()
         # Where a replay waits for revisions, periods are of as many batches.
         seconds = math.inf if settings.revise_batches else settings.interim_seconds
-        # Without revisions nobody waits for a replay's drifts.
+        # A replay without revisions reports no drift early: no decision waits for it.
         early = math.inf if settings.revise_batches else None
         early = EARLY if settings.mode is Mode.LIVE else early
         self.interims = InterimReporter(control, state, self._names, seconds, early)
@@ -171,7 +171,7 @@ class Reporting:
         """Pass the committed state to views, with its ruleset."""
         rules = self._durability.rules(state) if ruleset is None else ruleset
         if self.views is not None and rules is not None:
-            # What is owed may still come: their clocks wait for it.
+            # Owed results may still arrive: clocks of views wait for them.
             self.views.committed(state.next_batch, clocks(state), rules, state.queries)
 
     def end_epoch(self, state: State, epoch: int) -> None:
