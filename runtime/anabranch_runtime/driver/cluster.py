@@ -29,12 +29,14 @@ class Cluster:
 
     meeting: Meeting
     cache: str
+    cache_size: int | None = None
     placement: Placement | None = None
     offices: Mapping[str, str] = field(default_factory=dict)
 
     def enter(self, context: BatchContext) -> BatchContext:
         """``context`` for tasks that share nothing."""
-        hosts = replace(context.hosts, meeting=self.meeting.place, cache=self.cache)
+        known, meeting = context.hosts, self.meeting.place
+        hosts = replace(known, meeting=meeting, cache=self.cache, cache_size=self.cache_size)
         return replace(context, hosts=hosts)
 
     def met(self, placement: Placement | None, reports: Sequence[TaskReport]) -> None:

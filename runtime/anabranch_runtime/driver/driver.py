@@ -73,9 +73,9 @@ from anabranch_runtime.sources.batch_input import BatchInput
 from anabranch_runtime.sources.dealing import InputShares
 from anabranch_runtime.sources.loads import end_loads, loads_upto, open_loads
 from anabranch_runtime.sources.rate_limiter import RateLimiter
+from anabranch_runtime.storage.documents import sync_filesystem
 from anabranch_runtime.storage.durable import attach
 from anabranch_runtime.storage.pipeline_lock import identify, lost
-from anabranch_runtime.storage.sync import sync_filesystem
 from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.memory import largest_merge
 from anabranch_runtime.views.left_out import sampled
@@ -406,9 +406,7 @@ class Driver:
             scope=ProbeScope.of(state, ruleset, batch.access),
             shedding=shedding,
             input=InputShares(redefined=redefined),
-            hosts=BatchHosts(
-                state.hosts.placement, coming(state), cache_size=self.settings.cache_size
-            ),
+            hosts=BatchHosts(state.hosts.placement, coming(state)),
             manifest=manifests.checksum(state.next_batch) if any(committed.values()) else None,
             replaced=batches.replaced_segments(committed, state),
             stores=layouts(state),
@@ -428,15 +426,8 @@ class Driver:
         sources, state = self.progress.sources, self.state
         if sources is None or choice.offsets is None:
             return None
-        return BatchInput(
-            sources,
-            state.feeds,
-            state.next_batch,
-            state.offsets,
-            choice.offsets,
-            choice.left_out,
-            choice.costs,
-        )
+        given = choice.offsets, choice.left_out, choice.costs
+        return BatchInput(sources, state.feeds, state.next_batch, state.offsets, *given)
 
     def _costs(self) -> dict[str, float]:
         """Stream -> measured seconds of probing per tuple; empty without feeds to assign."""
@@ -508,16 +499,11 @@ class Driver:
         for query, failure in failures.items():
             _LOG.error("query failed", query=query, **asdict(failure))
         self._advance(Committed(failed=bool(failures)))
-        if self._is_overdue():
+        cycle, settings = self.cycle, self.settings
+        goes_on = settings.mode is Mode.LIVE and cycle.epoch == self.state.epoch
+        # Batches that follow each other at once may leave no time for a tick between them.
+        if goes_on and cycle.is_due(settings, time.monotonic()):
             self._look_for_changes()
         self.reporting.batch(state, reports, times, self._rate_limiter.ages)
         self.report("running")
         self.reporting.show_stores(self.state)
-
-    def _is_overdue(self) -> bool:
-        """Whether the epoch goes on, live, and may end by time: where batches follow each other at
-        once there may be no time for a :meth:`tick` between them.
-        """
-        cycle, settings = self.cycle, self.settings
-        live, goes_on = settings.mode is Mode.LIVE, cycle.epoch == self.state.epoch
-        return live and goes_on and cycle.is_due(settings, time.monotonic())

@@ -21,6 +21,7 @@ from anabranch_runtime.measure.statistics import (
 )
 from anabranch_runtime.placement.moves import locality
 from anabranch_runtime.state.manifest import State, StoreState, StreamState
+from anabranch_runtime.state.measured import added
 from anabranch_runtime.storage.segment import Segment
 from anabranch_runtime.task.context import BatchContext
 
@@ -143,13 +144,9 @@ def _streams(state: State, reports: Sequence[TaskReport]) -> dict[str, StreamSta
 
 
 def _queries(state: State, reports: Sequence[TaskReport]) -> dict[str, Activation]:
-    queries = dict(state.queries)
-    for report in reports:
-        for name, count in report.results.items():
-            known = queries.get(name)
-            if known is not None and count:
-                queries[name] = replace(known, results=known.results + count)
-    return queries
+    known, made = state.queries, added({}, (report.results for report in reports))
+    more = {q: n for q, n in made.items() if n and q in known}
+    return known | {q: replace(known[q], results=known[q].results + n) for q, n in more.items()}
 
 
 def _stores(state: State, fresh: Sequence[Segment]) -> dict[str, StoreState]:

@@ -253,7 +253,7 @@ class SparkPipeline:
         conf, port = session.sparkContext.getConf(), self.settings.cluster.port
         host = conf.get("spark.driver.host") or "127.0.0.1"
         meeting = Meeting(host, port, conf.get("spark.driver.bindAddress"))
-        return Cluster(meeting, self.settings.cluster.cache)
+        return Cluster(meeting, self.settings.cluster.cache, self.settings.cache_size)
 
     def _views(self, session: SparkSession, driver: Driver) -> Views | Beside:
         """Let Spark write the sinks that only it can, and start maintaining views."""

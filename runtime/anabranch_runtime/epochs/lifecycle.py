@@ -227,10 +227,7 @@ def _cut(store: StoreState, fresh: list[QuerySpec], batch: int) -> StoreState:
 
 
 def _activate(
-    state: State,
-    query: QuerySpec,
-    relations: dict[Any, Relation],
-    of_tables: frozenset[RelationId],
+    state: State, query: QuerySpec, relations: dict[Any, Relation], of_tables: frozenset[RelationId]
 ) -> Activation:
     """Fix the query's visibility: per alias, the first batch with all tuples stored."""
     batch = state.next_batch

@@ -6,9 +6,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -26,7 +25,7 @@ from anabranch_runtime.epochs.layout import routes
 from anabranch_runtime.errors import ArrowTypeError
 from anabranch_runtime.index.hash_index import estimate_distinct
 from anabranch_runtime.state.manifest import State
-from anabranch_runtime.state.measured import Measurements, TaskMeasures, sum_reads
+from anabranch_runtime.state.measured import Measurements, TaskMeasures, added, sum_reads
 from anabranch_runtime.state.measures import (
     RANK,
     SIZE,
@@ -41,7 +40,6 @@ from anabranch_runtime.state.measures import (
 )
 from anabranch_runtime.state.values import KeyValues, ValueCounts
 
-_T = TypeVar("_T")
 #: A sample is published again once this share of its tuples has changed.
 CHANGED = 0.1
 
@@ -78,13 +76,13 @@ def measured(
     probes = sum(edge.probes for task in tasks for edge in task.edges.values())
     return replace(
         known,
-        arrivals=_added(known.arrivals, (task.arrivals for task in tasks)),
+        arrivals=added(known.arrivals, (task.arrivals for task in tasks)),
         sketches=_sketches(known, tasks, state.stores),
         values=_values_so_far(known, tasks),
         edges=_edges(known, tasks),
         reads=sum_reads(known.reads, *(task.reads for task in tasks), stores=state.stores),
         probes={**known.probes, epoch: known.probes.get(epoch, 0) + probes},
-        meters=_added(
+        meters=added(
             known.meters,
             ({s: _with_punctual(m) for s, m in task.streams.items()} for task in tasks),
         ),
@@ -95,20 +93,11 @@ def measured(
 
 
 def _edges(known: Measurements, tasks: Sequence[TaskMeasures]) -> dict[str, EdgeStatistics]:
-    edges = _added(known.edges, (task.edges for task in tasks))
+    edges = added(known.edges, (task.edges for task in tasks))
     if any(task.sent for task in tasks):
         # A tuple that was sent to several hosts may have found something on each of them.
         edges = {e: replace(c, found=min(c.found, c.probes)) for e, c in edges.items()}
     return edges
-
-
-def _added(known: Mapping[str, _T], parts: Iterable[Mapping[str, _T]]) -> dict[str, _T]:
-    """Key -> the sum of its values, which can be added."""
-    found: dict[str, Any] = dict(known)
-    for part in parts:
-        for key, more in part.items():
-            found[key] = found[key] + more if key in found else more
-    return found
 
 
 def _with_punctual(meter: StreamMeter) -> StreamMeter:

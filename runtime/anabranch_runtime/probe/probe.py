@@ -379,8 +379,7 @@ class Lookup:
         if not len(probes) or not len(group.readers):
             return None
         indexes = group.indexes(
-            key,
-            lambda r: [layout.stored(store, r, r.segment.rows, k.build) for k in target.key],
+            key, lambda r: [layout.stored(store, r, r.segment.rows, k.build) for k in target.key]
         )
         arrival = self._arrival(store, tile, group)
         timing = self._timing(store, group) if self._keys.exact else []

@@ -53,6 +53,7 @@ from anabranch_runtime.state.debt import (
     cut_starts,
 )
 from anabranch_runtime.state.manifest import State
+from anabranch_runtime.state.measured import added
 from anabranch_runtime.state.slices import Throttle
 
 #: Seconds that it may take in a batch without input.
@@ -270,10 +271,7 @@ def advance(
     else:
         left = replace(owed, starts=cut_starts(starts, done.rows)[1])
         after = Debt((left, *others), rows)
-    made: dict[str, int] = defaultdict(int)
-    for report in reports:
-        for query, found in report.rations.caught_up.items():
-            made[query] += found
+    made = defaultdict(int, added({}, (r.rations.caught_up for r in reports)))
     if done.past:
         remaining = None if done.ends else sum(s.rows for s in after.batches[0].starts or ())
         queries = {
@@ -428,11 +426,7 @@ class Shedding:
 
     @classmethod
     def of(
-        cls,
-        state: State,
-        rations: tuple[Ration, ...],
-        sampled: frozenset[str],
-        planned: int | None,
+        cls, state: State, rations: tuple[Ration, ...], sampled: frozenset[str], planned: int | None
     ) -> Shedding:
         """For the batch that starts in ``state``, with its planning time."""
         owed = None if rations else next_catch_up(state)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -12,35 +13,32 @@ from anabranch_contract.protocol.reads import Reads
 from anabranch_runtime.state.measures import STORE, StreamMeter
 from anabranch_runtime.state.values import KeyValues, ValueCounts
 
+_T = TypeVar("_T")
 #: Store -> index -> counts.
 StoreReads = Mapping[str, dict[str, Reads]]
+
+
+def added(known: Mapping[str, _T], parts: Iterable[Mapping[str, _T]]) -> dict[str, _T]:
+    """Key -> the sum of its values, which can be added."""
+    found: dict[str, Any] = dict(known)
+    for part in parts:
+        for key, more in part.items():
+            found[key] = found[key] + more if key in found else more
+    return found
 
 
 def sum_reads(
     known: StoreReads, *more: StoreReads, stores: Container[str]
 ) -> dict[str, dict[str, Reads]]:
     """Sum the reads of ``stores``, dropping all others; entries without additions are shared."""
-    found: dict[str, dict[str, Reads]] = {}
-    taken = {s: r for s, r in known.items() if s in stores}
-    for one in more:
-        for store, by_index in one.items():
-            if store not in stores:
-                continue
-            if store not in found:
-                found[store] = dict(taken.get(store, {}))
-            mine = found[store]
-            for index, counts in by_index.items():
-                mine[index] = mine.get(index, Reads()) + counts
-    return taken | found
+    found = {store: by_index for store, by_index in known.items() if store in stores}
+    for store, by_index in ((s, r) for one in more for s, r in one.items() if s in stores):
+        found[store] = added(found.get(store, {}), [by_index])
+    return found
 
 
-@dataclass(frozen=True, slots=True)
-class SampledRows:
-    """A task's part of a stream's sample.
-
-    Attributes:
-        seen: tuples that it was picked from. ``rows``: candidates for the sample.
-    """
+class SampledRows(NamedTuple):
+    """A task's part of a stream's sample: ``rows`` are candidates, picked from ``seen`` tuples."""
 
     seen: int
     rows: pa.RecordBatch | None

@@ -257,8 +257,7 @@ def _balance(
         if not some:
             return
         moved = min(
-            some,
-            key=lambda p: (abs(gap - weight[p] * each), _score(hosts[light], len(found), p)),
+            some, key=lambda p: (abs(gap - weight[p] * each), _score(hosts[light], len(found), p))
         )
         found[moved] = light
         load[heavy] -= weight[moved]

@@ -254,8 +254,7 @@ def combination_rows(layout: Layout, spec: StoreSpec, partial: Partial) -> pa.Re
 def index_key(store: StoreLayout, index: IndexSpec) -> IndexKey:
     """The index as a segment of ``store`` names it."""
     return IndexKey(
-        tuple(store.column(r.label, r.attribute) for r, _ in index),
-        tuple(t for _, t in index),
+        tuple(store.column(r.label, r.attribute) for r, _ in index), tuple(t for _, t in index)
     )
 
 

@@ -18,7 +18,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,13 +27,7 @@ from numpy.typing import NDArray
 
 from anabranch_contract import codec
 from anabranch_contract.plans.needs import Needs
-from anabranch_contract.plans.ruleset import (
-    OutputRule,
-    ProbeRule,
-    Ruleset,
-    StoreId,
-    arrival_edge,
-)
+from anabranch_contract.plans.ruleset import OutputRule, ProbeRule, Ruleset, StoreId, arrival_edge
 from anabranch_contract.queries.joins import AttrRef, Label, RelationId
 from anabranch_runtime.epochs.layout import Layout, base_layout
 from anabranch_runtime.epochs.ownership import ownership, without
@@ -117,39 +111,35 @@ def run_task(
     fleet = Fleet(hosts or ("",) * tasks, task, context.hosts.placement)
     traffic = None if post is None or fleet.alone else Traffic(fleet, post, exchange)
     working = _Task(context, ruleset, task, tasks, exchange, collect, sharing, advanced, traffic)
-    return working.run(blocks)
+    with closing(working.uploads):
+        return working.run(blocks)
 
 
+@dataclass(eq=False)
 class _Task:
-    """The working state of :func:`run_task`."""
+    """The working state of :func:`run_task`, with its arguments."""
 
-    def __init__(
-        self,
-        context: BatchContext,
-        ruleset: Ruleset,
-        task: int,
-        tasks: int,
-        exchange: Exchange,
-        collect: bool,
-        sharing: int,
-        advanced: Callable[[], None],
-        traffic: Traffic | None,
-    ) -> None:
-        self.context = context
-        self.traffic = traffic
-        self.ruleset = without(ruleset, context.scope.failed)
+    context: BatchContext
+    given: Ruleset
+    task: int
+    tasks: int
+    exchange: Exchange
+    collect: bool
+    sharing: int
+    advanced: Callable[[], None]
+    traffic: Traffic | None
+
+    def __post_init__(self) -> None:
+        context, task, traffic = self.context, self.task, self.traffic
+        self.ruleset = without(self.given, context.scope.failed)
         self.layout = Layout(self.ruleset, context.stores)
-        self.task = task
-        self.tasks = tasks
-        self.exchange = exchange
-        self.advanced = advanced
         self.durable = attach(context.root, context.objects)
         self.fetched = self.durable.fetched
         segments = live_segments(context, None if traffic is None else traffic.fleet.own)
         keep_open(context.root, segments)
         counted = None if traffic is None else {n: s.partitions for n, s in context.stores.items()}
         self.live = LiveSegments(context.root, context.batch, segments, counted)
-        self.budget = budget(context.memory_limit, sharing)
+        self.budget = budget(context.memory_limit, self.sharing)
         self.memory = PrivateMemory()
         self.rationing = rationing(self.ruleset, context.shedding.rations)
         self.oldest = oldest_starts(self.ruleset, context.shedding.now)
@@ -164,12 +154,7 @@ class _Task:
         self.pieces = Pieces(self.prober)
         access = context.scope.access
         self.presence = PresenceTest(self.prober, access)
-        self.rounds = Rounds(
-            self.prober,
-            access,
-            self._deliver,
-            self._probe,
-        )
+        self.rounds = Rounds(self.prober, access, self._deliver, self._probe)
         needs = Needs(self.layout.routes) if traffic is None else needs_of(self.layout, context)
         self.courier = Courier(self.layout, traffic, needs)
         self.main = ProbeWork(
@@ -185,7 +170,7 @@ class _Task:
         self.works = {self.main.name: self.main}
         self.level = 0
         self.report = TaskReport()
-        self.collector = Collector(context.bounds, context.batch, collect)
+        self.collector = Collector(context.bounds, context.batch, self.collect)
         self.pending: dict[int, list[tuple[Partial, ProbeRule]]] = defaultdict(list)
         self.uploads = Uploads(context.root)
         #: Seconds of phases within the one that runs.
@@ -218,10 +203,6 @@ class _Task:
         )
 
     def run(self, blocks: Iterable[Block]) -> TaskReport:
-        with closing(self.uploads):
-            return self._run(blocks)
-
-    def _run(self, blocks: Iterable[Block]) -> TaskReport:
         context = self.context
         with self._phase("read"):
             arrivals = take_in(

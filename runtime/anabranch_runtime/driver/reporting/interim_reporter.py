@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from anabranch_contract.codec import fields
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.plans.steps import CountedStep
 from anabranch_contract.protocol.counts import Summed
@@ -169,8 +170,7 @@ class InterimReporter:
 def _closed(last: _Commit) -> Interim:
     """The measurements of the period that ends with ``last``."""
     interim = close(last.period, last.state, last.steps, last.now, last.until)
-    written = last.written
-    return replace(interim, inserts=written.inserts, results=written.results, merges=written.merges)
+    return replace(interim, **fields(last.written))
 
 
 def _entering(before: State, after: State) -> bool:

@@ -11,7 +11,7 @@ import structlog
 
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.activations import LeftRows
-from anabranch_contract.protocol.intake import InputProgress
+from anabranch_contract.protocol.intake import InputProgress, StreamIntake
 from anabranch_runtime.control import Control
 from anabranch_runtime.epochs.access import latest_since
 from anabranch_runtime.epochs.table_versions import table_progress
@@ -65,6 +65,7 @@ class ProgressReporter:
     sources: Sources | None = None
     left_out: dict[str, str] = field(default_factory=dict)
     sites: tuple[str, ...] = ()
+    _reported: dict[str, StreamIntake] = field(default_factory=dict)
     #: The sources that were looked at for streams whose sites have no executors.
     _warned: Sources | None = None
     #: The feeds that were last reported as held; None: an earlier run may have reported some.
@@ -75,8 +76,9 @@ class ProgressReporter:
 
     def input(self, state: State, *, exhausted: bool) -> InputProgress:
         """The input to be reported with ``state``."""
+        self._reported = self.rate_limiter.intake(self.left_out, self._feeds(state.feeds))
         return InputProgress(
-            self.rate_limiter.report(self.left_out, self._feeds(state.feeds)),
+            self._reported,
             self.rate_limiter.limit,
             exhausted,
             self.sites,
@@ -103,8 +105,7 @@ class ProgressReporter:
 
     def intake_changed(self, state: State) -> bool:
         """Whether a source can't be read any more, or can again, since the last report."""
-        now = self.rate_limiter.intake(self.left_out, self._feeds(state.feeds))
-        return now != self.rate_limiter.reported
+        return self.rate_limiter.intake(self.left_out, self._feeds(state.feeds)) != self._reported
 
     def held(self, state: State) -> dict[str, str]:
         """Stream -> why no more of it is read for now."""

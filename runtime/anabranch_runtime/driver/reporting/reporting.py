@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import InitVar, dataclass, replace
 from pathlib import Path
 
 from anabranch_contract import codec
@@ -45,6 +45,7 @@ from anabranch_runtime.storage.segment import Segment
 from anabranch_runtime.views.upkeep import Views
 
 
+@dataclass(eq=False)
 class Reporting:
     """Reports of one run of a driver.
 
@@ -56,22 +57,18 @@ class Reporting:
         merge_bytes: bytes of segments due to be merged.
     """
 
-    def __init__(
-        self,
-        settings: DriverSettings,
-        control: Control,
-        durability: Durability,
-        publisher: Publisher,
-        progress: ProgressReporter,
-        revisions: Revisions,
-        rationer: Rationer,
-        state: State,
-        total_batches: int | None,
-    ) -> None:
-        self._settings, self._control, self._durability = settings, control, durability
-        self._publisher, self._progress = publisher, progress
-        self._revisions, self._rationer = revisions, rationer
-        self.total_batches = total_batches
+    settings: DriverSettings
+    control: Control
+    durability: Durability
+    publisher: Publisher
+    progress: ProgressReporter
+    revisions: Revisions
+    rationer: Rationer
+    state: InitVar[State]
+    total_batches: int | None
+
+    def __post_init__(self, state: State) -> None:
+        settings, control = self.settings, self.control
         self.views: Views | Beside | None = None
         self.tails = Tails(control.url, control.keys, settings.results)
         self.samples = Samples()
@@ -82,8 +79,8 @@ class Reporting:
         # Where a replay waits for revisions, periods are of as many batches.
         seconds = math.inf if settings.revise_batches else settings.interim_seconds
         # A replay without revisions reports no drift early: no decision waits for it.
-        early = math.inf if settings.revise_batches else None
-        early = EARLY if settings.mode is Mode.LIVE else early
+        late = math.inf if settings.revise_batches else None
+        early = EARLY if settings.mode is Mode.LIVE else late
         self.interims = InterimReporter(control, state, self._names, seconds, early)
         self._telemetry = Telemetry()
         self._resources = Resources(memory_limit=settings.memory_limit)
@@ -102,7 +99,7 @@ class Reporting:
 
     def steps(self, state: State) -> Mapping[str, CountedStep]:
         """Edge -> step of the state's ruleset; empty if the ruleset is not found."""
-        ruleset = self._durability.rules(state)
+        ruleset = self.durability.rules(state)
         return {} if ruleset is None else self._names.of(ruleset)
 
     # --- between batches -----------------------------------------------------------------------
@@ -110,7 +107,7 @@ class Reporting:
     def tick(self, state: State) -> None:
         """Begin requested tails, deliver results that wait for a sink, report changes."""
         self.tails.open(state.next_batch, self._totals(state), self._written())
-        self._publisher.retry()
+        self.publisher.retry()
         if (self._problems(), self._shown(state)) != self._last:
             self.report("running", state)
         self.show_stores(state)
@@ -120,24 +117,24 @@ class Reporting:
     def report(self, phase: str, state: State, error: str | None = None) -> None:
         """Write the progress of a pipeline in ``phase``."""
         problems, shown = self._last = self._problems(), self._shown(state)
-        rationing, owed = self._rationer.rationing, len(state.debt.numbers)
-        self._control.report(
+        rationing, owed = self.rationer.rationing, len(state.debt.numbers)
+        self.control.report(
             Progress(
                 state=phase,
-                run=self._control.run,
+                run=self.control.run,
                 error=error,
                 committed=state.next_batch,
                 epoch=state.epoch,
                 epoch_starts={str(e): b for e, b in state.epoch_starts},
                 ruleset_epoch=state.ruleset.epoch,
                 revision=state.ruleset.revision,
-                revisions=self._revisions.counts,
+                revisions=self.revisions.counts,
                 streams=stream_counts(state),
-                input=self._progress.input(state, exhausted=self.exhausted(state)),
+                input=self.progress.input(state, exhausted=self.exhausted(state)),
                 results={q: a.results for q, a in state.queries.items()},
                 shown=shown.rows,
                 sinks=problems,
-                results_home=str(self._settings.results.absolute()),
+                results_home=str(self.settings.results.absolute()),
                 probes=state.measured.probes,
                 resources=replace(
                     self._resources,
@@ -149,7 +146,7 @@ class Reporting:
                 telemetry=replace(
                     self._telemetry,
                     watermarks=watermarks(state),
-                    parked=self._publisher.parked(),
+                    parked=self.publisher.parked(),
                     view_lag={} if self.views is None else self.views.lag(),
                     merge_bytes=self.merge_bytes,
                 ),
@@ -159,17 +156,17 @@ class Reporting:
 
     def intake(self, state: State) -> None:
         """Report a source that can't be read any more, or can again."""
-        if self._progress.intake_changed(state):
+        if self.progress.intake_changed(state):
             self.report("idle" if self.exhausted(state) else "running", state)
 
     def show_stores(self, state: State) -> None:
         """Report the contents of stores, if that is due."""
-        rules, last = self._durability.rules, self.exhausted(state)
+        rules, last = self.durability.rules, self.exhausted(state)
         self.stores.show(state, lambda: rules(state), at_once=last)
 
     def show_views(self, state: State, ruleset: Ruleset | None = None) -> None:
         """Pass the committed state to views, with its ruleset."""
-        rules = self._durability.rules(state) if ruleset is None else ruleset
+        rules = self.durability.rules(state) if ruleset is None else ruleset
         if self.views is not None and rules is not None:
             # Owed results may still arrive: clocks of views wait for them.
             self.views.committed(state.next_batch, clocks(state), rules, state.queries)
@@ -185,10 +182,10 @@ class Reporting:
         if epoch != state.epoch:
             found = without_batches(found)
         changed = self.samples.changed()
-        self._control.report_samples({name: s.dumps() for name, s in changed.items()})
+        self.control.report_samples({name: s.dumps() for name, s in changed.items()})
         boundary = Boundary(epoch, state.next_batch, codec.dumps(found))
         reach(Point.BOUNDARY)
-        self._control.report_boundary(boundary)
+        self.control.report_boundary(boundary)
 
     def close(self, state: State) -> None:
         """After the last batch."""
@@ -199,7 +196,7 @@ class Reporting:
 
     def measured(self, reports: Sequence[TaskReport], merges: Writes) -> None:
         """Take the measurements of a batch, and of merges, before :meth:`committed`."""
-        self._progress.note_sites(report.host.site for report in reports)
+        self.progress.note_sites(report.host.site for report in reports)
         tasks = [report.measured for report in reports]
         self.samples.add(tasks)
         made = (Written(task.inserts, task.emitted) for task in tasks)
@@ -207,7 +204,7 @@ class Reporting:
 
     def committed(self, state: State, ruleset: Ruleset) -> None:
         """Pass on a state that runs ``ruleset``."""
-        self._progress.report_held(state)
+        self.progress.report_held(state)
         self.show_views(state, ruleset)
         self.interims.committed(state, ruleset)
 
@@ -229,7 +226,7 @@ class Reporting:
         self._telemetry = counted(self._telemetry, time.time(), spent, phases, ages)
         report = batch_report(state, reports, times)
         log_batch(report, reports)
-        self._control.report_batch(report)
+        self.control.report_batch(report)
 
     def _show_completeness(self, state: State, *, at_once: bool = False) -> None:
         left = self._shown(state).left
@@ -247,12 +244,12 @@ class Reporting:
     def _problems(self) -> dict[str, str]:
         """Query -> why its results are not where they should be."""
         views = {} if self.views is None else self.views.problems()
-        return {**self._publisher.problems(), **views}
+        return {**self.publisher.problems(), **views}
 
     def _shown(self, state: State) -> ViewOutput:
         """Rows of views and outer joins; from disk while Spark starts."""
         if self.views is None:
-            return shown_on_disk(self._settings.results, self._durability.rules(state))
+            return shown_on_disk(self.settings.results, self.durability.rules(state))
         return ViewOutput(self.views.shown(), self.views.left_rows())
 
     def _stored(self, state: State) -> int:
