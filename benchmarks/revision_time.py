@@ -95,7 +95,7 @@ def documents(rules: Ruleset, seed: int, selectivities: int = 0) -> list[str]:
 
 
 def question(found: RunningPlan, periods: tuple[Measured, ...]) -> RevisionInput:
-    """What the service asks itself."""
+    """Input of a revision, as the service assembles it."""
     arrived = {str(r.id): 1000 * PERIODS for r in found.ruleset.relations}
     return RevisionInput(
         periods=periods,

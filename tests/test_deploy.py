@@ -1,4 +1,4 @@
-"""What ``deploy/`` says of the code is true of it: variables, options, ports, paths, names.
+"""Variables, options, ports, paths and names in ``deploy/`` agree with the code.
 
 Whether a chart renders, and to what Kubernetes takes, is checked by ``make check-deploy``.
 """
@@ -42,7 +42,7 @@ GROUPS = (
 )
 #: Spark makes its name when it is loaded.
 MADE_OF_PARTS = {"spark.kubernetes.authenticate.executor.serviceAccountName"}
-#: Options of the runtime that whoever starts it gives, that others describe, or of replays.
+#: Options that the launcher sets, that other pages describe, or that only replays have.
 NOT_TABLED = {
     *("--help", "--run", "--error-fd", "--revise-batches"),
     *("--allow-path", "--allow-host", "--allow-format", "--reserve-path", "--read-only-path"),
@@ -223,7 +223,7 @@ def test_the_images_have_what_their_rooms_import() -> None:
             capture_output=True, text=True, check=True, cwd=ROOT,
         )  # fmt: skip
         given = {_canonical(re.split(r"[<>=\[]", line)[0]) for line in done.stdout.split()}
-        # What comes with a requirement.
+        # Packages that a requirement brings.
         given |= {"py4j", "starlette", "llvmlite", "h11", "pydantic-core"}
         wanted = {
             _canonical(providers[name][0])

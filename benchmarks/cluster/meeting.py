@@ -1,4 +1,4 @@
-"""What a meeting of many tasks costs the driver.
+"""Cost to the driver of a round of messages between many tasks.
 
 `python -m benchmarks.cluster.meeting [--json] [--tasks 10 50 200]`
 

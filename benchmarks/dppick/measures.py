@@ -1,17 +1,17 @@
-"""What periods have measured of one operator, and the order problem that they lead to.
+"""Measurements of one operator by period, and the order problem that follows from them.
 
 A period's counts are kept as series, as a pipeline keeps its interims: per step the share of
 probes that found a row (gamma) and the rows found per probe and row stored (hits per pair), per
 input the arrivals and the distinct keys stored. A step is the set of inputs that probes and the
 one that is probed, whichever start came by. The problem of the next period is made of their
 forecasts and of the rows that will be stored, which need no statistics: mu is hits per pair times
-rows over gamma. So a store that grows is no trend that has to be found first.
+rows over gamma. So the growth of a store need not be forecast.
 
 Orders run some steps and leave others out. The figures of a step that did not run in the last
-period are, in this order: those of the nearest step to the same input that did; those of a step
-that ran the other way, since a pair of rows agrees from both sides, so that hits per pair are the
-same; what steps before the last period had; one over keys, which is what independent keys give.
-Old figures come last because a search for the least cost finds the one that has become wrong.
+period are, in this order: figures of the nearest step to the same input that did; of a step that
+ran the other way, since a pair of rows agrees from both sides, so that hits per pair are the same;
+of the step itself in older periods; one over keys, as for independent keys. Old figures come last
+because a search for the least cost finds the one that has become wrong.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ HALF_LIFE = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """What one period has measured; inputs by name.
+    """Measurements of one period; inputs by name.
 
     Attributes:
-        steps: those that ran.
+        steps: the steps that ran.
         arrivals: tuples.
         keys: distinct ones stored at its end.
         before, after: tuples stored when it began and when it ended that may still find partners.
@@ -63,7 +63,7 @@ class History:
 
     Attributes:
         names: of the inputs, which have their numbers by it.
-        near: per input the bits of those that it may probe.
+        near: per input the bits of the inputs that it may probe.
         length: of each series, in periods.
         periods: how many have been recorded.
         rows, ahead: tuples stored of each input in the mean of the last period, and of the next.

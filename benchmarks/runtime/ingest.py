@@ -3,7 +3,7 @@
 One pipeline has a stream of each kind and a query that passes its rows on. In every round each
 stream gets the same files: many at once, and then small ones one at a time, each when the one
 before is committed. The clock starts when a file gets its name and ends when the commit of its last
-row has been reported. The other streams are idle meanwhile, which is to nobody's advantage: ingest
+row has been reported. The other streams are idle meanwhile, which favours neither source: ingest
 queries look at their directories all the time.
 """
 

@@ -25,7 +25,7 @@ class Ordered:
     """The orders of a problem's queries, by id.
 
     Attributes:
-        assumed: what was assumed for missing statistics.
+        assumed: assumptions made for missing statistics.
     """
 
     algorithm: Algorithm

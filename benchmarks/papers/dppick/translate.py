@@ -29,10 +29,10 @@ def operator_of(
     prices: Prices | None = None,
     accounting: Accounting = Accounting.TUPLE,
 ) -> Operator:
-    """The operator of ``query``; figures of sub-joins are computed when first asked for.
+    """The operator of ``query``; figures of sub-joins are computed on first use.
 
     Args:
-        statistics: those of ``model``, for the numbers of keys.
+        statistics: of ``model``, for the numbers of keys.
     """
     labels = [member.label for member in query.members]
     number = {label: i for i, label in enumerate(labels)}

@@ -16,7 +16,7 @@ class Hosted:
 
     Attributes:
         hosts: stream -> the host at which it arrives, where one is stated.
-        values: (stream, column) -> value -> tuples of it per unit of time, likewise.
+        values: (stream, column) -> value -> tuples of it per unit of time, where stated.
     """
 
     problem: ProblemFile

@@ -12,8 +12,9 @@ Queries inside conditions become joins where SQL's meaning allows it:
   ``y`` is equal to ``x`` and neither is NULL, so the anti join's condition is ``x = y OR x IS NULL
   OR y IS NULL``.
 - A comparison with an aggregate (``= (SELECT min(...) ...)``) becomes an inner join with the
-  aggregate, grouped by what the outer query's columns must equal. A row whose group is empty would
-  be compared with NULL, which holds for no comparison; ``count`` would give 0 there: it is refused.
+  aggregate, grouped by the columns that the outer query's columns must equal. A row whose group is
+  empty would be compared with NULL, which holds for no comparison; ``count`` would give 0 there: it
+  is refused.
 
 Other queries stay inside their expression, with a plan of their own, if they depend on nothing
 outside; else the statement is refused.

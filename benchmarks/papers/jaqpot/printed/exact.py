@@ -49,7 +49,7 @@ def exact_cover(paths: Sequence[InputPath], rates: Mapping[str, float]) -> dict[
 def exact_throughput(
     paths: Sequence[InputPath], mu: float, rates: Mapping[str, float]
 ) -> dict[str, float] | None:
-    """The resources that bring the most results among those that refresh all states, by path.
+    """The resources by path that bring the most results while they refresh all states.
 
     Algorithm 1 pays for the cheapest cover first and divides the rest; this decides on both at
     once. None where ``mu``, a positive number, does not suffice for any cover.
@@ -61,7 +61,7 @@ def exact_throughput(
     units = [min(path.most, mu) for path in paths]
     best = max(path.productivity for path in paths)
     program = Program()
-    # What is missed, compared with the best productivity for all probes.
+    # The objective is the loss against the best productivity for all probes.
     each = [
         program.variable((best - path.productivity) * unit, integer=False)
         for path, unit in zip(paths, units, strict=True)

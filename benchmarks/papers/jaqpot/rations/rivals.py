@@ -2,7 +2,7 @@
 
 **Half-way joins.** An edge of a probe tree is one: tuples of its head probe the store of its
 target. In a binary plan one half-way join serves all paths through it; here every start has edges
-of its own, and queries share those that their trees begin with alike.
+of its own, and queries share the edges of equal beginnings of their trees.
 
 **Joins.** Edges that lead to the same sub-join are the halves of one join. A binary plan's join has
 two halves; a sub-join of n members has one for each start that visits these members first.
@@ -136,7 +136,7 @@ def limits(
     """The limits of the ruleset's edges; tuples are ranked as goals with their label are.
 
     Args:
-        goals: of which those with the same label rank alike.
+        goals: goals with the same label rank alike.
     """
     ranking: dict[str, Ranking] = {str(goal.start): goal.ranking for goal in goals}
     found = {
@@ -158,7 +158,7 @@ def _best_halves(
     joins: Mapping[str, Sequence[HalfWay]], allowances: Mapping[str, float]
 ) -> dict[Edge, float]:
     found: dict[Edge, float] = {}
-    # What reaches a sub-join's halves comes from smaller ones.
+    # The halves of a sub-join take the tuples of smaller sub-joins.
     for join, halves in sorted(joins.items(), key=lambda item: item[1][0].members):
         left = allowances[join]
         for half in sorted(halves, key=lambda half: -half.productivity):
@@ -168,7 +168,7 @@ def _best_halves(
 
 
 def _bought(half: HalfWay, seconds: float, known: Mapping[Edge, float]) -> float:
-    """The share of the start's tuples for which ``seconds`` suffice, among those that get there."""
+    """The share of the start's tuples that reach the edge and for which ``seconds`` suffice."""
     reaching = 1.0 if half.parent is None else known[half.parent]
     return min(reaching, seconds / half.cost) if half.cost > 0 else reaching
 

@@ -60,7 +60,7 @@ class Division:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run did.
+    """Results and CPU times of a run.
 
     Attributes:
         results: by query.
