@@ -41,9 +41,9 @@ def run(url: str, home: Path, batches: Sequence[int]) -> None:
 def test_stores_are_described(root: Path) -> None:
     found = describe(root)
     assert (found["next_batch"], found["epoch"]) == (BATCHES, 2)
-    assert {s["mir"]: (s["members"], s["rows"], s["segments"]) for s in found["stores"]} == {
-        "R": ([], BATCHES, BATCHES),
-        "S": ([], BATCHES, BATCHES),
+    assert {s["mir"]: (s["kind"], s["rows"], s["segments"]) for s in found["stores"]} == {
+        "R": ("stream", BATCHES, BATCHES),
+        "S": ("stream", BATCHES, BATCHES),
     }
     for store in found["stores"]:
         assert store["queries"] == ["q"]

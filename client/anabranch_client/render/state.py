@@ -153,7 +153,7 @@ def _standing(found: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _of(store: Mapping[str, Any]) -> str:
-    if not store["members"]:
+    if store["kind"] == "stream":
         return f"stream {', '.join(store['streams'])}"
     return f"join of {', '.join(store['members'])}"
 

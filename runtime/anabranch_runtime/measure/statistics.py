@@ -63,7 +63,7 @@ def bounds(state: State, samples: Samples) -> Bounds:
 def measured(
     state: State, tasks: Sequence[TaskMeasures], written: int, seconds: float, now: float | None
 ) -> Measurements:
-    """The measurements of ``state``, with those of a batch's tasks.
+    """The measurements of ``state`` and of a batch's tasks together.
 
     Args:
         state: with the batch's streams and stores.

@@ -138,7 +138,7 @@ class Watch:
                     self.events[f"hot row away from home, {kind_of}"] += 1
 
     def _reads(self, state: State) -> None:
-        """What was asked of stores adds up."""
+        """Counts of lookups in stores add up."""
         for known in (state.measured.reads, state.measured.reads_before):
             assert known.keys() <= state.stores.keys()
             for found in (c for by_index in known.values() for c in by_index.values()):

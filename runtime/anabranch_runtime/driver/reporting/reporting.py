@@ -76,7 +76,7 @@ class Reporting:
         self.merge_bytes = 0
         self._completeness = CompletenessFiles(settings.results)
         self._names = Steps()
-        # Where a replay waits for revisions, periods are of as many batches.
+        # A replay that waits for revisions ends periods with them.
         seconds = math.inf if settings.revise_batches else settings.interim_seconds
         # A replay without revisions reports no drift early: no decision waits for it.
         late = math.inf if settings.revise_batches else None
