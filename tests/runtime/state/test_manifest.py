@@ -16,6 +16,7 @@ from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
 from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.errors import StateError
+from anabranch_runtime.state import manifest
 from anabranch_runtime.state.manifest import KEPT, KIND, Manifests, Speller, State, read_manifest
 from anabranch_runtime.state.measured import Measurements
 from anabranch_runtime.state.measures import StreamMeter, pack
@@ -156,3 +157,20 @@ def test_the_text_of_a_state_is_canonical_whatever_was_spelled_before() -> None:
         state = replace(state, **fields)
         for _ in range(2):
             assert speller.spell(state).text == canonical(state)
+
+
+def test_entries_of_nested_records_are_spelled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    speller, state, spelled = Speller(), full_state(), list[object]()
+    speller.spell(state)
+
+    def canonical_text(body: object) -> str:
+        spelled.append(body)
+        return canonical(body)
+
+    monkeypatch.setattr(manifest, "canonical", canonical_text)
+    fresh = EdgeStatistics(1)
+    speller.spell(measuring(state, edges={**state.measured.edges, "A>B": fresh}))
+    measured = state.measured
+    kept = [*state.stores.values(), *measured.sketches.values(), *measured.edges.values()]
+    assert any(body is fresh for body in spelled)
+    assert not any(body is one for body in spelled for one in kept)
