@@ -145,7 +145,7 @@ class Engine:
     @property
     def work(self) -> int:
         """The probes and matches of all steps of the last batch."""
-        edges = (edge for report in self.reports for edge in report.edges.values())
+        edges = (edge for report in self.reports for edge in report.measured.edges.values())
         return sum(edge.probes + edge.matches for edge in edges)
 
     def statistics(self) -> Statistics:
@@ -231,7 +231,7 @@ class Engine:
                         post=mail.of(task) if self.hosts > 1 else None,
                     )
                 )
-                report.host = hosts[task] if self.hosts > 1 else ""
+                report.host.name = hosts[task] if self.hosts > 1 else ""
             except BaseException as error:  # noqa: BLE001 - raised below, in the caller's thread
                 found[task] = error
                 barrier.abort()
@@ -248,7 +248,8 @@ class Engine:
             raise errors[0]
         self.reports = [r for r in found if isinstance(r, TaskReport)]
         if not self.near:
-            self.reports = [replace(report, demand={}) for report in self.reports]
+            for report in self.reports:
+                report.host.demand = {}
         return self.reports
 
 

@@ -211,7 +211,7 @@ class Session:
 
     def finish(self, queries: Sequence[DemoQuery]) -> tuple[Progress, dict[str, Comparison]]:
         """Wait for the end of the input, end the runtime, check ``queries``, active throughout."""
-        progress = self.wait(lambda p: p.exhausted)
+        progress = self.wait(lambda p: p.input.exhausted)
         self.pipeline.finish_runtime()
         for query in queries:
             if query.name not in self.counted:

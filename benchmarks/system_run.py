@@ -185,7 +185,7 @@ def run_system(
         other_cpu_seconds=max(busy - meter.cpu_seconds, 0.0),
         peak_rss_bytes=meter.peak_rss_bytes,
         peak_pss_bytes=meter.peak_pss_bytes,
-        state_bytes=progress.state_bytes,
+        state_bytes=progress.resources.state_bytes,
         probes=sum(progress.probes.values()),
         epochs=len({b.epoch for b in log}),
         results={name: found.results for name, found in results.items()},

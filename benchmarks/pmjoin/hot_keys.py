@@ -144,16 +144,16 @@ def watched(engine: Engine, made: Workload) -> Hosts:
         WrongResultError: DuckDB counts other results.
     """
     hosts: dict[str, Counter[str]] = defaultdict(Counter)
-    sent, before, changed = 0, engine.driver.state.placement, []
+    sent, before, changed = 0, engine.driver.state.hosts.placement, []
     for batch in played(engine, made):
-        now = engine.driver.state.placement
+        now = engine.driver.state.hosts.placement
         changed.append(moved(before, now))
         before = now
         if 2 * batch.number < len(made.batches):
             continue
         for report in engine.reports:
-            hosts[report.host].update(load_of(report))
-            sent += report.sent_bytes
+            hosts[report.host.name].update(load_of(report))
+            sent += report.measured.sent_bytes
     kinds = ("rows", "probes", "matches")
     return Hosts({k: [one[k] for one in hosts.values()] for k in kinds}, sent, changed)
 
@@ -177,9 +177,9 @@ def run(made: Workload, home: Path, *, hot: bool) -> dict[str, Any]:
 
 def load_of(report: TaskReport) -> dict[str, int]:
     """Rows, probes and matches of a task."""
-    reads = [counts for by_index in report.reads.values() for counts in by_index.values()]
+    reads = [counts for by_index in report.measured.reads.values() for counts in by_index.values()]
     return {
-        "rows": report.inserts.rows,
+        "rows": report.measured.inserts.rows,
         "probes": sum(counts.probes for counts in reads),
         "matches": sum(counts.matches for counts in reads),
     }

@@ -131,7 +131,7 @@ def run(workload: Workload, home: Path, side: Side) -> Figures:
             totals["cpu"] += batch.cpu
             for report in engine.reports:
                 totals["probe"] += report.phases["probe"]
-                for edge in report.edges.values():
+                for edge in report.measured.edges.values():
                     for name in COUNTS:
                         totals[name] += getattr(edge, name)
     return totals

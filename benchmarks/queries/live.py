@@ -103,7 +103,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
         "cpu_s": cpu[3],
         "planning": planning(cpu[3]),
         "memory_mb": {part: round(held / 1e6) for part, held in memory.items()},
-        "state_mb": round(progress.state_bytes / 1e6, 1) if progress else None,
+        "state_mb": round(progress.resources.state_bytes / 1e6, 1) if progress else None,
         "epochs": epochs(log, published, begin, end),
     }
 

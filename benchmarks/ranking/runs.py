@@ -69,8 +69,8 @@ def run(workload: Workload, home: Path, rules: Ruleset) -> list[Done]:
 
 
 def _done(engine: Engine, workload: Workload, number: int, cpu: float) -> Done:
-    edges = [edge for report in engine.reports for edge in report.edges.values()]
-    inserts, merged = [r.inserts for r in engine.reports], engine.driver.compactor.spent
+    edges = [edge for report in engine.reports for edge in report.measured.edges.values()]
+    inserts, merged = [r.measured.inserts for r in engine.reports], engine.driver.compactor.spent
     return Done(
         cpu=cpu,
         batches=1,

@@ -202,7 +202,7 @@ def _spark(options: argparse.Namespace, home: Path) -> list[dict[str, Any]]:
     ) as system:
         system.start()
         bytes_at = _played(system, batches)
-        system.wait(lambda p: p.exhausted)
+        system.wait(lambda p: p.input.exhausted)
         system.pipeline.finish_runtime()
         log = system.log()
         _check(wanted, system.pipeline.spec.results)
@@ -215,7 +215,7 @@ def _played(system: Session, batches: int) -> dict[int, int]:
     seen: dict[int, int] = {}
     while True:
         progress = system.wait(lambda p: p.committed > max(seen, default=-1))
-        seen[progress.committed] = progress.state_bytes
+        seen[progress.committed] = progress.resources.state_bytes
         if progress.committed >= batches:
             return seen
         time.sleep(0.2)

@@ -164,7 +164,7 @@ def main(arguments: list[str] | None = None) -> int:
     from anabranch_runtime.control import Control
     from anabranch_runtime.driver.exit_cause import report_cause
     from anabranch_runtime.driver.pipeline import SparkPipeline
-    from anabranch_runtime.driver.settings import DriverSettings
+    from anabranch_runtime.driver.settings import ClusterSettings, DriverSettings
 
     settings = DriverSettings(
         state=Path(options.state).absolute(),
@@ -180,8 +180,7 @@ def main(arguments: list[str] | None = None) -> int:
         memory_limit=options.memory_limit,
         object_store=options.object_store,
         cache_size=options.cache_size,
-        cache_directory=options.cache_directory,
-        meeting_port=options.meeting_port,
+        cluster=ClusterSettings(options.cache_directory, options.meeting_port),
         spark=spark,
         access=_access(options),
     )

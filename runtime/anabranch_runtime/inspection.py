@@ -53,10 +53,12 @@ def describe(root: Path) -> dict[str, Any]:
     ruleset = kept_ruleset(root, state.ruleset)
     named = packs_of(state)
     spare = (p for p in (root / "segments").glob("*") if f"segments/{p.name}" not in named)
+    report = state_report(root, state, ruleset)
     return {
         "state": str(root),
         "spare_bytes": sum(pack_bytes(p) for p in spare),
-        **_document(state_report(root, state, ruleset)),
+        **_document(report),
+        "stores": [{**_document(store), "kind": store.kind} for store in report.stores],
     }
 
 
@@ -79,7 +81,7 @@ def describe_store(root: Path, name: str) -> dict[str, Any]:
     users, weights = readers(state, ruleset), Weights()
     packs = Packs.of(root, state, weights)
     found = store_report(name, store, state, current_stores(ruleset), users, packs, weights)
-    return {**_document(found), "parts": [_segment(s) for s in store.segments]}
+    return {**_document(found), "kind": found.kind, "parts": [_segment(s) for s in store.segments]}
 
 
 def verify(root: Path) -> dict[str, Any]:

@@ -31,7 +31,6 @@ PIECE = UnreadPiece("/in/a", "rows", 0, 9, 9, None, "bad-row", "it is no number"
 READS = Reads(probes=4, found=1, matches=2, by_time=4, filtered=6, looked=2)
 STORE = StoreReport(
     store="R/1",
-    kind="stream",
     mir="R",
     members=(),
     streams=("R",),

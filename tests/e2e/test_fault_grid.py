@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from anabranch_runtime.faults import Point
-from anabranch_runtime.sinks.ledger import read_paid, read_rations
+from tests.support.oracles.ledger import read_paid, read_rations
 from tests.support.scenarios.fault_grid import Cell, Component, cells_of, play_cells
 from tests.support.scenarios.file import read_report
 

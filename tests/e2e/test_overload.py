@@ -14,7 +14,7 @@ import duckdb
 import pytest
 
 from anabranch_contract.plans.rations import Overload
-from anabranch_runtime.sinks.ledger import read_paid, read_rations
+from tests.support.oracles.ledger import read_paid, read_rations
 from tests.support.worlds.processes import kill, live_pipeline
 from tests.support.worlds.two_streams import (
     JOIN,

@@ -136,7 +136,7 @@ def play(scenario: Scenario, pipeline: Pipeline, observer: ScenarioObserver) -> 
             pipeline.channel.open_gate(None)
             follower.wait(lambda p: p.committed >= scenario.batches)
             reached_end()
-        follower.wait(lambda p: p.exhausted)
+        follower.wait(lambda p: p.input.exhausted)
         for batch, calls in plan.items():
             _make_calls(batch, calls, client, played, observer)
         _collect(client, pipeline, played)

@@ -56,7 +56,7 @@ class LiveView(ScenarioObserver):
     def progressed(self, progress: Progress) -> None:
         """Show the figures of the heartbeat."""
         if self._began is None and progress.committed > 0:
-            self._began = time.monotonic() - progress.batch_seconds
+            self._began = time.monotonic() - progress.resources.batch_seconds
         self._progress = progress
         now = time.monotonic()
         if not self._console.is_terminal and now - self._printed >= self._pause:
@@ -75,7 +75,7 @@ class LiveView(ScenarioObserver):
         return Text.assemble(
             (f"{progress.state:8}", "bold"),
             f" batch {progress.committed}/{total}  epoch {max(progress.epoch, 0)}  "
-            f"{number(round(rate))} tuples/s  state {size(progress.state_bytes)}",
+            f"{number(round(rate))} tuples/s  state {size(progress.resources.state_bytes)}",
         )
 
     def render(self) -> RenderableType:

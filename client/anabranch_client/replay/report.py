@@ -55,7 +55,7 @@ def make_report(scenario: Scenario, played: Played, results: dict[str, int]) -> 
         "cpu_seconds": round(played.cpu_seconds, 6),
         "input_tuples_per_s": round(read / played.seconds, 3) if played.seconds > 0 else 0.0,
         "peak_rss_bytes": played.peak_rss_bytes,
-        "state_bytes": progress.state_bytes,
+        "state_bytes": progress.resources.state_bytes,
         "late_tuples": {s.name: _count(played, s.name, "late") for s in scenario.streams},
         "ahead_tuples": {s.name: _count(played, s.name, "ahead") for s in scenario.streams},
         "invalid_tuples": {s.name: _count(played, s.name, "invalid") for s in scenario.streams},

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from anabranch_contract.body import Body
 from anabranch_contract.codec import Message
+from anabranch_contract.protocol.table_progress import TableProgress
 
 
 class SourceState(StrEnum):
@@ -136,3 +137,26 @@ class Intake(Message):
 
     streams: dict[str, StreamIntake] = field(default_factory=dict)
     planned: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class InputProgress:
+    """Input of the runtime.
+
+    Attributes:
+        intake: stream -> state of its input, for streams that the runtime reads itself or that
+            can't be read.
+        row_limit: rows that the next batch may bring of such streams; None: any number.
+        exhausted: whether every recorded source has been read to its end.
+        sites: of the last batch's executors; none if tasks share a state directory.
+        latest_since: stream that keeps the latest per key -> the first batch of the tuples that
+            supersede others.
+        tables: table -> its rows.
+    """
+
+    intake: dict[str, StreamIntake] = field(default_factory=dict)
+    row_limit: int | None = None
+    exhausted: bool = False
+    sites: tuple[str, ...] = ()
+    latest_since: dict[str, int] = field(default_factory=dict)
+    tables: dict[str, TableProgress] = field(default_factory=dict)

@@ -33,8 +33,7 @@ from enum import StrEnum
 from anabranch_contract.codec import Message
 from anabranch_contract.plans.rations import Overload, Ration
 from anabranch_contract.protocol.activations import LeftRows
-from anabranch_contract.protocol.intake import StreamIntake
-from anabranch_contract.protocol.table_progress import TableProgress
+from anabranch_contract.protocol.intake import InputProgress
 
 #: Version of all documents in Redis: registry records and messages of service and runtime.
 VERSION = 1
@@ -86,12 +85,14 @@ class RevisionCounts:
 
     Attributes:
         taken: batches have gone by them. ``passed_over``: they came for an epoch that was over.
-        refused: they could not take the place of the running ruleset.
+        refused: they could not take the place of the running ruleset. ``reason``: of the last
+            rejection; empty: none.
     """
 
     taken: int = 0
     passed_over: int = 0
     refused: int = 0
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +177,24 @@ class Telemetry:
 
 
 @dataclass(frozen=True, slots=True)
+class Resources:
+    """Time, memory and disk space that the runtime takes.
+
+    Attributes:
+        state_bytes: of stored rows.
+        batch_seconds: duration of the last batch. ``processing_seconds``: of all batches.
+        private_bytes: peak private memory of the last batch's tasks together; memory_limit: its
+            upper limit, None: no limit.
+    """
+
+    state_bytes: int = 0
+    batch_seconds: float = 0.0
+    processing_seconds: float = 0.0
+    private_bytes: int = 0
+    memory_limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Progress(Message):
     """The progress of the runtime.
 
@@ -187,28 +206,18 @@ class Progress(Message):
         epoch_starts: epoch -> its first batch, for the epochs so far.
         ruleset_epoch, revision: the published ruleset of the running epoch.
         revisions: of this run.
-        refused_revision: reason of the last rejection; empty: none.
         streams: stream -> {"input", "late", "invalid", "ahead"} tuples so far; "unseen": tuples
             that a query beginning now would not see.
-        latest_since: stream that keeps the latest per key -> the first batch of the tuples that
-            supersede others.
         results: query -> results so far; of a view and of an outer join: joined rows.
         shown: view -> its rows, outer join -> rows that it has emitted; lists every active one from
             the first report of a run on.
         probes: epoch -> tuples probed so far in it.
-        exhausted: whether every recorded source has been read to its end.
-        intake: stream -> state of its input, for streams that the runtime reads itself or that
-            can't be read.
-        row_limit: rows that the next batch may bring of such streams; None: any number.
-        private_bytes: peak private memory of the last batch's tasks together; memory_limit: its
-            upper limit, None: no limit.
+        input: state of the sources. ``resources``: time, memory and disk of the runtime.
         sinks: query -> error of its failing sink.
         backfill: store whose past is being computed -> the completed share (0..1).
         rationing: how probes are rationed.
         results_home: the results directory.
         telemetry: the figures for monitoring.
-        sites: of the last batch's executors; none if tasks share a state directory.
-        tables: table -> its rows.
     """
 
     state: str
@@ -217,30 +226,20 @@ class Progress(Message):
     epoch_starts: dict[str, int] = field(default_factory=dict)
     ruleset_epoch: int = -1
     streams: dict[str, dict[str, int]] = field(default_factory=dict)
-    latest_since: dict[str, int] = field(default_factory=dict)
     results: dict[str, int] = field(default_factory=dict)
     shown: dict[str, int] = field(default_factory=dict)
     probes: dict[str, int] = field(default_factory=dict)
-    state_bytes: int = 0
-    batch_seconds: float = 0.0
-    processing_seconds: float = 0.0
-    exhausted: bool = False
     error: str | None = None
     sinks: dict[str, str] = field(default_factory=dict)
-    intake: dict[str, StreamIntake] = field(default_factory=dict)
-    row_limit: int | None = None
-    private_bytes: int = 0
-    memory_limit: int | None = None
+    input: InputProgress = field(default_factory=InputProgress)
+    resources: Resources = field(default_factory=Resources)
     backfill: dict[str, float] = field(default_factory=dict)
     run: str = ""
     revision: int = 0
     revisions: RevisionCounts = field(default_factory=RevisionCounts)
-    refused_revision: str = ""
     rationing: Rationing = field(default_factory=Rationing)
     results_home: str = ""
     telemetry: Telemetry = field(default_factory=Telemetry)
-    sites: tuple[str, ...] = ()
-    tables: dict[str, TableProgress] = field(default_factory=dict)
 
     @property
     def input_tuples(self) -> int:

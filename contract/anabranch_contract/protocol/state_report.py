@@ -49,7 +49,6 @@ class StoreReport(Body):
 
     Attributes:
         store: its id.
-        kind: ``stream`` or ``intermediate result``.
         mir: the canonical relation or intermediate result that it holds.
         members: labels of an intermediate result; none for a stream.
         streams: whose tuples it holds.
@@ -68,7 +67,6 @@ class StoreReport(Body):
     """
 
     store: str
-    kind: str
     mir: str
     members: tuple[str, ...]
     streams: tuple[str, ...]
@@ -88,6 +86,11 @@ class StoreReport(Body):
     ttl: tuple[int | None, ...]
     disk_bytes: int
     indexes: tuple[IndexReport, ...]
+
+    @property
+    def kind(self) -> str:
+        """``stream`` or ``intermediate result``."""
+        return "intermediate result" if self.members else "stream"
 
     @property
     def life(self) -> Reads:

@@ -107,19 +107,6 @@ def increments(
     return tuple(found)
 
 
-def most_results(forest: Forest, budget: float) -> tuple[float, ...]:
-    """The rations that keep the most results in ``budget`` CPU seconds per unit of time."""
-    shares, left = [0.0] * len(forest.goals), budget
-    for one in increments(forest):
-        share = 1.0 if one.cost <= left else max(left, 0.0) / one.cost
-        for goal in one.goals:
-            shares[goal] = share
-        left -= one.cost
-        if share < 1:
-            break
-    return tuple(shares)
-
-
 def _push(heap: _Heap, block: _Block) -> None:
     heappush(heap, (-block.ratio, min(block.goals), block))
 

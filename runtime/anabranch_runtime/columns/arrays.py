@@ -15,7 +15,9 @@ from anabranch_runtime.errors import ExpressionError
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
+I32: TypeAlias = npt.NDArray[np.int32]
 U64: TypeAlias = npt.NDArray[np.uint64]
+Floats: TypeAlias = npt.NDArray[np.float64]
 
 MICROS_PER_DAY = 86_400_000_000
 

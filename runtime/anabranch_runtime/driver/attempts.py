@@ -50,7 +50,8 @@ def attempt(
         name = uuid.uuid4().hex[:12]
         context = replace(context, attempt=name, staging=str(results / STAGING / name))
         if read is not None:
-            context = replace(context, shares=read.shares(), sites=read.sites())
+            shares = replace(context.input, shares=read.shares(), sites=read.sites())
+            context = replace(context, input=shares)
         try:
             reports = job(context)
             if read is None or read.accept([note for r in reports for note in r.unread]):

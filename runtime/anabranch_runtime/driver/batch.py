@@ -89,7 +89,8 @@ def begin(
 
 
 def _entered(state: State, ruleset: Ruleset, epoch: int, steps: Mapping[str, CountedStep]) -> State:
-    state = enter_epoch(replace(state, steps=steps_seen(state, steps)), ruleset, epoch)
+    measured = replace(state.measured, steps=steps_seen(state, steps))
+    state = enter_epoch(replace(state, measured=measured), ruleset, epoch)
     return forget(catch_up.owe_past(state, ruleset), ruleset)
 
 
@@ -131,20 +132,21 @@ def finish(
     ruleset = batch.ruleset
     state = fold(batch.state, context, reports, seconds, now, open_loads)
     state = met(state, reports)
-    if state.placement is None:
+    if state.hosts.placement is None:
         state = placed(state)
     owing = catch_up.owing(ruleset) if owed else frozenset()
+    rations = context.shedding.rations
     state = replace(
         state,
-        queries=count_withheld(state.queries, context.rations, reports, owing),
-        rationed=noted(state.rationed, context.batch, context.rations),
+        queries=count_withheld(state.queries, rations, reports, owing),
+        rationed=noted(state.rationed, context.batch, rations),
     )
-    known = note_left_out(batch.state, state, ruleset, context.rations, owing)
+    known = note_left_out(batch.state, state, ruleset, rations, owing)
     state = replace(state, queries=known)
     if owed:
-        marks = context.watermarks
-        state = catch_up.incur(batch.state, state, ruleset, context.rations, marks)
-    state = catch_up.advance(state, context.catch_up, reports, seconds, throttle)
+        marks = context.times.watermarks
+        state = catch_up.incur(batch.state, state, ruleset, rations, marks)
+    state = catch_up.advance(state, context.shedding.catch_up, reports, seconds, throttle)
     state = backfill.advance(state, context.backfill, reports, seconds, throttle)
     if failures:
         state = take_out(state, ruleset, failures)
@@ -156,5 +158,6 @@ def finish(
 def reads(context: BatchContext, before: State, ranges: tuple[ReadRange, ...]) -> BatchReads:
     """Record of the input of a batch that began in the state ``before``."""
     tuples = {name: stream.input for name, stream in before.streams.items()}
-    marks, allowed = context.watermarks, context.newest_allowed
-    return BatchReads(context.batch, ranges, tuples, dict(marks), dict(allowed))
+    times = context.times
+    marks, allowed = dict(times.watermarks), dict(times.newest_allowed)
+    return BatchReads(context.batch, ranges, tuples, marks, allowed)

@@ -29,18 +29,21 @@ class Cluster:
 
     meeting: Meeting
     cache: str
+    cache_size: int | None = None
     placement: Placement | None = None
     offices: Mapping[str, str] = field(default_factory=dict)
 
     def enter(self, context: BatchContext) -> BatchContext:
         """``context`` for tasks that share nothing."""
-        return replace(context, meeting=self.meeting.place, cache=self.cache)
+        known, meeting = context.hosts, self.meeting.place
+        hosts = replace(known, meeting=meeting, cache=self.cache, cache_size=self.cache_size)
+        return replace(context, hosts=hosts)
 
     def met(self, placement: Placement | None, reports: Sequence[TaskReport]) -> None:
         """Record the hosts of a finished batch."""
         # Of a host's tasks the first, so that one process does all of its merges.
         self.placement = placement
-        self.offices = {report.host: report.office for report in reversed(reports)}
+        self.offices = {r.host.name: r.host.office for r in reversed(reports)}
 
     def office_of(self, work: Compaction) -> str | None:
         """Address of the host that has the parts of a merge, by the tasks' placement

@@ -74,7 +74,7 @@ class Compactor:
         Raises:
             StateError: a part that is still needed can't be read.
         """
-        stores, (stored, merged) = dict(state.stores), state.written
+        stores, (stored, merged) = dict(state.stores), state.measured.written
         self._seen = len(self._done)
         for merge, outcome in self._done[: self._seen]:
             store = stores.get(_store(merge))
@@ -85,7 +85,8 @@ class Compactor:
             found = replaced(store.segments, merge, outcome)
             stores[outcome.store] = replace(store, segments=found)
             merged += outcome.bytes
-        return replace(state, stores=stores, written=(stored, merged))
+        measured = replace(state.measured, written=(stored, merged))
+        return replace(state, stores=stores, measured=measured)
 
     def settled(self, state: State) -> None:
         """Forget the merges seen by :meth:`settle`, now committed; delete unnamed files."""

@@ -136,7 +136,7 @@ def _between_batches(
         return cycle, []
     todo: list[Instruction] = []
     # A ruleset that came after its epoch's first batch waits for the next epoch.
-    unused = seen.published != state.ruleset_epoch
+    unused = seen.published != state.ruleset.epoch
     if unused and state.epoch != cycle.epoch:
         todo, unused = [EnterIdle(seen.published)], False
     if not cycle.is_due(settings, now):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from anabranch_contract.plans.steps import CountedStep
 from anabranch_contract.protocol.activations import Activation
-from anabranch_contract.protocol.measurements import EdgeStatistics, JoinSample, Snapshot
+from anabranch_contract.protocol.measurements import JoinSample, Snapshot
 from anabranch_runtime.epochs.lifecycle import unseen
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.event_time.idleness import clock_reading, pass_time
@@ -21,7 +21,7 @@ from anabranch_runtime.measure.statistics import (
 )
 from anabranch_runtime.placement.moves import locality
 from anabranch_runtime.state.manifest import State, StoreState, StreamState
-from anabranch_runtime.state.reads import sum_reads
+from anabranch_runtime.state.measured import added
 from anabranch_runtime.storage.segment import Segment
 from anabranch_runtime.task.context import BatchContext
 
@@ -41,7 +41,7 @@ def fold(
     """
     read = replace(state, streams=_streams(state, reports)).with_loads_read(open_loads)
     streams = read.streams
-    clock = clock_reading(streams, context.clock, state.clock)
+    clock = clock_reading(streams, context.times.clock, state.clock)
     fresh = [s for r in reports for s in r.segments]
     state = replace(
         state,
@@ -49,20 +49,11 @@ def fold(
         streams=pass_time(state.streams, streams, clock),
         clock=clock,
         stores=_stores(state, fresh),
-        written=(state.written[0] + sum(s.bytes for s in fresh), state.written[1]),
         queries=_queries(state, reports),
-        arrivals=_sum([state.arrivals, *(r.arrivals for r in reports)]),
-        edges=_edges(state, reports),
-        reads=sum_reads(state.reads, *(r.reads for r in reports), stores=state.stores),
-        probes=_sum(
-            [
-                state.probes,
-                *({str(context.epoch): sum(e.probes for e in r.edges.values())} for r in reports),
-            ]
-        ),
-        processing_seconds=state.processing_seconds + seconds,
     )
-    return measured(state, reports, seconds, now)
+    size = sum(s.bytes for s in fresh)
+    tasks = [r.measured for r in reports]
+    return replace(state, measured=measured(state, tasks, size, seconds, now))
 
 
 def snapshot(state: State, steps: tuple[JoinSample, ...] = ()) -> Snapshot:
@@ -75,10 +66,10 @@ def snapshot(state: State, steps: tuple[JoinSample, ...] = ()) -> Snapshot:
         epoch=state.epoch,
         batches=state.next_batch - started,
         total_batches=state.next_batch,
-        arrivals=state.arrivals,
+        arrivals=state.measured.arrivals,
         distincts=distincts(state),
         streams=stream_counts(state),
-        edges=state.edges,
+        edges=state.measured.edges,
         stores=store_statistics(state),
         spans={
             name: s.newest - s.min_tau
@@ -87,7 +78,7 @@ def snapshot(state: State, steps: tuple[JoinSample, ...] = ()) -> Snapshot:
         },
         steps=steps,
         measured=stream_statistics(state),
-        on_hosts=max(len(state.hosts), 1),
+        on_hosts=max(len(state.hosts.tasks), 1),
         locality=locality(state),
         values=frequent_values(state),
     )
@@ -104,7 +95,7 @@ def steps_seen(state: State, steps: Mapping[str, CountedStep]) -> tuple[JoinSamp
 
     ``steps``: edge -> step of the state's ruleset.
     """
-    return remember(state.steps, steps_of_epoch(state, steps))
+    return remember(state.measured.steps, steps_of_epoch(state, steps))
 
 
 def steps_of_epoch(state: State, steps: Mapping[str, CountedStep]) -> tuple[JoinSample, ...]:
@@ -112,7 +103,8 @@ def steps_of_epoch(state: State, steps: Mapping[str, CountedStep]) -> tuple[Join
 
     ``steps``: as in :func:`steps_seen`.
     """
-    return add_samples(state.epoch_steps, step_samples(steps, state.edges))
+    known = state.measured
+    return add_samples(known.epoch_steps, step_samples(steps, known.edges))
 
 
 def stream_counts(state: State) -> dict[str, dict[str, int]]:
@@ -134,7 +126,7 @@ def stream_counts(state: State) -> dict[str, dict[str, int]]:
 def _streams(state: State, reports: Sequence[TaskReport]) -> dict[str, StreamState]:
     streams = dict(state.streams)
     for report in reports:
-        for name, meter in report.streams.items():
+        for name, meter in report.measured.streams.items():
             known = streams.get(name, StreamState())
             newest = [t for t in (known.open_tau, meter.max_tau) if t is not None]
             oldest = [t for t in (known.min_tau, meter.min_tau) if t is not None]
@@ -152,13 +144,9 @@ def _streams(state: State, reports: Sequence[TaskReport]) -> dict[str, StreamSta
 
 
 def _queries(state: State, reports: Sequence[TaskReport]) -> dict[str, Activation]:
-    queries = dict(state.queries)
-    for report in reports:
-        for name, count in report.results.items():
-            known = queries.get(name)
-            if known is not None and count:
-                queries[name] = replace(known, results=known.results + count)
-    return queries
+    known, made = state.queries, added({}, (report.results for report in reports))
+    more = {q: n for q, n in made.items() if n and q in known}
+    return known | {q: replace(known[q], results=known[q].results + n) for q, n in more.items()}
 
 
 def _stores(state: State, fresh: Sequence[Segment]) -> dict[str, StoreState]:
@@ -173,25 +161,6 @@ def _stores(state: State, fresh: Sequence[Segment]) -> dict[str, StoreState]:
     return stores
 
 
-def _edges(state: State, reports: Sequence[TaskReport]) -> dict[str, EdgeStatistics]:
-    edges = dict(state.edges)
-    for report in reports:
-        for edge, counts in report.edges.items():
-            edges[edge] = edges.get(edge, EdgeStatistics()) + counts
-    if any(report.sent for report in reports):
-        # A tuple that was sent to several hosts may have found something on each of them.
-        edges = {e: replace(c, found=min(c.found, c.probes)) for e, c in edges.items()}
-    return edges
-
-
 def fullness(reports: Sequence[TaskReport]) -> float:
     """The part of its share of memory that the fullest task took; 0 where there is no limit."""
     return max((r.memory / r.memory_share for r in reports if r.memory_share), default=0.0)
-
-
-def _sum(counts: Sequence[dict[str, int]]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for one in counts:
-        for name, count in one.items():
-            total[name] = total.get(name, 0) + count
-    return total

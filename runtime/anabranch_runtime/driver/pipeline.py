@@ -201,8 +201,8 @@ class SparkPipeline:
         check_limit(self.settings.memory_limit, tasks)
         # Workers start while sources are opened; the first batch waits for the rest.
         threading.Thread(target=_warm_up, args=(session,), name="warm-up", daemon=True).start()
-        views = driver.views = self._views(session, driver)
-        driver.show_views()
+        views = driver.reporting.views = self._views(session, driver)
+        driver.reporting.show_views(driver.state)
         cluster = driver.cluster = None if local else self._cluster(session)
         driver.compactor = _compactor(self.settings.state, session, cluster)
         apart = None
@@ -250,10 +250,10 @@ class SparkPipeline:
             return None
         from anabranch_runtime.exchange.meeting import Meeting
 
-        conf, port = session.sparkContext.getConf(), self.settings.meeting_port
+        conf, port = session.sparkContext.getConf(), self.settings.cluster.port
         host = conf.get("spark.driver.host") or "127.0.0.1"
         meeting = Meeting(host, port, conf.get("spark.driver.bindAddress"))
-        return Cluster(meeting, self.settings.cache_directory)
+        return Cluster(meeting, self.settings.cluster.cache, self.settings.cache_size)
 
     def _views(self, session: SparkSession, driver: Driver) -> Views | Beside:
         """Let Spark write the sinks that only it can, and start maintaining views."""
@@ -267,7 +267,7 @@ class SparkPipeline:
                 checkpoints_of(settings),
                 driver.publisher.writers,
                 self.control.report_view,
-                driver.tails.feed_version,
+                driver.reporting.tails.feed_version,
             )
         else:
             views = Beside(settings, self.control.url, namespace)
@@ -302,7 +302,7 @@ class SparkPipeline:
             driver.report("idle")
             time.sleep(LOOK)
             return
-        driver.total_batches = opened.total_batches
+        driver.reporting.total_batches = opened.total_batches
         busy, leaving = threading.Lock(), threading.Event()
         slots, cluster = one_each(session, tasks), driver.cluster
         executors = Executors(session)
@@ -462,7 +462,7 @@ class SparkPipeline:
                     return
                 raise PipelineError("query-failed", masked(f"the Spark query has ended: {cause}"))
             heart.well()
-            if driver.exhausted and not idle:
+            if driver.reporting.exhausted(driver.state) and not idle:
                 driver.report("idle")
                 idle = True
             if time.monotonic() - looked > LOOK:
@@ -489,7 +489,7 @@ class SparkPipeline:
                         # Delivers results that wait for a sink.
                         heart.well(LONG)
                         driver.tick()
-                        driver.report_intake()
+                        driver.reporting.intake(driver.state)
                     finally:
                         busy.release()
             time.sleep(WATCH)

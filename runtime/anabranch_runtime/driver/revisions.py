@@ -31,7 +31,7 @@ class Revisions:
 
     def __init__(self, control: Control, kept: Rulesets) -> None:
         self._control, self._rulesets = control, kept
-        self.counts, self.refused = RevisionCounts(), ""
+        self.counts = RevisionCounts()
         #: The newest one that has been decided against.
         self._seen = RulesetId(-1)
 
@@ -74,8 +74,8 @@ class Revisions:
             self._keep(state, base, name, digest)
         except (PipelineError, RulesetError) as error:
             self._seen = name
-            self.counts = replace(self.counts, refused=self.counts.refused + 1)
-            self.refused = f"{name}: {error.code}: {error}"
+            reason = f"{name}: {error.code}: {error}"
+            self.counts = replace(self.counts, refused=self.counts.refused + 1, reason=reason)
             _LOG.error("revision refused", revision=str(name), code=error.code, error=str(error))
             return base
         self.counts = replace(self.counts, taken=self.counts.taken + 1)

@@ -14,6 +14,20 @@ from anabranch_runtime.storage.verify import Verify
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    """DriverSettings of a cluster whose hosts share nothing but the object store.
+
+    Attributes:
+        cache: directory of each host that is the state directory to tasks there; if relative, below
+            their executors' own.
+        port: the driver's port for tasks; 0: any.
+    """
+
+    cache: str = "anabranch-cache"
+    port: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class DriverSettings:
     """Settings of a pipeline.
 
@@ -41,9 +55,7 @@ class DriverSettings:
             the state directory is then a cache of it. None: the directory is all there is.
         cache_size: bytes of packs that the state directory keeps after a commit; None: all. See
             ``storage.cache``.
-        cache_directory: on a cluster with an object store, the directory of each host that is the
-            state directory to tasks there; relative to the executors' own where it is relative.
-        meeting_port: on a cluster with an object store, the driver's port for tasks; 0: any.
+        cluster: settings of a cluster with an object store.
         spark: settings of Spark beside ours.
         access: permissions of sources and sinks.
     """
@@ -65,7 +77,6 @@ class DriverSettings:
     memory_limit: int | None = None
     object_store: str | None = None
     cache_size: int | None = None
-    cache_directory: str = "anabranch-cache"
-    meeting_port: int = 0
+    cluster: ClusterSettings = field(default_factory=ClusterSettings)
     spark: Mapping[str, str] = field(default_factory=dict)
     access: AccessPolicy = field(default_factory=AccessPolicy)

@@ -124,14 +124,14 @@ def advance(
     before = store.backfill
     if before is None:
         raise ValueError(f"store {done.store} has no backfill to advance")
-    failed = next((r.backfill_failed for r in reports if r.backfill_failed), "")
+    failed = next((r.backfill.failed for r in reports if r.backfill.failed), "")
     if failed:
         given_up = replace(before, sources=(), segments=(), failed=failed)
         return replace(
             state, stores={**state.stores, done.store: replace(store, backfill=given_up)}
         )
-    gone = {s for r in reports for n in r.backfill_merged for s in done.merges[n].segments}
-    fresh = [s for r in reports for s in r.backfilled]
+    gone = {s for r in reports for n in r.backfill.merged for s in done.merges[n].segments}
+    fresh = [s for r in reports for s in r.backfill.segments]
     taken = max((r.phases.get("backfill", 0.0) for r in reports), default=0.0)
     after = replace(
         before,

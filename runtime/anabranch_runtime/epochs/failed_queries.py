@@ -49,7 +49,7 @@ def withdraw(reports: Sequence[TaskReport], ruleset: Ruleset) -> dict[str, Failu
         for query in found:
             report.results.pop(query, None)
             report.files.pop(query, None)
-            report.caught_up.pop(query, None)
+            report.rations.caught_up.pop(query, None)
     return found
 
 

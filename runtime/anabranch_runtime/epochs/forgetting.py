@@ -21,7 +21,6 @@ from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_runtime.state.manifest import State, StoreState, StreamState
-from anabranch_runtime.state.measures import STORE
 
 #: Epochs for which the activation of a query that has ended is kept.
 GRACE = 8
@@ -36,13 +35,7 @@ def forget(state: State, ruleset: Ruleset) -> State:
         state,
         queries=_queries(state, ruleset),
         streams={name: _stream(name, one, state.stores) for name, one in state.streams.items()},
-        arrivals={r: count for r, count in state.arrivals.items() if r in relations},
-        sketches={
-            owner: keys
-            for owner, keys in state.sketches.items()
-            if owner.startswith(STORE) or owner in relations
-        },
-        values={owner: keys for owner, keys in state.values.items() if owner in relations},
+        measured=state.measured.of_relations(relations),
     )
 
 

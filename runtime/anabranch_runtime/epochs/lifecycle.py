@@ -18,8 +18,6 @@ from anabranch_contract.queries.joins import Relation, RelationId, Stream
 from anabranch_runtime.epochs.lookups import completing, tables
 from anabranch_runtime.state.coverage import covered_since
 from anabranch_runtime.state.manifest import State, StoreState, StreamState
-from anabranch_runtime.state.measures import StreamMeter
-from anabranch_runtime.state.reads import sum_reads
 
 #: Epochs whose first batch is kept.
 REMEMBERED_EPOCHS = 1024
@@ -67,22 +65,16 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
     stores = _stores(state, ruleset)
     stores = {name: _cut(store, fresh, batch) for name, store in stores.items()}
     starts = (*state.epoch_starts, (epoch, batch))[-REMEMBERED_EPOCHS:]
-    remembered = {str(e) for e, _ in starts}
     return replace(
         state,
         epoch=epoch,
-        ruleset_epoch=ruleset.epoch,
-        revision=ruleset.revision,
+        ruleset=ruleset.id,
         epoch_starts=starts,
-        probes={e: n for e, n in state.probes.items() if e in remembered},
         stores=stores,
         queries=queries,
-        edges={},
-        epoch_steps=(),
-        reads={},
-        reads_before=sum_reads(state.reads_before, state.reads, stores=stores),
-        meters={name: StreamMeter(since=s.newest) for name, s in state.streams.items()},
-        ran=None if state.ran is None else (state.ran[1], state.ran[1]),
+        measured=state.measured.in_epoch(
+            {str(e) for e, _ in starts}, {n: s.newest for n, s in state.streams.items()}, stores
+        ),
     )
 
 
@@ -235,10 +227,7 @@ def _cut(store: StoreState, fresh: list[QuerySpec], batch: int) -> StoreState:
 
 
 def _activate(
-    state: State,
-    query: QuerySpec,
-    relations: dict[Any, Relation],
-    of_tables: frozenset[RelationId],
+    state: State, query: QuerySpec, relations: dict[Any, Relation], of_tables: frozenset[RelationId]
 ) -> Activation:
     """Fix the query's visibility: per alias, the first batch with all tuples stored."""
     batch = state.next_batch

@@ -59,7 +59,8 @@ def enter_revision(state: State, ruleset: Ruleset, steps: tuple[JoinSample, ...]
         name: replace(store, spec=kept[name]) if name in kept else close_store(store, batch)
         for name, store in state.stores.items()
     }
-    return replace(state, revision=ruleset.revision, stores=stores, edges={}, epoch_steps=steps)
+    measured = replace(state.measured, edges={}, epoch_steps=steps)
+    return replace(state, ruleset=ruleset.id, stores=stores, measured=measured)
 
 
 def _arriving(ruleset: Ruleset) -> set[StoreRule]:

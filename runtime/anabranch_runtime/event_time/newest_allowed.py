@@ -8,8 +8,10 @@ alike, and no tuple's verdict depends on the others of its batch or its task.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from anabranch_runtime.state.manifest import StreamState
+from anabranch_runtime.epochs.retention import watermarks
+from anabranch_runtime.state.manifest import State, StreamState
 
 
 def newest_allowed(streams: Mapping[str, StreamState], clock: int | None) -> dict[str, int]:
@@ -35,3 +37,24 @@ def newest_allowed(streams: Mapping[str, StreamState], clock: int | None) -> dic
         if limits:
             found[name] = min(limits)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTimes:
+    """Limits of event times in one batch.
+
+    Attributes:
+        watermarks: stream -> microseconds, for streams that can have late tuples.
+        newest_allowed: stream -> microseconds, for streams that can have future tuples.
+        clock: microseconds that the pipeline had been running when the batch started; None: event
+            time is the clock (``event_time.idleness``).
+    """
+
+    watermarks: dict[str, int] = field(default_factory=dict)
+    newest_allowed: dict[str, int] = field(default_factory=dict)
+    clock: int | None = None
+
+    @classmethod
+    def of(cls, state: State, planned: int | None, clock: int | None) -> BatchTimes:
+        """The limits of the batch that starts in ``state``; ``planned``: its planning time."""
+        return cls(watermarks(state), newest_allowed(state.streams, planned), clock)

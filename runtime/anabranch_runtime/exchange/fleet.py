@@ -4,14 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from anabranch_runtime.columns.arrays import Bools, Ints
 from anabranch_runtime.state.placement import Placement, place
 
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+if TYPE_CHECKING:  # Arrow Flight is for several hosts only
+    from anabranch_runtime.exchange.meeting import CoordinatorAddress
+
+
+@dataclass(frozen=True, slots=True)
+class BatchHosts:
+    """The hosts of a batch, where they share nothing but the object store.
+
+    Attributes:
+        placement: partition -> host; None: there has been one host. ``coming``: placement of an
+            epoch that began now; None: the same.
+        meeting: address of the coordinator of tasks; None: they share the state directory.
+        cache: the directory that serves the tasks of one host as the state directory; if relative,
+            below their executors' own. ``cache_size``: bytes of packs in it; None: any number.
+    """
+
+    placement: Placement | None = None
+    coming: Placement | None = None
+    meeting: CoordinatorAddress | None = None
+    cache: str = ""
+    cache_size: int | None = None
 
 
 @dataclass(slots=True)

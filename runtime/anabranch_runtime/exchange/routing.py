@@ -10,22 +10,24 @@ spread rows of a value, the value's tuples go to the hosts of all partitions tha
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+import pyarrow as pa
 
+from anabranch_contract.plans.needs import Needed
 from anabranch_contract.plans.ruleset import KeyPart
+from anabranch_contract.queries.joins import Label
+from anabranch_runtime.columns.arrays import I32, Bools, Ints
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.exchange.fleet import Fleet
+from anabranch_runtime.index.gather import BatchTable
 from anabranch_runtime.index.keys import key_vector, partition_of
 from anabranch_runtime.state.coverage import Tile
 from anabranch_runtime.state.dealt import Dealt
-from anabranch_runtime.storage.partial import Partial
-
-I32 = NDArray[np.int32]
-I64 = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+from anabranch_runtime.storage.partial import Partial, RowSet, Tables
+from anabranch_runtime.storage.segment import SIGMA, TAU
 
 
 def destinations(
@@ -34,7 +36,7 @@ def destinations(
     partial: Partial,
     key: Sequence[KeyPart],
     tiles: Sequence[Tile],
-    count: Callable[[I64], None] | None = None,
+    count: Callable[[Ints], None] | None = None,
 ) -> Iterator[tuple[int, I32]]:
     """Hosts, and the positions of the tuples that have to go there to be probed by ``key``.
 
@@ -50,7 +52,7 @@ def destinations(
     for array in arrays:
         if array.null_count:
             alive &= array.is_valid().to_numpy(zero_copy_only=False)
-    routes: dict[tuple[int, int], I64] = {}
+    routes: dict[tuple[int, int], Ints] = {}
     #: Per host, the tuples that go there because rows of their values may be spread to it.
     dealt: dict[tuple[int, int, tuple[Dealt, ...]], list[Bools]] = {}
     hosts = len(fleet.names)
@@ -84,3 +86,39 @@ def destinations(
         positions = np.flatnonzero(wanted & alive)
         if len(positions):
             yield host, positions.astype(np.int32)
+
+
+_LABELS = b"labels"
+
+
+def pack(layout: Layout, partial: Partial, needed: Needed) -> pa.RecordBatch:
+    """The tuples of ``partial`` with their ``needed`` columns, as a batch that can be sent.
+
+    It is laid out like rows of an intermediate result: ``<label>.<column>``, ``#sigma:<label>``,
+    ``#tau:<label>``. So received rows are a table like any other for the next probe.
+    """
+    names, arrays = [], []
+    for label, column in sorted(needed.columns_of(partial.start, layout.stream)):
+        if label in partial.place:
+            names.append(f"{label}.{column}")
+            arrays.append(partial.column(label, column))
+    for label in sorted(needed.sigmas | {partial.start}):
+        if label in partial.place:
+            names.append(f"{SIGMA}:{label}")
+            arrays.append(pa.array(partial.sigma(label)))
+    for label in sorted(needed.taus):
+        if label in partial.place and layout.has_event_time(label):
+            names.append(f"{TAU}:{label}")
+            arrays.append(pa.array(partial.tau(label)))
+    found = pa.RecordBatch.from_arrays(arrays, names=names)
+    labels = [partial.start, *sorted(partial.place.keys() - {partial.start})]
+    return found.replace_schema_metadata({_LABELS: json.dumps(labels)})
+
+
+def unpack(rows: pa.RecordBatch) -> Partial:
+    """The partial result that :func:`pack` has laid out."""
+    labels: list[Label] = json.loads(rows.schema.metadata[_LABELS])
+    positions = np.arange(rows.num_rows, dtype=np.int32)
+    found = RowSet(Tables([BatchTable(rows)]), None, positions)
+    place = {label: (0, str(label)) for label in labels}
+    return Partial(rows.num_rows, (found,), place, labels[0])

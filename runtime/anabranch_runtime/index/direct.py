@@ -15,13 +15,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from anabranch_runtime.columns.arrays import I32, Ints
 from anabranch_runtime.index.filters import bits_of, word_of
 from anabranch_runtime.index.kernels import ENTRIES, FILTER, HASHES, ROWS, SHIFT, STARTS, WORDS
 from anabranch_runtime.index.words import load8, load16, load32, load64
-
-Ints = NDArray[np.int64]
-I32 = NDArray[np.int32]
-
 
 #: Entries of a bucket that are gone through one by one; more are bisected.
 _STEPS = 8

@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from anabranch_runtime.columns.arrays import I32
 from anabranch_runtime.index import kernels, prefetch
 
-I32 = NDArray[np.int32]
 #: Which table each row is from; None stands for the first.
 Which = NDArray[np.integer[Any]] | None
 

@@ -18,13 +18,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from anabranch_runtime.columns.arrays import U64
+from anabranch_runtime.columns.arrays import I32, U64, Ints
 from anabranch_runtime.index import kernels, prefetch
 from anabranch_runtime.index.gather import pick
 from anabranch_runtime.index.hash_index import HashIndex
 
-Ints = NDArray[np.int64]
-I32 = NDArray[np.int32]
 Marks = NDArray[np.uint8]
 
 

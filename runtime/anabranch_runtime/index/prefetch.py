@@ -18,12 +18,9 @@ import pyarrow as pa
 from numba import njit
 from numpy.typing import NDArray
 
+from anabranch_runtime.columns.arrays import U64, Ints
 from anabranch_runtime.index.filters import bits_of, word_of
 from anabranch_runtime.index.words import load64
-
-Ints = NDArray[np.int64]
-U64 = NDArray[np.uint64]
-
 
 _PAGE = mmap.PAGESIZE
 _WILL_NEED: int | None = getattr(mmap, "MADV_WILLNEED", None)

@@ -11,16 +11,12 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
+from anabranch_runtime.columns.arrays import I32, Ints
 from anabranch_runtime.index.direct import entries_from, hash_of
 from anabranch_runtime.index.filters import bits_of, word_of
 from anabranch_runtime.index.kernels import ENTRIES, FILTER, HASHES, ROWS, SHIFT, STARTS, WORDS
 from anabranch_runtime.index.words import load8, load32, load64
-
-Ints = NDArray[np.int64]
-I32 = NDArray[np.int32]
-
 
 #: Columns of the table of segments after the columns of :func:`kernels.match`: number of the table,
 #: addresses of its sigmas and event times (0: it has none), range of event times, rows, and the

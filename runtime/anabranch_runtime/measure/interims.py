@@ -39,7 +39,7 @@ class Period:
 
 def begin(state: State, now: float) -> Period:
     """A period from ``state`` on."""
-    return Period(now, state, state.edges)
+    return Period(now, state, state.measured.edges)
 
 
 def leave_ruleset(period: Period, last: State, steps: Mapping[str, CountedStep]) -> Period:
@@ -63,16 +63,16 @@ def close(
         now: as in ``Period.since``. ``until``: seconds since 1970.
     """
     arrived = {
-        relation: count - period.begun.arrivals.get(relation, 0)
-        for relation, count in sorted(state.arrivals.items())
+        relation: count - period.begun.measured.arrivals.get(relation, 0)
+        for relation, count in sorted(state.measured.arrivals.items())
     }
     counted = _counted(period, state, steps)
     return Interim(
         until=until,
         seconds=now - period.since,
         epoch=state.epoch,
-        ruleset_epoch=state.ruleset_epoch,
-        revision=state.revision,
+        ruleset_epoch=state.ruleset.epoch,
+        revision=state.ruleset.revision,
         next_batch=state.next_batch,
         batches=state.next_batch - period.begun.next_batch,
         arrivals=arrived,
@@ -101,7 +101,7 @@ def _counted(
 ) -> dict[SubJoinStep, EdgeStatistics]:
     found = dict(period.steps)
     # A failed query's rules are gone, its counters stay until the epoch ends.
-    known = {edge: counts for edge, counts in state.edges.items() if edge in steps}
+    known = {edge: counts for edge, counts in state.measured.edges.items() if edge in steps}
     fresh = {edge: c - period.edges.get(edge, EdgeStatistics()) for edge, c in known.items()}
     for step, counts in of_steps(steps, fresh).items():
         found[step] = found.get(step, EdgeStatistics()) + counts

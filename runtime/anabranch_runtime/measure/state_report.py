@@ -23,7 +23,7 @@ from anabranch_contract.queries.joins import AttrRef
 from anabranch_runtime.epochs.access import accesses
 from anabranch_runtime.epochs.ownership import ownership
 from anabranch_runtime.state.manifest import State, StoreState
-from anabranch_runtime.state.reads import sum_reads
+from anabranch_runtime.state.measured import sum_reads
 from anabranch_runtime.storage.segment import Segment
 
 #: Store -> edge -> the queries that it serves, and whether the store only fills gaps.
@@ -141,7 +141,7 @@ def state_report(
 
     ``users``: :func:`readers`, where they are known; ``weights`` caches sizes.
     """
-    inserted, merged = state.written
+    inserted, merged = state.measured.written
     weights = Weights() if weights is None else weights
     weights.forget(state.stores.keys())
     packs = Packs.of(root, state, weights)
@@ -157,8 +157,8 @@ def state_report(
     return StateReport(
         next_batch=state.next_batch,
         epoch=state.epoch,
-        ruleset_epoch=state.ruleset_epoch,
-        revision=state.revision,
+        ruleset_epoch=state.ruleset.epoch,
+        revision=state.ruleset.revision,
         bytes=total,
         packs=len(packs.disk),
         disk_bytes=disk,
@@ -216,7 +216,6 @@ def store_report(
     total = sum(w.bytes for w in heavy)
     return StoreReport(
         store=name,
-        kind="stream" if store.is_base else "intermediate result",
         mir=spec.mir,
         members=() if store.is_base else tuple(spec.members),
         streams=tuple(store.streams),
@@ -297,10 +296,8 @@ def _levels(segments: Iterable[Segment], weights: Iterable[SegmentSize]) -> Iter
 
 def _indexes(name: str, weights: Iterable[SegmentSize], state: State) -> Iterator[IndexReport]:
     """Every index that segments have, or that a probe has made for the moment."""
-    known = (
-        {name: found[name]} if name in found else {} for found in (state.reads_before, state.reads)
-    )
-    reads = sum_reads(*known, stores=(name,)).get(name, {})
+    before, now = state.measured.reads_before.get(name, {}), state.measured.reads.get(name, {})
+    reads = sum_reads({name: before}, {name: now}, stores=(name,))[name]
     sizes: dict[str, tuple[int, int, int]] = dict.fromkeys(reads, (0, 0, 0))
     for key, *more in itertools.chain.from_iterable(w.indexes for w in weights):
         entries, size, screen = sizes.get(key, (0, 0, 0))

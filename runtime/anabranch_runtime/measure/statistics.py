@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.measurements import (
+    EdgeStatistics,
     FrequentValues,
     StoreStatistics,
     StreamSample,
@@ -18,10 +21,11 @@ from anabranch_contract.protocol.measurements import (
 )
 from anabranch_contract.queries.types import TypeKind
 from anabranch_runtime.columns.arrow_types import spark_type
-from anabranch_runtime.epochs.task_report import TaskReport
+from anabranch_runtime.epochs.layout import routes
 from anabranch_runtime.errors import ArrowTypeError
 from anabranch_runtime.index.hash_index import estimate_distinct
 from anabranch_runtime.state.manifest import State
+from anabranch_runtime.state.measured import Measurements, TaskMeasures, added, sum_reads
 from anabranch_runtime.state.measures import (
     RANK,
     SIZE,
@@ -45,42 +49,55 @@ def bounds(state: State, samples: Samples) -> Bounds:
     return Bounds(
         keys={
             owner: {key: key_bound(sketch) for key, sketch in keys.items()}
-            for owner, keys in state.sketches.items()
+            for owner, keys in state.measured.sketches.items()
         },
         ranks=samples.bounds(),
         newest={name: s.newest for name, s in state.streams.items() if s.newest is not None},
         values={
             owner: {key: found.known for key, found in keys.items()}
-            for owner, keys in state.values.items()
+            for owner, keys in state.measured.values.items()
         },
     )
 
 
 def measured(
-    state: State, reports: Sequence[TaskReport], seconds: float, now: float | None
-) -> State:
-    """``state``, the batch's streams and stores already folded in, with what tasks measured.
+    state: State, tasks: Sequence[TaskMeasures], written: int, seconds: float, now: float | None
+) -> Measurements:
+    """The measurements of ``state`` and of a batch's tasks together.
 
-    ``now`` is seconds since 1970 (None: no clock), and the batch took ``seconds``.
+    Args:
+        state: with the batch's streams and stores.
+        written: bytes of the batch's segments.
+        seconds: duration of the batch. ``now``: its end, seconds since 1970; None: no clock.
     """
-    ran = state.ran
+    known, ran, epoch = state.measured, state.measured.ran, str(state.epoch)
     if now is not None:
         ran = (now - seconds if ran is None else ran[0], now)
+    probes = sum(edge.probes for task in tasks for edge in task.edges.values())
     return replace(
-        state,
-        meters=_meters(state, reports),
+        known,
+        arrivals=added(known.arrivals, (task.arrivals for task in tasks)),
+        sketches=_sketches(known, tasks, state.stores),
+        values=_values_so_far(known, tasks),
+        edges=_edges(known, tasks),
+        reads=sum_reads(known.reads, *(task.reads for task in tasks), stores=state.stores),
+        probes={**known.probes, epoch: known.probes.get(epoch, 0) + probes},
+        meters=added(
+            known.meters,
+            ({s: _with_punctual(m) for s, m in task.streams.items()} for task in tasks),
+        ),
         ran=ran,
-        sketches=_sketches(state, reports),
-        values=_values_so_far(state, reports),
+        processing_seconds=known.processing_seconds + seconds,
+        written=(known.written[0] + written, known.written[1]),
     )
 
 
-def _meters(state: State, reports: Sequence[TaskReport]) -> dict[str, StreamMeter]:
-    meters = dict(state.meters)
-    for report in reports:
-        for name, one in report.streams.items():
-            meters[name] = meters.get(name, StreamMeter()) + _with_punctual(one)
-    return meters
+def _edges(known: Measurements, tasks: Sequence[TaskMeasures]) -> dict[str, EdgeStatistics]:
+    edges = added(known.edges, (task.edges for task in tasks))
+    if any(task.sent for task in tasks):
+        # A tuple that was sent to several hosts may have found something on each of them.
+        edges = {e: replace(c, found=min(c.found, c.probes)) for e, c in edges.items()}
+    return edges
 
 
 def _with_punctual(meter: StreamMeter) -> StreamMeter:
@@ -91,15 +108,17 @@ def _with_punctual(meter: StreamMeter) -> StreamMeter:
     return replace(meter, delays=add_counts(meter.delays, (max(punctual, 0),)))
 
 
-def _sketches(state: State, reports: Sequence[TaskReport]) -> dict[str, dict[str, str]]:
+def _sketches(
+    before: Measurements, tasks: Sequence[TaskMeasures], stores: Collection[str]
+) -> dict[str, dict[str, str]]:
     merged = {
         owner: keys
-        for owner, keys in state.sketches.items()
-        if not owner.startswith(STORE) or owner.removeprefix(STORE) in state.stores
+        for owner, keys in before.sketches.items()
+        if not owner.startswith(STORE) or owner.removeprefix(STORE) in stores
     }
-    # Entries without news stay the same object (``state.spelling``).
+    # Entries without news stay the same object (``state.manifest.Speller``).
     changed: dict[str, dict[str, str]] = {}
-    for report in reports:
+    for report in tasks:
         for owner, keys in report.sketches.items():
             known = changed.get(owner)
             if known is None:
@@ -112,13 +131,15 @@ def _sketches(state: State, reports: Sequence[TaskReport]) -> dict[str, dict[str
     return merged
 
 
-def _values_so_far(state: State, reports: Sequence[TaskReport]) -> dict[str, dict[str, KeyValues]]:
+def _values_so_far(
+    before: Measurements, tasks: Sequence[TaskMeasures]
+) -> dict[str, dict[str, KeyValues]]:
     parts: dict[str, dict[str, list[ValueCounts]]] = {}
-    for report in reports:
+    for report in tasks:
         for owner, keys in report.values.items():
             for key, part in keys.items():
                 parts.setdefault(owner, {}).setdefault(key, []).append(part)
-    merged = dict(state.values)
+    merged = dict(before.values)
     for owner, found in parts.items():
         known = merged[owner] = dict(merged.get(owner, {}))
         for key, counts in found.items():
@@ -131,9 +152,10 @@ def _values_so_far(state: State, reports: Sequence[TaskReport]) -> dict[str, dic
 
 def stream_statistics(state: State) -> dict[str, StreamStatistics]:
     """Stream -> what it did in the current epoch."""
-    seconds = 0.0 if state.ran is None else state.ran[1] - state.ran[0]
+    ran = state.measured.ran
+    seconds = 0.0 if ran is None else ran[1] - ran[0]
     found = {}
-    for name, meter in state.meters.items():
+    for name, meter in state.measured.meters.items():
         known = state.streams.get(name)
         since = meter.min_tau if meter.since is None else meter.since
         newest = meter.max_tau
@@ -160,10 +182,10 @@ def store_statistics(state: State) -> dict[str, StoreStatistics]:
         owner = str(store.spec.relations[0]) if store.is_base else STORE + name
         keys = {
             key: min(estimate_distinct(unpack(sketch)), float(rows))
-            for key, sketch in state.sketches.get(owner, {}).items()
+            for key, sketch in state.measured.sketches.get(owner, {}).items()
         }
         total = sum(s.bytes for s in store.segments)
-        reads = state.reads.get(name, {})
+        reads = state.measured.reads.get(name, {})
         found[name] = StoreStatistics(rows, total, len(store.segments), keys, reads, store.spec.mir)
     return found
 
@@ -172,7 +194,7 @@ def distincts(state: State) -> dict[str, dict[str, float]]:
     """Relation -> key -> distinct values so far."""
     return {
         owner: {key: estimate_distinct(unpack(sketch)) for key, sketch in keys.items()}
-        for owner, keys in state.sketches.items()
+        for owner, keys in state.measured.sketches.items()
         if not owner.startswith(STORE)
     }
 
@@ -181,7 +203,7 @@ def frequent_values(state: State) -> dict[str, dict[str, FrequentValues]]:
     """Relation -> key attribute -> its frequent values."""
     return {
         owner: {key: found.published() for key, found in keys.items()}
-        for owner, keys in state.values.items()
+        for owner, keys in state.measured.values.items()
     }
 
 
@@ -227,10 +249,10 @@ class Samples:
     def __init__(self) -> None:
         self._streams: dict[str, _Reservoir] = {}
 
-    def add(self, reports: Sequence[TaskReport]) -> None:
+    def add(self, tasks: Iterable[TaskMeasures]) -> None:
         """Add the samples picked by the tasks of a committed batch."""
-        for report in reports:
-            for stream, sample in report.samples.items():
+        for task in tasks:
+            for stream, sample in task.samples.items():
                 self._add(stream, sample.seen, sample.rows)
 
     def _add(self, stream: str, seen: int, rows: pa.RecordBatch | None) -> None:
@@ -281,3 +303,39 @@ def _published(known: _Reservoir) -> StreamSample:
             # No query can read such a column.
             continue
     return StreamSample(known.seen, known.rows.num_rows, columns)
+
+
+#: Seconds per result of phase ``probe`` outside the measured edges.
+GIVEN_OUT = 6e-8
+
+
+def arrival_costs(state: State, ruleset: Ruleset) -> dict[str, float]:
+    """Stream -> expected seconds of probing per tuple that is read, of streams that brought some.
+
+    These are the CPU seconds of all probe trees of its labels and of their results, divided by the
+    tuples. Edges are counted since the last revision of the ruleset, tuples since the epoch began.
+    After a revision probes count for less at first, for all streams alike. Input is assigned to
+    tasks by them (``sources.dealing``): errors only make tasks wait for each other.
+
+    Args:
+        state: as committed.
+        ruleset: the ruleset of the state.
+
+    Returns:
+        Nothing where no probe has been measured yet.
+    """
+    found = routes(ruleset)
+    seconds: dict[str, float] = defaultdict(float)
+    for rule in ruleset.probe_rules:
+        measured = state.measured.edges.get(rule.out)
+        if measured is not None:
+            relation = found.relation_of[rule.start]
+            given = GIVEN_OUT * measured.made * len(found.outputs.get(rule.out, ()))
+            seconds[found.relations[relation].stream] += measured.seconds + given
+    if not any(seconds.values()):
+        return {}
+    return {
+        name: seconds[name] / meter.input
+        for name, meter in sorted(state.measured.meters.items())
+        if meter.input
+    }

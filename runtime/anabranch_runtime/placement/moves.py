@@ -20,7 +20,7 @@ import numpy as np
 
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.state.manifest import State
-from anabranch_runtime.state.placement import Demand, Placement, place
+from anabranch_runtime.state.placement import Demand, Hosts, Placement, place
 
 #: Least CPU seconds of probes, of all partitions together, that tell anything about one.
 LEAST_SECONDS = 1.0
@@ -35,16 +35,17 @@ HORIZON = 4
 
 def met(state: State, reports: Sequence[TaskReport]) -> State:
     """``state`` with the hosts of a batch, and the cost of its probes."""
-    load = dict(state.load)
-    demand = {host: dict(wanted) for host, wanted in state.demand.items()}
-    for report in reports:
-        for count, seconds in report.load.items():
+    known = state.hosts
+    load = dict(known.load)
+    demand = {host: dict(wanted) for host, wanted in known.demand.items()}
+    for one in (report.host for report in reports):
+        for count, seconds in one.load.items():
             load[str(count)] = _added(load.get(str(count), ()), seconds)
-        known = demand.setdefault(report.host, {}) if report.demand else {}
-        for count, sizes in report.demand.items():
-            known[str(count)] = _added(known.get(str(count), ()), sizes)
-    hosts = Counter(report.host for report in reports if report.host)
-    return replace(state, hosts=tuple(sorted(hosts)), tasks=dict(hosts), load=load, demand=demand)
+        wanted = demand.setdefault(one.name, {}) if one.demand else {}
+        for count, sizes in one.demand.items():
+            wanted[str(count)] = _added(wanted.get(str(count), ()), sizes)
+    tasks = dict(Counter(r.host.name for r in reports if r.host.name))
+    return replace(state, hosts=Hosts(known.placement, tasks, load, demand))
 
 
 def placed(state: State) -> State:
@@ -52,32 +53,33 @@ def placed(state: State) -> State:
     seconds of their probes, and the arrivals of their tuples; unchanged where tasks share a state
     directory.
     """
-    if not state.hosts:
+    known = state.hosts
+    if not known.tasks:
         return state
     sizes: dict[int, list[float]] = defaultdict(list)
     for store in state.stores.values():
         count = store.spec.partitions
-        known = sizes[count] = sizes[count] or [0.0] * count
+        stored = sizes[count] = sizes[count] or [0.0] * count
         for segment in store.segments:
-            known[segment.partition] += segment.bytes
+            stored[segment.partition] += segment.bytes
     weights = {
-        count: weighed(bytes_, state.load.get(str(count), ())) for count, bytes_ in sizes.items()
+        count: weighed(bytes_, known.load.get(str(count), ())) for count, bytes_ in sizes.items()
     }
-    demands = {count: _demand(state, stored) for count, stored in sizes.items()}
-    found = place(weights.keys(), state.hosts, state.placement, weights, demands, state.tasks)
-    load = {count: _half(seconds) for count, seconds in state.load.items() if int(count) in sizes}
+    demands = {count: _demand(known, bytes_) for count, bytes_ in sizes.items()}
+    found = place(weights.keys(), known.tasks, known.placement, weights, demands, known.tasks)
+    load = {count: _half(seconds) for count, seconds in known.load.items() if int(count) in sizes}
     demand = {
         host: {count: _half(some) for count, some in wanted.items() if int(count) in sizes}
-        for host, wanted in state.demand.items()
-        if host in state.hosts
+        for host, wanted in known.demand.items()
+        if host in known.tasks
     }
-    return replace(state, placement=found, load=load, demand=demand)
+    return replace(state, hosts=Hosts(found, known.tasks, load, demand))
 
 
-def _demand(state: State, stored: Sequence[float]) -> Demand:
+def _demand(hosts: Hosts, stored: Sequence[float]) -> Demand:
     """Demand per partition and host; ``stored``: bytes of each partition."""
     count, nothing = str(len(stored)), np.zeros(len(stored))
-    arriving = [state.demand.get(host, {}).get(count, nothing) for host in state.hosts]
+    arriving = [hosts.demand.get(host, {}).get(count, nothing) for host in sorted(hosts.tasks)]
     # Half the count of an epoch earlier, and so on, is twice an epoch's in the long run.
     return Demand(np.array(arriving).T * (HORIZON / 2), np.array(stored))
 
@@ -86,16 +88,17 @@ def locality(state: State) -> float | None:
     """The share of bytes of arriving tuples whose partitions are where they arrive; None: nothing
     of that is known.
     """
-    if state.placement is None:
+    placement = state.hosts.placement
+    if placement is None:
         return None
     here = total = 0.0
-    for host, wanted in state.demand.items():
+    for host, wanted in state.hosts.demand.items():
         for sizes in wanted.values():
             total += sum(sizes)
             here += sum(
                 size
                 for partition, size in enumerate(sizes)
-                if state.placement.host_of(len(sizes), partition) == host
+                if placement.host_of(len(sizes), partition) == host
             )
     return here / total if total else None
 
@@ -105,9 +108,10 @@ def coming(state: State) -> Placement | None:
 
     Hosts can fetch packs of their coming partitions beforehand.
     """
-    if state.placement is None or set(state.placement.hosts) == set(state.hosts):
+    placement = state.hosts.placement
+    if placement is None or set(placement.hosts) == state.hosts.tasks.keys():
         return None
-    return placed(state).placement
+    return placed(state).hosts.placement
 
 
 def weighed(sizes: Sequence[float], seconds: Sequence[float]) -> list[float]:

@@ -33,7 +33,7 @@ def deal(state: State, ruleset: Ruleset) -> State:
         hot = () if spec is None or store.open_since is None else spec.hot
         if not hot and not store.dealt:
             continue
-        dealt = _dealt(store, hot, state.placement, state.next_batch)
+        dealt = _dealt(store, hot, state.hosts.placement, state.next_batch)
         if dealt != store.dealt:
             stores[name] = replace(store, dealt=dealt)
     return state if not stores else replace(state, stores={**state.stores, **stores})

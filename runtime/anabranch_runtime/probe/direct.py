@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from anabranch_contract.plans.ruleset import ProbeRule, Ruleset
 from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_contract.queries.joins import Label
+from anabranch_runtime.columns.arrays import I32, Ints
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.index import prefetch
@@ -28,10 +29,6 @@ from anabranch_runtime.probe.reads import LookupCounts, ReadMeters
 from anabranch_runtime.state.coverage import Access
 from anabranch_runtime.storage.partial import Partial, RowSet, concat_rows, narrow
 from anabranch_runtime.storage.segment import SIGMA, TAU, IndexKey
-
-Ints = NDArray[np.int64]
-I32 = NDArray[np.int32]
-
 
 _LEAST, _GREATEST = np.int64(-(1 << 63)), np.int64((1 << 63) - 1)
 _NONE = np.zeros(0, np.int64)

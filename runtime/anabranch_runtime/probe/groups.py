@@ -12,18 +12,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from anabranch_runtime.columns.arrays import Bools, Ints
 from anabranch_runtime.index.hash_index import HashIndex
 from anabranch_runtime.index.matching import described
 from anabranch_runtime.state.coverage import Interval
 from anabranch_runtime.storage.partial import Tables
 from anabranch_runtime.storage.segment import IndexKey, Segment, SegmentReader
 from anabranch_runtime.storage.segment_cache import open_segment
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
-
 
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
 

@@ -12,18 +12,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from anabranch_contract.plans.ruleset import KeyPart, LatestRule, TimeBound
 from anabranch_contract.queries.joins import AttrRef, Label
+from anabranch_runtime.columns.arrays import Bools
 from anabranch_runtime.index.matching import ANY, TooManyPairs
 from anabranch_runtime.probe.probe import Lookup, Prober, Target
 from anabranch_runtime.state.coverage import Tile
 from anabranch_runtime.storage.partial import Partial
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU
-
-Bools = NDArray[np.bool_]
-
 
 _LATER = Label("later")
 
@@ -33,7 +30,7 @@ class Latest:
     """Looks for later tuples.
 
     Attributes:
-        tiles: stream -> where they are (``BatchContext.latest``).
+        tiles: stream -> where they are (``ProbeScope.latest``).
     """
 
     prober: Prober

@@ -6,15 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from anabranch_runtime.columns.arrays import I32
 from anabranch_runtime.index.rounds import WIDTH
 from anabranch_runtime.storage.partial import RowSet, Table, Tables, narrow
 from anabranch_runtime.storage.segment import SegmentReader
-
-Ints = NDArray[np.int64]
-I32 = NDArray[np.int32]
-
 
 #: Columns whose values are words.
 _WORDS = frozenset(

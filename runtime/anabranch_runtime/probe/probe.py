@@ -24,7 +24,7 @@ from anabranch_contract.plans.ruleset import KeyPart, ProbeRule, TimeBound
 from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import Label
-from anabranch_runtime.columns.arrays import plain
+from anabranch_runtime.columns.arrays import I32, Ints, plain
 from anabranch_runtime.epochs.layout import Layout, StoreLayout
 from anabranch_runtime.expressions.evaluate import evaluate, filter_mask
 from anabranch_runtime.index.gather import gather, pick, place_of, places
@@ -44,10 +44,6 @@ from anabranch_runtime.storage.partial import (
     narrow,
 )
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU, IndexKey
-
-Ints = NDArray[np.int64]
-I32 = NDArray[np.int32]
-
 
 #: So few probes look into the segments of all partitions at once: a call per partition would cost
 #: more than the lookups in vain.
@@ -389,8 +385,7 @@ class Lookup:
         if not len(probes) or not len(group.readers):
             return None
         indexes = group.indexes(
-            key,
-            lambda r: [layout.stored(store, r, r.segment.rows, k.build) for k in target.key],
+            key, lambda r: [layout.stored(store, r, r.segment.rows, k.build) for k in target.key]
         )
         arrival = self._arrival(store, tile, group)
         timing = self._timing(store, group) if self._keys.exact else []

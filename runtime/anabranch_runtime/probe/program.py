@@ -18,14 +18,12 @@ from numpy.typing import NDArray
 
 from anabranch_contract.plans.ruleset import ProbeRule, Ruleset, arrival_edge
 from anabranch_contract.queries.joins import Label
+from anabranch_runtime.columns.arrays import Ints
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.probe.direct import DirectStep, step_of
 from anabranch_runtime.storage.segment import SIGMA, TAU, IndexKey
-
-Ints = NDArray[np.int64]
-
 
 #: Probe rules that a ruleset must have for its edges to go in rounds.
 FEWEST = 1_000

@@ -10,13 +10,10 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from anabranch_contract.protocol.reads import Reads
-from anabranch_runtime.columns.arrays import Bools
+from anabranch_runtime.columns.arrays import I32, Bools
 from anabranch_runtime.index.matching import Marks
-
-I32 = NDArray[np.int32]
 
 
 @dataclass(slots=True)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from anabranch_contract.plans.ruleset import ProbeRule
 from anabranch_contract.protocol.reads import Reads
+from anabranch_runtime.columns.arrays import I32, Ints
 from anabranch_runtime.index import prefetch
 from anabranch_runtime.index.rounds import (
     ALIVE,
@@ -45,9 +46,6 @@ from anabranch_runtime.probe.program import ProbeProgram, program
 from anabranch_runtime.state.coverage import Access
 from anabranch_runtime.storage.partial import Partial
 from anabranch_runtime.storage.segment import SIGMA, TAU, IndexKey, SegmentReader
-
-Ints = NDArray[np.int64]
-I32 = NDArray[np.int32]
 
 #: Takes a rule's results, the rule, and the rules outside the program that continue from it.
 Deliver = Callable[[Partial, ProbeRule, Sequence[ProbeRule]], None]

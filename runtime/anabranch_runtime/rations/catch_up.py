@@ -42,7 +42,7 @@ from anabranch_contract.protocol.activations import Activation, LeftOut, PastRes
 from anabranch_contract.queries.joins import QueryId, RelationId, StreamName
 from anabranch_runtime.epochs.access import stored_in
 from anabranch_runtime.epochs.task_report import TaskReport
-from anabranch_runtime.rations.freshness import fresh_until
+from anabranch_runtime.rations.freshness import fresh_until, present
 from anabranch_runtime.state.coverage import Access, Tile
 from anabranch_runtime.state.debt import (
     CatchUp,
@@ -53,6 +53,7 @@ from anabranch_runtime.state.debt import (
     cut_starts,
 )
 from anabranch_runtime.state.manifest import State
+from anabranch_runtime.state.measured import added
 from anabranch_runtime.state.slices import Throttle
 
 #: Seconds that it may take in a batch without input.
@@ -270,10 +271,7 @@ def advance(
     else:
         left = replace(owed, starts=cut_starts(starts, done.rows)[1])
         after = Debt((left, *others), rows)
-    made: dict[str, int] = defaultdict(int)
-    for report in reports:
-        for query, found in report.caught_up.items():
-            made[query] += found
+    made = defaultdict(int, added({}, (r.rations.caught_up for r in reports)))
     if done.past:
         remaining = None if done.ends else sum(s.rows for s in after.batches[0].starts or ())
         queries = {
@@ -408,3 +406,28 @@ def paid(done: CatchUp | None, failed: Collection[str]) -> PaidBatches | None:
         return None
     goals = tuple((g.query, g.alias) for g in done.goals if g.query not in failed)
     return PaidBatches(done.first, done.last, goals) if goals else None
+
+
+@dataclass(frozen=True, slots=True)
+class Shedding:
+    """Withheld, late and sampled results of one batch.
+
+    Attributes:
+        rations: of goals with a share below 1; the share of all others is 1.
+        sampled: queries whose results carry their inclusion probabilities.
+        catch_up: withheld results that the batch delivers, if any.
+        now: reference time for tuple ages (``rations.freshness``), microseconds.
+    """
+
+    rations: tuple[Ration, ...] = ()
+    sampled: frozenset[str] = frozenset()
+    catch_up: CatchUp | None = None
+    now: int | None = None
+
+    @classmethod
+    def of(
+        cls, state: State, rations: tuple[Ration, ...], sampled: frozenset[str], planned: int | None
+    ) -> Shedding:
+        """For the batch that starts in ``state``, with its planning time."""
+        owed = None if rations else next_catch_up(state)
+        return cls(rations, sampled, owed, present(state, planned))

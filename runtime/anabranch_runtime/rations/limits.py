@@ -99,7 +99,7 @@ def count_withheld(
     """
     if not rations:
         return queries
-    found, kept = dict(queries), [r.kept for r in reports]
+    found, kept = dict(queries), [r.rations.kept for r in reports]
     for ration in rations:
         known = found.get(ration.query)
         if known is None:

@@ -9,20 +9,24 @@ from pathlib import Path
 
 import structlog
 
-from anabranch_contract.plans.ruleset import RulesetId
+from anabranch_contract.plans.ruleset import Ruleset, RulesetId
 from anabranch_runtime.control import Control
+from anabranch_runtime.errors import PipelineError, StateError
 from anabranch_runtime.recovery.checkpoint import Repair, decide, look, offsets_of, perform
 from anabranch_runtime.recovery.journal import Journal
 from anabranch_runtime.recovery.logs import Prefixes, check_logs, prefixes
-from anabranch_runtime.recovery.recovery import recover
 from anabranch_runtime.recovery.rulesets import Rulesets
 from anabranch_runtime.state.manifest import KEPT, Manifests, State
-from anabranch_runtime.storage.durable import Durable
-from anabranch_runtime.storage.verify import Verify
+from anabranch_runtime.storage.durable import Durable, durable
+from anabranch_runtime.storage.object_store import UNAVAILABLE
+from anabranch_runtime.storage.segment import Segment
+from anabranch_runtime.storage.verify import REMEDY, Verify
 
 _LOG = structlog.get_logger("anabranch.runtime")
 #: Seconds between two searches for leftovers of failed attempts and lost merges.
 TIDY = 600.0
+#: Errors that tell nothing about whether a state is intact.
+_TELL_NOTHING = ("unknown-version", *UNAVAILABLE)
 
 
 class Durability:
@@ -58,6 +62,18 @@ class Durability:
         shutil.rmtree(self._root / "exchange", ignore_errors=True)
         self.storage.sweep(self.manifests.named)
         return state
+
+    def rules(self, state: State) -> Ruleset | None:
+        """The ruleset of ``state``; None before the first, and where neither the state folder nor
+        Redis has it any more.
+        """
+        if state.ruleset.epoch < 0:
+            return None
+        try:
+            return self.rulesets.get(state.ruleset)
+        except PipelineError as error:
+            _LOG.warning("ruleset of the epoch not found", error=str(error))
+            return None
 
     def align(self, state: State) -> None:
         """Make Spark's checkpoint agree with ``state``.
@@ -108,3 +124,41 @@ class Durability:
     def used(self) -> frozenset[RulesetId]:
         """Rulesets of kept manifests and of batches begun."""
         return self.manifests.rulesets | self.choices.rulesets
+
+
+def recover(root: Path, manifests: Manifests, choices: Journal, depth: Verify) -> State:
+    """The newest whole state below ``root``; an empty one where nothing was ever committed, or
+    where so little was that the journal still has the first batch.
+
+    Manifests are tried from the newest to the oldest that is kept; one counts if it can be read and
+    every pack that it names passes ``depth``. Whether the pipeline may go back that far is for
+    ``recovery.checkpoint`` to decide.
+
+    Raises:
+        StateError: ``unknown-version``; ``store-unreachable`` or ``store-refused``; or
+            ``state-lost``: something was committed, and none of it is whole.
+    """
+    verified: set[Segment] = set()
+    problems: list[StateError] = []
+    for path, found in manifests.kept():
+        try:
+            if isinstance(found, StateError):
+                raise found
+            segments = [s for store in found.stores.values() for s in store.kept]
+            durable(root).verify(segments, depth, verified)
+        except StateError as error:
+            if error.code in _TELL_NOTHING:
+                raise
+            problems.append(error)
+            _LOG.error("state not whole", manifest=path.name, error=str(error))
+            continue
+        if problems:
+            _LOG.warning("rolled back", next_batch=found.next_batch, passed_over=len(problems))
+        return found
+    begun = choices.damage is not None or (choices.newest or 0) > 0
+    if (problems or begun) and choices.get(0) is None:
+        reason = problems[0].message if problems else "batches have been begun"
+        raise StateError("state-lost", f"no manifest is whole: {reason}", remedy=REMEDY)
+    if problems or begun:
+        _LOG.warning("rolled back", next_batch=0, passed_over=len(problems))
+    return State()

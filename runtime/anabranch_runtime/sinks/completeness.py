@@ -103,12 +103,6 @@ class CompletenessFiles:
         self._written[found.query] = found
 
 
-def read_completeness(results: Path, query: str) -> Completeness | None:
-    """Completeness of a query; None: nothing of it was ever withheld."""
-    path = results / HOME / f"{query}.json"
-    return codec.loads(path.read_bytes(), Completeness) if path.exists() else None
-
-
 def _completeness(query: str, batch: int, one: Activation, undecided: int) -> Completeness:
     return Completeness(
         query,

@@ -110,11 +110,6 @@ class NewEntries:
         return [codec.loads(path.read_bytes(), kind) for path in new]
 
 
-def read_rations(results: Path) -> tuple[RationedBatches, ...]:
-    """The ledger, oldest first."""
-    return tuple(NewEntries(results).rationed())
-
-
 def read_reads(results: Path) -> tuple[BatchReads, ...]:
     """The input of batches, oldest first.
 
@@ -131,11 +126,6 @@ def read_reads(results: Path) -> tuple[BatchReads, ...]:
                 remedy="read it with the release that has written it",
             )
     return found
-
-
-def read_paid(results: Path) -> tuple[PaidBatches, ...]:
-    """All entries of paid debt, in the order of payment."""
-    return tuple(NewEntries(results).paid())
 
 
 def put(path: Path, document: Any) -> None:

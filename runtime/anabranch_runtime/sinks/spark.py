@@ -32,7 +32,7 @@ from anabranch_contract.connectors.sinks import (
 from anabranch_runtime.columns.arrow_types import spark_type
 from anabranch_runtime.sinks.delivery import Delivery
 from anabranch_runtime.sources.permitted import permitted_sink
-from anabranch_runtime.storage.sync import sync_filesystem
+from anabranch_runtime.storage.documents import sync_filesystem
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -132,6 +132,22 @@ class Sites:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class InputShares:
+    """Input of a batch as its tasks read it.
+
+    Attributes:
+        shares: per task, its pieces of the sources that the runtime reads itself.
+        sites: preferred sites of reading, per stream.
+        redefined: streams registered with other columns than the ruleset's; their tuples are
+            counted and skipped.
+    """
+
+    shares: tuple[tuple[Piece, ...], ...] = ()
+    sites: Sites = field(default_factory=Sites)
+    redefined: frozenset[str] = frozenset()
+
+
 def together(weights: Sequence[PieceCost]) -> PieceCost:
     """The weight of them all."""
     return PieceCost(sum(w.taken for w in weights), sum(w.probed for w in weights))

@@ -25,8 +25,6 @@ class RateLimiter:
     control: Control
     target: float | None
     frugal: bool = False
-    #: As reported last.
-    reported: dict[str, StreamIntake] = field(default_factory=dict)
     #: Seconds that the last batch took, from its planning to its commit.
     seconds: float = 0.0
     #: Progress of the input when it was done.
@@ -78,13 +76,6 @@ class RateLimiter:
 
     def _target(self, allowed: float | None) -> float | None:
         return self.target if self.target is None or allowed is None else max(self.target, allowed)
-
-    def report(
-        self, left_out: Mapping[str, str], feeds: Iterable[FeedState] = ()
-    ) -> dict[str, StreamIntake]:
-        """:meth:`intake`, to be reported."""
-        self.reported = self.intake(left_out, feeds)
-        return self.reported
 
     def intake(
         self, left_out: Mapping[str, str], feeds: Iterable[FeedState] = ()

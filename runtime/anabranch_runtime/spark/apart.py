@@ -58,7 +58,7 @@ def as_here(context: BatchContext, piece: Piece) -> Piece:
         return piece
     path = Path(piece.where["path"])
     name = object_of(path) if piece.kind == "landed" else f"{path.parent.name}/{path.name}"
-    cache = cache_directory(context.cache)
+    cache = cache_directory(context.hosts.cache)
     mine = cache / name
     if not mine.exists() and not attach(cache, context.objects).bring(name, mine):
         raise SourceError(
@@ -80,7 +80,7 @@ def told(context: BatchContext, task: int, addresses: Sequence[str]) -> Iterator
     Raises:
         PipelineError: ``other-package``: this host has another version than the driver.
     """
-    place = context.meeting
+    place = context.hosts.meeting
     assert place is not None
     try:
         error = other_version(place.version)
@@ -88,7 +88,7 @@ def told(context: BatchContext, task: int, addresses: Sequence[str]) -> Iterator
             raise error
         yield
     except Exception as error:
-        found = complaint(error, addresses[task], cache_directory(context.cache))
+        found = complaint(error, addresses[task], cache_directory(context.hosts.cache))
         if found is not None:
             with suppress(PipelineError):
                 Delegate(place, context.attempt, task, len(addresses)).fail(found)
@@ -109,12 +109,12 @@ def run_apart(
         read: gives what pieces consist of, one after the other.
         addresses: of the executors of all tasks.
     """
-    place = context.meeting
+    place = context.hosts.meeting
     assert place is not None
-    cache = cache_directory(context.cache)
+    cache = cache_directory(context.hosts.cache)
     staging = cache / "staging" / context.attempt
     context = replace(context, root=str(cache), staging=str(staging))
-    keeper = attach(context.root, context.objects, context.cache_size)
+    keeper = attach(context.root, context.objects, context.hosts.cache_size)
     fetched = keeper.fetched
     host, tasks = host_id(cache), len(addresses)
     office = post_office(addresses[task], place.token, cache / "letters")
@@ -124,13 +124,13 @@ def run_apart(
     hello = [json.loads(m) for m in delegate(json.dumps([host, office.location, site()]))]
     hosts, locations, sites = ([found[at] for found in hello] for at in range(3))
     keep_clients((place.location, *locations))
-    _bring(context, Fleet(hosts, task, context.placement), delegate.sign)
+    _bring(context, Fleet(hosts, task, context.hosts.placement), delegate.sign)
     fetched = keeper.fetched - fetched
     with closing(Deliveries(office, context.attempt, task, locations)) as post:
         report = run_task(
             context,
             ruleset,
-            read(context.sites.share(context.shares, sites, task)),
+            read(context.input.sites.share(context.input.shares, sites, task)),
             task=task,
             tasks=tasks,
             exchange=delegate,
@@ -139,18 +139,18 @@ def run_apart(
             hosts=hosts,
             post=post,
         )
-    report.host, report.site = host, site()
+    report.host.name, report.host.site = host, site()
     report.fetched_bytes += fetched
     for name in (*report.files.values(), *report.late.values()):
         (cache / name).unlink(missing_ok=True)
-    report.office = office.location
+    report.host.office = office.location
     if lately() and report.memory_share is not None:
         # A merge has a share of its own.
         report.memory_share += report.memory_share - BASE
     if hosts.index(host) == task:
-        fleets = [Fleet(hosts, task, context.placement)]
-        if context.coming is not None:
-            fleets.append(Fleet(hosts, task, context.coming))
+        fleets = [Fleet(hosts, task, context.hosts.placement)]
+        if context.hosts.coming is not None:
+            fleets.append(Fleet(hosts, task, context.hosts.coming))
             dealt = live_segments(context, fleets[1].own)
             AHEAD.begin(context.root, chain.from_iterable(dealt.values()))
         _tidy(context, cache, fleets)

@@ -80,18 +80,18 @@ def _task(context: BatchContext) -> TaskReport:
         unread.append(UnreadNote(piece.number, why))
 
     url, namespace = context.redis_url, context.namespace
-    if context.meeting is not None:
+    if context.hosts.meeting is not None:
         from anabranch_runtime.spark.apart import as_here, cache_directory, run_apart, told
 
         with told(context, task, hosts):
-            cache = str(cache_directory(context.cache))
+            cache = str(cache_directory(context.hosts.cache))
             ruleset = task_ruleset(cache, url, namespace, context.ruleset)
             read = partial(read_pieces, failed=failed, here=partial(as_here, context))
             report = run_apart(context, ruleset, read, task, hosts)
         report.unread = unread
         return report
     ruleset = task_ruleset(context.root, url, namespace, context.ruleset)
-    blocks = read_pieces(pieces_of(context.shares, task, tasks), failed)
+    blocks = read_pieces(pieces_of(context.input.shares, task, tasks), failed)
     messages = exchange_directory(context)
     report = run_task(
         context,

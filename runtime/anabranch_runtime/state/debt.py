@@ -141,6 +141,19 @@ class Debt:
         return frozenset().union(*(one.queries for one in self.batches if one.past))
 
 
+@dataclass(slots=True)
+class RationReport:
+    """One task's results that count for rations.
+
+    Attributes:
+        kept: in batches that withhold tuples, query -> label that arrived last -> rows.
+        caught_up: query -> rows among its results that batches before had withheld.
+    """
+
+    kept: dict[str, dict[str, int]] = field(default_factory=dict)
+    caught_up: dict[str, int] = field(default_factory=dict)
+
+
 def cut_starts(
     starts: tuple[CatchUpStarts, ...], rows: int
 ) -> tuple[tuple[CatchUpStarts, ...], tuple[CatchUpStarts, ...]]:

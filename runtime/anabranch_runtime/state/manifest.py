@@ -9,31 +9,78 @@ files that it does not name are garbage.
 from __future__ import annotations
 
 import itertools
+import json
 import time
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, is_dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from anabranch_contract import codec
 from anabranch_contract.plans.rations import RationedBatches
 from anabranch_contract.plans.ruleset import RulesetId, StoreSpec
 from anabranch_contract.protocol.activations import Activation
-from anabranch_contract.protocol.measurements import EdgeStatistics, JoinSample
-from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.queries.joins import Stream
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.dealt import Dealt
 from anabranch_runtime.state.debt import Debt
-from anabranch_runtime.state.measures import StreamMeter
-from anabranch_runtime.state.placement import Placement
+from anabranch_runtime.state.measured import Measurements
+from anabranch_runtime.state.placement import Hosts
 from anabranch_runtime.state.slices import Backfill
-from anabranch_runtime.state.spelling import Speller
 from anabranch_runtime.state.table_versions import TableVersions
 from anabranch_runtime.state.unread import FeedState
-from anabranch_runtime.state.values import KeyValues
-from anabranch_runtime.storage.documents import Kind, checksum, read_document, read_exactly
+from anabranch_runtime.storage.documents import (
+    Kind,
+    Spelling,
+    canonical,
+    checksum,
+    read_document,
+    read_exactly,
+)
 from anabranch_runtime.storage.durable import durable
 from anabranch_runtime.storage.segment import Segment
+
+
+@dataclass(slots=True)
+class Speller:
+    """Canonical texts of states that follow one another.
+
+    A state is large where there are many queries, and a batch changes little of it: all other
+    values are the very same objects. So the text of each entry of a mapping in a state, or in a
+    dataclass of a state, is kept beside the entry, and only changed entries are spelled again.
+    """
+
+    #: Path of a field -> key -> the value under it in the last state, and the text of both.
+    _known: dict[str, dict[str, tuple[Any, str]]] = field(default_factory=dict)
+
+    def spell(self, state: Any) -> Spelling:
+        """``state``, a dataclass, as :func:`documents.canonical` spells it."""
+        return Spelling(self._record("", state))
+
+    def _record(self, path: str, record: Any) -> str:
+        parts = []
+        for name, value in sorted(codec.fields(record).items()):
+            if isinstance(value, dict):
+                text = self._mapping(f"{path}.{name}", value)
+            elif is_dataclass(value):
+                text = self._record(f"{path}.{name}", value)
+            else:
+                text = canonical(value)
+            parts.append(f"{canonical(name)}:{text}")
+        return f"{{{','.join(parts)}}}"
+
+    def _mapping(self, path: str, values: Mapping[str, Any]) -> str:
+        last = self._known.get(path, {})
+        found: dict[str, tuple[Any, str]] = {}
+        for key in sorted(values):
+            value, known = values[key], last.get(key)
+            # Values never change in place. Numbers may be one object or two: either is right.
+            if known is None or known[0] is not value:
+                known = (value, f"{json.dumps(key)}:{canonical(value)}")
+            found[key] = known
+        self._known[path] = found
+        return f"{{{','.join(text for _, text in found.values())}}}"
+
 
 KIND = Kind("manifest", "state")
 #: Manifests kept beside the newest one.
@@ -175,69 +222,31 @@ class State:
     """A committed state; never changed in place.
 
     Attributes:
-        ruleset_epoch, revision: parts of :attr:`ruleset`, the id of the running ruleset.
-        edges: counts of the current epoch since the running ruleset took over.
-        reads: store -> index -> lookups in the current epoch; ``reads_before``: in earlier epochs.
-        meters: activity of each stream in the current epoch. ``ran``: times (seconds since 1970) at
-            which its first batch began and its last one was folded in; None before the first.
-        sketches: relation or MIR's store (with a prefix) -> key -> sketch of its distinct values
-            (:mod:`anabranch_runtime.state.measures`).
-        values: relation -> key attribute -> its frequent values
-            (:mod:`anabranch_runtime.state.values`).
-        steps: samples of sub-joins from earlier epochs' edges; ``epoch_steps``: from the edges of
-            the current epoch before its ruleset was revised.
+        ruleset: the running one; before the first, of epoch -1.
+        epoch_starts: (epoch, its first batch), newest last.
         offsets: Spark's text of the sources' offsets after the last batch; None where it is not
             known (no Spark).
         clock: the last batch's reading (``event_time.idleness``).
         feeds: feed id -> its hold and its unread input; only feeds with either.
-        written: bytes of all segments ever written by batches, and by merges (without backfills).
         rationed: the newest batches that withheld tuples from probes, oldest first
             (``sinks.ledger`` has all).
         debt: withheld results that a catch-up still owes.
-        placement: partition -> host, where hosts share nothing but the object store; ``hosts``:
-            hosts of the last batch; ``tasks``: number of tasks of each.
-        load: number of partitions (as text) -> CPU seconds of probes by partition, decayed over
-            epochs (``placement.moves``). ``demand``: host -> number of partitions -> bytes by
-            partition of tuples that arrived on the host and are needed in the partition, decayed
-            too.
     """
 
     next_batch: int = 0
     epoch: int = -1
-    ruleset_epoch: int = -1
+    ruleset: RulesetId = field(default=RulesetId(-1))
     epoch_starts: tuple[tuple[int, int], ...] = ()
     streams: dict[str, StreamState] = field(default_factory=dict)
     stores: dict[str, StoreState] = field(default_factory=dict)
     queries: dict[str, Activation] = field(default_factory=dict)
-    arrivals: dict[str, int] = field(default_factory=dict)
-    sketches: dict[str, dict[str, str]] = field(default_factory=dict)
-    edges: dict[str, EdgeStatistics] = field(default_factory=dict)
-    reads: dict[str, dict[str, Reads]] = field(default_factory=dict)
-    reads_before: dict[str, dict[str, Reads]] = field(default_factory=dict)
-    probes: dict[str, int] = field(default_factory=dict)
-    processing_seconds: float = 0.0
-    steps: tuple[JoinSample, ...] = ()
-    meters: dict[str, StreamMeter] = field(default_factory=dict)
-    ran: tuple[float, float] | None = None
+    measured: Measurements = field(default_factory=Measurements)
     clock: int | None = None
     offsets: str | None = None
-    written: tuple[int, int] = (0, 0)
     feeds: dict[str, FeedState] = field(default_factory=dict)
-    revision: int = 0
-    epoch_steps: tuple[JoinSample, ...] = ()
     rationed: tuple[RationedBatches, ...] = ()
     debt: Debt = field(default_factory=Debt)
-    placement: Placement | None = None
-    hosts: tuple[str, ...] = ()
-    tasks: dict[str, int] = field(default_factory=dict)
-    load: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    demand: dict[str, dict[str, tuple[float, ...]]] = field(default_factory=dict)
-    values: dict[str, dict[str, KeyValues]] = field(default_factory=dict)
-
-    @property
-    def ruleset(self) -> RulesetId:
-        """The id of the running ruleset; before the first, of epoch -1."""
-        return RulesetId(self.ruleset_epoch, self.revision)
+    hosts: Hosts = field(default_factory=Hosts)
 
     @property
     def bytes(self) -> int:
@@ -261,11 +270,7 @@ class State:
 
     def with_stores(self, stores: dict[str, StoreState]) -> State:
         """With these stores instead; reads of others are forgotten."""
-        reads, before = (
-            {name: counts for name, counts in known.items() if name in stores}
-            for known in (self.reads, self.reads_before)
-        )
-        return replace(self, stores=stores, reads=reads, reads_before=before)
+        return replace(self, stores=stores, measured=self.measured.of_stores(stores))
 
     def validate(self) -> None:
         """Check the invariants that every committed state has.

@@ -44,7 +44,7 @@ class StreamMeter:
         input, late, invalid, ahead: tuples.
         min_tau, max_tau: least and greatest event time that was not late, or at all.
         since: greatest event time before the epoch; None: nothing had been seen.
-        delays: tuples by :func:`delay_class`; shorter than the classes where the rest are 0.
+        delays: tuples by :func:`delay_classes`; shorter than the classes where the rest are 0.
     """
 
     input: int = 0
@@ -151,17 +151,8 @@ def least(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return rows.take(pa.array(order))
 
 
-def delay_class(micros: int) -> int:
-    """The class of a delay: 0 for none, ``n`` for at least ``2**(n-1)`` and below ``2**n`` µs.
-
-    >>> [delay_class(d) for d in (-5, 0, 1, 2, 3, 4, 1_000_000)]
-    [0, 0, 1, 2, 2, 3, 20]
-    """
-    return max(micros, 0).bit_length()
-
-
 def delay_classes(behind: np.typing.NDArray[np.int64]) -> tuple[int, ...]:
-    """Number of positive delays (microseconds) per class, from class 0 on."""
+    """Number of positive delays per class: from ``2**(n-1)`` µs up to ``2**n`` in class ``n``."""
     if len(behind) == 0:
         return ()
     # A float64 may round a delay of centuries up into the next class; nothing hangs on that.

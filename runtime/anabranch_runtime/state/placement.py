@@ -17,14 +17,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
-
+from anabranch_runtime.columns.arrays import Bools, Floats
 
 #: Greatest factor over an equal share that a host may be given; and factor over, or under, its
 #: share beyond which partitions are moved.
@@ -70,6 +68,44 @@ class Placement:
         """The host of one of ``partitions`` partitions; None: such stores have not been placed."""
         known = self.of(partitions)
         return None if known is None else self.hosts[known[partition]]
+
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """The hosts of a pipeline's tasks, where these share nothing but the object store.
+
+    Attributes:
+        placement: partition -> host; None: there has been one host.
+        tasks: host of the last batch -> number of its tasks.
+        load: number of partitions (as text) -> CPU seconds of probes by partition, decayed over
+            epochs (``placement.moves``).
+        demand: host -> number of partitions -> bytes by partition of tuples that arrived on the
+            host and are needed in the partition, decayed too.
+    """
+
+    placement: Placement | None = None
+    tasks: dict[str, int] = field(default_factory=dict)
+    load: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    demand: dict[str, dict[str, tuple[float, ...]]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class HostReport:
+    """The host of one task, and its work there in one batch.
+
+    Attributes:
+        name: of the host (``exchange.host``); empty where all tasks share a state directory.
+        site: of the host. ``office``: address at which its process takes merges (``spark.merges``).
+        load: number of partitions -> CPU seconds of probes by partition; none on one host.
+        demand: number of partitions -> bytes of tuples that arrived on the host, by the partition
+            that needs them (``exchange.traffic``); none on one host.
+    """
+
+    name: str = ""
+    site: str = ""
+    office: str = ""
+    load: dict[int, list[float]] = field(default_factory=dict)
+    demand: dict[int, list[float]] = field(default_factory=dict)
 
 
 def place(
@@ -221,8 +257,7 @@ def _balance(
         if not some:
             return
         moved = min(
-            some,
-            key=lambda p: (abs(gap - weight[p] * each), _score(hosts[light], len(found), p)),
+            some, key=lambda p: (abs(gap - weight[p] * each), _score(hosts[light], len(found), p))
         )
         found[moved] = light
         load[heavy] -= weight[moved]

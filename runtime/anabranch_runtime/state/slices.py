@@ -8,7 +8,7 @@ the files are kept until they have been gone through.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from anabranch_contract.plans.ruleset import BackfillRule
 from anabranch_runtime.state.coverage import Interval, Tile
@@ -117,6 +117,20 @@ class Slice:
     def rows(self) -> int:
         """Rows that the slice looks at."""
         return sum(s.rows for s in self.sources)
+
+
+@dataclass(slots=True)
+class SliceReport:
+    """One task's part of a slice.
+
+    Attributes:
+        segments: written. ``merged``: numbers of finished merges.
+        failed: reason for giving up the backfill.
+    """
+
+    segments: list[Segment] = field(default_factory=list)
+    merged: list[int] = field(default_factory=list)
+    failed: str = ""
 
 
 def cut(

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from anabranch_contract.queries.expressions import Column
 from anabranch_contract.queries.joins import Label
+from anabranch_runtime.columns.arrays import I32, Ints
 from anabranch_runtime.index.gather import (
     ColumnPlace,
     ColumnPlaces,
@@ -27,9 +28,6 @@ from anabranch_runtime.index.gather import (
     places,
 )
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU
-
-Ints = NDArray[np.int64]
-I32 = NDArray[np.int32]
 
 
 class Table(Protocol):

@@ -19,8 +19,7 @@ from anabranch_contract.plans.ruleset import KeyPart, ProbeRule, Ruleset
 from anabranch_contract.queries.joins import Label
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
-from anabranch_runtime.exchange.partials import pack, unpack
-from anabranch_runtime.exchange.routing import destinations
+from anabranch_runtime.exchange.routing import destinations, pack, unpack
 from anabranch_runtime.exchange.traffic import Letter, Traffic
 from anabranch_runtime.probe.pieces import Pieces
 from anabranch_runtime.state.coverage import Access, Tile
@@ -175,11 +174,11 @@ def _needs(layout: Layout, context: BatchContext) -> Needs:
     label_of = {
         (q.id, alias): label for q in layout.ruleset.queries for alias, label, _ in q.members
     }
-    goals = [(r.query, r.start, r.ranking) for r in context.rations]
-    if context.catch_up is not None:
+    goals = [(r.query, r.start, r.ranking) for r in context.shedding.rations]
+    if context.shedding.catch_up is not None:
         # Every edge needs the arrivals of a result's members, to find the last.
         always |= Needed(sigmas=frozenset(label_of.values()))
-        for goal in context.catch_up.goals:
+        for goal in context.shedding.catch_up.goals:
             owed = label_of.get((goal.query, goal.alias))
             if owed is not None:
                 goals.append((goal.query, owed, goal.ranking))
@@ -193,5 +192,5 @@ def _needs(layout: Layout, context: BatchContext) -> Needs:
         timed = frozenset([label] if event_time in names else [])
         always |= Needed(sigmas=frozenset([label]), taus=timed, starts=read)
         ranked[query] = ranked.get(query, frozenset()) | read
-    visible = {query: tuple(labels) for query, labels in context.visible.items() if labels}
+    visible = {query: tuple(labels) for query, labels in context.scope.visible.items() if labels}
     return Needs(layout.routes, visible, always, ranked)

@@ -12,24 +12,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from anabranch_contract.connectors.sinks import SinkKind
 from anabranch_contract.plans.ruleset import OutputRule, QuerySpec
 from anabranch_contract.protocol.measurements import Writes
 from anabranch_contract.queries.joins import Label, QueryId
+from anabranch_runtime.columns.arrays import Bools
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.task_report import TaskReport
-from anabranch_runtime.exchange.partials import pack, unpack
+from anabranch_runtime.exchange.routing import pack, unpack
 from anabranch_runtime.exchange.traffic import Letter
 from anabranch_runtime.expressions.failures import EVALUATION, Failures
 from anabranch_runtime.probe.latest import Latest
 from anabranch_runtime.probe.probe import check
 from anabranch_runtime.rations.limits import RationLimits
-from anabranch_runtime.rations.sampling import kept_by
-from anabranch_runtime.rations.shares import Ranks, Wanted
+from anabranch_runtime.rations.shares import Ranks, Wanted, kept_by
 from anabranch_runtime.sinks.outer_rows import left_row_columns
 from anabranch_runtime.sinks.parquet import ResultWriter, output_schema, project
 from anabranch_runtime.sinks.sampling import slots, with_slots
@@ -37,9 +35,6 @@ from anabranch_runtime.storage.partial import Partial
 from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.courier import Courier
 from anabranch_runtime.task.memory import PrivateMemory
-
-Bools = NDArray[np.bool_]
-
 
 #: The kind of messages with results on their way over hosts.
 LEAVING = "leaving"
@@ -92,7 +87,7 @@ class Emission:
         except EVALUATION as error:
             self.failures.add([rule.query], error)
             return
-        self.report.emitted += Writes(1, rows, time.process_time() - started)
+        self.report.measured.emitted += Writes(1, rows, time.process_time() - started)
 
     def arrived(self, letter: Letter) -> None:
         """Continue with results that another host has checked."""
@@ -106,7 +101,7 @@ class Emission:
         for writer in self._writers.values():
             writer.close()
         # Rows of the last row group are encoded here: results of small batches all are.
-        self.report.emitted += Writes(seconds=time.process_time() - started)
+        self.report.measured.emitted += Writes(seconds=time.process_time() - started)
 
     def _alike(self, partial: Partial, query: QueryId) -> Partial:
         """``partial`` without results that a sibling member's ration withholds.
@@ -137,10 +132,11 @@ class Emission:
         if not partial.length:
             return 0
         if due == OWED:
-            report.caught_up[query.id] = report.caught_up.get(query.id, 0) + partial.length
+            paid = report.rations.caught_up
+            paid[query.id] = paid.get(query.id, 0) + partial.length
         report.results[query.id] = report.results.get(query.id, 0) + partial.length
         if self.rationing.goals:
-            kept = report.kept.setdefault(query.id, {})
+            kept = report.rations.kept.setdefault(query.id, {})
             kept[partial.start] = kept.get(partial.start, 0) + partial.length
         if query.sink.kind is SinkKind.COUNT:
             return partial.length
@@ -161,7 +157,7 @@ class Emission:
             # No folder per query: making and removing hundreds of them takes longer than a batch.
             path = staging / f"{query.id}.{self.task}.parquet"
             schema = output_schema(query)
-            if query.id in self.context.sampled:
+            if query.id in self.context.shedding.sampled:
                 streams = (self.layout.stream(label) for _, label, _ in query.members)
                 schema = with_slots(schema, slots(streams))
             writer = self._writers[query.id] = ResultWriter(path, schema, self.page)
@@ -170,8 +166,8 @@ class Emission:
 
     def _marks(self, due: str) -> Mapping[str, int]:
         """Streams' watermarks, as the batch began whose results are written."""
-        owed = self.context.catch_up
-        return self.context.watermarks if due == NOW or owed is None else owed.watermarks
+        owed = self.context.shedding.catch_up
+        return self.context.times.watermarks if due == NOW or owed is None else owed.watermarks
 
     def _current(
         self, partial: Partial, rule: OutputRule, due: str, at: int, origin: int
@@ -218,7 +214,7 @@ class Emission:
             assert outer is not None
             beside = left_row_columns(query, outer.partner, results, marks)
             return project(query, results, schema, beside)
-        if query.id not in self.context.sampled:
+        if query.id not in self.context.shedding.sampled:
             return project(query, results, schema)
         rows = project(query, results, output_schema(query))
         count = (len(schema) - rows.num_columns) // 2
@@ -228,8 +224,9 @@ class Emission:
     def _visible(self, query: str, partial: Partial) -> Bools | None:
         """Mask of results with visible members only (``semantics.md``, promise 4)."""
         mask: Bools | None = None
-        activated = self.context.activated[query]
-        for name, (batch, event_time) in self.context.visible.get(query, {}).items():
+        scope = self.context.scope
+        activated = scope.activated[query]
+        for name, (batch, event_time) in scope.visible.get(query, {}).items():
             label = Label(name)
             arrived = partial.batch(label)
             seen = arrived >= batch
@@ -242,8 +239,9 @@ class Emission:
     def _of_versions(self, query: QuerySpec, partial: Partial) -> Bools | None:
         """Mask of results with rows of the current versions of tables only."""
         mask: Bools | None = None
-        for _, label, _ in query.members if self.context.looked_up else ():
-            interval = self.context.looked_up.get(self.layout.stream(label))
+        versions = self.context.scope.looked_up
+        for _, label, _ in query.members if versions else ():
+            interval = versions.get(self.layout.stream(label))
             if interval is None:
                 continue
             arrived = partial.batch(label)
@@ -256,7 +254,7 @@ class Emission:
     def _fresh(self, query: QuerySpec, partial: Partial) -> Bools | None:
         """Mask of results without too old members (``semantics.md``, "Freshness")."""
         mask: Bools | None = None
-        now = self.context.now
+        now = self.context.shedding.now
         if now is None:
             return None
         for label, most in query.freshness:

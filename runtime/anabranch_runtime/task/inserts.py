@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,14 +28,57 @@ from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import AnabranchRuntimeError
 from anabranch_runtime.exchange.traffic import Letter, Traffic
 from anabranch_runtime.expressions.failures import Failures
+from anabranch_runtime.faults import Point, reach
+from anabranch_runtime.storage.durable import durable
 from anabranch_runtime.storage.partial import Partial, concat_partials
 from anabranch_runtime.storage.segment import PackWriter, Segment
 from anabranch_runtime.task.context import BatchContext
-from anabranch_runtime.task.kept import kept_part
 from anabranch_runtime.task.memory import PrivateMemory
 from anabranch_runtime.task.meters import Collector
-from anabranch_runtime.task.stores import KeyCache, combination_rows, insert, partition_numbers
-from anabranch_runtime.task.uploads import Uploads
+from anabranch_runtime.task.stores import (
+    KeyCache,
+    combination_rows,
+    insert,
+    kept_part,
+    partition_numbers,
+)
+
+
+@dataclass(slots=True)
+class Uploads:
+    """Uploads of packs below ``root`` in the background, one after the other; nothing where no
+    object store is behind it.
+    """
+
+    root: str
+    _pool: ThreadPoolExecutor | None = None
+    _begun: list[Future[None]] = field(default_factory=list)
+
+    def add(self, pack: str) -> None:
+        """Begin to upload a pack that has been written."""
+        behind = durable(self.root)
+        if behind.uri is None:
+            return
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, thread_name_prefix="upload")
+        self._begun.append(self._pool.submit(behind.upload, pack))
+
+    def finish(self) -> None:
+        """Wait until all of them are durable.
+
+        Raises:
+            StateError: one can't be written.
+        """
+        for upload in self._begun:
+            upload.result()
+        if self._begun:
+            reach(Point.UPLOADED)
+
+    def close(self) -> None:
+        """Cancel the uploads that have not begun; wait for the others."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
 
 #: Kinds of messages: arrived rows by relation, rows of intermediate results and of their past by
 #: store.
@@ -200,7 +244,7 @@ class Inserts:
     ) -> None:
         own = self._own(spec)
         done = insert(writer, self.layout, spec, rows, cache, self._index_failed, own)
-        self.report.inserts += Writes(1, done)
+        self.report.measured.inserts += Writes(1, done)
 
     def _own(self, spec: StoreSpec) -> NDArray[np.bool_] | None:
         """Mask of this host's partitions of a store; None: all."""
@@ -211,7 +255,7 @@ class Inserts:
         """Count the CPU time of the block as that of inserts."""
         started = time.process_time()
         yield
-        self.report.inserts += Writes(seconds=time.process_time() - started)
+        self.report.measured.inserts += Writes(seconds=time.process_time() - started)
 
     def _index_failed(self, store: StoreId, index: IndexSpec, error: AnabranchRuntimeError) -> None:
         self.failures.add(ownership(self.layout.ruleset).of_index(store, index), error)

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from anabranch_contract.plans.ruleset import StoreSpec
 from anabranch_runtime.columns.arrays import U64, Bools, plain
 from anabranch_runtime.epochs.layout import Layout
-from anabranch_runtime.epochs.task_report import SampledRows
 from anabranch_runtime.index.frequent import frequent
 from anabranch_runtime.index.hash_index import distinct, distinct_sketch
 from anabranch_runtime.index.keys import KeyVector, mix
+from anabranch_runtime.state.measured import SampledRows
 from anabranch_runtime.state.measures import (
     RANK,
     SIZE,

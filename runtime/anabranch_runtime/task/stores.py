@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from anabranch_contract.plans.ruleset import IndexSpec, StoreId, StoreSpec
 from anabranch_contract.queries.joins import AttrRef
-from anabranch_runtime.columns.arrays import fixed
+from anabranch_runtime.columns.arrays import Bools, fixed
 from anabranch_runtime.epochs.layout import Layout, StoreLayout
 from anabranch_runtime.errors import AnabranchRuntimeError
 from anabranch_runtime.expressions.failures import EVALUATION
@@ -30,7 +30,6 @@ from anabranch_runtime.storage.segment import (
 
 #: The columns of an index, as a segment has them.
 ColumnsOf = Callable[[SegmentReader], list[pa.Array]]
-Bools = NDArray[np.bool_]
 KeysOf = Callable[[Sequence[tuple[AttrRef, str]]], KeyVector]
 #: Key vectors already computed for a table: (attributes, types) -> vector.
 KeyCache = dict[tuple[tuple[AttrRef, ...], tuple[str, ...]], KeyVector]
@@ -255,8 +254,7 @@ def combination_rows(layout: Layout, spec: StoreSpec, partial: Partial) -> pa.Re
 def index_key(store: StoreLayout, index: IndexSpec) -> IndexKey:
     """The index as a segment of ``store`` names it."""
     return IndexKey(
-        tuple(store.column(r.label, r.attribute) for r, _ in index),
-        tuple(t for _, t in index),
+        tuple(store.column(r.label, r.attribute) for r, _ in index), tuple(t for _, t in index)
     )
 
 
@@ -371,3 +369,22 @@ def _subset(keys: KeyVector, chosen: NDArray[np.int64] | None) -> KeyVector:
         return keys
     valid = None if keys.valid is None else keys.valid[chosen]
     return KeyVector(keys.hashes[chosen], valid, keys.exact)
+
+
+def kept_part(layout: Layout, spec: StoreSpec, made: Partial) -> Partial:
+    """Combinations of ``made`` that the store keeps."""
+    kept = spec.kept
+    if kept is None:
+        return made
+    keys = probed_keys(layout, made, kept.attribute, kept.type)
+    mask = np.isin(keys.hashes, np.array(kept.hashes, np.uint64), invert=not kept.listed)
+    # A row whose key can't be evaluated is stored.
+    return made.where(mask if keys.valid is None else mask | ~keys.valid)
+
+
+def probed_keys(layout: Layout, rows: Partial, attribute: AttrRef, kind: str) -> KeyVector:
+    """The keys of ``rows`` by one attribute; one that can't be evaluated is NULL."""
+    return lenient_keys(
+        rows.length,
+        lambda first, last: key_vector([layout.probed(rows.cut(first, last), attribute)], [kind]),
+    )

@@ -13,7 +13,7 @@ from anabranch_contract.plans.ruleset import Substreams
 from anabranch_contract.queries.joins import AttrRef
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.storage.partial import Partial
-from anabranch_runtime.task.kept import probed_keys
+from anabranch_runtime.task.stores import probed_keys
 
 _HALF = np.uint64(32)
 

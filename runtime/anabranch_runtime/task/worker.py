@@ -18,7 +18,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,13 +27,7 @@ from numpy.typing import NDArray
 
 from anabranch_contract import codec
 from anabranch_contract.plans.needs import Needs
-from anabranch_contract.plans.ruleset import (
-    OutputRule,
-    ProbeRule,
-    Ruleset,
-    StoreId,
-    arrival_edge,
-)
+from anabranch_contract.plans.ruleset import OutputRule, ProbeRule, Ruleset, StoreId, arrival_edge
 from anabranch_contract.queries.joins import AttrRef, Label, RelationId
 from anabranch_runtime.epochs.layout import Layout, base_layout
 from anabranch_runtime.epochs.ownership import ownership, without
@@ -56,7 +50,7 @@ from anabranch_runtime.rations.limits import rationing
 from anabranch_runtime.rations.shares import Ranks, Wanted
 from anabranch_runtime.sinks.late import LATE, write_late
 from anabranch_runtime.state.debt import CatchUp
-from anabranch_runtime.state.slices import SegmentRows, Slice
+from anabranch_runtime.state.slices import SegmentRows, Slice, SliceReport
 from anabranch_runtime.storage.durable import attach
 from anabranch_runtime.storage.partial import Partial, RowSet, Tables
 from anabranch_runtime.storage.segment import Segment
@@ -67,13 +61,11 @@ from anabranch_runtime.task.catch_up import Payer
 from anabranch_runtime.task.context import BatchContext, live_segments
 from anabranch_runtime.task.courier import HOP, Courier, ProbeWork, needs_of
 from anabranch_runtime.task.emission import LEAVING, OWED, Emission
-from anabranch_runtime.task.inserts import ARRIVED, PAST, Inserts
-from anabranch_runtime.task.kept import kept_part
+from anabranch_runtime.task.inserts import ARRIVED, PAST, Inserts, Uploads
 from anabranch_runtime.task.memory import PrivateMemory, budget
 from anabranch_runtime.task.meters import Collector
-from anabranch_runtime.task.stores import KeyCache, combination_rows
+from anabranch_runtime.task.stores import KeyCache, combination_rows, kept_part
 from anabranch_runtime.task.substreams import DividedTuples
-from anabranch_runtime.task.uploads import Uploads
 
 if TYPE_CHECKING:  # its readers need more memory than a task has
     from anabranch_runtime.sources.blocks import Block
@@ -116,45 +108,41 @@ def run_task(
         post: sends messages to the tasks of other hosts; None on one host.
     """
     sharing = tasks if sharing is None else sharing
-    fleet = Fleet(hosts or ("",) * tasks, task, context.placement)
+    fleet = Fleet(hosts or ("",) * tasks, task, context.hosts.placement)
     traffic = None if post is None or fleet.alone else Traffic(fleet, post, exchange)
     working = _Task(context, ruleset, task, tasks, exchange, collect, sharing, advanced, traffic)
-    return working.run(blocks)
+    with closing(working.uploads):
+        return working.run(blocks)
 
 
+@dataclass(eq=False)
 class _Task:
-    """The working state of :func:`run_task`."""
+    """The working state of :func:`run_task`, with its arguments."""
 
-    def __init__(
-        self,
-        context: BatchContext,
-        ruleset: Ruleset,
-        task: int,
-        tasks: int,
-        exchange: Exchange,
-        collect: bool,
-        sharing: int,
-        advanced: Callable[[], None],
-        traffic: Traffic | None,
-    ) -> None:
-        self.context = context
-        self.traffic = traffic
-        self.ruleset = without(ruleset, context.failed)
+    context: BatchContext
+    given: Ruleset
+    task: int
+    tasks: int
+    exchange: Exchange
+    collect: bool
+    sharing: int
+    advanced: Callable[[], None]
+    traffic: Traffic | None
+
+    def __post_init__(self) -> None:
+        context, task, traffic = self.context, self.task, self.traffic
+        self.ruleset = without(self.given, context.scope.failed)
         self.layout = Layout(self.ruleset, context.stores)
-        self.task = task
-        self.tasks = tasks
-        self.exchange = exchange
-        self.advanced = advanced
         self.durable = attach(context.root, context.objects)
         self.fetched = self.durable.fetched
         segments = live_segments(context, None if traffic is None else traffic.fleet.own)
         keep_open(context.root, segments)
         counted = None if traffic is None else {n: s.partitions for n, s in context.stores.items()}
         self.live = LiveSegments(context.root, context.batch, segments, counted)
-        self.budget = budget(context.memory_limit, sharing)
+        self.budget = budget(context.memory_limit, self.sharing)
         self.memory = PrivateMemory()
-        self.rationing = rationing(self.ruleset, context.rations)
-        self.oldest = oldest_starts(self.ruleset, context.now)
+        self.rationing = rationing(self.ruleset, context.shedding.rations)
+        self.oldest = oldest_starts(self.ruleset, context.shedding.now)
         self.ranks = Ranks(self.layout, context.batch)
         self.prober = Prober(
             self.layout,
@@ -164,19 +152,15 @@ class _Task:
             by_stream=bool(self.rationing.goals),
         )
         self.pieces = Pieces(self.prober)
-        self.presence = PresenceTest(self.prober, context.access)
-        self.rounds = Rounds(
-            self.prober,
-            context.access,
-            self._deliver,
-            self._probe,
-        )
+        access = context.scope.access
+        self.presence = PresenceTest(self.prober, access)
+        self.rounds = Rounds(self.prober, access, self._deliver, self._probe)
         needs = Needs(self.layout.routes) if traffic is None else needs_of(self.layout, context)
         self.courier = Courier(self.layout, traffic, needs)
         self.main = ProbeWork(
             "batch",
             self.pieces,
-            lambda rule: context.access[rule.out],
+            lambda rule: access[rule.out],
             self.layout.rules,
             self._guarded,
             lambda joined, rule: self._pass_on(joined, rule, self.layout.probes.get(rule.out, ())),
@@ -186,7 +170,7 @@ class _Task:
         self.works = {self.main.name: self.main}
         self.level = 0
         self.report = TaskReport()
-        self.collector = Collector(context.bounds, context.batch, collect)
+        self.collector = Collector(context.bounds, context.batch, self.collect)
         self.pending: dict[int, list[tuple[Partial, ProbeRule]]] = defaultdict(list)
         self.uploads = Uploads(context.root)
         #: Seconds of phases within the one that runs.
@@ -210,7 +194,7 @@ class _Task:
             task,
             self.rationing,
             self.ranks,
-            Latest(self.prober, context.latest),
+            Latest(self.prober, context.scope.latest),
             self.courier,
             self.memory,
             self.budget.page,
@@ -219,22 +203,18 @@ class _Task:
         )
 
     def run(self, blocks: Iterable[Block]) -> TaskReport:
-        with closing(self.uploads):
-            return self._run(blocks)
-
-    def _run(self, blocks: Iterable[Block]) -> TaskReport:
         context = self.context
         with self._phase("read"):
             arrivals = take_in(
                 self.layout,
                 context.batch,
                 self.task,
-                context.watermarks,
+                context.times.watermarks,
                 self._read(blocks),
                 self.collector,
                 self._filter_failed,
-                context.newest_allowed,
-                context.redefined,
+                context.times.newest_allowed,
+                context.input.redefined,
             )
         self.memory.look()
         with self._phase("store"):
@@ -256,14 +236,14 @@ class _Task:
                 written = self.inserts.end_level()
             if level + 1 < levels:
                 self._share(written)
-        if context.catch_up is not None:
+        if context.shedding.catch_up is not None:
             with self._phase("catch-up"):
-                self._catch_up(context.catch_up)
+                self._catch_up(context.shedding.catch_up)
         with self._phase("write"):
             reach(Point.STAGING)
             self.emission.close()
             self._write_late(arrivals)
-            if context.meeting is not None:
+            if context.hosts.meeting is not None:
                 self._put_results()
         if context.backfill is not None:
             with self._phase("backfill"):
@@ -347,9 +327,9 @@ class _Task:
                 mine = [n for n, m in enumerate(work.merges) if self._owns(m.segments[0])][at::of]
                 merge_parts(writer, self.layout, root, [work.merges[n] for n in mine])
         except EVALUATION as error:
-            self.report.backfill_failed = error.message
+            self.report.backfill.failed = error.message
         else:
-            self.report.backfill_merged, self.report.backfilled = mine, writer.segments
+            self.report.backfill = SliceReport(writer.segments, mine)
 
     def _share(self, written: list[Segment]) -> None:
         with self._phase("wait"):
@@ -493,7 +473,7 @@ class _Task:
         def emit(partial: Partial, rule: OutputRule) -> None:
             self.emission.emit(partial, rule, OWED)
 
-        access = self.context.access
+        access = self.context.scope.access
         payer = Payer(self.layout, access, self.courier, pieces, self._guarded, emit)
         walks = payer.walks(work)
         self.works |= {walk.work.name: walk.work for walk in walks}
@@ -558,20 +538,20 @@ class _Task:
         return {n: (counts * (seconds / max(total, 1))).tolist() for n, counts in work.items()}
 
     def _account(self, arrivals: TaskArrivals) -> None:
-        delays = self.collector.delays
-        self.report.streams = {
+        delays, measured, host = self.collector.delays, self.report.measured, self.report.host
+        measured.streams = {
             s: replace(m, delays=delays.get(s, ())) for s, m in sorted(arrivals.meters.items())
         }
-        self.report.arrivals = {r: t.batch.num_rows for r, t in sorted(arrivals.tables.items())}
-        self.report.sketches = self.collector.sketches
-        self.report.samples = self.collector.sampled()
-        self.report.values = self.collector.values
+        measured.arrivals = {r: t.batch.num_rows for r, t in sorted(arrivals.tables.items())}
+        measured.sketches = self.collector.sketches
+        measured.samples = self.collector.sampled()
+        measured.values = self.collector.values
+        measured.edges = dict(sorted(self.prober.meters.items()))
+        measured.reads = dict(self.prober.reads.found)
         self.report.fetched_bytes = self.durable.fetched - self.fetched
         if self.traffic is not None:
-            self.report.sent, self.report.sent_bytes = self.traffic.rows, self.traffic.bytes
-            self.report.load = self._load()
-            self.report.demand = {n: b.tolist() for n, b in self.traffic.demand.items()}
+            measured.sent, measured.sent_bytes = self.traffic.rows, self.traffic.bytes
+            host.load = self._load()
+            host.demand = {n: b.tolist() for n, b in self.traffic.demand.items()}
         self.report.memory = self.memory.peak
         self.report.memory_share = self.budget.total
-        self.report.edges = dict(sorted(self.prober.meters.items()))
-        self.report.reads = dict(self.prober.reads.found)

@@ -30,19 +30,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from anabranch_contract.plans.ruleset import QuerySpec
 from anabranch_contract.queries.scaling import scalable
 from anabranch_contract.queries.views import WINDOW_END, WINDOW_START, TimeWindow, View
+from anabranch_runtime.columns.arrays import Floats, Ints
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.sinks.parquet import output_schema
 from anabranch_runtime.sinks.sampling import RANK, SHARE, with_slots
 from anabranch_runtime.views.table import texts
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
 
 #: Groups with corrections that are kept for one view.
 MOST_GROUPS = 100_000

@@ -15,15 +15,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from anabranch_contract.queries.expressions import Column
 from anabranch_contract.queries.outer_joins import JoinKind, OuterJoin
 from anabranch_contract.queries.types import DataType
+from anabranch_runtime.columns.arrays import Ints
 from anabranch_runtime.columns.arrow_types import arrow_type, schema_of
 from anabranch_runtime.expressions.evaluate import evaluate, filter_mask
 
-Ints = NDArray[np.int64]
 Columns = tuple[tuple[str, DataType], ...]
 
 

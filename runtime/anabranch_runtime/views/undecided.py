@@ -25,11 +25,9 @@ from numpy.typing import NDArray
 from anabranch_contract.plans.rations import Ranking, RationedBatches
 from anabranch_contract.plans.ruleset import QuerySpec
 from anabranch_contract.queries.expressions import Column
+from anabranch_runtime.columns.arrays import Ints
 from anabranch_runtime.index.ranks import WHOLE, limit, ranks
 from anabranch_runtime.sinks.ledger import NewEntries
-
-Ints = NDArray[np.int64]
-
 
 _BOUNDS = np.iinfo(np.int64)
 

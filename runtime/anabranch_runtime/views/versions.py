@@ -22,7 +22,7 @@ from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.sinks import view_inputs as inputs
 from anabranch_runtime.sinks.delivery import Delivery
 from anabranch_runtime.sinks.parquet import version_file
-from anabranch_runtime.storage.sync import sync_filesystem
+from anabranch_runtime.storage.documents import sync_filesystem
 from anabranch_runtime.views import groups, look_ups, outer_joins
 from anabranch_runtime.views.counts import add, add_left, put, shown_file, written_file
 from anabranch_runtime.views.estimates import Estimates

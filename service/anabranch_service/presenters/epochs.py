@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from anabranch_contract.codec import fields
 from anabranch_contract.protocol.progress import Heartbeat, Progress
 from anabranch_contract.rest.planning.epochs import (
     EpochOut,
@@ -36,15 +37,19 @@ def runtime_out(
     """Short progress of the runtime, and whether it is alive."""
     if progress is None:
         return None
+    given = progress.input
     return RuntimeOut.of(
         progress,
+        **fields(progress.resources),
+        exhausted=given.exhausted,
+        row_limit=given.row_limit,
         stale=heartbeat is None,
         input_tuples=sum(c.get("input", 0) for c in progress.streams.values()),
         late_tuples=sum(c.get("late", 0) for c in progress.streams.values()),
         ahead_tuples=sum(c.get("ahead", 0) for c in progress.streams.values()),
-        waiting_tuples=sum(i.waiting for i in progress.intake.values()),
+        waiting_tuples=sum(i.waiting for i in given.intake.values()),
         unread_pieces={
-            n: i.unread.pieces for n, i in sorted(progress.intake.items()) if i.unread.pieces
+            n: i.unread.pieces for n, i in sorted(given.intake.items()) if i.unread.pieces
         },
         source_errors=sources.failed(),
         rationing=RationingOut.of(progress.rationing),

@@ -83,7 +83,7 @@ def stream_components(
                 FAILED,
                 "it is tried again by itself; its page has its source",
             )
-            table = None if progress is None else progress.tables.get(record.name)
+            table = None if progress is None else progress.input.tables.get(record.name)
             if table is not None and 0 < table.version < record.version:
                 error += f"; queries look up version {table.version} of its rows meanwhile"
                 remedy += f"; to begin once more: anabranch stream reread {record.name}"
@@ -99,7 +99,7 @@ def stream_components(
 def _missing(record: StreamRecord, progress: Progress) -> tuple[str, str] | None:
     """Input of a stream that was rejected or not read, and the remedy; None where there is none."""
     found = [_rejected(record, progress.streams.get(record.name, {}))]
-    intake = progress.intake.get(record.name)
+    intake = progress.input.intake.get(record.name)
     if intake is not None and intake.unread.pieces:
         found.append(
             (_left_out(intake.unread), f"all of them: anabranch stream show {record.name}")

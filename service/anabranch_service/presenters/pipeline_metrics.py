@@ -281,7 +281,9 @@ FAMILIES: tuple[Family, ...] = (
         (),
         _latencies,
     ),
-    _gauge("state_bytes", "Size of the stored state.", _of_progress(lambda p: p.state_bytes)),
+    _gauge(
+        "state_bytes", "Size of the stored state.", _of_progress(lambda p: p.resources.state_bytes)
+    ),
     _gauge(
         "compaction_due_bytes",
         "Size of the stored segments due for merging.",
@@ -296,17 +298,17 @@ FAMILIES: tuple[Family, ...] = (
     _gauge(
         "batch_row_limit",
         "Row limit of the next batch; 0: none.",
-        _of_progress(lambda p: p.row_limit or 0),
+        _of_progress(lambda p: p.input.row_limit or 0),
     ),
     _gauge(
         "batch_private_bytes",
         "Peak private memory of the last batch's tasks together.",
-        _of_progress(lambda p: p.private_bytes),
+        _of_progress(lambda p: p.resources.private_bytes),
     ),
     _gauge(
         "batch_memory_limit_bytes",
         "Limit of the private memory of a host's tasks; 0: none.",
-        _of_progress(lambda p: p.memory_limit or 0),
+        _of_progress(lambda p: p.resources.memory_limit or 0),
     ),
     # Streams
     _gauge(
@@ -325,13 +327,13 @@ FAMILIES: tuple[Family, ...] = (
     _gauge(
         "stream_waiting_tuples",
         "Arrived tuples not read yet (an estimate).",
-        _progress(lambda p: {name: i.waiting for name, i in p.intake.items()}),
+        _progress(lambda p: {name: i.waiting for name, i in p.input.intake.items()}),
         "stream",
     ),
     _gauge(
         "stream_waiting_seconds",
         "Waiting time of the oldest tuple not read yet.",
-        _progress(lambda p: {name: i.seconds for name, i in p.intake.items()}),
+        _progress(lambda p: {name: i.seconds for name, i in p.input.intake.items()}),
         "stream",
     ),
     _gauge(

@@ -89,7 +89,8 @@ def query_plan_out(
     results = sum(found.flows[end.edge][0] for end in own)
     stores = _stores(state, name)
     streams = {a.stream for a in meanings[name].aliases}
-    intake = [] if progress is None else [i for s, i in progress.intake.items() if s in streams]
+    known = {} if progress is None else progress.input.intake
+    intake = [one for stream, one in known.items() if stream in streams]
     return QueryPlanOut(
         epoch=ruleset.epoch,
         revision=ruleset.revision,
@@ -110,7 +111,7 @@ def query_plan_out(
         stores=[_store_out(store, describe) for store in stores],
         waiting_tuples=sum(i.waiting for i in intake) if intake else None,
         waiting_seconds=max((i.seconds or 0.0 for i in intake), default=None),
-        batch_seconds=0.0 if progress is None else progress.batch_seconds,
+        batch_seconds=0.0 if progress is None else progress.resources.batch_seconds,
     )
 
 

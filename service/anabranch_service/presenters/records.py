@@ -78,11 +78,11 @@ def stream_out(
     """A stream, what the runtime has counted on it, and its figures in the ``last`` epoch."""
     measured = None if last is None else last.measured.get(record.name)
     counts = progress.streams.get(record.name, {}) if progress is not None else {}
-    intake = progress.intake.get(record.name) if progress is not None else None
+    intake = progress.input.intake.get(record.name) if progress is not None else None
     status = sources.status(record)
     # Without a runtime the last count is out of date.
     waiting = intake if sources.alive else None
-    sites = progress.sites if progress is not None and record.site else ()
+    sites = progress.input.sites if progress is not None and record.site else ()
     return StreamOut.of(
         record,
         at_site=record.site in sites if sites else None,
@@ -95,7 +95,7 @@ def stream_out(
         kind=record.kind.value,
         key=list(record.latest) or None if record.kind is StreamKind.TABLE else None,
         table=_table_out(record, progress),
-        latest_since=progress.latest_since.get(record.name) if progress is not None else None,
+        latest_since=progress.input.latest_since.get(record.name) if progress is not None else None,
         source=masked(record.source),
         waiting_tuples=None if waiting is None else waiting.waiting,
         waiting_seconds=None if waiting is None else waiting.seconds,
@@ -117,7 +117,7 @@ def stream_out(
 def _table_out(record: StreamRecord, progress: Progress | None) -> TableOut | None:
     if record.kind is not StreamKind.TABLE:
         return None
-    known = None if progress is None else progress.tables.get(record.name)
+    known = None if progress is None else progress.input.tables.get(record.name)
     found = known or TableProgress()
     read_at = None if found.read_at is None else iso_time(int(found.read_at * 1e6))
     return TableOut(

@@ -29,7 +29,13 @@ from anabranch_contract.plans.rations import (
     SchedulePoint,
 )
 from anabranch_contract.protocol.activations import Activation, Failure
-from anabranch_contract.protocol.intake import SourceState, StreamIntake, Unread, UnreadPiece
+from anabranch_contract.protocol.intake import (
+    InputProgress,
+    SourceState,
+    StreamIntake,
+    Unread,
+    UnreadPiece,
+)
 from anabranch_contract.protocol.interims import Interim, StepMeasures, StoreSize
 from anabranch_contract.protocol.measurements import (
     EdgeStatistics,
@@ -184,7 +190,7 @@ def test_what_happens_to_bad_files_and_what_could_not_be_read(url: str, service:
     one_line(refused, 2, "--format files")
     piece = UnreadPiece("/in/a", "rows", 5, None, None, None, "missing-file", "it is gone", 7)
     intake = {"f": StreamIntake(error="held for a reason", unread=Unread().and_also([piece]))}
-    service.progress(Progress("running", intake=intake))
+    service.progress(Progress("running", input=InputProgress(intake)))
     shown = run("stream", "show", "f", url=url).stdout
     for part in ("held for a reason", "/in/a", "rows 5", "it is gone"):
         assert part in shown

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from anabranch_client.cli import streams
 from anabranch_client.cli.app import app
 from anabranch_client.rest.api import Client
-from anabranch_contract.protocol.intake import SourceState
+from anabranch_contract.protocol.intake import InputProgress, SourceState
 from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_contract.protocol.registered import StreamProperties
 from anabranch_contract.protocol.table_progress import TableProgress
@@ -41,7 +41,7 @@ def table(client: Client, service: Service, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def reports(service: Service, table: TableProgress) -> None:
-    service.progress(Progress("running", tables={"airlines": table}))
+    service.progress(Progress("running", input=InputProgress(tables={"airlines": table})))
 
 
 def reread(url: str, *arguments: str) -> Result:

@@ -10,8 +10,9 @@ from redis import Redis
 from anabranch_client.errors import ProcessError
 from anabranch_client.processes.channel import Channel
 from anabranch_contract.protocol.activations import Activation, Failure, Visibility
+from anabranch_contract.protocol.intake import InputProgress
 from anabranch_contract.protocol.keys import Keys
-from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.protocol.progress import Progress, Resources
 
 KEYS = Keys("channel-test")
 
@@ -40,13 +41,13 @@ def test_progress_is_what_the_runtime_wrote(server: Redis, channel: Channel) -> 
         streams={"a": {"input": 5, "late": 1, "invalid": 0}, "b": {"input": 2}},
         results={"q": 3},
         probes={"1": 12},
-        state_bytes=99,
-        exhausted=True,
+        resources=Resources(99),
+        input=InputProgress(exhausted=True),
     )
     server.set(KEYS.runtime, written.dumps())
     read = channel.progress()
     assert read is not None
-    assert (read.state, read.committed, read.exhausted) == ("running", 7, True)
+    assert (read.state, read.committed, read.input.exhausted) == ("running", 7, True)
     assert read.epoch_starts == {"0": 0, "1": 4}
     assert read.probes == {"1": 12}
     assert read.input_tuples == 7

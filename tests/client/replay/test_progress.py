@@ -10,7 +10,7 @@ from rich.console import Console
 from anabranch_client.replay.progress import LiveView
 from anabranch_client.replay.scenario import RecordedStream, Scenario, ScenarioQuery
 from anabranch_contract.plans.plan import Optimizer
-from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.protocol.progress import Progress, Resources
 
 SCENARIO = Scenario(
     streams=(RecordedStream("s", Path("s.parquet"), 1, 8, ()),),
@@ -26,8 +26,7 @@ HALF = Progress(
     streams={"s": {"input": 4000}},
     results={"q1": 1234, "q2": 99_999},
     shown={"q2": 17},
-    state_bytes=2048,
-    batch_seconds=0.5,
+    resources=Resources(2048, 0.5),
 )
 
 

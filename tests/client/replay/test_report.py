@@ -14,7 +14,8 @@ from anabranch_client.replay.report import finish_results, make_report
 from anabranch_client.replay.scenario import RecordedStream, Scenario, ScenarioQuery
 from anabranch_contract.plans.plan import Optimizer
 from anabranch_contract.protocol.activations import Activation, Failure, Visibility
-from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.protocol.intake import InputProgress
+from anabranch_contract.protocol.progress import Progress, Resources
 from anabranch_contract.rest.planning.epochs import EpochOut
 from anabranch_contract.rest.queries import QueryOut
 
@@ -53,8 +54,8 @@ def played() -> Played:
             epoch_starts={"0": 0, "1": 2, "2": 4},
             streams={"s": {"input": 9, "late": 2, "invalid": 1}, "t": {"input": 9}},
             probes={"0": 10, "1": 20},
-            state_bytes=77,
-            exhausted=True,
+            resources=Resources(77),
+            input=InputProgress(exhausted=True),
         ),
         activations={
             "always": Activation(

@@ -11,7 +11,6 @@ from anabranch_contract.plans.rations import Allocation, shares_at
 from anabranch_planner.allocation.fair import least_cost
 from anabranch_planner.allocation.forest import Forest, ForestGoal, ForestStep
 from anabranch_planner.allocation.jaqpot import by_productivity, input_paths
-from anabranch_planner.allocation.results import most_results
 from anabranch_planner.allocation.schedule import schedule
 from benchmarks.papers.jaqpot.printed.grepp import grepp
 from benchmarks.papers.jaqpot.printed.paths import input_paths as printed_paths
@@ -19,6 +18,7 @@ from benchmarks.papers.jaqpot.printed.paths import saturation, throughput
 from benchmarks.papers.jaqpot.rations.random_forests import random_forest
 from tests.benchmarks.papers.jaqpot.printed.plans import SHAPES, random_plan
 from tests.benchmarks.papers.jaqpot.test_results_as_grepp import apart, forest_of_paths
+from tests.support.oracles.most_results import most_results
 
 FORESTS = 1_000
 

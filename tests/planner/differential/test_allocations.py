@@ -13,9 +13,10 @@ from anabranch_contract.plans.rations import Allocation, Ranking, RationedGoal, 
 from anabranch_contract.queries.joins import Label, QueryId
 from anabranch_planner.allocation.fair import least_cost
 from anabranch_planner.allocation.forest import Forest, ForestGoal, ForestStep
-from anabranch_planner.allocation.results import increments, most_results
+from anabranch_planner.allocation.results import increments
 from anabranch_planner.allocation.schedule import GRID, schedule
 from benchmarks.papers.jaqpot.rations.random_forests import random_forest
+from tests.support.oracles.most_results import most_results
 
 FORESTS = 1_000
 

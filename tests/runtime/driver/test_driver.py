@@ -184,7 +184,7 @@ def test_an_interrupted_batch_is_repeated_by_the_ruleset_chosen_for_it(
     assert results(tmp_path) == expected(3)
     again.tick()
     again.tick()
-    assert again.state.ruleset_epoch == 1
+    assert again.state.ruleset.epoch == 1
     assert again.state.queries["p"].activated_batch == 3
 
 
@@ -247,7 +247,7 @@ def test_a_ruleset_that_comes_after_its_epochs_first_batch_has_the_next(
         time.sleep(0.01)
     one.run(0, job(0))
     late = one.state.epoch
-    assert one.state.ruleset_epoch == 0
+    assert one.state.ruleset.epoch == 0
     publish(url, late, {"q": RS, "p": RS})
     time.sleep(0.1)
 
@@ -255,7 +255,7 @@ def test_a_ruleset_that_comes_after_its_epochs_first_batch_has_the_next(
     one.tick()
     one.tick()
 
-    assert one.state.ruleset_epoch == late
+    assert one.state.ruleset.epoch == late
     assert one.state.queries["p"].activated_batch == 1
 
 

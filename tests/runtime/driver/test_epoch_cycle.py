@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.progress import Boundary, Mode
 from anabranch_runtime.driver.epoch_cycle import (
     IDLE_EPOCHS,
@@ -27,7 +28,7 @@ LIVE = DriverSettings(Path("state"), Path("results"), epoch_batches=4, epoch_sec
 REPLAY = DriverSettings(Path("state"), Path("results"), epoch_batches=4, mode=Mode.STEP)
 EMPTY = State()
 #: Two batches into epoch 1, by ruleset 1.
-WITHIN = State(next_batch=6, epoch=1, ruleset_epoch=1, epoch_starts=((0, 0), (1, 4)))
+WITHIN = State(next_batch=6, epoch=1, ruleset=RulesetId(1), epoch_starts=((0, 0), (1, 4)))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +90,7 @@ def test_live(
 
 
 def test_the_last_batch_of_an_epoch_ends_it() -> None:
-    full = State(next_batch=8, epoch=1, ruleset_epoch=1, epoch_starts=((0, 0), (1, 4)))
+    full = State(next_batch=8, epoch=1, ruleset=RulesetId(1), epoch_starts=((0, 0), (1, 4)))
     for settings in (LIVE, REPLAY):
         after, todo = step(Cycle(1, 0), full, Committed(failed=False), settings, now=1.0)
         assert (after, todo) == (Cycle(2, 1.0, reported=1), [ReportEnd(1)])
@@ -102,7 +103,7 @@ def test_a_failed_query_ends_two_epochs_early() -> None:
     cycle, _ = step(Cycle(1, 0), WITHIN, Committed(failed=True), LIVE, now=0.0)
     ended = []
     for now in (5.0, 10.0, 15.0):
-        state = State(6, cycle.epoch, 1, ((0, 0), (cycle.epoch, 6)))
+        state = State(6, cycle.epoch, RulesetId(1), ((0, 0), (cycle.epoch, 6)))
         cycle, todo = step(cycle, state, Quiet(1, 0), LIVE, now)
         ended += todo
     assert ended == [ReportEnd(1), ReportEnd(2)]

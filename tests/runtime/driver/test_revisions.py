@@ -226,7 +226,7 @@ def test_an_epoch_begins_with_its_ruleset_where_the_revision_does_not_fit(
     carry_over(url, RulesetId(1, 1), digest="0" * 32)
     one.run(1, job(1))
     assert one.state.ruleset == (1, 0)
-    assert progress(url).revisions == RevisionCounts(refused=1)
+    assert progress(url).revisions.refused == 1
     assert results(tmp_path) == expected(2)
 
 
@@ -254,9 +254,9 @@ def test_one_that_does_not_fit_is_refused_and_the_old_rules_go_on(
 
     assert one.state.ruleset == (0, 0)
     told = progress(url)
-    assert told.revisions == RevisionCounts(refused=1)
-    assert told.refused_revision.startswith("0.1: ")
-    assert code in told.refused_revision
+    assert told.revisions.refused == 1
+    assert told.revisions.reason.startswith("0.1: ")
+    assert code in told.revisions.reason
     revise(url, RulesetId(0, 2))
     one.run(3, job(3))
     assert one.state.ruleset == (0, 2)
@@ -273,7 +273,7 @@ def test_one_that_is_not_there_is_refused(url: str, tmp_path: Path) -> None:
     one.run(2, job(2))
 
     assert one.state.ruleset == (0, 0)
-    assert "no-ruleset" in progress(url).refused_revision
+    assert "no-ruleset" in progress(url).revisions.reason
     assert results(tmp_path) == expected(3)
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from anabranch_contract.protocol.measurements import EdgeStatistics
-from anabranch_runtime.epochs.arrival_costs import GIVEN_OUT, arrival_costs
+from anabranch_runtime.measure.statistics import GIVEN_OUT, arrival_costs
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.state.measures import StreamMeter
-from tests.support.cases.states import RS, ST, rules
+from tests.support.cases.states import RS, ST, measuring, rules
 
 
 def test_seconds_of_all_trees_of_a_stream_are_divided_by_its_tuples() -> None:
@@ -24,7 +22,7 @@ def test_seconds_of_all_trees_of_a_stream_are_divided_by_its_tuples() -> None:
     }
     trees = [str(member[rule.start]) for rule in ruleset.probe_rules]
     meters = {name: StreamMeter(input=1000) for name in ("R", "S", "gone")}
-    state = replace(State(), edges={**edges, "of old": EdgeStatistics(seconds=7)}, meters=meters)
+    state = measuring(State(), edges={**edges, "of old": EdgeStatistics(seconds=7)}, meters=meters)
     assert arrival_costs(state, ruleset) == {
         # One that no rule starts from any more is only read; T has brought nothing yet.
         "gone": 0.0,
@@ -35,7 +33,7 @@ def test_seconds_of_all_trees_of_a_stream_are_divided_by_its_tuples() -> None:
 def test_nothing_is_known_before_anything_was_probed() -> None:
     ruleset = rules(0, {"q": RS})
     assert arrival_costs(State(), ruleset) == {}
-    read = replace(State(), meters={"R": StreamMeter(input=1000)})
+    read = measuring(State(), meters={"R": StreamMeter(input=1000)})
     assert arrival_costs(read, ruleset) == {}
 
 
@@ -45,6 +43,6 @@ def test_results_count_for_the_stream_whose_tuple_came_last() -> None:
     (rule,) = (r for r in ruleset.probe_rules if stream_of[ruleset.relations[0].id] in str(r.start))
     edges: dict[str, EdgeStatistics] = {rule.out: EdgeStatistics(seconds=1.0, made=10**7)}
     name = stream_of[ruleset.relations[0].id]
-    state = replace(State(), edges=edges, meters={name: StreamMeter(input=100)})
+    state = measuring(State(), edges=edges, meters={name: StreamMeter(input=100)})
     expected = (1.0 + GIVEN_OUT * 10**7) / 100
     assert arrival_costs(state, ruleset) == {name: pytest.approx(expected)}

@@ -25,7 +25,7 @@ from anabranch_runtime.epochs.retention import drop_unused, expire
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.state.coverage import Tile
 from anabranch_runtime.state.manifest import Manifests, State
-from anabranch_runtime.state.slices import Backfill, SegmentRows, Slice, Throttle, cut
+from anabranch_runtime.state.slices import Backfill, SegmentRows, Slice, SliceReport, Throttle, cut
 from tests.support.cases.random_plans import random_plan
 from tests.support.cases.states import MINUTE, R, S, T, base_store, mir_store, segment
 
@@ -123,7 +123,7 @@ def one_batch(state: State, ruleset: Ruleset, rows: int = 1) -> tuple[State, Sli
     found = replace(
         segment(work.store, (0, 2), tau=[(0, 0), (0, 0)], name=str(state.next_batch)), rows=rows
     )
-    report = TaskReport(backfilled=[found], phases={"backfill": 0.1})
+    report = TaskReport(backfill=SliceReport([found]), phases={"backfill": 0.1})
     state = stored(state, ruleset, 1)
     state = advance(state, work, [report, TaskReport()], 1.0, SLOW)
     state.validate()
@@ -300,7 +300,7 @@ def test_expiry_reaches_what_has_been_computed_and_later_queries_know() -> None:
 def test_a_backfill_that_fails_is_given_up_until_the_store_opens_again() -> None:
     state, ruleset = introduced()
     state, work = one_batch(state, ruleset)
-    broken = [TaskReport(backfill_failed="1/0"), TaskReport()]
+    broken = [TaskReport(backfill=SliceReport(failed="1/0")), TaskReport()]
     state = advance(state, work, broken, 1.0, SLOW)
     found = pending(state, ruleset)
     assert (found.failed, found.segments, found.sources) == ("1/0", (), ())
@@ -323,7 +323,7 @@ def test_its_segments_are_merged_among_themselves() -> None:
     (group,) = work.merges
     assert group.segments == parts[:FANOUT]
     whole = segment(mir, (0, 2), level=1)
-    report = TaskReport(backfilled=[whole], backfill_merged=[0])
+    report = TaskReport(backfill=SliceReport([whole], [0]))
     state = advance(stored(state, ruleset, 1), work, [report], 1.0, SLOW)
     assert pending(state, ruleset).segments == (parts[-1], whole)
 

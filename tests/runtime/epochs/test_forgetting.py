@@ -12,7 +12,7 @@ from anabranch_runtime.epochs.forgetting import GRACE, forget
 from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.state.manifest import State, StoreState
 from anabranch_runtime.state.values import KeyValues
-from tests.support.cases.states import MINUTE, RS, ST, rules
+from tests.support.cases.states import MINUTE, RS, ST, measuring, rules
 
 ENDED = Activation(0, {}, expired_batch=1)
 #: Epoch and its first batch: one batch per epoch, with equal numbers.
@@ -56,14 +56,14 @@ def test_counts_of_relations_that_nothing_is_about_go() -> None:
     relations = {str(r) for store in state.stores.values() for r in store.spec.relations}
     known = dict.fromkeys([*relations, "elsewhere"], 3)
     sketches: dict[str, dict[str, str]] = {name: {"a": ""} for name in [*known, "store:R/1"]}
-    state = replace(state, arrivals=known, sketches=sketches)
-    state = replace(state, values={name: {"a": KeyValues(3)} for name in known})
-    found = forget(state, rules(1, {}))
+    values = {name: {"a": KeyValues(3)} for name in known}
+    state = measuring(state, arrivals=known, sketches=sketches, values=values)
+    found = forget(state, rules(1, {})).measured
     # Their stores are still there.
     assert found.arrivals == dict.fromkeys(relations, 3)
     assert set(found.sketches) == {*relations, "store:R/1"}
     assert set(found.values) == relations
-    assert forget(replace(state, stores={}), rules(1, {})).arrivals == {}
+    assert forget(replace(state, stores={}), rules(1, {})).measured.arrivals == {}
 
 
 @pytest.mark.parametrize("seed", range(10))

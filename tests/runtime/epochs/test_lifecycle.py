@@ -14,7 +14,19 @@ from anabranch_runtime.epochs import lifecycle
 from anabranch_runtime.epochs.lifecycle import enter_epoch, serves
 from anabranch_runtime.measure.state_report import state_report
 from anabranch_runtime.state.manifest import State, StreamState
-from tests.support.cases.states import MINUTE, RS, ST, R, S, T, base_store, mir_store, rules, stream
+from tests.support.cases.states import (
+    MINUTE,
+    RS,
+    ST,
+    R,
+    S,
+    T,
+    base_store,
+    measuring,
+    mir_store,
+    rules,
+    stream,
+)
 
 
 def after(state: State, batches: int, **greatest: int) -> State:
@@ -197,10 +209,10 @@ def test_epochs_are_remembered_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -
     state = State()
     for epoch in range(6):
         state = enter_epoch(replace(state, next_batch=2 * epoch), rules(epoch, {"q": RS}), epoch)
-        state = replace(state, probes={**state.probes, str(epoch): 7})
+        state = measuring(state, probes={**state.measured.probes, str(epoch): 7})
 
     assert state.epoch_starts == ((3, 6), (4, 8), (5, 10))
-    assert state.probes == {"3": 7, "4": 7, "5": 7}
+    assert state.measured.probes == {"3": 7, "4": 7, "5": 7}
 
 
 def test_an_mirs_past_is_forgotten_where_a_new_query_may_need_what_was_dropped() -> None:

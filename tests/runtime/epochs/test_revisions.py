@@ -19,6 +19,7 @@ from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.state.manifest import State
 from tests.support.cases.drawn_worlds import random_world
 from tests.support.cases.random_plans import random_plan, random_revision
+from tests.support.cases.states import measuring
 
 SAMPLE = JoinSample(MirId("r*s@1"), (Label("r"),), (Label("s"),), 3.0, 9.0, 2.0)
 
@@ -39,7 +40,8 @@ def drawn(seed: int) -> tuple[Ruleset, Ruleset]:
 def begun(running: Ruleset) -> State:
     """Batch 5 begins the epoch, batch 9 is next."""
     state = enter_epoch(State(next_batch=5), running, 2)
-    return replace(state, next_batch=9, edges={"in:r>s": EdgeStatistics(probes=4)})
+    edges = {"in:r>s": EdgeStatistics(probes=4)}
+    return measuring(replace(state, next_batch=9), edges=edges)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -51,7 +53,7 @@ def test_a_revision_closes_what_it_leaves_out(seed: int) -> None:
 
     assert state.ruleset == RulesetId(2, 1)
     assert state.epoch == 2
-    assert (state.edges, state.epoch_steps) == ({}, (SAMPLE,))
+    assert (state.measured.edges, state.measured.epoch_steps) == ({}, (SAMPLE,))
     kept = {str(s.id): s for s in revision.stores}
     for name, store in state.stores.items():
         if name in kept:

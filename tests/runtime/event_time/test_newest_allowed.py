@@ -145,7 +145,7 @@ def test_a_repeated_batch_is_judged_by_the_clock_of_its_planning(url: str, tmp_p
     seen: list[dict[str, int]] = []
 
     def noted(context: BatchContext) -> list[TaskReport]:
-        seen.append(context.newest_allowed)
+        seen.append(context.times.newest_allowed)
         return job(*times)(context)
 
     one = driver(url, tmp_path, Mode.LIVE, every=10)

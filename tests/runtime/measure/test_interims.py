@@ -15,6 +15,8 @@ from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
 from anabranch_runtime.measure.interims import begin, close, leave_ruleset
 from anabranch_runtime.state.manifest import State
+from anabranch_runtime.state.measured import Measurements
+from tests.support.cases.states import measuring
 
 R, S, T = Label("R"), Label("S"), Label("T")
 RS = SubJoinStep(MirId("R,S"), (R,), (S,))
@@ -32,14 +34,14 @@ def history(rng: Random, batches: int) -> list[State]:
     found = [state]
     for batch in range(batches):
         if batch and not rng.randrange(3):
-            state = replace(state, epoch=state.epoch + 1, edges={})
-        edges = dict(state.edges)
+            state = measuring(replace(state, epoch=state.epoch + 1), edges={})
+        edges = dict(state.measured.edges)
         for edge in RULES[state.epoch % 3]:
             probes = rng.randrange(50)
             fresh = EdgeStatistics(probes, 2 * probes, 0.25, 7 * probes, probes, probes // 2)
             edges[edge] = edges.get(edge, EdgeStatistics()) + fresh
-        arrivals = {"R": state.arrivals.get("R", 0) + rng.randrange(9)}
-        state = replace(state, next_batch=batch + 1, edges=edges, arrivals=arrivals)
+        arrivals = {"R": state.measured.arrivals.get("R", 0) + rng.randrange(9)}
+        state = measuring(replace(state, next_batch=batch + 1), edges=edges, arrivals=arrivals)
         found.append(state)
     return found
 
@@ -75,8 +77,11 @@ def test_periods_add_up_to_the_whole(seed: int, batches: int, ends: set[int]) ->
 
 
 def test_counts_go_to_the_step_that_the_edge_was_then() -> None:
-    first = State(epoch=0, next_batch=1, edges={"a": EdgeStatistics(5, 5, 0.0, 9, 5, 3)})
-    later = replace(first, epoch=1, next_batch=2, edges={"a": EdgeStatistics(2, 1, 0.0, 4, 1, 1)})
+    counts = EdgeStatistics(5, 5, 0.0, 9, 5, 3), EdgeStatistics(2, 1, 0.0, 4, 1, 1)
+    first, later = (
+        State(epoch=n, next_batch=n + 1, measured=Measurements(edges={"a": one}))
+        for n, one in enumerate(counts)
+    )
     period = leave_ruleset(begin(State(epoch=0), 10.0), first, RULES[0])
     found = close(period, later, RULES[1], 13.0, 1_000.0)
 
@@ -89,5 +94,6 @@ def test_counts_go_to_the_step_that_the_edge_was_then() -> None:
 
 
 def test_an_edge_without_a_rule_and_a_step_without_a_probe_are_left_out() -> None:
-    state = State(epoch=0, edges={"gone": EdgeStatistics(4), "a": EdgeStatistics(0)})
+    counts = {"gone": EdgeStatistics(4), "a": EdgeStatistics(0)}
+    state = State(epoch=0, measured=Measurements(edges=counts))
     assert close(begin(State(epoch=0), 0.0), state, RULES[0], 1.0, 1.0).steps == ()

@@ -18,6 +18,7 @@ from anabranch_runtime.measure.drift import Edges, Watch, watch
 from anabranch_runtime.measure.interims import begin, close
 from anabranch_runtime.measure.join_samples import step_samples
 from anabranch_runtime.state.manifest import State
+from anabranch_runtime.state.measured import Measurements
 from tests.support.cases.random_plans import random_plan
 from tests.support.cases.random_problems import random_queries
 from tests.support.cases.states import rules
@@ -53,7 +54,7 @@ def test_all_work_is_in_the_series_the_drift_test_and_the_samples(seed: int) -> 
         for rule in ruleset.probe_rules
     }  # fmt: skip
     work = sum(c.probes + c.matches for c in counts.values())
-    counted, state = counted_steps(ruleset), State(epoch=0, edges=counts)
+    counted, state = counted_steps(ruleset), State(epoch=0, measured=Measurements(edges=counts))
 
     series = close(begin(State(epoch=0), 0.0), state, counted, 1.0, 1.0).steps
     assert sum(s.counts.probes + s.counts.matches for s in series) == work

@@ -20,7 +20,6 @@ from anabranch_runtime.driver.attempts import Job
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.index.keys import key_vector
 from anabranch_runtime.sources.blocks import Block
-from anabranch_runtime.state.measures import delay_class
 from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.worker import run_task
 from tests.support.cases.states import RS, rules, stream
@@ -113,7 +112,7 @@ def counted(epoch: int) -> tuple[int, int, int, Counter[int]]:
             invalid += len(times) - len(known)
             if newest is not None:
                 late += sum(t < newest - LATENESS for t in known)
-            delays.update(0 if newest is None else delay_class(newest - t) for t in known)
+            delays.update(0 if newest is None else max(newest - t, 0).bit_length() for t in known)
         newest = max(known if newest is None else [newest, *known])
     return tuples, late, invalid, delays
 
@@ -240,7 +239,7 @@ def test_without_collecting_nothing_else_changes(redis: str, tmp_path: Path) -> 
         for batch in range(2):
             running.run(batch, job(batch, 1, collect=collect))
         state = running.state
-        found.append((state.queries["q"].results, state.streams["R"].late, state.arrivals))
-        assert bool(state.sketches) == bool(state.values) == collect
+        found.append((state.queries["q"].results, state.streams["R"].late, state.measured.arrivals))
+        assert bool(state.measured.sketches) == bool(state.measured.values) == collect
     assert found[0] == found[1]
     assert found[0][0] > 0

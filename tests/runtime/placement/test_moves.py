@@ -20,7 +20,7 @@ from anabranch_runtime.placement.moves import (
     weighed,
 )
 from anabranch_runtime.state.manifest import State
-from anabranch_runtime.state.placement import MOST, SLACK
+from anabranch_runtime.state.placement import MOST, SLACK, HostReport, Hosts
 from tests.support.cases.states import RS, rules, segment
 
 COUNT = 64
@@ -36,30 +36,31 @@ def stored(sizes: Sequence[int], hosts: Sequence[str]) -> State:
         if size
     )
     stores = {name: replace(state.stores[name], segments=found)}
-    return replace(state, stores=stores, hosts=tuple(hosts), next_batch=1)
+    return replace(state, stores=stores, hosts=Hosts(tasks=dict.fromkeys(hosts, 1)), next_batch=1)
 
 
 def probed(state: State, seconds: Sequence[float]) -> State:
     """``state`` after a batch on its hosts whose probes took so long, by partition."""
-    owners = state.placement.of(COUNT) if state.placement else None
+    owners = state.hosts.placement.of(COUNT) if state.hosts.placement else None
     assert owners is not None
     reports = [
         TaskReport(
-            host=host,
-            load={COUNT: [s if owners[p] == n else 0.0 for p, s in enumerate(seconds)]},
+            host=HostReport(
+                host, load={COUNT: [s if owners[p] == n else 0.0 for p, s in enumerate(seconds)]}
+            )
         )
-        for n, host in enumerate(state.hosts)
+        for n, host in enumerate(sorted(state.hosts.tasks))
     ]
     return met(state, reports)
 
 
 def loads(state: State, weights: Sequence[float]) -> list[float]:
     """The weight of each host."""
-    owners = state.placement.of(COUNT) if state.placement else None
+    owners = state.hosts.placement.of(COUNT) if state.hosts.placement else None
     assert owners is not None
     return [
         sum(w for w, owner in zip(weights, owners, strict=True) if owner == n)
-        for n in range(len(state.hosts))
+        for n in range(len(state.hosts.tasks))
     ]
 
 
@@ -77,7 +78,7 @@ def test_no_host_has_far_more_of_bytes_and_seconds_than_its_share(seed: int) -> 
     assert max(loads(found, weights)) <= max(share * MOST, share + max(weights)) * 1.01
     # A balanced placement stays, and equal states are placed alike.
     again = placed(probed(found, seconds))
-    assert again.placement == found.placement
+    assert again.hosts.placement == found.hosts.placement
     assert placed(probed(first, seconds)) == found
 
 
@@ -95,11 +96,11 @@ def test_a_partition_that_is_probed_most_has_fewer_beside_it() -> None:
     assert max(loads(first, [1.0] * COUNT)) <= COUNT / 3 * 1.1 + 1
     hot = [60.0 if p == 7 else 0.5 for p in range(COUNT)]
     found = placed(probed(first, hot))
-    owners = found.placement.of(COUNT) if found.placement else None
+    owners = found.hosts.placement.of(COUNT) if found.hosts.placement else None
     assert owners is not None
     sizes = [owners.count(n) for n in range(3)]
     assert sizes[owners[7]] < min(sizes[n] for n in range(3) if n != owners[7])
-    before = first.placement.of(COUNT) if first.placement else None
+    before = first.hosts.placement.of(COUNT) if first.hosts.placement else None
     assert before is not None
     # Only who had far more, or less, is moved from or to.
     assert sum(a != b for a, b in zip(before, owners, strict=True)) <= COUNT // 3
@@ -108,25 +109,30 @@ def test_a_partition_that_is_probed_most_has_fewer_beside_it() -> None:
 def test_seconds_that_say_nothing_do_not_count() -> None:
     first = placed(stored([100] * COUNT, ["a", "b"]))
     little = [LEAST_SECONDS / 4 if p < 3 else 0.0 for p in range(COUNT)]
-    assert placed(probed(first, little)).placement == first.placement
+    assert placed(probed(first, little)).hosts.placement == first.hosts.placement
 
 
 def test_what_earlier_epochs_took_counts_less_and_less() -> None:
     state = placed(stored([100] * COUNT, ["a", "b"]))
     state = placed(probed(state, [8.0] + [0.0] * (COUNT - 1)))
-    assert state.load[str(COUNT)][0] == 4.0
+    assert state.hosts.load[str(COUNT)][0] == 4.0
     state = placed(probed(state, [0.0, 3.0] + [0.0] * (COUNT - 2)))
-    assert state.load[str(COUNT)][:3] == (2.0, 1.5, 0.0)
+    assert state.hosts.load[str(COUNT)][:3] == (2.0, 1.5, 0.0)
     # Of stores that are no more nothing is kept.
-    assert placed(replace(state, stores={})).load == {}
+    assert placed(replace(state, stores={})).hosts.load == {}
+
+
+def _on(state: State, hosts: Sequence[str]) -> State:
+    """``state`` after a batch on ``hosts``."""
+    return replace(state, hosts=replace(state.hosts, tasks=dict.fromkeys(hosts, 1)))
 
 
 def _state(*hosts: str) -> State:
-    return replace(enter_epoch(State(), rules(0, {"q": RS}), 0), hosts=hosts)
+    return _on(enter_epoch(State(), rules(0, {"q": RS}), 0), hosts)
 
 
 def test_without_hosts_nothing_is_dealt_and_nothing_comes() -> None:
-    assert placed(_state()).placement is None
+    assert placed(_state()).hosts.placement is None
     assert coming(_state()) is None
 
 
@@ -134,19 +140,19 @@ def test_what_comes_is_what_the_next_epoch_deals() -> None:
     state = placed(_state("a", "b"))
     assert coming(state) is None
     for hosts in (("a", "b", "c"), ("a",), ("b", "c")):
-        changed = replace(state, hosts=hosts)
+        changed = _on(state, hosts)
         found = coming(changed)
         assert found is not None
         assert found.hosts == hosts
-        assert placed(changed).placement == found
+        assert placed(changed).hosts.placement == found
         assert coming(placed(changed)) is None
 
 
 def wanted(state: State, sizes: Sequence[Sequence[float]]) -> State:
     """``state`` after a batch in which so many bytes arrived on each host for each partition."""
     reports = [
-        TaskReport(host=host, demand={COUNT: list(of_host)})
-        for host, of_host in zip(state.hosts, sizes, strict=True)
+        TaskReport(host=HostReport(host, demand={COUNT: list(of_host)}))
+        for host, of_host in zip(sorted(state.hosts.tasks), sizes, strict=True)
     ]
     return met(state, reports)
 
@@ -163,21 +169,21 @@ def test_partitions_come_to_the_hosts_on_which_their_tuples_arrive() -> None:
     assert before < 0.7
     after = placed(arrived)
     assert locality(after) == pytest.approx(0.9)
-    assert after.placement is not None
-    assert after.placement.of(COUNT) == tuple(there)
+    assert after.hosts.placement is not None
+    assert after.hosts.placement.of(COUNT) == tuple(there)
     # It stays so, and counts less and less.
     again = placed(after)
-    assert again.placement == after.placement
-    assert sum(again.demand["a"][str(COUNT)]) == pytest.approx(
-        sum(arrived.demand["a"][str(COUNT)]) / 4
+    assert again.hosts.placement == after.hosts.placement
+    assert sum(again.hosts.demand["a"][str(COUNT)]) == pytest.approx(
+        sum(arrived.hosts.demand["a"][str(COUNT)]) / 4
     )
 
 
 def test_what_has_much_stored_moves_only_for_much() -> None:
     hosts = ["a", "b"]
     first = placed(stored([100 << 20] * COUNT, hosts))
-    assert first.placement is not None
-    owners = first.placement.of(COUNT)
+    assert first.hosts.placement is not None
+    owners = first.hosts.placement.of(COUNT)
     assert owners is not None
 
     def after(size: float) -> State:
@@ -185,14 +191,14 @@ def test_what_has_much_stored_moves_only_for_much() -> None:
         return placed(wanted(first, elsewhere))
 
     pays = (100 << 20) * 2 / HORIZON
-    assert after(0.8 * pays).placement == first.placement
+    assert after(0.8 * pays).hosts.placement == first.hosts.placement
     found = after(1.5 * pays)
-    assert found.placement is not None
-    moved = sum(a != b for a, b in zip(found.placement.of(COUNT) or (), owners, strict=True))
+    assert found.hosts.placement is not None
+    moved = sum(a != b for a, b in zip(found.hosts.placement.of(COUNT) or (), owners, strict=True))
     assert moved > COUNT / 2
 
 
 def test_what_arrived_on_hosts_that_have_gone_is_forgotten() -> None:
     first = wanted(placed(stored([1] * COUNT, ["a", "b"])), [[1.0] * COUNT] * 2)
-    left = placed(replace(first, hosts=("a",)))
-    assert {host: set(wanted) for host, wanted in left.demand.items()} == {"a": {str(COUNT)}}
+    left = placed(_on(first, ("a",)))
+    assert {host: set(wanted) for host, wanted in left.hosts.demand.items()} == {"a": {str(COUNT)}}

@@ -16,7 +16,7 @@ from anabranch_runtime.placement import spreading as dealing
 from anabranch_runtime.placement.spreading import deal
 from anabranch_runtime.state.dealt import Dealt
 from anabranch_runtime.state.manifest import State
-from anabranch_runtime.state.placement import Placement
+from anabranch_runtime.state.placement import Hosts, Placement
 from tests.support.cases.states import RS, rules, segment
 
 COUNT = 6
@@ -55,7 +55,7 @@ def with_segments(state: State, *partitions: int, batches: tuple[int, int]) -> S
 
 @pytest.mark.parametrize(("hosts", "targets"), [(2, (4, 5)), (3, (4, 5, 1)), (9, (4, 5, 1))])
 def test_a_value_goes_to_one_partition_of_each_host(hosts: int, targets: Sequence[int]) -> None:
-    state = entered(State(placement=PLACES), hot(0, (4, hosts)))
+    state = entered(State(hosts=Hosts(PLACES)), hot(0, (4, hosts)))
     (found,) = dealt(state)
     assert (found.hash, found.now, found.first) == (4, targets, 0)
     assert found.partitions == tuple(sorted(set(targets) - {4}))
@@ -65,11 +65,11 @@ def test_nothing_is_dealt_on_one_host_or_before_hosts_have_partitions() -> None:
     one = Placement(("a",), ((COUNT, (0,) * COUNT),))
     other = Placement(("a", "b"), ((3, (0, 1, 0)),))
     for placement in (None, one, other):
-        assert dealt(entered(State(placement=placement), hot(0, (4, 3)))) == ()
+        assert dealt(entered(State(hosts=Hosts(placement)), hot(0, (4, 3)))) == ()
 
 
 def test_what_has_cooled_is_looked_for_until_its_rows_have_gone() -> None:
-    state = entered(State(placement=PLACES), hot(0, (4, 3)))
+    state = entered(State(hosts=Hosts(PLACES)), hot(0, (4, 3)))
     state = entered(with_segments(state, 1, batches=(0, 2)), hot(1), batch=3)
     assert dealt(state) == (Dealt(4, (1, 5), (), 0, 2),)
     # Rows that came since are in the value's home partition.
@@ -78,15 +78,15 @@ def test_what_has_cooled_is_looked_for_until_its_rows_have_gone() -> None:
 
 
 def test_a_value_that_is_hot_again_is_looked_for_wherever_it_has_been() -> None:
-    state = entered(State(placement=PLACES), hot(0, (4, 3)))
+    state = entered(State(hosts=Hosts(PLACES)), hot(0, (4, 3)))
     state = entered(with_segments(state, 1, batches=(0, 2)), hot(1), batch=3)
     moved = Placement(("a", "b", "c"), ((COUNT, (2, 2, 0, 1, 1, 1)),))
-    state = entered(replace(state, placement=moved), hot(2, (4, 3)), batch=9)
+    state = entered(replace(state, hosts=Hosts(moved)), hot(2, (4, 3)), batch=9)
     assert dealt(state) == (Dealt(4, (0, 1, 2, 5), (4, 0, 2), 0, 2),)
 
 
 def test_a_store_that_is_closed_deals_nothing_and_keeps_what_it_says() -> None:
-    state = entered(State(placement=PLACES), hot(0, (4, 3)))
+    state = entered(State(hosts=Hosts(PLACES)), hot(0, (4, 3)))
     gone = hot(1)
     gone = replace(
         gone,
@@ -99,14 +99,14 @@ def test_a_store_that_is_closed_deals_nothing_and_keeps_what_it_says() -> None:
 
 def test_no_more_values_are_remembered_than_that(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dealing, "REMEMBERED", 2)
-    state = entered(State(placement=PLACES), hot(0, (1, 3), (4, 3)))
+    state = entered(State(hosts=Hosts(PLACES)), hot(0, (1, 3), (4, 3)))
     state = entered(with_segments(state, *range(COUNT), batches=(0, 0)), hot(1, (4, 3), (5, 3)), 1)
     assert [(one.hash, bool(one.now)) for one in dealt(state)] == [(1, False), (4, True)]
 
 
 def test_a_revision_may_have_other_hot_values() -> None:
     running, revision = hot(0, (4, 3)), replace(hot(0, (3, 2)), revision=1)
-    state = replace(entered(State(placement=PLACES), running), next_batch=2)
+    state = replace(entered(State(hosts=Hosts(PLACES)), running), next_batch=2)
     state = with_segments(state, 1, batches=(0, 1))
     check_revision(running, revision)
     found = dealt(deal(enter_revision(state, revision, ()), revision))

@@ -54,7 +54,9 @@ def bringing(
         asked: dict[str, Access] = {
             rule.out: access[rule.mir] for rule in known.probe_rules if rule.mir in access
         }
-        context = replace(context, access={**context.access, **asked})
+        context = replace(
+            context, scope=replace(context.scope, access={**context.scope.access, **asked})
+        )
         blocks = []
         for name, keys in (("R", r), ("S", s)):
             moment = pa.array([minute * MINUTE] * len(keys), pa.timestamp("us", tz="UTC"))
@@ -70,7 +72,7 @@ def bringing(
 def reads(state: State) -> dict[str, Reads]:
     """Relation -> this epoch's reads of its only store by its only index."""
     found: dict[str, Reads] = {}
-    for name, by_index in state.reads.items():
+    for name, by_index in state.measured.reads.items():
         ((index, counts),) = by_index.items()
         assert index == "a:bigint"
         found[state.stores[name].spec.mir] = counts
@@ -96,7 +98,7 @@ def test_every_batch_asks_one_segment_more(url: str, tmp_path: Path) -> None:
         one.run(batch, job(batch))
     first = {"S": Reads(3, 2, 0 + 1 + 2, looked=1 + 2 + 3), "R": Reads(3, 3, 6, looked=6)}
     assert reads(one.state) == first
-    assert not one.state.reads_before
+    assert not one.state.measured.reads_before
     told = {one.state.stores[n].spec.mir: s.reads for n, s in snapshot(one.state).stores.items()}
     assert told == {mir: {"a:bigint": counts} for mir, counts in first.items()}
     idle = without_batches(snapshot(one.state))
@@ -104,10 +106,13 @@ def test_every_batch_asks_one_segment_more(url: str, tmp_path: Path) -> None:
 
     one.run(3, job(3))
     assert reads(one.state)["S"] == Reads(1, 1, 3, looked=4)
-    before = one.state.reads_before
+    before = one.state.measured.reads_before
     assert {one.state.stores[n].spec.mir: c["a:bigint"] for n, c in before.items()} == (first)
     again = driver(url, tmp_path, every=3)
-    assert (again.state.reads, again.state.reads_before) == (one.state.reads, before)
+    assert (again.state.measured.reads, again.state.measured.reads_before) == (
+        one.state.measured.reads,
+        before,
+    )
 
 
 def test_tuples_without_a_key_ask_nothing_and_runs_of_partners_count_once(
@@ -206,11 +211,11 @@ def test_keys_that_only_look_alike_are_no_partners(url: str, tmp_path: Path) -> 
 
     one.run(0, texts_of("S", "x", "y"))
     one.run(1, texts_of("R", "x", "z"))
-    (counts,) = one.state.reads[_store(one.state, "S")].values()
+    (counts,) = one.state.measured.reads[_store(one.state, "S")].values()
     assert counts == Reads(2, 1, 1, looked=2)
     with patch.object(probe, "values_equal", lambda left, right, types: np.array([False])):
         one.run(2, texts_of("R", "x", "z"))
-    (counts,) = one.state.reads[_store(one.state, "S")].values()
+    (counts,) = one.state.measured.reads[_store(one.state, "S")].values()
     assert counts == Reads(4, 1, 1, looked=4)
 
 
@@ -236,7 +241,9 @@ def test_counts_of_a_store_that_is_gone_are_gone(url: str, tmp_path: Path) -> No
     one = driver(url, tmp_path, every=2)
     for batch in range(4):
         one.run(batch, bringing([1], [1]))
-    assert set(one.state.reads) | set(one.state.reads_before) <= set(one.state.stores)
+    assert set(one.state.measured.reads) | set(one.state.measured.reads_before) <= set(
+        one.state.stores
+    )
 
 
 def _store(state: State, mir: str) -> str:

@@ -19,13 +19,13 @@ from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.epochs.retention import clocks, expire
 from anabranch_runtime.rations import catch_up
-from anabranch_runtime.sinks.ledger import read_paid, read_rations
 from anabranch_runtime.state.coverage import Access, Tile
 from anabranch_runtime.state.debt import CatchUpStarts, Debt, OwedBatches, OwedGoal, cut_starts
 from anabranch_runtime.state.manifest import State, StreamState
 from anabranch_runtime.state.slices import SegmentRows, Throttle
 from anabranch_runtime.storage.segment import Segment
 from tests.support.cases.states import MINUTE, RS, R, S, base_store, rules, segment
+from tests.support.oracles.ledger import read_paid, read_rations
 from tests.support.surroundings.redis import redis_url
 from tests.support.worlds.driven import KEYS, Killed, die, driver, job, publish, results
 

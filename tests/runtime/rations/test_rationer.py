@@ -27,7 +27,9 @@ from anabranch_runtime.rations import overload
 from anabranch_runtime.rations.limits import KEPT, count_withheld
 from anabranch_runtime.rations.rationer import SAMPLE
 from anabranch_runtime.recovery.journal import KnownLoad
-from anabranch_runtime.sinks.ledger import publish_rations, read_rations
+from anabranch_runtime.sinks.ledger import publish_rations
+from anabranch_runtime.state.debt import RationReport
+from tests.support.oracles.ledger import read_rations
 from tests.support.worlds.driven import KEYS, Killed, die, driver, expected, job, publish, results
 
 RANKING = Ranking((("a", "bigint"),), by_batch=True)
@@ -301,7 +303,9 @@ def test_what_is_withheld_is_estimated_from_what_is_kept() -> None:
         Ration(QueryId("q"), Label("S"), 0.0, RANKING),
         Ration(QueryId("gone"), Label("R"), 0.5, RANKING),
     )
-    reports = [TaskReport(kept={"q": {"R": 2, "S": 0}}), TaskReport(kept={"q": {"R": 1}})]
+    reports = [
+        TaskReport(rations=RationReport(k)) for k in ({"q": {"R": 2, "S": 0}}, {"q": {"R": 1}})
+    ]
     found = count_withheld(queries, rations, reports)
     # Three were kept of about twelve.
     assert (found["q"].withheld, found["q"].blind) == (10.0, 1)

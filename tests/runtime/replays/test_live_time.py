@@ -17,7 +17,7 @@ def test_interruptions_do_not_count(url: str, tmp_path: Path) -> None:
 
     def run(batch: int) -> None:
         def watched(context: BatchContext) -> list[TaskReport]:
-            readings.append(context.clock)
+            readings.append(context.times.clock)
             return job(batch)(context)
 
         one.run(batch, watched)
@@ -48,7 +48,7 @@ def test_a_replay_does_not_look_at_the_time(url: str, tmp_path: Path) -> None:
     seen: list[int | None] = []
 
     def watched(context: BatchContext) -> list[TaskReport]:
-        seen.append(context.clock)
+        seen.append(context.times.clock)
         return job(0)(context)
 
     one.run(0, watched)

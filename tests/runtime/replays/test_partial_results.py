@@ -20,7 +20,7 @@ from anabranch_contract.plans.ruleset import StoreSpec
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.storage.partial import Partial
 from anabranch_runtime.task import inserts, worker
-from anabranch_runtime.task.kept import kept_part
+from anabranch_runtime.task.stores import kept_part
 from tests.support.oracles.oracle import Oracle, OracleQuery
 from tests.support.plain_service import odd_plans
 from tests.support.scenarios.file import read_scenario

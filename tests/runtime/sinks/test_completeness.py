@@ -8,7 +8,8 @@ import pytest
 
 from anabranch_contract.protocol.activations import Activation
 from anabranch_runtime.sinks import completeness
-from anabranch_runtime.sinks.completeness import CompletenessFiles, read_completeness
+from anabranch_runtime.sinks.completeness import CompletenessFiles
+from tests.support.oracles.ledger import read_completeness
 
 
 def test_a_query_of_which_nothing_was_withheld_has_no_file(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def intakes(fed: Fed) -> dict[str, StreamIntake]:
     fed.reader._reported = 0.0
     fed.driver.report("running")
     text: Any = fed.server.get(KEYS.runtime)
-    return Progress.loads(text).intake
+    return Progress.loads(text).input.intake
 
 
 def replaced(path: Path) -> None:
@@ -319,7 +319,7 @@ def test_a_batch_that_is_killed_is_dealt_alike_when_it_is_repeated(
     job = fed._job
 
     def seen(context: BatchContext) -> list[TaskReport]:
-        dealt.append(context.shares)
+        dealt.append(context.input.shares)
         return job(context)
 
     monkeypatch.setattr(fed, "_job", seen)

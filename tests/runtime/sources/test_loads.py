@@ -109,7 +109,7 @@ class World:
             if die:
                 raise Killed
             known = fetch_ruleset(context.redis_url, context.namespace, context.ruleset)
-            blocks = read_pieces(chain(*context.shares))
+            blocks = read_pieces(chain(*context.input.shares))
             return [run_task(context, known, blocks, task=0, tasks=1, exchange=lambda m: [m])]
 
         self.driver.run(batch, job)

@@ -23,7 +23,7 @@ from anabranch_runtime.errors import StateError
 from anabranch_runtime.exchange.meeting import Meeting
 from anabranch_runtime.exchange.post_office import PostOffice
 from anabranch_runtime.spark import merges
-from anabranch_runtime.state.placement import place
+from anabranch_runtime.state.placement import HostReport, place
 from anabranch_runtime.storage.durable import attach
 from anabranch_runtime.storage.segment import SIGMA, Merge, PackWriter, Segment
 from anabranch_runtime.storage.segment_cache import close_all, open_segment
@@ -188,13 +188,13 @@ def test_the_owner_is_the_host_that_probes_the_partition(layout: Layout, tmp_pat
         work = replace(order(layout, (part,), tmp_path), layout=of_four)
         assert cluster.office_of(work) is None
         placement = place([4], ["a", "b", "c"])
-        reports = [TaskReport(host=h, office=f"{h}{n}") for n, h in enumerate("abcabc")]
+        reports = [TaskReport(host=HostReport(h, office=f"{h}{n}")) for n, h in enumerate("abcabc")]
         cluster.met(placement, reports)
         owner = str(placement.host_of(4, 2))
         assert cluster.office_of(work) == f"{owner}{'abc'.index(owner)}"
-        there = [r for r in reports if r.host != owner]
+        there = [r for r in reports if r.host.name != owner]
         cluster.met(placement, there)
-        stand_in = place([4], {r.host for r in there}, placement).host_of(4, 2)
+        stand_in = place([4], {r.host.name for r in there}, placement).host_of(4, 2)
         assert str(cluster.office_of(work))[0] == stand_in != owner
     finally:
         meeting.shutdown()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +16,13 @@ from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
 from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.state.manifest import KEPT, KIND, Manifests, State, read_manifest
+from anabranch_runtime.state import manifest
+from anabranch_runtime.state.manifest import KEPT, KIND, Manifests, Speller, State, read_manifest
+from anabranch_runtime.state.measured import Measurements
 from anabranch_runtime.state.measures import StreamMeter, pack
-from anabranch_runtime.state.spelling import Speller
 from anabranch_runtime.state.values import KeyValues
 from anabranch_runtime.storage.documents import canonical
-from tests.support.cases.states import RS, base_store, mir_store, rules, segment
+from tests.support.cases.states import RS, base_store, measuring, mir_store, rules, segment
 
 
 def full_state() -> State:
@@ -44,15 +46,17 @@ def full_state() -> State:
             **state.queries,
             "old": replace(old, expired_batch=2, results=3, earlier=(old, old)),
         },
-        arrivals={"R": 3},
-        sketches={"R": {"a,b": pack(np.array([1, 1 << 63], np.uint64))}},
-        values={"R": {"a": KeyValues(9, 8.5, 1, 0.5, "AAA=", "CQA=", ("Ä",))}},
-        meters={"R": StreamMeter(7, 1, since=5, delays=(6, 0, 1))},
-        ran=(1.5, 2.5),
-        edges={"R>S": EdgeStatistics(1, 2, 0.5, 9, 2)},
-        probes={"0": 12},
-        processing_seconds=1.25,
-        steps=(JoinSample(MirId("R*S@1"), (Label("R"),), (Label("S"),), 4.5, 9.0, 2.0),),
+        measured=Measurements(
+            arrivals={"R": 3},
+            sketches={"R": {"a,b": pack(np.array([1, 1 << 63], np.uint64))}},
+            values={"R": {"a": KeyValues(9, 8.5, 1, 0.5, "AAA=", "CQA=", ("Ä",))}},
+            meters={"R": StreamMeter(7, 1, since=5, delays=(6, 0, 1))},
+            ran=(1.5, 2.5),
+            edges={"R>S": EdgeStatistics(1, 2, 0.5, 9, 2)},
+            probes={"0": 12},
+            processing_seconds=1.25,
+            steps=(JoinSample(MirId("R*S@1"), (Label("R"),), (Label("S"),), 4.5, 9.0, 2.0),),
+        ),
     )
 
 
@@ -142,12 +146,31 @@ def test_the_text_of_a_state_is_canonical_whatever_was_spelled_before() -> None:
     x = state.stores["x"]
     for change in (
         {},
-        {"arrivals": {"R": 4, "Größe": 1}},
+        {"measured": {"arrivals": {"R": 4, "Größe": 1}}},
         {"stores": {**state.stores, "x": replace(x, segments=(*x.segments, *x.segments))}},
-        {"stores": {"x": x}, "edges": {}},
-        {"edges": {"R>S": EdgeStatistics(3, 2, 1e-7, 9, 2), "A>B": EdgeStatistics()}},
-        {"sketches": {"R": {"b": "", "a": "x"}}, "next_batch": 5},
+        {"stores": {"x": x}, "measured": {"edges": {}}},
+        {"measured": {"edges": {"R>S": EdgeStatistics(3, 2, 1e-7, 9, 2), "A>B": EdgeStatistics()}}},
+        {"measured": {"sketches": {"R": {"b": "", "a": "x"}}}, "next_batch": 5},
     ):
-        state = replace(state, **change)
+        fields: dict[str, Any] = dict(change)
+        state = measuring(state, **fields.pop("measured", {}))
+        state = replace(state, **fields)
         for _ in range(2):
             assert speller.spell(state).text == canonical(state)
+
+
+def test_entries_of_nested_records_are_spelled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    speller, state, spelled = Speller(), full_state(), list[object]()
+    speller.spell(state)
+
+    def canonical_text(body: object) -> str:
+        spelled.append(body)
+        return canonical(body)
+
+    monkeypatch.setattr(manifest, "canonical", canonical_text)
+    fresh = EdgeStatistics(1)
+    speller.spell(measuring(state, edges={**state.measured.edges, "A>B": fresh}))
+    measured = state.measured
+    kept = [*state.stores.values(), *measured.sketches.values(), *measured.edges.values()]
+    assert any(body is fresh for body in spelled)
+    assert not any(body is one for body in spelled for one in kept)

@@ -23,11 +23,11 @@ from anabranch_contract.protocol.measurements import (
     StreamStatistics,
 )
 from anabranch_runtime.epochs.layout import Layout
-from anabranch_runtime.epochs.task_report import SampledRows, TaskReport
 from anabranch_runtime.index.hash_index import distinct_sketch, estimate_distinct
 from anabranch_runtime.index.keys import KeyVector, key_vector
 from anabranch_runtime.measure.statistics import Samples
 from anabranch_runtime.sources.blocks import Block
+from anabranch_runtime.state.measured import SampledRows, TaskMeasures
 from anabranch_runtime.state.measures import (
     RANK,
     SIZE,
@@ -35,7 +35,6 @@ from anabranch_runtime.state.measures import (
     Bounds,
     KeyBound,
     add_counts,
-    delay_class,
     delay_classes,
     key_bound,
     merge_packed,
@@ -138,7 +137,7 @@ def sampled(cuts: Sequence[int], tasks: int, total: int) -> StreamSample:
             middle = (low + high) // 2
             for a, b in ((low, middle), (middle, high)):
                 collector.block(Block("s", table(a, b - a)), a, NO_LAYOUT)
-            reports.append(TaskReport(samples=collector.sampled()))
+            reports.append(TaskMeasures(samples=collector.sampled()))
         samples.add(reports)
     return samples.changed()["s"]
 
@@ -165,8 +164,8 @@ def test_a_sample_is_uniform() -> None:
     assert np.abs(tenths - expected).max() < 5 * np.sqrt(expected)
 
 
-def report(rows: pa.RecordBatch, seen: int) -> TaskReport:
-    return TaskReport(samples={"s": SampledRows(seen, rows)})
+def report(rows: pa.RecordBatch, seen: int) -> TaskMeasures:
+    return TaskMeasures(samples={"s": SampledRows(seen, rows)})
 
 
 def test_a_stream_with_other_columns_is_sampled_anew() -> None:
@@ -237,7 +236,7 @@ def test_sampled_values_are_published_as_literals_have_them() -> None:
 def test_delays_are_classed_as_their_definition_says(delays: list[int], cut: int) -> None:
     behind = np.array(delays, np.int64)
     found = add_counts(delay_classes(behind[:cut]), delay_classes(behind[cut:]))
-    wanted = np.bincount([delay_class(d) for d in delays], minlength=len(found))
+    wanted = np.bincount([d.bit_length() for d in delays], minlength=len(found))
     assert list(found) == wanted.tolist()
 
 

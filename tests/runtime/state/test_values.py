@@ -19,6 +19,7 @@ from anabranch_contract import codec
 from anabranch_contract.protocol.measurements import FrequentValues, Snapshot
 from anabranch_runtime.index.keys import key_vector, mix
 from anabranch_runtime.state.manifest import Manifests, State, read_manifest
+from anabranch_runtime.state.measured import Measurements
 from anabranch_runtime.state.measures import unpack
 from anabranch_runtime.state.values import HALF_LIFE, MOST, WORTH, KeyValues, ValueCounts
 from anabranch_runtime.task.meters import value_counts
@@ -256,11 +257,13 @@ def test_values_that_an_earlier_release_has_counted_had_no_nulls() -> None:
 
 def test_a_state_is_committed_with_its_values_and_read_without(tmp_path: Path) -> None:
     known = after(drawn("zipf", 2, 900, 7))
-    Manifests(tmp_path).commit(State(next_batch=1, values={"R": {"a": known}}))
+    Manifests(tmp_path).commit(
+        State(next_batch=1, measured=Measurements(values={"R": {"a": known}}))
+    )
     (path,) = (tmp_path / "manifest").iterdir()
-    assert read_manifest(path).values == {"R": {"a": known}}
+    assert read_manifest(path).measured.values == {"R": {"a": known}}
     state = codec.to_json(State())
-    del state["values"]
+    del state["measured"]["values"]
     assert codec.from_json(state, State) == State()
 
 

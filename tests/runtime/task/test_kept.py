@@ -8,7 +8,7 @@ import pytest
 from anabranch_contract.plans.ruleset import KeptValues, StoreId, StoreSpec
 from anabranch_contract.queries.joins import AttrRef, Label, RelationId
 from anabranch_contract.queries.mirs import MirId
-from anabranch_runtime.task.kept import kept_part
+from anabranch_runtime.task.stores import kept_part
 from tests.runtime.task.test_substreams import Failing, Keys, Starts, hashes
 
 S, T = Label("S"), Label("T")

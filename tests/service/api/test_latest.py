@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from anabranch_contract.plans import ruleset as rulesets
+from anabranch_contract.protocol.intake import InputProgress
 from anabranch_contract.protocol.progress import Progress
 from tests.support.worlds.service import Service
 
@@ -109,7 +110,7 @@ def test_queries_say_so_and_the_next_ruleset_has_it(shop: Service) -> None:
 
 def test_the_runtime_says_since_when(shop: Service) -> None:
     given(shop, {"latest": ["order_id"]})
-    progress = Progress("running", committed=7, latest_since={"orders": 4})
+    progress = Progress("running", committed=7, input=InputProgress(latest_since={"orders": 4}))
     shop.progress(progress)
     assert shop.get(PATH)["latest_since"] == 4
     assert shop.get("/v1/streams/items")["latest_since"] is None

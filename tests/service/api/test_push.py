@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from anabranch_contract.protocol.intake import Intake, StreamIntake
-from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.protocol.intake import InputProgress, Intake, StreamIntake
+from anabranch_contract.protocol.progress import Progress, Resources
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_runtime.sources.blocks import read_piece
 from anabranch_runtime.sources.redis_stream import redis_feed
@@ -144,17 +144,15 @@ def test_how_sources_stand_is_shown(service: Service) -> None:
     add(service)
     progress = Progress(
         "running",
-        intake={"s": StreamIntake(70, 1.5, 2, "it is gone")},
-        row_limit=900,
-        private_bytes=200,
-        memory_limit=300,
+        input=InputProgress({"s": StreamIntake(70, 1.5, 2, "it is gone")}, 900),
+        resources=Resources(private_bytes=200, memory_limit=300),
     )
     service.progress(progress)
     # Counts of a runtime that lives no more are out of date.
     assert service.get("/v1/streams/s")["waiting_tuples"] is None
     service.beat()
     assert Progress.loads(progress.dumps()) == progress
-    assert Intake.loads(Intake(progress.intake, 1.0).dumps()) == Intake(progress.intake, 1.0)
+    assert Intake.loads(Intake(progress.input.intake, 1.0).dumps()).streams == progress.input.intake
     shown = service.get("/v1/streams/s")
     assert (shown["waiting_tuples"], shown["waiting_seconds"]) == (70, 1.5)
     assert (shown["lost_entries"], shown["source_error"]) == (2, "it is gone")

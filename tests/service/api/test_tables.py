@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from anabranch_contract.plans import ruleset as rulesets
-from anabranch_contract.protocol.intake import SourceState
+from anabranch_contract.protocol.intake import InputProgress, SourceState
 from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_contract.protocol.table_progress import TableProgress
 from anabranch_service.settings import ServiceSettings
@@ -94,7 +94,11 @@ def test_a_table_is_read_again(live: Service) -> None:
     made = live.post("/v1/streams", {**TABLE, "source": FILES})
     assert made["table"] == {"version": 1, "looked_up": None, "read_at": None, "rows": None}
     live.progress(
-        Progress("running", tables={"airlines": TableProgress(1, 0, 1e9, 7)}, committed=3)
+        Progress(
+            "running",
+            input=InputProgress(tables={"airlines": TableProgress(1, 0, 1e9, 7)}),
+            committed=3,
+        )
     )
     again = live.call("POST", "/v1/streams/airlines:reread", 202)
     read_at = "2001-09-09T01:46:40Z"
@@ -139,7 +143,7 @@ def test_what_can_not_be_read_again(live: Service, change: dict[str, Any], code:
 def test_health_says_which_version_stays(live: Service) -> None:
     live.post("/v1/streams", {**TABLE, "source": FILES})
     live.call("POST", "/v1/streams/airlines:reread", 202)
-    live.progress(Progress("running", tables={"airlines": TableProgress(1)}))
+    live.progress(Progress("running", input=InputProgress(tables={"airlines": TableProgress(1)})))
     live.beat()
     live.source("airlines", SourceState.FAILED, "no such folder")
     found = live.get("/v1/health")["components"]

@@ -8,8 +8,8 @@ from anabranch_contract.packed import unpack
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.activations import Activation, Visibility
-from anabranch_contract.protocol.intake import StreamIntake
-from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.protocol.intake import InputProgress, StreamIntake
+from anabranch_contract.protocol.progress import Progress, Resources
 from anabranch_contract.protocol.state_report import StoreReport
 from tests.service.conftest import CHAIN, PAIR
 from tests.service.planning.test_rations import period
@@ -53,8 +53,8 @@ def run(shop: Service) -> None:
             epoch_starts={"0": 0},
             results={name: 1234 * (number + 1) for number, name in enumerate(QUERIES)},
             streams={"orders": {"input": 9000, "late": 2}},
-            intake={"orders": StreamIntake(120, 1.5)},
-            batch_seconds=0.42,
+            input=InputProgress({"orders": StreamIntake(120, 1.5)}),
+            resources=Resources(batch_seconds=0.42),
         )
     )
     shop.redis.set(shop.keys.state, report(*map(_store, rules.stores)).dumps())

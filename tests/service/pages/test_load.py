@@ -12,7 +12,7 @@ from anabranch_contract.packed import unpack
 from anabranch_contract.plans.rations import Overload, Ranking, Ration
 from anabranch_contract.plans.ruleset import RulesetId, loads
 from anabranch_contract.protocol.activations import Activation
-from anabranch_contract.protocol.intake import StreamIntake
+from anabranch_contract.protocol.intake import InputProgress, StreamIntake
 from anabranch_contract.protocol.progress import Progress, Rationing
 from anabranch_contract.queries.joins import QueryId
 from tests.service.conftest import PAIR
@@ -95,7 +95,7 @@ def test_what_overload_keeps_from_queries(browser: Browser, shop: Service) -> No
     )
     intake = {"orders": StreamIntake(4321, 1.5)}
     progress = Progress(
-        "running", 9, 0, ruleset_epoch=0, intake=intake, row_limit=4000, rationing=rationing
+        "running", 9, 0, ruleset_epoch=0, input=InputProgress(intake, 4000), rationing=rationing
     )
     shop.progress(progress)
     shop.beat()
@@ -114,7 +114,7 @@ def test_what_overload_keeps_from_queries(browser: Browser, shop: Service) -> No
         expect(levers.nth(3)).to_contain_text("about 321 rows")
         # Without a row limit no rows wait, and a replay has no latency target.
         calm = replace(rationing, needed=0.5, overloaded=False, latency=None, rations=())
-        shop.progress(replace(progress, row_limit=None, rationing=calm))
+        shop.progress(replace(progress, input=InputProgress(intake), rationing=calm))
         for lever in range(4):
             expect(levers.nth(lever)).to_contain_text("not in force", timeout=20_000)
         expect(page.locator("#load-note")).to_contain_text("3 batches are still to be made good")

@@ -9,7 +9,13 @@ import pytest
 from playwright.sync_api import expect
 
 from anabranch_contract import codec
-from anabranch_contract.protocol.intake import SourceState, StreamIntake, Unread, UnreadPiece
+from anabranch_contract.protocol.intake import (
+    InputProgress,
+    SourceState,
+    StreamIntake,
+    Unread,
+    UnreadPiece,
+)
 from anabranch_contract.protocol.measurements import Snapshot, StreamSample, StreamStatistics
 from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_contract.protocol.table_progress import TableProgress
@@ -65,7 +71,7 @@ def test_a_table_is_read_again(browser: Browser, settings: ServiceSettings) -> N
         service.post("/v1/streams", {**table, "source": source})
         service.post("/v1/streams", {**table, "name": "plain", "kind": "stream", "source": source})
         rows = {"airlines": TableProgress(1, read_at=1e9, rows=1234)}
-        service.progress(Progress("running", tables=rows))
+        service.progress(Progress("running", input=InputProgress(tables=rows)))
         with opened(browser, service, f"{PAGE}airlines") as (page, complaints):
             figures = page.locator("#figures")
             expect(figures).to_contain_text("1,234")
@@ -108,7 +114,7 @@ def test_a_source_that_fails_is_red_and_says_why(browser: Browser, shop: Service
     piece = UnreadPiece("/data/<b>1</b>.csv", "rows", 3, 5, 2, None, "bad-row", "not a number", 7)
     progress = Progress.loads(str(shop.redis.get(shop.keys.runtime)))
     intake = {"orders": StreamIntake(120, 1.5, unread=Unread(1, 0, (piece,)))}
-    shop.progress(replace(progress, intake=intake))
+    shop.progress(replace(progress, input=InputProgress(intake)))
     with opened(browser, shop) as (page, complaints):
         page.locator("#unread").get_by_role("link", name="orders").click()
         expect(page.locator("#problems")).to_contain_text("no broker answers at kafka:9092")

@@ -9,7 +9,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from anabranch_contract.plans.rations import Floor, RationSchedule, SchedulePoint
-from anabranch_contract.protocol.intake import SourceState, SourceStatus, StreamIntake
+from anabranch_contract.protocol.intake import (
+    InputProgress,
+    SourceState,
+    SourceStatus,
+    StreamIntake,
+)
 from anabranch_contract.protocol.measurements import Snapshot, StoreStatistics, StreamStatistics
 from anabranch_contract.protocol.progress import Latencies, Progress, Telemetry
 from anabranch_contract.protocol.reads import Reads
@@ -66,7 +71,7 @@ PROGRESS = Progress(
     streams={"orders": {"input": 50, "late": 1, "invalid": 0, "ahead": 0}},
     results={"pair": 12, "busiest": 40, "busiest+left": 3},
     shown={"busiest": 21},
-    intake={"orders": StreamIntake(5, 0.25)},
+    input=InputProgress({"orders": StreamIntake(5, 0.25)}),
     backfill={"orders/1": 0.25},
     telemetry=TELEMETRY,
 )

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from anabranch_contract.plans.ahead import askable
-from anabranch_contract.protocol.intake import StreamIntake
-from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.protocol.intake import InputProgress, StreamIntake
+from anabranch_contract.protocol.progress import Progress, Resources
 from anabranch_contract.protocol.state_report import StateReport
 from anabranch_contract.rest.planning.query_plan import QueryPlanOut
 from anabranch_service.planning.rations import flows, result_seconds, seconds_of
@@ -81,6 +81,11 @@ def test_a_store_counts_in_equal_parts_for_its_readers() -> None:
 
 def test_waiting_rows_are_those_of_its_own_streams() -> None:
     intake = {"r": StreamIntake(3, 1.5), "t": StreamIntake(100, 60.0)}
-    plan = plan_of(TWO, progress=Progress("running", intake=intake, batch_seconds=0.5))
+    plan = plan_of(
+        TWO,
+        progress=Progress(
+            "running", input=InputProgress(intake), resources=Resources(batch_seconds=0.5)
+        ),
+    )
     assert (plan.waiting_tuples, plan.waiting_seconds, plan.batch_seconds) == (3, 1.5, 0.5)
     assert plan_of(TWO).waiting_seconds is None

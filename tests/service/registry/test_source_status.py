@@ -9,7 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from anabranch_contract.protocol.intake import SourceState, SourceStatus, StreamIntake
+from anabranch_contract.protocol.intake import (
+    InputProgress,
+    SourceState,
+    SourceStatus,
+    StreamIntake,
+)
 from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_service.registry.source_status import summary
 from tests.service.conftest import PAIR
@@ -38,7 +43,7 @@ def test_a_source_that_cannot_be_read_turns_everything_red(shop: Service) -> Non
         shop.source(name, SourceState.READING)
     shop.source("customers", SourceState.FAILED, "no such folder")
     intake = {"orders": StreamIntake(321, 1.5, lost=4)}
-    shop.progress(Progress("running", intake=intake))
+    shop.progress(Progress("running", input=InputProgress(intake)))
     counted = ("waiting_tuples", "waiting_seconds", "lost_entries")
     assert [shop.get("/v1/streams/orders")[name] for name in counted] == [321, 1.5, 4]
     read, failed = (shop.get(f"/v1/streams/{name}") for name in ("orders", "customers"))
@@ -73,13 +78,15 @@ def test_a_stream_that_is_held_before_a_bad_file_turns_everything_red(shop: Serv
     for name in ("orders", "items", "customers"):
         shop.source(name, SourceState.READING)
     reason = "/in/1.parquet can't be read"
-    shop.progress(Progress("running", intake={"customers": StreamIntake(error=reason)}))
+    shop.progress(
+        Progress("running", input=InputProgress({"customers": StreamIntake(error=reason)}))
+    )
     held = shop.get("/v1/streams/customers")
     assert held["source_status"]["state"] == "failed"
     assert held["source_error"] == held["source_status"]["error"] == reason
     assert shop.get("/v1/queries/pair")["input_problems"] == {"customers": reason}
     assert reason in shop.get("/readyz", 503)["detail"]
-    shop.progress(Progress("running", intake={"customers": StreamIntake(waiting=3)}))
+    shop.progress(Progress("running", input=InputProgress({"customers": StreamIntake(waiting=3)})))
     assert shop.get("/v1/streams/customers")["source_status"]["state"] == "reading"
     assert shop.get("/readyz")["status"] == "ready"
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.protocol.progress import Progress, Resources
 from tests.service.conftest import CHAIN, PAIR
 from tests.support.worlds.service import Service
 
@@ -41,7 +41,7 @@ def test_an_epoch_knows_when_it_started(shop: Service) -> None:
             epoch_starts={"0": 0, "1": 4},
             ruleset_epoch=1,
             streams={"orders": {"input": 10, "late": 1}, "items": {"input": 5}},
-            state_bytes=1234,
+            resources=Resources(1234),
         )
     )
     assert shop.get("/v1/epochs/1")["first_batch"] == 4

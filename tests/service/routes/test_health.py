@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from anabranch_contract.protocol.intake import SourceState, StreamIntake, Unread, UnreadPiece
+from anabranch_contract.protocol.intake import (
+    InputProgress,
+    SourceState,
+    StreamIntake,
+    Unread,
+    UnreadPiece,
+)
 from anabranch_contract.protocol.progress import VERSION, Heartbeat, Progress
 from anabranch_service.presenters.health import Component, HealthLog
 from anabranch_service.routes import health
@@ -82,7 +88,10 @@ def test_a_stream_of_which_something_was_not_read_is_yellow(shop: Service) -> No
         shop.source(name, SourceState.READING)
     piece = UnreadPiece("/in/a", "rows", 0, None, None, None, "file-changed", "it changed", 7)
     shop.progress(
-        Progress("running", intake={"orders": StreamIntake(unread=Unread().and_also([piece]))})
+        Progress(
+            "running",
+            input=InputProgress({"orders": StreamIntake(unread=Unread().and_also([piece]))}),
+        )
     )
     found = states(shop)
     assert (found["stream orders"]["state"], found["stream items"]["state"]) == ("warning", "ok")

@@ -25,7 +25,6 @@ def store(name: str, rows: int) -> StoreReport:
     levels = (LevelReport(0, 2, 10, 100), LevelReport(1, 1, rows - 10, 900))
     return StoreReport(
         store=name,
-        kind="stream",
         mir=name,
         members=(),
         streams=("orders",),

@@ -5,7 +5,13 @@ from typing import Any
 
 import pytest
 
-from anabranch_contract.protocol.intake import RECORDED, StreamIntake, Unread, UnreadPiece
+from anabranch_contract.protocol.intake import (
+    RECORDED,
+    InputProgress,
+    StreamIntake,
+    Unread,
+    UnreadPiece,
+)
 from anabranch_contract.protocol.progress import Progress
 from anabranch_contract.rest.streams import PROPERTIES
 from tests.service.conftest import PAIR, STREAMS
@@ -100,7 +106,7 @@ def test_a_description_is_kept_for_people(service: Service) -> None:
 def test_a_site_is_where_executors_read_it(service: Service) -> None:
     made = service.post("/v1/streams", {**PLAIN, "site": "paris-2.example"})
     assert (made["site"], made["at_site"]) == ("paris-2.example", None)
-    service.progress(Progress("running", sites=("oslo", "rome")))
+    service.progress(Progress("running", input=InputProgress(sites=("oslo", "rome"))))
     assert service.get("/v1/streams/events")["at_site"] is False
     changed = service.call("PATCH", "/v1/streams/events", 200, {"site": "rome"})
     assert (changed["site"], changed["at_site"]) == ("rome", True)
@@ -343,7 +349,7 @@ def test_what_could_not_be_read_is_shown(shop: Service) -> None:
     unread = Unread().and_also([piece, entries])
     assert (unread.pieces, unread.lost) == (2, 4)
     intake = {"orders": StreamIntake(error="held", lost=unread.lost, unread=unread)}
-    progress = Progress("running", committed=9, epoch=0, intake=intake)
+    progress = Progress("running", committed=9, epoch=0, input=InputProgress(intake))
     assert Progress.loads(progress.dumps()) == progress
     shop.progress(progress)
     found = shop.get("/v1/streams/orders")

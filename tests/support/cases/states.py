@@ -15,7 +15,7 @@ from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
 from anabranch_runtime.state.coverage import Interval
-from anabranch_runtime.state.manifest import StoreState
+from anabranch_runtime.state.manifest import State, StoreState
 from anabranch_runtime.storage.segment import Segment
 
 MINUTE = 60_000_000
@@ -49,6 +49,11 @@ def rules(
     return compile_ruleset(
         plan, parsed, list(streams), epoch=epoch, parallelism=parallelism, sinks={}
     )
+
+
+def measuring(state: State, **fields: Any) -> State:
+    """``state`` with these fields of its measurements."""
+    return replace(state, measured=replace(state.measured, **fields))
 
 
 def segment(

@@ -28,12 +28,12 @@ def _check_load(reports: Sequence[TaskReport]) -> None:
     """Assert that probe times of partitions add up, and that each partition has one host."""
     whose: dict[tuple[int, int], str] = {}
     for report in reports:
-        spent = sum(counts.seconds for counts in report.edges.values())
-        said = sum(sum(seconds) for seconds in report.load.values())
+        spent = sum(counts.seconds for counts in report.measured.edges.values())
+        said = sum(sum(seconds) for seconds in report.host.load.values())
         assert said == 0 or abs(said - spent) <= 1e-6 * max(spent, 1), (said, spent)
-        for count, seconds in report.load.items():
+        for count, seconds in report.host.load.items():
             for partition in (p for p, s in enumerate(seconds) if s):
-                assert whose.setdefault((count, partition), report.host) == report.host
+                assert whose.setdefault((count, partition), report.host.name) == report.host.name
 
 
 class Watch:
@@ -57,9 +57,9 @@ class Watch:
         happened = set(_of_rules(rules)) | set(_of_context(context, rules))
         if context.backfill is not None:
             happened.add("backfill")
-        if any(r.backfill_merged for r in reports):
+        if any(r.backfill.merged for r in reports):
             happened.add("merge of a backfill")
-        loaded = {s for r in reports for s, m in r.streams.items() if m.input}
+        loaded = {s for r in reports for s, m in r.measured.streams.items() if m.input}
         happened |= {"empty batch"} if not loaded else set()
         happened |= {"one stream's batch"} if len(loaded) == 1 and len(rules.streams) > 1 else set()
         now = (context.batch, len(reports))
@@ -138,8 +138,8 @@ class Watch:
                     self.events[f"hot row away from home, {kind_of}"] += 1
 
     def _reads(self, state: State) -> None:
-        """Assert that counts of lookups in stores are consistent."""
-        for known in (state.reads, state.reads_before):
+        """Counts of lookups in stores add up."""
+        for known in (state.measured.reads, state.measured.reads_before):
             assert known.keys() <= state.stores.keys()
             for found in (c for by_index in known.values() for c in by_index.values()):
                 assert min(asdict(found).values()) >= 0
@@ -149,7 +149,7 @@ class Watch:
                 passed = found.by_batch + found.by_partition + found.by_time
                 self.events["segments passed over"] += passed > 0
                 self.events["segments filtered"] += found.filtered > 0
-        for edge in state.edges.values():
+        for edge in state.measured.edges.values():
             assert 0 <= edge.found <= min(edge.probes, edge.matches)
             assert (edge.found > 0) == (edge.matches > 0)
             assert 0 <= edge.dropped <= edge.asked
@@ -305,11 +305,11 @@ def _left_out(before: StoreState, after: StoreState) -> bool:
 
 def _has_moved(before: State | None, state: State) -> bool:
     """Whether a partition has moved between hosts that are there as before."""
-    if before is None or before.placement is None or state.placement is None:
+    if before is None or before.hosts.placement is None or state.hosts.placement is None:
         return False
-    known = dict(before.placement.owners)
-    return before.placement.hosts == state.placement.hosts and any(
-        known.get(count, owners) != owners for count, owners in state.placement.owners
+    known = dict(before.hosts.placement.owners)
+    return before.hosts.placement.hosts == state.hosts.placement.hosts and any(
+        known.get(count, owners) != owners for count, owners in state.hosts.placement.owners
     )
 
 
@@ -384,7 +384,7 @@ def _nested(rules: Ruleset, base: set[MirId]) -> bool:
 def _of_context(context: BatchContext, rules: Ruleset) -> set[str]:
     happened: set[str] = set()
     live = {s.id for s in rules.stores}
-    for access in context.access.values():
+    for access in context.scope.access.values():
         tiles = [*access.tiles, *(t for one in access.fill for t in one)]
         if len(access.tiles) > 1:
             happened.add("probe of several containers")

@@ -39,9 +39,8 @@ from anabranch_client.replay.scenario import load_scenario
 from anabranch_client.rest.api import Client
 from anabranch_contract.protocol.progress import Progress
 from anabranch_runtime.faults import OF_BAD_INPUT, OF_INGEST, OF_STORE, OF_VIEWS, Point
-from anabranch_runtime.sinks.ledger import read_rations
 from anabranch_runtime.state.manifest import Manifests
-from tests.support.oracles.ledger import made_good
+from tests.support.oracles.ledger import made_good, read_rations
 from tests.support.oracles.oracle import Withheld
 from tests.support.surroundings.redis import StoppableRedis
 from tests.support.worlds.processes import kill, spec_of, wait_until

@@ -205,7 +205,7 @@ class Fed:
             unread.append(UnreadNote(piece.number, why))
 
         known = fetch_ruleset(context.redis_url, context.namespace, context.ruleset)
-        blocks = read_pieces(chain(*context.shares), failed)
+        blocks = read_pieces(chain(*context.input.shares), failed)
         report = run_task(context, known, blocks, task=0, tasks=1, exchange=lambda m: [m])
         report.unread = unread
         return [report]

@@ -20,8 +20,8 @@ from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_contract.queries.joins import StreamName
 from anabranch_runtime.control import Control, fetch_ruleset
-from anabranch_runtime.driver import driver as drivers
 from anabranch_runtime.driver.driver import Driver
+from anabranch_runtime.driver.reporting import reporting
 from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.sources.blocks import Block
@@ -50,7 +50,7 @@ class LiveLoop:
         seconds: float = 1e9,
     ) -> None:
         patch.setattr(reviser, "REST", 0.0)
-        patch.setattr(drivers, "EARLY", 0.0)
+        patch.setattr(reporting, "EARLY", 0.0)
         settings = DriverSettings(
             folder / "state",
             folder / "results",

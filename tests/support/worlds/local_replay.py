@@ -39,7 +39,6 @@ from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.index import filters
 from anabranch_runtime.probe import probe
 from anabranch_runtime.recovery.rulesets import KIND, task_ruleset
-from anabranch_runtime.sinks.ledger import read_rations
 from anabranch_runtime.sinks.parquet import write_empty
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.sources.recordings.recording import Recording, convert, read_rows
@@ -54,7 +53,7 @@ from anabranch_runtime.task.worker import run_task
 from anabranch_runtime.views.upkeep import Views
 from tests.support.cases.random_rations import planned_rations, random_rations
 from tests.support.oracles.invariants import Watch
-from tests.support.oracles.ledger import made_good
+from tests.support.oracles.ledger import made_good, read_rations
 from tests.support.oracles.oracle import Oracle, Withheld
 from tests.support.plain_service import (
     PlainService,
@@ -269,7 +268,7 @@ class _Run:
         if self.script.owed:
             driver.rationer.schedule = RationSchedule(0, 0, (), (), catch_up=True)
         if self.replay.views is not None:
-            driver.views = self.replay.views(driver)
+            driver.reporting.views = self.replay.views(driver)
         driver.announce()
         self.driver = driver
         return driver
@@ -309,7 +308,7 @@ class _Run:
         batch = state.next_batch - 1
         epoch = batch // self.scenario.every
         wanted = self.script.ruleset_of(epoch, self.scenario.every)
-        assert (state.epoch, state.ruleset_epoch) == (epoch, wanted), (
+        assert (state.epoch, state.ruleset.epoch) == (epoch, wanted), (
             f"batch {batch} is of epoch {state.epoch} by ruleset {state.ruleset}, "
             f"not of {epoch} by {wanted}"
         )
@@ -351,7 +350,7 @@ class _Run:
         if not self.script.revised or batch == self.revised[0]:
             return
         wanted = state.ruleset
-        if batch in self.script.revised and state.ruleset_epoch >= 0:
+        if batch in self.script.revised and state.ruleset.epoch >= 0:
             wanted = self.service.revise(self.control.ruleset(state.ruleset), batch)
         else:
             wanted = self.service.answer(state.ruleset, batch)
@@ -363,11 +362,13 @@ class _Run:
         if not self.script.revised or batch != state.next_batch - 1:
             return
         begins = state.epoch_starts[-1][1] == batch
-        fresh = state.ruleset_epoch != self.before.epoch
-        self.replay.events["epoch begins revised"] += begins and fresh and state.revision > 0
+        fresh = state.ruleset.epoch != self.before.epoch
+        self.replay.events["epoch begins revised"] += (
+            begins and fresh and state.ruleset.revision > 0
+        )
         taken = state.ruleset == wanted
         assert taken or begins or failed(state), f"batch {batch} goes by {state.ruleset}"
-        if state.revision and taken and wanted != self.before:
+        if state.ruleset.revision and taken and wanted != self.before:
             self.replay.events["revision taken"] += 1
             closed = {s.id for s in self.control.ruleset(self.before).stores} - {
                 s.id for s in self.control.ruleset(wanted).stores
@@ -472,7 +473,7 @@ class _Run:
                     hosts=hosts,
                     post=mail.of(task),
                 )
-                report.host = hosts[task]
+                report.host.name = hosts[task]
                 self._drawn_elsewhere(report, context.batch, task)
                 reports[task] = report
                 # A fault that was to strike where this task never came strikes here.
@@ -505,9 +506,9 @@ class _Run:
         """
         if batch % 2:
             rng = Random(f"{self.script.seed} {batch} {task}")
-            report.demand = {
+            report.host.demand = {
                 count: [size * rng.choice((0, 1, 1 << 20)) for size in sizes]
-                for count, sizes in report.demand.items()
+                for count, sizes in report.host.demand.items()
             }
 
     def _blocks(self, batch: int, task: int, tasks: int, fault: Fault | None) -> Iterator[Block]:

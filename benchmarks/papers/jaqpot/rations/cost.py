@@ -29,7 +29,6 @@ import redis
 
 from anabranch_contract.plans.rations import Allocation, RationSchedule
 from anabranch_contract.protocol.progress import Mode
-from anabranch_planner.allocation.results import most_results
 from anabranch_planner.allocation.schedule import schedule
 from benchmarks.command import Benchmark, cpu_milliseconds
 from benchmarks.engine import Engine
@@ -42,6 +41,7 @@ from benchmarks.report.figures import Spread, tell
 from benchmarks.report.grids import Grid
 from benchmarks.report.grids import spread as shown
 from benchmarks.session import WrongResultError
+from tests.support.oracles.most_results import most_results
 
 #: Batches that are not compared: stores fill up to their windows.
 WARM = 20

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from anabranch_client.replay.tpch import DemoQuery
 from anabranch_contract.plans.rations import Ranking, RationedGoal
 from anabranch_runtime.index.ranks import WHOLE, limit, ranks
-from anabranch_runtime.sinks.ledger import read_rations
 from benchmarks.papers.jaqpot.rations.runs import Division, Outcome, Planned
 from benchmarks.papers.jaqpot.rations.workloads import Workload
 from benchmarks.session import WrongResultError
+from tests.support.oracles.ledger import read_rations
 
 _BATCH, _RANK = "__batch", "__rank"
 _WORD = 1 << 64

@@ -109,13 +109,13 @@ def run(plan: Planned, home: Path, url: str, division: Division) -> Outcome:
         started = time.process_time()
         reports = _batch(engine, workload, batch)
         cpu += time.process_time() - started
-        written += sum((r.emitted for r in reports), Writes())
+        written += sum((r.measured.emitted for r in reports), Writes())
     state = driver.state
     measured = interims.close(period, state, Steps().of(plan.rules), time.monotonic(), time.time())
     engine.finish()
     return Outcome(
         results={name: query.results for name, query in state.queries.items()},
-        probing=sum(edge.seconds for edge in state.edges.values()),
+        probing=sum(edge.seconds for edge in state.measured.edges.values()),
         writing=written.seconds,
         cpu=cpu,
         interim=replace(measured, results=written),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import structlog
 
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.batches import PHASES, BatchReport
+from anabranch_contract.protocol.progress import Telemetry
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.state.manifest import State
 
@@ -40,8 +42,8 @@ def batch_report(state: State, reports: Sequence[TaskReport], times: Times) -> B
     return BatchReport(
         batch=state.next_batch - 1,
         epoch=state.epoch,
-        ruleset_epoch=state.ruleset_epoch,
-        revision=state.revision,
+        ruleset_epoch=state.ruleset.epoch,
+        revision=state.ruleset.revision,
         until=time.time(),
         tuples=sum(r.tuples for r in reports),
         results=sum(sum(r.results.values()) for r in reports),
@@ -53,9 +55,9 @@ def batch_report(state: State, reports: Sequence[TaskReport], times: Times) -> B
         phases={phase: _milliseconds(phases[phase]) for phase in PHASES if phases.get(phase)},
         work=_milliseconds(max(work, default=0.0)),
         mean_work=_milliseconds(sum(work) / len(work)) if work else 0,
-        hosts=max(len({r.host for r in reports}), 1),
-        sent=sum(sum(r.sent.values()) for r in reports),
-        sent_bytes=sum(r.sent_bytes for r in reports),
+        hosts=max(len({r.host.name for r in reports}), 1),
+        sent=sum(sum(r.measured.sent.values()) for r in reports),
+        sent_bytes=sum(r.measured.sent_bytes for r in reports),
     )
 
 
@@ -74,6 +76,27 @@ def log_batch(report: BatchReport, reports: Sequence[TaskReport]) -> None:
         enter_ms=report.begin,
         job_ms=report.job,
         commit_ms=report.commit,
+    )
+
+
+def counted(
+    known: Telemetry, now: float, spent: float, phases: Mapping[str, float], ages: Iterable[float]
+) -> Telemetry:
+    """``known`` with a batch committed ``now`` (since 1970) that took ``spent`` seconds.
+
+    Args:
+        phases: phase -> seconds. ``ages``: of the oldest row of each stream.
+    """
+    latencies = known.latencies
+    for age in ages:
+        latencies = latencies.adding(age)
+    return replace(
+        known,
+        batches=known.batches + 1,
+        seconds=known.seconds + spent,
+        phases=known.phases | {p: known.phases.get(p, 0.0) + s for p, s in phases.items()},
+        committed_at=now,
+        latencies=latencies,
     )
 
 

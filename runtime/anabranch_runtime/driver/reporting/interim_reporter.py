@@ -7,8 +7,10 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from anabranch_contract.codec import fields
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.plans.steps import CountedStep
+from anabranch_contract.protocol.counts import Summed
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.measurements import Writes
 from anabranch_runtime.control import Control
@@ -25,19 +27,12 @@ KEPT = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class Written(Summed):
     """Rows written: into stores, as results, and by merges of segments."""
 
     inserts: Writes = field(default_factory=Writes)
     results: Writes = field(default_factory=Writes)
     merges: Writes = field(default_factory=Writes)
-
-    def __add__(self, other: Written) -> Written:
-        return Written(
-            self.inserts + other.inserts,
-            self.results + other.results,
-            self.merges + other.merges,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +123,11 @@ class InterimReporter:
 
     def _observe(self, before: State, after: State) -> None:
         arrived = {
-            name: count - before.arrivals.get(name, 0) for name, count in after.arrivals.items()
+            name: count - before.measured.arrivals.get(name, 0)
+            for name, count in after.measured.arrivals.items()
         }
-        earlier = {} if _entering(before, after) else before.edges
-        self._watch = watch(self._watch, self._edges, after.edges, earlier, arrived)
+        earlier = {} if _entering(before, after) else before.measured.edges
+        self._watch = watch(self._watch, self._edges, after.measured.edges, earlier, arrived)
 
     def _report(self, *, asks: bool = False) -> None:
         found, lasted = drifts(self._watch)
@@ -174,8 +170,7 @@ class InterimReporter:
 def _closed(last: _Commit) -> Interim:
     """The measurements of the period that ends with ``last``."""
     interim = close(last.period, last.state, last.steps, last.now, last.until)
-    written = last.written
-    return replace(interim, inserts=written.inserts, results=written.results, merges=written.merges)
+    return replace(interim, **fields(last.written))
 
 
 def _entering(before: State, after: State) -> bool:

@@ -113,7 +113,7 @@ class ReportStore(RedisRecords):
         """
         reported = await self._all(SourceStatus, self.keys.sources, "source ")
         progress = await self.progress()
-        for name, intake in ({} if progress is None else progress.intake).items():
+        for name, intake in ({} if progress is None else progress.input.intake).items():
             known = reported.get(name)
             if intake.error and known is not None and known.state is SourceState.READING:
                 reported[name] = replace(known, state=SourceState.FAILED, error=intake.error)

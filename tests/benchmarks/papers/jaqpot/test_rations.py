@@ -13,7 +13,6 @@ import pytest
 
 from anabranch_contract.plans.rations import Allocation
 from anabranch_contract.plans.ruleset import Edge
-from anabranch_planner.allocation.results import most_results
 from benchmarks.command import Benchmark
 from benchmarks.papers.jaqpot.printed.plan import Join, Leaf, State, plan_of
 from benchmarks.papers.jaqpot.printed.rivals import Rival, push, rival_allowances
@@ -32,6 +31,7 @@ from benchmarks.papers.jaqpot.rations.rivals import HalfWay, rival_shares, used
 from benchmarks.papers.jaqpot.rations.runs import Division, Planned, plan_once, run
 from benchmarks.papers.jaqpot.rations.workloads import WORKLOADS, selective
 from benchmarks.session import WrongResultError
+from tests.support.oracles.most_results import most_results
 from tests.support.surroundings.redis import redis_url
 
 SIZE, BATCHES = 0.02, 4

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from anabranch_planner.allocation.forest import Forest, ForestGoal, ForestStep
-from anabranch_planner.allocation.results import increments, most_results
+from anabranch_planner.allocation.results import increments
 from benchmarks.papers.jaqpot.allocate.policies import Policy, allocate
 from benchmarks.papers.jaqpot.printed.grepp import grepp
 from benchmarks.papers.jaqpot.printed.paths import (
@@ -18,6 +18,7 @@ from benchmarks.papers.jaqpot.printed.paths import (
     throughput,
 )
 from tests.benchmarks.papers.jaqpot.printed.plans import SHAPES, figure_4, figure_10, random_plan
+from tests.support.oracles.most_results import most_results
 
 
 def apart(rng: Random) -> Forest:

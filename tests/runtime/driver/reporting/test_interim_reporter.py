@@ -22,8 +22,8 @@ from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
 from anabranch_runtime.__main__ import main
 from anabranch_runtime.control import Control, fetch_ruleset
-from anabranch_runtime.driver import driver as drivers
 from anabranch_runtime.driver.attempts import Job
+from anabranch_runtime.driver.reporting import reporting
 from anabranch_runtime.driver.reporting.interim_reporter import InterimReporter, Written
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.measure.join_samples import Steps
@@ -31,7 +31,7 @@ from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.worker import run_task
-from tests.support.cases.states import ST
+from tests.support.cases.states import ST, measuring
 from tests.support.worlds.driven import KEYS, driver, job, publish
 
 
@@ -132,11 +132,10 @@ class Followed:
 
     def batches(self, number: int, matches: int = 100, of_r: int = 100) -> None:
         for _ in range(number):
-            edge = self.state.edges.get("a", EdgeStatistics())
-            arrived = self.state.arrivals
-            self.state = replace(
-                self.state,
-                next_batch=self.state.next_batch + 1,
+            edge = self.state.measured.edges.get("a", EdgeStatistics())
+            arrived = self.state.measured.arrivals
+            self.state = measuring(
+                replace(self.state, next_batch=self.state.next_batch + 1),
                 edges={"a": edge + EdgeStatistics(100, matches, 0.1, 900, matches, 50)},
                 arrivals={"R": arrived.get("R", 0) + of_r, "S": arrived.get("S", 0) + 100},
             )
@@ -247,7 +246,7 @@ def uneven(batch: int, of_r: int) -> Job:
 def test_a_live_driver_reports_a_rate_that_drifts_at_once(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drivers, "EARLY", 0.0)
+    monkeypatch.setattr(reporting, "EARLY", 0.0)
     publish(url, 0)
     one = driver(url, tmp_path, Mode.LIVE, every=1000, seconds=3600.0, interim_seconds=3600.0)
     for batch in range(15):

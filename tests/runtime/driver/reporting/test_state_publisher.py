@@ -54,7 +54,7 @@ def test_every_state_is_told_of_when_there_is_time(
             (index,) = store.indexes
             assert (index.key, index.entries, index.filter_bytes) == ("a:bigint", batch + 1, 0)
             assert index.bytes == store.index_bytes
-            assert store.life == index.life == one.state.reads[store.store]["a:bigint"]
+            assert store.life == index.life == one.state.measured.reads[store.store]["a:bigint"]
             assert store.life.probes == batch + 1
         # Headers, footers and what aligns blobs.
         assert found.disk_bytes > found.bytes > 0
@@ -108,7 +108,7 @@ def test_segments_are_told_of_as_far_as_there_is_room(
     }
     one.tick()
     assert {p.next_batch for p in parts(url).values()} == {2}
-    monkeypatch.setattr(one._state_publisher, "root", None)
+    monkeypatch.setattr(one.reporting.stores, "root", None)
     one.tick()  # Nothing is left to tell: nothing is looked at.
 
 
@@ -123,14 +123,14 @@ def test_a_long_report_is_followed_by_a_long_pause(
     one.run(1, job(1))
     started = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: started + 1000)
-    one._state_publisher.show(one.state, lambda: None)
+    one.reporting.stores.show(one.state, lambda: None)
     found = told(url)
     assert found is not None
     assert found.next_batch == 1
     size = len(redis.Redis.from_url(url).get(KEYS.state) or b"")
     assert size > 1000
     monkeypatch.setattr(time, "monotonic", lambda: started + 10 * size)
-    one._state_publisher.show(one.state, lambda: None)
+    one.reporting.stores.show(one.state, lambda: None)
     found = told(url)
     assert found is not None
     assert found.next_batch == 2
@@ -175,7 +175,7 @@ def test_the_end_of_a_replay_is_told_of_at_once(
     monkeypatch.setattr(state_teller, "INTERVAL", 3600.0)
     publish(url, 0)
     one = driver(url, tmp_path, every=10)
-    one.total_batches = 2
+    one.reporting.total_batches = 2
     one.run(0, job(0))
     one.run(1, job(1))
     found = told(url)

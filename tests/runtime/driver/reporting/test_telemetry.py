@@ -9,18 +9,17 @@ import pytest
 import redis
 
 from anabranch_contract.protocol.batches import PHASES
-from anabranch_contract.protocol.progress import Latencies, Progress
-from anabranch_runtime.driver.reporting.telemetry import Counters
+from anabranch_contract.protocol.progress import Latencies, Progress, Telemetry
+from anabranch_runtime.driver.reporting.batch_report import counted
 from tests.support.worlds.driven import KEYS, driver, job, publish
 
 
 def test_batches_are_added_up() -> None:
-    counters = Counters()
-    counters.committed(100.0, 0.5, {"enter": 0.1, "probe": 0.4}, [0.3, 700.0])
-    counters.committed(101.0, 0.7, {"enter": 0.1, "commit": 0.6}, [])
-    assert (counters.batches, counters.seconds, counters.committed_at) == (2, 1.2, 101.0)
-    assert counters.phases == {"enter": 0.2, "probe": 0.4, "commit": 0.6}
-    assert counters.latencies == Latencies((0, 0, 1, *[0] * 8, 1, 0), 700.3)
+    found = counted(Telemetry(), 100.0, 0.5, {"enter": 0.1, "probe": 0.4}, [0.3, 700.0])
+    found = counted(found, 101.0, 0.7, {"enter": 0.1, "commit": 0.6}, [])
+    assert (found.batches, found.seconds, found.committed_at) == (2, 1.2, 101.0)
+    assert found.phases == {"enter": 0.2, "probe": 0.4, "commit": 0.6}
+    assert found.latencies == Latencies((0, 0, 1, *[0] * 8, 1, 0), 700.3)
 
 
 def test_the_progress_has_what_the_batches_of_the_run_took(url: str, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from anabranch_contract.protocol.activations import LeftRows
 from anabranch_contract.protocol.progress import Progress
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.outer_joins import JoinKind
-from anabranch_runtime.driver.progress import ProgressReporter
+from anabranch_runtime.driver.reporting.progress import ProgressReporter
 from anabranch_runtime.sources.batch_input import Sources
 from anabranch_runtime.views.counts import add, add_left, put, shown_file
 from tests.support.cases.states import RS
@@ -28,7 +28,7 @@ def sources(**sites: str) -> Sources:
 
 
 def test_a_stream_whose_site_has_no_executor_is_warned_of_once() -> None:
-    progress = ProgressReporter(Mock(), Mock(), Mock(), Mock(), None)
+    progress = ProgressReporter(Mock(), Mock())
     progress.sources = sources(r="oslo", s="")
 
     def warned(*sites: str) -> list[str]:

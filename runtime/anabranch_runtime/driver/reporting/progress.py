@@ -1,9 +1,9 @@
-"""The pipeline's progress as the control plane and the sources hear of it."""
+"""Progress of the input, and output of views, as the control plane hears of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +11,15 @@ import structlog
 
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.activations import LeftRows
-from anabranch_contract.protocol.progress import Progress, Telemetry
+from anabranch_contract.protocol.intake import InputProgress, StreamIntake
 from anabranch_runtime.control import Control
-from anabranch_runtime.driver.fold_reports import stream_counts
-from anabranch_runtime.driver.revisions import Revisions
 from anabranch_runtime.epochs.access import latest_since
-from anabranch_runtime.epochs.backfill import progress
 from anabranch_runtime.epochs.table_versions import table_progress
-from anabranch_runtime.rations.rationer import Rationer
 from anabranch_runtime.sources.awaited import planned_marks
 from anabranch_runtime.sources.batch_input import Sources
 from anabranch_runtime.sources.rate_limiter import RateLimiter
 from anabranch_runtime.state.manifest import State
-from anabranch_runtime.state.slices import Backfill
 from anabranch_runtime.state.unread import FeedState
-from anabranch_runtime.storage.segment import Segment
 from anabranch_runtime.views.counts import all_left, all_shown
 
 _LOG = structlog.get_logger("anabranch.runtime")
@@ -57,96 +51,39 @@ def shown_on_disk(results: Path, rules: Ruleset | None) -> ViewOutput:
 
 @dataclass(slots=True)
 class ProgressReporter:
-    """Reports progress, and held feeds, where either has changed.
+    """State of the input, reported to the sources and the control plane where it has changed.
 
     Attributes:
-        results_home: the results directory.
         sources: sources that are read; None: the job itself makes the input of a batch.
         left_out: stream -> why its source is not read, where the sources don't report it
             themselves.
-        batch_seconds: duration of the last batch. ``private``: private memory of its tasks.
-        problems: query -> why its results are not in their place, as reported last.
-        shown: output of views, as reported last.
-        telemetry: figures for monitoring.
         sites: of the executors of the last batch.
     """
 
     control: Control
     rate_limiter: RateLimiter
-    revisions: Revisions
-    rationer: Rationer
-    memory_limit: int | None
-    results_home: str = ""
     sources: Sources | None = None
     left_out: dict[str, str] = field(default_factory=dict)
-    batch_seconds: float = 0.0
-    private: int = 0
-    problems: dict[str, str] = field(default_factory=dict)
-    shown: ViewOutput = field(default_factory=ViewOutput)
-    telemetry: Telemetry = field(default_factory=Telemetry)
     sites: tuple[str, ...] = ()
+    _reported: dict[str, StreamIntake] = field(default_factory=dict)
     #: The sources that were looked at for streams whose sites have no executors.
     _warned: Sources | None = None
     #: The feeds that were last reported as held; None: an earlier run may have reported some.
     _held: dict[str, tuple[int, Any]] | None = None
-    #: Store -> its segments and backfill in the last report, and their bytes.
-    _stored: dict[str, tuple[tuple[Segment, ...], Backfill | None, int]] = field(
-        default_factory=dict
-    )
     #: Number of owed batches last reported; -1: an earlier run may have reported some.
     _owed: int | None = -1
     _retained: dict[str, str] | None = None
 
-    def report(
-        self,
-        phase: str,
-        state: State,
-        problems: dict[str, str],
-        shown: ViewOutput,
-        *,
-        exhausted: bool,
-        error: str | None = None,
-    ) -> None:
-        """Write the progress of a pipeline that is in ``phase`` and has committed ``state``."""
-        self.problems, self.shown = problems, shown
-        self.control.report(
-            Progress(
-                state=phase,
-                committed=state.next_batch,
-                epoch=state.epoch,
-                epoch_starts={str(e): b for e, b in state.epoch_starts},
-                ruleset_epoch=state.ruleset_epoch,
-                revision=state.revision,
-                revisions=self.revisions.counts,
-                refused_revision=self.revisions.refused,
-                streams=stream_counts(state),
-                latest_since=latest_since(state),
-                tables=table_progress(state),
-                results={q: a.results for q, a in state.queries.items()},
-                shown=shown.rows,
-                probes=state.probes,
-                state_bytes=self._bytes(state),
-                batch_seconds=self.batch_seconds,
-                processing_seconds=state.processing_seconds,
-                exhausted=exhausted,
-                error=error,
-                sinks=problems,
-                intake=self.rate_limiter.report(self.left_out, self._feeds(state.feeds)),
-                row_limit=self.rate_limiter.limit,
-                private_bytes=self.private,
-                memory_limit=self.memory_limit,
-                backfill=progress(state),
-                rationing=replace(
-                    self.rationer.rationing,
-                    owed=len(state.debt.numbers),
-                    left_rows=shown.left,
-                ),
-                telemetry=self.telemetry,
-                run=self.control.run,
-                results_home=self.results_home,
-                sites=self.sites,
-            ),
-            state.queries,
+    def input(self, state: State, *, exhausted: bool) -> InputProgress:
+        """The input to be reported with ``state``."""
+        self._reported = self.rate_limiter.intake(self.left_out, self._feeds(state.feeds))
+        return InputProgress(
+            self._reported,
+            self.rate_limiter.limit,
+            exhausted,
+            self.sites,
+            latest_since(state),
+            table_progress(state),
         )
 
     def note_sites(self, sites: Iterable[str]) -> None:
@@ -166,21 +103,9 @@ class ProgressReporter:
                     sites=found,
                 )
 
-    def _bytes(self, state: State) -> int:
-        """``state.bytes``; of stores that are as they were in the last report it is known."""
-        known, self._stored = self._stored, {}
-        for name, store in state.stores.items():
-            found = known.get(name)
-            # With other segments or another backfill it is another value.
-            if found is None or found[0] is not store.segments or found[1] is not store.backfill:
-                found = (store.segments, store.backfill, store.bytes)
-            self._stored[name] = found
-        return sum(size for _, _, size in self._stored.values())
-
     def intake_changed(self, state: State) -> bool:
         """Whether a source can't be read any more, or can again, since the last report."""
-        now = self.rate_limiter.intake(self.left_out, self._feeds(state.feeds))
-        return now != self.rate_limiter.reported
+        return self.rate_limiter.intake(self.left_out, self._feeds(state.feeds)) != self._reported
 
     def held(self, state: State) -> dict[str, str]:
         """Stream -> why no more of it is read for now."""

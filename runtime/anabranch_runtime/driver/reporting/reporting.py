@@ -1,0 +1,264 @@
+"""Reports of a driver: progress, statistics, stores and batches; rows for views and followers."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import InitVar, dataclass, replace
+from pathlib import Path
+
+from anabranch_contract import codec
+from anabranch_contract.plans.ruleset import Ruleset
+from anabranch_contract.plans.steps import CountedStep
+from anabranch_contract.protocol.measurements import Writes
+from anabranch_contract.protocol.progress import Boundary, Mode, Progress, Resources, Telemetry
+from anabranch_runtime.control import Control
+from anabranch_runtime.driver.beside import Beside
+from anabranch_runtime.driver.fold_reports import (
+    snapshot,
+    steps_seen,
+    stream_counts,
+    without_batches,
+)
+from anabranch_runtime.driver.reporting.batch_report import Times, batch_report, counted, log_batch
+from anabranch_runtime.driver.reporting.interim_reporter import EARLY, InterimReporter, Written
+from anabranch_runtime.driver.reporting.progress import ProgressReporter, ViewOutput, shown_on_disk
+from anabranch_runtime.driver.reporting.state_publisher import StatePublisher
+from anabranch_runtime.driver.revisions import Revisions
+from anabranch_runtime.driver.settings import DriverSettings
+from anabranch_runtime.epochs import backfill
+from anabranch_runtime.epochs.failed_queries import failed
+from anabranch_runtime.epochs.retention import clocks, watermarks
+from anabranch_runtime.epochs.task_report import TaskReport
+from anabranch_runtime.faults import Point, reach
+from anabranch_runtime.measure.join_samples import Steps
+from anabranch_runtime.measure.statistics import Samples
+from anabranch_runtime.rations.rationer import Rationer
+from anabranch_runtime.recovery.durability import Durability
+from anabranch_runtime.sinks.completeness import CompletenessFiles
+from anabranch_runtime.sinks.publisher import Publisher
+from anabranch_runtime.sinks.tail import Tails
+from anabranch_runtime.state.manifest import State
+from anabranch_runtime.state.slices import Backfill
+from anabranch_runtime.storage.segment import Segment
+from anabranch_runtime.views.upkeep import Views
+
+
+@dataclass(eq=False)
+class Reporting:
+    """Reports of one run of a driver.
+
+    Attributes:
+        total_batches: number of batches, where that is known.
+        views: maintains post-join views; None: joined rows wait for a driver that does.
+        tails: new results for their followers.
+        samples: of streams. ``interims``: periods within epochs. ``stores``: their contents.
+        merge_bytes: bytes of segments due to be merged.
+    """
+
+    settings: DriverSettings
+    control: Control
+    durability: Durability
+    publisher: Publisher
+    progress: ProgressReporter
+    revisions: Revisions
+    rationer: Rationer
+    state: InitVar[State]
+    total_batches: int | None
+
+    def __post_init__(self, state: State) -> None:
+        settings, control = self.settings, self.control
+        self.views: Views | Beside | None = None
+        self.tails = Tails(control.url, control.keys, settings.results)
+        self.samples = Samples()
+        self.stores = StatePublisher(settings.state, control)
+        self.merge_bytes = 0
+        self._completeness = CompletenessFiles(settings.results)
+        self._names = Steps()
+        # A replay that waits for revisions ends periods with them.
+        seconds = math.inf if settings.revise_batches else settings.interim_seconds
+        # A replay without revisions reports no drift early: no decision waits for it.
+        late = math.inf if settings.revise_batches else None
+        early = EARLY if settings.mode is Mode.LIVE else late
+        self.interims = InterimReporter(control, state, self._names, seconds, early)
+        self._telemetry = Telemetry()
+        self._resources = Resources(memory_limit=settings.memory_limit)
+        #: As reported last: problems of queries, and output of views.
+        self._last: tuple[dict[str, str], ViewOutput] = {}, ViewOutput()
+        #: Store -> its segments and backfill in the last report, and their bytes.
+        self._bytes: dict[str, tuple[tuple[Segment, ...], Backfill | None, int]] = {}
+
+    def begin(self, state: State) -> None:
+        """At the start of the run."""
+        self._completeness.begin(state.queries, state.next_batch - 1)
+
+    def exhausted(self, state: State) -> bool:
+        """Whether all recorded streams have been read to their end."""
+        return self.total_batches is not None and state.next_batch >= self.total_batches
+
+    def steps(self, state: State) -> Mapping[str, CountedStep]:
+        """Edge -> step of the state's ruleset; empty if the ruleset is not found."""
+        ruleset = self.durability.rules(state)
+        return {} if ruleset is None else self._names.of(ruleset)
+
+    # --- between batches -----------------------------------------------------------------------
+
+    def tick(self, state: State) -> None:
+        """Begin requested tails, deliver results that wait for a sink, report changes."""
+        self.tails.open(state.next_batch, self._totals(state), self._written())
+        self.publisher.retry()
+        if (self._problems(), self._shown(state)) != self._last:
+            self.report("running", state)
+        self.show_stores(state)
+        # Views decide left rows after the batch.
+        self._show_completeness(state)
+
+    def report(self, phase: str, state: State, error: str | None = None) -> None:
+        """Write the progress of a pipeline in ``phase``."""
+        problems, shown = self._last = self._problems(), self._shown(state)
+        rationing, owed = self.rationer.rationing, len(state.debt.numbers)
+        self.control.report(
+            Progress(
+                state=phase,
+                run=self.control.run,
+                error=error,
+                committed=state.next_batch,
+                epoch=state.epoch,
+                epoch_starts={str(e): b for e, b in state.epoch_starts},
+                ruleset_epoch=state.ruleset.epoch,
+                revision=state.ruleset.revision,
+                revisions=self.revisions.counts,
+                streams=stream_counts(state),
+                input=self.progress.input(state, exhausted=self.exhausted(state)),
+                results={q: a.results for q, a in state.queries.items()},
+                shown=shown.rows,
+                sinks=problems,
+                results_home=str(self.settings.results.absolute()),
+                probes=state.measured.probes,
+                resources=replace(
+                    self._resources,
+                    state_bytes=self._stored(state),
+                    processing_seconds=state.measured.processing_seconds,
+                ),
+                backfill=backfill.progress(state),
+                rationing=replace(rationing, owed=owed, left_rows=shown.left),
+                telemetry=replace(
+                    self._telemetry,
+                    watermarks=watermarks(state),
+                    parked=self.publisher.parked(),
+                    view_lag={} if self.views is None else self.views.lag(),
+                    merge_bytes=self.merge_bytes,
+                ),
+            ),
+            state.queries,
+        )
+
+    def intake(self, state: State) -> None:
+        """Report a source that can't be read any more, or can again."""
+        if self.progress.intake_changed(state):
+            self.report("idle" if self.exhausted(state) else "running", state)
+
+    def show_stores(self, state: State) -> None:
+        """Report the contents of stores, if that is due."""
+        rules, last = self.durability.rules, self.exhausted(state)
+        self.stores.show(state, lambda: rules(state), at_once=last)
+
+    def show_views(self, state: State, ruleset: Ruleset | None = None) -> None:
+        """Pass the committed state to views, with its ruleset."""
+        rules = self.durability.rules(state) if ruleset is None else ruleset
+        if self.views is not None and rules is not None:
+            # Owed results may still arrive: clocks of views wait for them.
+            self.views.committed(state.next_batch, clocks(state), rules, state.queries)
+
+    def end_epoch(self, state: State, epoch: int) -> None:
+        """Report the end of ``epoch`` with its statistics.
+
+        Planning of the next epoch needs the failed queries, so these are written first.
+        """
+        if failed(state):
+            self.report("running", state)
+        found = replace(snapshot(state, steps_seen(state, self.steps(state))), epoch=epoch)
+        if epoch != state.epoch:
+            found = without_batches(found)
+        changed = self.samples.changed()
+        self.control.report_samples({name: s.dumps() for name, s in changed.items()})
+        boundary = Boundary(epoch, state.next_batch, codec.dumps(found))
+        reach(Point.BOUNDARY)
+        self.control.report_boundary(boundary)
+
+    def close(self, state: State) -> None:
+        """After the last batch."""
+        self.tails.close()
+        self._show_completeness(state, at_once=True)
+
+    # --- after a commit ------------------------------------------------------------------------
+
+    def measured(self, reports: Sequence[TaskReport], merges: Writes) -> None:
+        """Take the measurements of a batch, and of merges, before :meth:`committed`."""
+        self.progress.note_sites(report.host.site for report in reports)
+        tasks = [report.measured for report in reports]
+        self.samples.add(tasks)
+        made = (Written(task.inserts, task.emitted) for task in tasks)
+        self.interims.wrote([Written(merges=merges), *made])
+
+    def committed(self, state: State, ruleset: Ruleset) -> None:
+        """Pass on a state that runs ``ruleset``."""
+        self.progress.report_held(state)
+        self.show_views(state, ruleset)
+        self.interims.committed(state, ruleset)
+
+    def results(
+        self, state: State, located: dict[str, tuple[Path, ...]], seconds: float, memory: int
+    ) -> None:
+        """Pass on the files of a batch's results; it took ``seconds``, its tasks ``memory``."""
+        resources = self._resources
+        self._resources = replace(resources, batch_seconds=seconds, private_bytes=memory)
+        self.tails.feed(state.next_batch - 1, located, self._totals(state), self._written())
+        self._show_completeness(state)
+
+    def batch(
+        self, state: State, reports: Sequence[TaskReport], times: Times, ages: Iterable[float]
+    ) -> None:
+        """Report and log a batch that led to ``state``; ``ages``: of each stream's oldest row."""
+        times = times._replace(committed=time.perf_counter())
+        spent, phases = times.committed - times.started, times.phases(reports)
+        self._telemetry = counted(self._telemetry, time.time(), spent, phases, ages)
+        report = batch_report(state, reports, times)
+        log_batch(report, reports)
+        self.control.report_batch(report)
+
+    def _show_completeness(self, state: State, *, at_once: bool = False) -> None:
+        left = self._shown(state).left
+        self._completeness.show(state.queries, state.next_batch - 1, left, at_once=at_once)
+
+    def _totals(self, state: State) -> dict[str, int]:
+        """Query -> its results so far; views and outer joins report theirs with their versions."""
+        versions = self._written()
+        return {q: a.results for q, a in state.queries.items() if q not in versions}
+
+    def _written(self) -> dict[str, tuple[int, int]]:
+        """Results that versions of views and outer joins have written."""
+        return {} if self.views is None else self.views.written()
+
+    def _problems(self) -> dict[str, str]:
+        """Query -> why its results are not where they should be."""
+        views = {} if self.views is None else self.views.problems()
+        return {**self.publisher.problems(), **views}
+
+    def _shown(self, state: State) -> ViewOutput:
+        """Rows of views and outer joins; from disk while Spark starts."""
+        if self.views is None:
+            return shown_on_disk(self.settings.results, self.durability.rules(state))
+        return ViewOutput(self.views.shown(), self.views.left_rows())
+
+    def _stored(self, state: State) -> int:
+        """``state.bytes``; of stores that are as they were in the last report it is known."""
+        known, self._bytes = self._bytes, {}
+        for name, store in state.stores.items():
+            found = known.get(name)
+            # With other segments or another backfill it is another value.
+            if found is None or found[0] is not store.segments or found[1] is not store.backfill:
+                found = (store.segments, store.backfill, store.bytes)
+            self._bytes[name] = found
+        return sum(size for _, _, size in self._bytes.values())

@@ -1,0 +1,48 @@
+"""Stored rows that the probes of a batch read and see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from anabranch_contract.plans.ruleset import Ruleset
+from anabranch_runtime.epochs.access import latest_tiles, seen_from
+from anabranch_runtime.epochs.failed_queries import failed
+from anabranch_runtime.epochs.table_versions import looked_up
+from anabranch_runtime.state.coverage import Access, Tile
+from anabranch_runtime.state.manifest import State
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeScope:
+    """Stored rows by probe, and visible rows by query.
+
+    Attributes:
+        access: edge -> tiles and gaps of its probe.
+        visible: query -> label -> (batch, event time or None), for labels with limited visibility;
+            all other rows are visible.
+        activated: query -> activation batch.
+        failed: active queries of the ruleset that have failed in an earlier batch.
+        latest: stream -> tiles with the later tuples of its keys, for streams that keep the latest.
+        looked_up: table -> first batch of the rows of its current version, and the batch before
+            which they end (None: they go on), for tables that were read again.
+    """
+
+    access: dict[str, Access] = field(default_factory=dict)
+    visible: dict[str, dict[str, tuple[int, int | None]]] = field(default_factory=dict)
+    activated: dict[str, int] = field(default_factory=dict)
+    failed: frozenset[str] = frozenset()
+    latest: dict[str, tuple[Tile, ...]] = field(default_factory=dict)
+    looked_up: dict[str, tuple[int, int | None]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, state: State, ruleset: Ruleset, access: dict[str, Access]) -> ProbeScope:
+        """For a batch by ``ruleset`` that starts in ``state``."""
+        known = state.queries
+        return cls(
+            access=access,
+            visible={q.id: seen_from(known[q.id], q.members) for q in ruleset.queries},
+            activated={q.id: known[q.id].activated_batch for q in ruleset.queries},
+            failed=failed(state),
+            latest=latest_tiles(state, ruleset),
+            looked_up=looked_up(state),
+        )

@@ -1,0 +1,148 @@
+"""Measurements of one task in one batch, and their sums in the state (``measure.statistics``)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar
+
+import pyarrow as pa
+
+from anabranch_contract.protocol.measurements import EdgeStatistics, JoinSample, Writes
+from anabranch_contract.protocol.reads import Reads
+from anabranch_runtime.state.measures import STORE, StreamMeter
+from anabranch_runtime.state.values import KeyValues, ValueCounts
+
+_T = TypeVar("_T")
+#: Store -> index -> counts.
+StoreReads = Mapping[str, dict[str, Reads]]
+
+
+def added(known: Mapping[str, _T], parts: Iterable[Mapping[str, _T]]) -> dict[str, _T]:
+    """Key -> the sum of its values, which can be added."""
+    found: dict[str, Any] = dict(known)
+    for part in parts:
+        for key, more in part.items():
+            found[key] = found[key] + more if key in found else more
+    return found
+
+
+def sum_reads(
+    known: StoreReads, *more: StoreReads, stores: Container[str]
+) -> dict[str, dict[str, Reads]]:
+    """Sum the reads of ``stores``, dropping all others; entries without additions are shared."""
+    found = {store: by_index for store, by_index in known.items() if store in stores}
+    for store, by_index in ((s, r) for one in more for s, r in one.items() if s in stores):
+        found[store] = added(found.get(store, {}), [by_index])
+    return found
+
+
+class SampledRows(NamedTuple):
+    """A task's part of a stream's sample: ``rows`` are candidates, picked from ``seen`` tuples."""
+
+    seen: int
+    rows: pa.RecordBatch | None
+
+
+@dataclass(slots=True)
+class TaskMeasures:
+    """Measurements of one task in one batch.
+
+    Attributes:
+        streams: stream -> meter of its arrivals, with delays only of tuples that were behind.
+        arrivals: relation -> tuples.
+        sketches: relation, or ``STORE`` and a store -> key -> packed hashes (``state.measures``).
+        samples: stream -> candidates for its sample.
+        values: relation -> attribute -> counts of its values.
+        edges: edge -> counts of its probe.
+        reads: store -> index -> counts of lookups.
+        inserts: writes of rows into stores, without a backfill's.
+        emitted: writes of results.
+        sent: edge, or store, -> tuples that were sent to other hosts. ``sent_bytes``: of all.
+    """
+
+    streams: dict[str, StreamMeter] = field(default_factory=dict)
+    arrivals: dict[str, int] = field(default_factory=dict)
+    sketches: dict[str, dict[str, str]] = field(default_factory=dict)
+    samples: dict[str, SampledRows] = field(default_factory=dict)
+    values: dict[str, dict[str, ValueCounts]] = field(default_factory=dict)
+    edges: dict[str, EdgeStatistics] = field(default_factory=dict)
+    reads: dict[str, dict[str, Reads]] = field(default_factory=dict)
+    inserts: Writes = field(default_factory=Writes)
+    emitted: Writes = field(default_factory=Writes)
+    sent: dict[str, int] = field(default_factory=dict)
+    sent_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Measurements:
+    """Measurements of all batches, and of the current epoch.
+
+    Attributes:
+        sketches: relation or MIR's store (with a prefix) -> key -> sketch of its distinct values
+            (``state.measures``). ``values``: relation -> key attribute -> its frequent values
+            (``state.values``).
+        edges: counts of the current epoch since the running ruleset took over.
+        reads: store -> index -> lookups in the current epoch; ``reads_before``: in earlier epochs.
+        probes: epoch -> tuples probed.
+        meters: activity of each stream in the current epoch. ``ran``: times (seconds since 1970) at
+            which its first batch began and its last one was folded in; None before the first.
+        steps: samples of sub-joins from earlier epochs' edges; ``epoch_steps``: from the edges of
+            the current epoch before its ruleset was revised.
+        written: bytes of all segments ever written by batches, and by merges (without backfills).
+    """
+
+    arrivals: dict[str, int] = field(default_factory=dict)
+    sketches: dict[str, dict[str, str]] = field(default_factory=dict)
+    values: dict[str, dict[str, KeyValues]] = field(default_factory=dict)
+    edges: dict[str, EdgeStatistics] = field(default_factory=dict)
+    reads: dict[str, dict[str, Reads]] = field(default_factory=dict)
+    reads_before: dict[str, dict[str, Reads]] = field(default_factory=dict)
+    probes: dict[str, int] = field(default_factory=dict)
+    meters: dict[str, StreamMeter] = field(default_factory=dict)
+    ran: tuple[float, float] | None = None
+    steps: tuple[JoinSample, ...] = ()
+    epoch_steps: tuple[JoinSample, ...] = ()
+    processing_seconds: float = 0.0
+    written: tuple[int, int] = (0, 0)
+
+    def in_epoch(
+        self, epochs: Collection[str], newest: Mapping[str, int | None], stores: Collection[str]
+    ) -> Measurements:
+        """At the start of an epoch.
+
+        Args:
+            epochs: those whose counts are kept. ``newest``: stream -> greatest event time.
+            stores: of the new epoch; reads of others are forgotten.
+        """
+        return replace(
+            self,
+            probes={epoch: count for epoch, count in self.probes.items() if epoch in epochs},
+            edges={},
+            epoch_steps=(),
+            reads={},
+            reads_before=sum_reads(self.reads_before, self.reads, stores=stores),
+            meters={stream: StreamMeter(since=tau) for stream, tau in newest.items()},
+            ran=None if self.ran is None else (self.ran[1], self.ran[1]),
+        )
+
+    def of_stores(self, stores: Collection[str]) -> Measurements:
+        """Without reads of stores other than ``stores``."""
+        reads, before = (
+            {name: counts for name, counts in known.items() if name in stores}
+            for known in (self.reads, self.reads_before)
+        )
+        return replace(self, reads=reads, reads_before=before)
+
+    def of_relations(self, relations: Collection[str]) -> Measurements:
+        """Without counts, sketches and values of relations other than ``relations``."""
+        return replace(
+            self,
+            arrivals={name: n for name, n in self.arrivals.items() if name in relations},
+            sketches={
+                owner: keys
+                for owner, keys in self.sketches.items()
+                if owner.startswith(STORE) or owner in relations
+            },
+            values={owner: keys for owner, keys in self.values.items() if owner in relations},
+        )
