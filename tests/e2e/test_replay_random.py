@@ -14,7 +14,9 @@ from tests.support.worlds.replay_check import replay_and_check
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("seed", FEW)
+@pytest.mark.parametrize(
+    "seed", [FEW[0], *(pytest.param(seed, marks=pytest.mark.slow) for seed in FEW[1:])]
+)
 def test_replay_is_exact(seed: int, tmp_path: Path) -> None:
     _replay(seed, tmp_path)
 

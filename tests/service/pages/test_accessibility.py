@@ -10,13 +10,12 @@ from playwright.sync_api import expect
 
 from tests.service.conftest import CHAIN, PAIR
 from tests.service.pages.long_names import LONGEST, nothing_is_cut, run
-from tests.service.pages.test_dashboard import browser, opened
+from tests.service.pages.test_dashboard import opened
+from tests.support.surroundings.browsers import LOOKS
 from tests.support.worlds.service import Service
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
-
-__all__ = ["browser"]
 
 PAGES = (
     "",
@@ -43,15 +42,7 @@ def broken(page: Page) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("width", "scheme"),
-    [
-        (1440, "light"),
-        (390, "dark"),
-        pytest.param(1440, "dark", marks=pytest.mark.slow),
-        pytest.param(390, "light", marks=pytest.mark.slow),
-    ],
-)
+@LOOKS
 def test_no_page_has_a_serious_finding(
     browser: Browser, shop: Service, width: int, scheme: Any
 ) -> None:

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from anabranch_contract import codec
 from anabranch_contract.protocol.activations import Activation, ViewRows, Visibility
@@ -37,20 +36,6 @@ from tests.support.worlds.service import Service, eventually
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
-
-
-#: Milliseconds within which a page shows what it is expected to, beside other tests on few cores.
-expect.set_options(timeout=20_000)
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: Path) -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(
-            executable_path=str(chromium), args=["--no-sandbox"], headless=True
-        )
-        yield running
-        running.close()
 
 
 @contextmanager

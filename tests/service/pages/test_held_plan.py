@@ -10,13 +10,11 @@ from playwright.sync_api import expect
 from tests.service.conftest import CHAIN
 from tests.service.pages.long_names import LONGEST, nothing_is_cut, run
 from tests.service.pages.test_accessibility import PAGES, broken
-from tests.service.pages.test_dashboard import browser, opened
+from tests.service.pages.test_dashboard import opened
 from tests.support.worlds.service import Service
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-__all__ = ["browser"]
 
 NEW = "parts-of-the-same-moment"
 SAME_TIME = "SELECT o.order_id, i.part FROM orders o JOIN items i ON i.ts = o.ts"

@@ -10,14 +10,12 @@ from playwright.sync_api import expect
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.ruleset import RulesetId
 from tests.service.conftest import CHAIN, PAIR
-from tests.service.pages.test_dashboard import browser, opened
+from tests.service.pages.test_dashboard import opened
 from tests.service.planning.test_rations import period
 from tests.support.worlds.service import Service
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
-
-__all__ = ["browser"]
 
 QUERIES = {
     "late-shipments-by-customer": PAIR,

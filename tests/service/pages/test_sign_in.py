@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from anabranch_contract.protocol.activations import Activation, Visibility
 from anabranch_contract.rest.access import Role
@@ -17,16 +17,6 @@ from tests.support.worlds.access import Guarded, guarded
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: Path) -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(
-            executable_path=str(chromium), args=["--no-sandbox"], headless=True
-        )
-        yield running
-        running.close()
 
 
 @pytest.fixture

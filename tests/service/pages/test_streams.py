@@ -12,14 +12,12 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.service.pages.long_names import nothing_is_cut
-from tests.service.pages.test_dashboard import browser, opened
+from tests.service.pages.test_dashboard import opened
 from tests.service.pages.test_stream import measured
 from tests.support.worlds.service import Service
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-__all__ = ["browser"]
 
 PAGE = "dashboard/streams"
 

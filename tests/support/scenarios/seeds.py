@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-#: Through ``anabranch replay``, by default. Few, but with all of ``features.WANTED`` in them
-#: (``test_scenarios.py`` sees to it).
+#: Through ``anabranch replay``, the first one by default. Few, but with all of ``features.WANTED``
+#: in them (``test_draw.py``).
 FEW = (1, 3, 7, 10)
 #: Through ``anabranch replay``, in ``make test-full``.
 MANY = tuple(seed for seed in range(64) if seed not in FEW)
