@@ -1,4 +1,4 @@
-"""What an intermediate result's past costs: answered by its parts, being computed, computed.
+"""Cost of an intermediate result's past: covered by its parts, while it is computed, and after.
 
 ``python -m benchmarks.backfill [--json] [--batches 12] [--probes 4000] [--rows 400]``
 
@@ -7,13 +7,13 @@ worker, one task, results counted. R has ten times the others' rate. After ``--b
 without intermediate results the optimiser's plan for these rates takes over, in which R's tuples
 probe S-T-U. Then either its past is left to coverage, or it is computed in slices, in the same
 batches. The plan without intermediate results goes on in a third run, for comparison. The runs
-take turns; what is compared is CPU time per batch, so that other programs don't count, and always
-the same batch of two runs, because batches find more and more.
+take turns; they are compared by CPU time per batch, so that other programs don't count, and always
+in the same batch, because batches find more and more.
 
-``during`` and ``after`` are the batches in which the past is computed and those that follow,
+``during`` and ``after`` are the batches in which the past is computed and the batches that follow,
 ``alone`` the plan without intermediate results: medians over batches, as multiples of the same
 batch's time with coverage. ``slices`` says in how many batches the past was computed, ``decided``
-what the planner says without being told. Results are the same in all runs, or the benchmark fails.
+the planner's own decision. Results are the same in all runs, or the benchmark fails.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
-from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.task.context import BatchContext
@@ -102,7 +102,7 @@ def run(home: Path, url: str, size: Size, rules: Sequence[dict[str, Any]]) -> Ru
         server.zadd(keys.published, {str(epoch): epoch})
     state = home / "state"
     state.mkdir(parents=True)
-    settings = Settings(state, home / "results", size.before, mode=Mode.STEP, patience=5)
+    settings = DriverSettings(state, home / "results", size.before, mode=Mode.STEP, patience=5)
     driver = Driver(settings, Control(url, _NAMESPACE))
     driver.announce()
     random = np.random.default_rng(3)

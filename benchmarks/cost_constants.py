@@ -8,10 +8,10 @@ and checked with the rest of it and with the other workload. ``error`` is the su
 of the predicted CPU times of single steps in single batches, as a share of their sum. Beside it
 stands the error of tuples sent and inserted, at their best factor.
 
-*Whole batches* are those of ``benchmarks.ranking``, other rows, each workload under some of its
-plans. The CPU time of a batch is explained by all that was done in it: besides the operations that
-plans differ in, the batch itself, the tuples that arrive and the results. Constants are fitted to
-every other batch, and ``error`` is of the CPU time of the others.
+*Whole batches* come from the workloads of ``benchmarks.ranking``, with other rows, each under some
+of its plans. The CPU time of a batch is explained by all that was done in it: besides the
+operations that plans differ in, the batch itself, the tuples that arrive and the results. Constants
+are fitted to every other batch, and ``error`` is of the CPU time of the others.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The runtime without Spark: the real planner, driver and workers in this process.
 
-The tasks of a batch are threads, or this thread where there is one task. What is left out is only
-what Spark, REST and processes add. The caller hands over every batch's blocks, so batches may be
-of any size and need not be in a file.
+The tasks of a batch are threads, or this thread where there is one task. It lacks only the cost
+that Spark, REST and processes add. The caller hands over every batch's blocks, so batches may be of
+any size and need not be in a file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import JoinQuery, Stream
-from anabranch_planner.cost.exchange import Exchange
+from anabranch_planner.cost.exchange import ExchangeModel
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics.constants import CostConstants
 from anabranch_planner.cost.statistics.statistics import (
@@ -45,7 +45,7 @@ from anabranch_planner.plans.look_ahead import look_ahead
 from anabranch_planner.plans.optimise import Options
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
-from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.task.context import BatchContext
@@ -62,22 +62,22 @@ NAMESPACE = "engine"
 
 @dataclass(slots=True)
 class Engine:
-    """A pipeline below ``home`` that is asked for one batch after the other (:meth:`run`).
+    """A pipeline below ``home`` that runs one batch per call of :meth:`run`.
 
     Attributes:
         every: batches per epoch; each begins with a plan by the statistics of the last.
         around: called around a task's work, given that work (a profiler's place).
         rules: of the only epoch, epoch 0; None: each epoch is planned.
-        mir: whether intermediate results may be kept. ``look_ahead``: whether probes ask ahead
-            where that pays.
-        hosts: that the tasks are on, in turns; what they send each other goes by value. Plans cost
-            it. ``hot_keys``: whether rows of frequent values are dealt where that pays. ``near``:
-            whether partitions move to where tuples arrive.
+        mir: whether intermediate results may be kept. ``look_ahead``: whether look-ahead filters
+            are used where they pay.
+        hosts: number of hosts, to which tasks are assigned in turn and which exchange tuples by
+            value; plans include that cost. ``hot_keys``: whether rows of frequent values are dealt
+            where that pays. ``near``: whether partitions move to where tuples arrive.
         blind: whether plans are made without knowing frequent values and measured steps.
         objective: by which epochs are planned. ``merging``: whether merges are part of prices.
         interim_seconds: length of a measured period.
         mode: live, batches may be rationed by measured time; then there is one epoch.
-        reports: what the tasks of the last batch said. ``hot``: what the last plan deals.
+        reports: of the tasks of the last batch. ``hot``: hot values of the last plan.
     """
 
     home: Path
@@ -114,7 +114,7 @@ class Engine:
         self._control = Control(self.redis_url, NAMESPACE)
         state = self.home / "state"
         state.mkdir(parents=True)
-        settings = Settings(
+        settings = DriverSettings(
             state,
             self.home / "results",
             self.every,
@@ -150,7 +150,7 @@ class Engine:
         return sum(edge.probes + edge.matches for edge in edges)
 
     def statistics(self) -> Statistics:
-        """Those of the last epoch that has ended."""
+        """Statistics of the last epoch that has ended."""
         last = self._control.last_boundary()
         known = None if last is None or last.snapshot is None else last.snapshot
         if known is None:
@@ -162,7 +162,7 @@ class Engine:
         costs = CostConstants(
             calls=batches * self.parallelism, batches=batches if self.merging else 1.0
         )
-        hosts = Exchange(self.hosts, locality=found.locality) if self.hosts > 1 else None
+        hosts = ExchangeModel(self.hosts, locality=found.locality) if self.hosts > 1 else None
         return ForecastStatistics(found, None, costs, hosts)
 
     def finish(self) -> None:

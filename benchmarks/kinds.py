@@ -12,7 +12,7 @@ from anabranch_client.processes.meter import Sampler, cpu_seconds, resident_byte
 
 
 class Kind(StrEnum):
-    """What a process of the system is.
+    """Kind of a process of the system.
 
     ``DRIVER``: the runtime's own Python process. ``WORKERS``: every Python process below the JVM,
     so Spark's daemon, its workers and the one that plans a source's batches.

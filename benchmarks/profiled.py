@@ -1,7 +1,7 @@
 """The worker under a profiler: the real planner, driver and worker in this process, one task.
 
-What Spark, REST and processes add is left out (:mod:`benchmarks.engine`), and the profiler
-makes every Python call dearer: good for finding out where the work is, not how long it takes.
+The cost of Spark, REST and processes is left out (:mod:`benchmarks.engine`), and the profiler makes
+every Python call dearer: good for finding out where the work is, not how long it takes.
 """
 
 from __future__ import annotations

@@ -3,14 +3,13 @@
 ``python -m benchmarks.rate_change [--json] [--histories 20 200 2000] [--after 400] [--falling]``
 
 The service's planning without Spark or Redis: a four-way chain ``R(a) S(a,b) T(b,c) U(c)``. Batch
-by batch streams bring what their rates say (Poisson), keys are drawn evenly from domains that do
+by batch streams bring tuples by their rates (Poisson), keys are drawn evenly from domains that do
 not change meanwhile. After ``--histories`` epochs U brings ten times as many tuples (``--falling``:
 a tenth). At the end of each epoch a plan is made, charged for changing the plan before, by two
-statistics: those of all history (``history``), and those with what is forecast of the next epoch
-(``ahead``).
+statistics: of all history (``history``), and with forecasts of the next epoch (``ahead``).
 
-``epochs``: those from the change until plans cost, for five epochs, at most a tenth more than the
-plan of who knows the rates and what is held; the charge for switching leaves as much. None: not
+``epochs``: number of epochs from the change until plans cost, for five epochs, at most a tenth more
+than the plan by the true rates and stored rows; the charge for switching leaves as much. None: not
 within ``--after`` epochs. The epoch in which the rates change is the first. In live mode a plan is
 in force an epoch later. ``flips``: changes of plan in the ``--steady`` epochs before the change.
 ``worst``: the greatest cost of a plan, from the change on, as a multiple of that best one.
@@ -36,7 +35,11 @@ from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import JoinQuery, RelationId, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.footprint import Footprint, footprint
-from anabranch_planner.cost.statistics.statistics import Ahead, ForecastStatistics, Statistics
+from anabranch_planner.cost.statistics.statistics import (
+    ForecastStatistics,
+    PeriodForecast,
+    Statistics,
+)
 from anabranch_planner.cost.validate import cost_of
 from anabranch_planner.forecast.rates import PERIODS
 from anabranch_planner.passes import optimise, parse_sql
@@ -61,7 +64,7 @@ class Case:
 
     Attributes:
         window: batches; None: all history.
-        before: tuples per batch; ``after``: likewise.
+        before: tuples per batch; ``after``: after the change.
         values: column -> distinct values in its domain.
     """
 
@@ -135,7 +138,7 @@ def known(case: Case, snapshot: Snapshot, change: int) -> Statistics:
     total = past + later
     return ForecastStatistics(
         snapshot,
-        Ahead(
+        PeriodForecast(
             1 / total,
             {RelationId(s): rate * EPOCH for s, rate in rates.items()},
             {RelationId(s): ((later / total, rates[s] * EPOCH * later),) for s in rates}

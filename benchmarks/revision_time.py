@@ -38,7 +38,7 @@ from anabranch_planner.plans.optimise import Options
 from anabranch_planner.replan.running import RunningPlan, running_plan
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_service.planning.replanning.periods import Measured, Periods
-from anabranch_service.planning.replanning.revisions import Question, decide
+from anabranch_service.planning.replanning.revisions import RevisionInput, decide
 from benchmarks.planner.random_queries import natural
 from benchmarks.report.figures import Spread, document, line, tell
 
@@ -94,10 +94,10 @@ def documents(rules: Ruleset, seed: int, selectivities: int = 0) -> list[str]:
     return [dumps(period(number)) for number in range(1, PERIODS + 1)]
 
 
-def question(found: RunningPlan, periods: tuple[Measured, ...]) -> Question:
-    """What the service asks itself."""
+def question(found: RunningPlan, periods: tuple[Measured, ...]) -> RevisionInput:
+    """Input of a revision, as the service assembles it."""
     arrived = {str(r.id): 1000 * PERIODS for r in found.ruleset.relations}
-    return Question(
+    return RevisionInput(
         periods=periods,
         length=PERIODS,
         snapshot=Snapshot(0, PERIODS, PERIODS, arrived),

@@ -1,7 +1,7 @@
 """A running system under measurement: Redis, service and runtime as processes, as users run it.
 
-The runtime's own log says what every batch did and when; the gate says how many may start. What
-is measured registers its streams and queries before the runtime starts, or while it runs.
+The runtime's own log has the counts and times of every batch; the gate limits the batches that may
+start. A benchmark registers its streams and queries before the runtime starts, or while it runs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from anabranch_client.processes.allowed import Access
+from anabranch_client.processes.allowed import Permissions
 from anabranch_client.processes.pipeline import Pipeline, PipelineSpec, running
 from anabranch_client.replay.oracle import Active, Comparison, compare, oracle_sql, recorded_tables
 from anabranch_client.replay.scenario import RecordedStream
@@ -28,8 +28,7 @@ TASK_PHASES = ("read", "store", "wait", "probe", "write")
 
 #: Nothing lasts this long but a hanging run.
 PATIENCE = 1800.0
-#: Seconds between looks at the progress: the one who measures shares the cores with what is
-#: measured.
+#: Seconds between looks at the progress, which take CPU from the measured system.
 _POLLING = 0.05
 
 
@@ -39,8 +38,8 @@ class WrongResultError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BatchLog:
-    """What the runtime's log says about one batch; times in seconds, ``committed_at`` of the
-    epoch, ``ruleset`` what names the published rules that it ran by (an epoch, or ``7.2``).
+    """The runtime's log entry of one batch; times in seconds, ``committed_at`` since the Unix
+    epoch, ``ruleset`` the id of its published rules (an epoch, or ``7.2``).
     """
 
     batch: int
@@ -148,8 +147,8 @@ class Session:
     def check(
         self, runs: Sequence[tuple[DemoQuery, Active]], progress: Progress
     ) -> dict[str, Comparison]:
-        """Compare the result files, row by row, with the oracle; and what was counted, with them.
-        Of a query whose results are only counted, compare the number.
+        """Compare the result files, row by row, with the oracle, and the counts with the files. Of
+        a query whose results are only counted, compare the number.
 
         Raises:
             WrongResultError: they differ.
@@ -246,7 +245,7 @@ def session(
         parallelism=parallelism,
         epoch_batches=epoch_batches,
         master=master,
-        access=Access(tuple(Path(stream.path).resolve() for stream in streams)),
+        access=Permissions(tuple(Path(stream.path).resolve() for stream in streams)),
     )
     spec.results.mkdir(parents=True)
     with running(spec) as pipeline, pipeline.start_service() as client:

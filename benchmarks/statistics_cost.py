@@ -1,16 +1,16 @@
-"""What collecting statistics costs: the same batches with and without, in this process.
+"""Cost of collecting statistics: the same batches with and without, in this process.
 
 ``python -m benchmarks.statistics_cost [--json] [--scale 0.1] [--batches 16] [--rounds 7]``
 
-The real driver and worker, one task, no Spark: what Spark adds would only make the share smaller.
-Both sides run by the same rulesets, so they do the same joins; they take turns. What is compared is
-CPU time around every batch: reading, storing, probing, writing, folding, the manifest, and the
-report at each epoch's end. ``tpch`` is the five joins of ``benchmarks.throughput``: no event
-time, 33 key sketches. ``events`` is a windowed join of three streams out of order: delays too.
+The real driver and worker, one task, no Spark: its cost would only make the share smaller. Both
+sides run by the same rulesets, so they do the same joins; they take turns. They are compared by CPU
+time around every batch: reading, storing, probing, writing, folding, the manifest, and the report
+at each epoch's end. ``tpch`` is the five joins of ``benchmarks.throughput``: no event time, 33 key
+sketches. ``events`` is a windowed join of three streams out of order: delays too.
 
 ``share`` is the difference of the two sides: on a machine with other work it is mostly noise.
 ``inside`` is the CPU time that passes inside the functions that collect, in the runs with it: it
-misses what they do to caches, and is steady. What is known spares work, so the first batches cost
+misses what they do to caches, and is steady. Known values spare work, so the first batches cost
 more than later ones.
 
 Not switched off are counters that cost a few additions per batch, two readings of the clock per
@@ -54,7 +54,7 @@ from anabranch_runtime.driver import driver as driver_module
 from anabranch_runtime.driver import fold_reports as fold
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.reporting.interim_reporter import InterimReporter
-from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.measure.statistics import Samples
 from anabranch_runtime.sources.blocks import Block
@@ -64,7 +64,7 @@ from anabranch_runtime.task.worker import run_task
 from benchmarks.report.figures import Spread, document, line, tell
 from tests.support.surroundings.redis import redis_url
 
-#: What an epoch has: the runtime's default.
+#: Batches per epoch, the runtime's default.
 EPOCH_BATCHES = 4
 NAMESPACE = "cost"
 KEYS = Keys(NAMESPACE)
@@ -194,7 +194,7 @@ def run(
     fetch_ruleset.cache_clear()
     _publish(workload, url, batches)
     control = Control(url, NAMESPACE)
-    settings = Settings(
+    settings = DriverSettings(
         state,
         home / "results",
         EPOCH_BATCHES,

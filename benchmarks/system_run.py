@@ -25,14 +25,13 @@ from benchmarks.session import TASK_PHASES, BatchLog, session
 #: ``between``: from a commit to the next batch.
 PHASES = ("between", "enter", *TASK_PHASES, "spark", "commit")
 
-#: Seconds between samples of the processes: the one who measures shares the cores with what is
-#: measured.
+#: Seconds between samples of the processes, which take CPU from the measured system.
 SAMPLING = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What distinguishes the runs of one invocation.
+    """Settings in which the runs of one invocation differ.
 
     Attributes:
         mode: ``step`` waits for the planner at every epoch boundary, ``live`` plans meanwhile.
@@ -53,7 +52,7 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class SystemRun:
-    """What one run measured.
+    """Measurements of one run.
 
     Attributes:
         seconds, tuples: of the batches after the first, as the module describes.
@@ -198,8 +197,8 @@ def run_system(
 def phases(batches: Sequence[BatchLog], seconds: float) -> dict[str, float]:
     """Phase -> seconds over ``batches``, which took ``seconds`` altogether.
 
-    A phase's time in a batch is the slowest task's. Those need not be one task's, so ``spark``
-    is at least what is left for Spark, but never below nothing.
+    A phase's time in a batch is the slowest task's. Those need not be one task's, so ``spark`` is a
+    lower bound of Spark's share, and at least 0.
     """
     found = {name: sum(b.tasks[name] for b in batches) for name in TASK_PHASES}
     found["spark"] = sum(max(b.job - sum(b.tasks.values()), 0.0) for b in batches)

@@ -1,12 +1,12 @@
-"""What it takes to keep a view up to date, against computing it anew.
+"""Cost of keeping a view up to date, against computing it from scratch.
 
 ``python -m benchmarks.views [--json]``
 
 Joined rows come in versions of equal size, and each is brought into the view before the next comes.
 ``version``: seconds from the commit of a batch to the view's changes in its sink, of versions after
-the first. ``anew``: seconds that DuckDB takes for the same statement over all rows so far, in
+the first. ``anew_s``: seconds that DuckDB takes for the same statement over all rows so far, in
 memory, at the last version. A view pays for a version's rows (or all groups, with a LIMIT), and for
-Spark's commit; computing anew pays for all rows there have ever been. At the end both must agree.
+Spark's commit; computing from scratch pays for all rows so far. At the end both must agree.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: Width and greatest height of a picture, in pixels.
 WIDTH, HEIGHT = 1440, 1500
 SCHEME: Final[Literal["light"]] = "light"
-#: Milliseconds until everything is drawn that is asked for more than once.
+#: Milliseconds until contents that take several requests are drawn.
 SETTLED = 2500
 #: Milliseconds until a plan is published, and until what runs has been measured for a while.
 PLANNED, MEASURED = 180_000, 60_000

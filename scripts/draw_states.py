@@ -21,7 +21,7 @@ from anabranch_planner.documents.yaml import load_yaml
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.search.building.builder import build_problem
-from anabranch_planner.search.problem import Graph, Problem
+from anabranch_planner.search.problem import Graph, PlanProblem
 
 PANEL, ROW, MARGIN, BOX, HEIGHT = 500, 74, 20, 100, 34
 STYLE = """
@@ -40,7 +40,7 @@ STYLE = """
 
 @dataclass(slots=True)
 class Panel:
-    """What one relation's tuples can become: states by level, and the edges between them."""
+    """Drawing of one starting relation: its states by level, and the edges between them."""
 
     start: str
     levels: dict[int, dict[int, None]] = field(default_factory=lambda: defaultdict(dict))
@@ -48,7 +48,7 @@ class Panel:
     goals: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
 
 
-def panels(problem: Problem) -> list[Panel]:
+def panels(problem: PlanProblem) -> list[Panel]:
     """The problem's graph by starting relation."""
     graph = problem.graph
     found: dict[str, Panel] = {}

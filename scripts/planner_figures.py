@@ -30,9 +30,9 @@ from anabranch_planner.search.branch import advance, begin
 from anabranch_planner.search.building.builder import build_problem
 from anabranch_planner.search.components import split
 from anabranch_planner.search.formulation import formulate
-from anabranch_planner.search.outcome import Settings
+from anabranch_planner.search.outcome import SolveSettings
 from anabranch_planner.search.printed.formulation import formulate_paper
-from anabranch_planner.search.problem import Problem
+from anabranch_planner.search.problem import PlanProblem
 from anabranch_planner.search.routes import first_routing
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Request
@@ -135,7 +135,7 @@ PROVEN = 1e-6
 
 
 def main() -> None:
-    """Print the table that is asked for."""
+    """Print the table named on the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("table", choices=["bounds", "solvers"])
     parser.add_argument("--limit", type=float, default=60.0, help="seconds per solver")
@@ -208,15 +208,15 @@ def ended(seconds: float, cost: float, bound: float) -> str:
     return f"{seconds:.2f}" if gap <= PROVEN else f"gap {gap:.2%}"
 
 
-def ours(problem: Problem, limit: float) -> str:
+def ours(problem: PlanProblem, limit: float) -> str:
     """The default solver with all its passes."""
     began = time.perf_counter()
     deadline = Deadline(time.perf_counter, seconds=limit)
-    found = solve_problem(problem, Settings(Solver.BRANCH, 0, 1, problem.flows), deadline)
+    found = solve_problem(problem, SolveSettings(Solver.BRANCH, 0, 1, problem.flows), deadline)
     return ended(time.perf_counter() - began, found.routing.cost, found.bound)
 
 
-def branching(parts: Sequence[Problem], limit: float) -> tuple[str, str]:
+def branching(parts: Sequence[PlanProblem], limit: float) -> tuple[str, str]:
     """Our own search, without the neighbourhood and without handing over; its relaxations."""
     began = time.perf_counter()
     deadline = Deadline(time.perf_counter, seconds=limit)
@@ -231,7 +231,7 @@ def branching(parts: Sequence[Problem], limit: float) -> tuple[str, str]:
     return ended(time.perf_counter() - began, cost, bound), str(nodes)
 
 
-def asked(parts: Sequence[Problem], solver: Solver, limit: float) -> str:
+def asked(parts: Sequence[PlanProblem], solver: Solver, limit: float) -> str:
     """A general solver on the same programs."""
     cost = bound = 0.0
     with opened(solver) as ask:

@@ -2,7 +2,7 @@
 
 The version in pyproject.toml has to be that of the tag, of CITATION.cff and of a dated section of
 CHANGELOG.md above which *Unreleased* is empty. The wheel is built, installed into an environment of
-its own (which borrows dependencies from this one) and asked for its version.
+its own (which borrows dependencies from this one), and must print this version.
 """
 
 from __future__ import annotations

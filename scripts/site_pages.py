@@ -1,8 +1,9 @@
 """Hook of mkdocs.yml: pages of the site from outside docs/, and links between all of them.
 
 Pages link to each other by paths within the repository, so that they can be read there. On the site
-the root's and deploy/'s pages stand beside those of docs/, and other linked files (manifests, code)
-are served as they are. A link to a missing file stays as it is, and the strict build refuses it.
+the pages of the root and of deploy/ stand beside the pages of docs/, and other linked files
+(manifests, code) are served as they are. A link to a missing file stays as it is, and the strict
+build refuses it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every test may use: hypothesis profiles, a Spark session, a browser."""
+"""Fixtures of all tests: hypothesis profiles, a Spark session, a browser."""
 
 from __future__ import annotations
 

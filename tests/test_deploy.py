@@ -1,4 +1,4 @@
-"""What ``deploy/`` says of the code is true of it: variables, options, ports, paths, names.
+"""Variables, options, ports, paths and names in ``deploy/`` agree with the code.
 
 Whether a chart renders, and to what Kubernetes takes, is checked by ``make check-deploy``.
 """
@@ -24,7 +24,7 @@ import yaml
 
 from anabranch_contract.spark_settings import spark_setting
 from anabranch_service.routes.system import router
-from anabranch_service.settings import ENV_PREFIX, Settings
+from anabranch_service.settings import ENV_PREFIX, ServiceSettings
 
 ROOT = Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"
@@ -42,7 +42,7 @@ GROUPS = (
 )
 #: Spark makes its name when it is loaded.
 MADE_OF_PARTS = {"spark.kubernetes.authenticate.executor.serviceAccountName"}
-#: Options of the runtime that whoever starts it gives, that others describe, or of replays.
+#: Options that the launcher sets, that other pages describe, or that only replays have.
 NOT_TABLED = {
     *("--help", "--run", "--error-fd", "--revise-batches"),
     *("--allow-path", "--allow-host", "--allow-format", "--reserve-path", "--read-only-path"),
@@ -61,7 +61,7 @@ def _source(*rooms: str) -> str:
 def _known_variables() -> set[str]:
     """Variables that some package reads by their names, or as settings of the service."""
     read = set(re.findall(r"\bANABRANCH_[A-Z_]+\b", _source("contract", "runtime", "client")))
-    return read | {ENV_PREFIX + spec.name.upper() for spec in fields(Settings)}
+    return read | {ENV_PREFIX + spec.name.upper() for spec in fields(ServiceSettings)}
 
 
 def _options(module: str) -> set[str]:
@@ -121,9 +121,9 @@ def test_probes_and_scrapes_ask_for_routes_that_exist() -> None:
 
 def test_ports_agree() -> None:
     ports = VALUES["runtime"]["ports"]
-    assert VALUES["service"]["port"] == Settings().port
+    assert VALUES["service"]["port"] == ServiceSettings().port
     exposed = set(re.findall(r"^EXPOSE (.+)$", DOCKERFILE, re.MULTILINE))
-    assert exposed == {str(Settings().port), " ".join(map(str, sorted(ports.values())))}
+    assert exposed == {str(ServiceSettings().port), " ".join(map(str, sorted(ports.values())))}
     application = _sparkapplication()
     conf = application["spec"]["sparkConf"]
     assert conf["spark.driver.port"] == str(ports["driver"])
@@ -223,7 +223,7 @@ def test_the_images_have_what_their_rooms_import() -> None:
             capture_output=True, text=True, check=True, cwd=ROOT,
         )  # fmt: skip
         given = {_canonical(re.split(r"[<>=\[]", line)[0]) for line in done.stdout.split()}
-        # What comes with a requirement.
+        # Packages that a requirement brings.
         given |= {"py4j", "starlette", "llvmlite", "h11", "pydantic-core"}
         wanted = {
             _canonical(providers[name][0])

@@ -55,7 +55,7 @@ FORMATS: dict[str, tuple[int, tuple[Any, ...]]] = {
     "footprint": (footprint.VERSION, (footprint.Footprint,)),
     "pack": (segment.VERSION, (segment.Segment,)),
     "manifest": (manifest.KIND.version, (manifest.State,)),
-    "journal": (journal.KIND.version, (journal.Choice,)),
+    "journal": (journal.KIND.version, (journal.JournalEntry,)),
     "kept ruleset": (rulesets.KIND.version, (ruleset.Ruleset, patches.Patch)),
     "landed batch": (landing.KIND.version, (landing.Landed,)),
     "recording": (recording.KIND.version, (recording.Recording,)),

@@ -1,4 +1,4 @@
-"""What the glossary and CONTRIBUTING name is there."""
+"""Names in the glossary and in CONTRIBUTING exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a batch costs after a host has come, and after one has been lost.
+"""Cost of a batch after a host has joined, and after one has been lost.
 
 `python -m benchmarks.cluster.changes [--json] [--rounds 5] [--rows 4000] [--pace 1.0]`
 
@@ -10,11 +10,11 @@ processes at once (SIGKILL). The state of ``--before`` batches is there at the b
 All results are compared with DuckDB's.
 
 A batch's time is from its beginning in the driver to its commit; where attempts at it have failed,
-from the end of the last of these. *First* is the first batch on the new set of hosts, *dealt* that
-which begins the next epoch, where partitions are dealt anew, *next* are the ten after the first
-(without that), *neighbours* are the ten before the change and the ten after the next ones. *Came
-after* is from the start of the host's worker to the beginning of the first batch that it took part
-in; *noticed after* from the kill to the end of the attempt that failed for it, where one did.
+from the end of the last of these. *First* is the first batch on the new set of hosts, *dealt* the
+one that begins the next epoch and assigns partitions to hosts again, *next* are the ten after the
+first (without *dealt*), *neighbours* are the ten before the change and the ten after the next ones.
+*Came after* is from the start of the host's worker to the beginning of the first batch that it took
+part in; *noticed after* from the kill to the end of the attempt that failed for it, where one did.
 """
 
 from __future__ import annotations
@@ -148,11 +148,11 @@ def _change(system: Session, hosts: Standalone, kind: str) -> dict[str, float]:
 
 
 def figures(found: Sequence[Batch], last: int, at: float, first: int) -> dict[str, float]:
-    """What a change cost.
+    """Cost of one change of the set of hosts.
 
     Args:
         found: all batches.
-        last: the last one before it. at: when it was made.
+        last: the last one before the change. at: the time of the change.
         first: the first batch on the new set of hosts.
     """
     by = {batch.number: batch for batch in found}

@@ -3,9 +3,9 @@
 `python -m benchmarks.cluster.hosts [--json] [--hosts 1 2 3] [--rounds 3] [--rows 20000]`
 
 Hosts are executors with a core and a directory each, on one machine (Spark's
-``local-cluster[n,1,1024]``); the store is a folder. So throughput can't grow with them here. What
-can be seen is what they cost: CPU time of all processes, the time of a batch, and bytes that go
-from one to another; and what each of them stores. Ten streams, six queries over three of them each
+``local-cluster[n,1,1024]``); the store is a folder. So throughput can't grow with them here.
+Measured is the cost of more hosts: CPU time of all processes, the time of a batch, and bytes
+between hosts; and the bytes that each stores. Ten streams, six queries over three of them each
 (``benchmarks.runtime.workload``); small batches have ten rows of each stream, large ones ``--rows``
 of all together. Numbers of hosts take turns. All results are compared with DuckDB's.
 """

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from anabranch_runtime.exchange.meeting import Place
+    from anabranch_runtime.exchange.meeting import CoordinatorAddress
 
-    #: To whom, how many bytes its sender has received, and what is sent.
+    #: Receiver, bytes that the sender has received so far, and content.
     Message = tuple[int, tuple[int, bytes]]
 
 
@@ -113,7 +113,7 @@ def _by_flight(session: SparkSession, meeting: Meeting, hosts: int, size: int, r
     return sum(found)
 
 
-def _exchange(place: Place, attempt: str, size: int, rounds: int) -> int:
+def _exchange(place: CoordinatorAddress, attempt: str, size: int, rounds: int) -> int:
     from pathlib import Path
 
     from pyspark import BarrierTaskContext
@@ -150,7 +150,7 @@ def _by_shuffle(session: SparkSession, hosts: int, size: int, rounds: int) -> in
         content = bytes(size)
         for other in range(hosts):
             if other != number:
-                # One of the others takes along what has been received so far.
+                # The message to one of the others carries the number of bytes received so far.
                 last = other == (number + 1) % hosts
                 yield other, (received if last else 0, content)
 

@@ -1,4 +1,4 @@
-"""What a meeting of many tasks costs the driver.
+"""Cost to the driver of a round of messages between many tasks.
 
 `python -m benchmarks.cluster.meeting [--json] [--tasks 10 50 200]`
 
@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from anabranch_runtime.exchange.meeting import Delegate, Meeting, Place
+from anabranch_runtime.exchange.meeting import CoordinatorAddress, Delegate, Meeting
 from benchmarks.command import Benchmark, run_benchmark
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
@@ -61,7 +61,7 @@ def _met(tasks: int, size: int, rounds: int) -> tuple[float, float]:
     return round(1000 * spent / rounds, 2), round(1000 * others / rounds, 2)
 
 
-def _meet(calls: Connection, place: Place, tasks: int, size: int, rounds: int) -> None:
+def _meet(calls: Connection, place: CoordinatorAddress, tasks: int, size: int, rounds: int) -> None:
     def one(task: int) -> None:
         delegate = Delegate(place, attempt, task, tasks)
         for _ in range(rounds):

@@ -101,7 +101,7 @@ def _of_changes(entry: dict[str, Any]) -> list[Target]:
         for kind, runs in entry["runs"].items()
         for figure, name, most in (
             ("first", "first batch", 2.0),
-            ("dealt", "batch in which partitions are dealt anew", 2.0),
+            ("dealt", "batch that assigns partitions to hosts again", 2.0),
             ("next", "next ten batches, median", 1.1),
         )
     ]
@@ -122,7 +122,7 @@ def _of_traffic(entry: dict[str, Any]) -> list[Target]:
         for kind, name in (("relations", "relations"), ("results", "intermediate results"))
     ]
     ratios = [one["joint"] / one["random"] for some in entry["plans"].values() for one in some]
-    name = "bytes, of those of attributes at random, median of the problems"
+    name = "bytes, over plans by random attributes, median of the problems"
     return [*within, Target(name, Figure.median(ratios), 0.6, False, 2, " ×")]
 
 

@@ -5,7 +5,7 @@ in seconds. Spark's master, three workers with a slot each, Redis and an object 
 share nothing (namespaces of Linux, which takes privileges). Nothing but the kill is done by hand.
 
 All hosts have the same cores here. So beside the seconds there is the CPU time, until that commit,
-of what was started anew, by what it is.
+of the restarted processes, by kind.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PACE = 0.075
 #: settings, would do away with the archive of classes (``class_archive``).
 EXTRA = ("--spark-conf", "spark.executor.memory=640m")
 CONF = {"SPARK_CONF_DIR": str(Path(pyspark.__file__).parent / "conf")}
-#: What is started anew, by what its command line has.
+#: Kinds of restarted processes, each with a substring of its command line.
 PARTS = {
     "driver's JVM": "org.apache.spark.deploy.SparkSubmit",
     "executors' JVMs": "CoarseGrainedExecutorBackend",

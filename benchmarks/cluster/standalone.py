@@ -1,7 +1,7 @@
 """Spark's standalone cluster as plain processes of this machine: hosts come and go.
 
-A host is a worker with an executor of one slot and a cache directory of its own. What a host loses
-its processes by is SIGKILL, all at once.
+A host is a worker with an executor of one slot and a cache directory of its own. A lost host's
+processes end by SIGKILL, all at once.
 """
 
 from __future__ import annotations

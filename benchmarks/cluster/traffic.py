@@ -10,9 +10,8 @@ epoch 2. Two workloads: six queries over three of ten streams each (``benchmarks
 and five queries of TPC-H (with texts). All results are compared with DuckDB's.
 
 *Joint plans*: for random problems (``benchmarks.planner``), the bytes that the joint plan is
-predicted to send, as part of what plans send of which each store has one copy by an attribute drawn
-at random: the cheapest orders for these copies, without intermediate results, the mean of ten
-draws.
+predicted to send, over the bytes of plans in which each store has one copy by an attribute drawn at
+random: the cheapest orders for these copies, without intermediate results, the mean of ten draws.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from anabranch_client.replay.tpch import DemoQuery
 from anabranch_contract.plans.plan import Plan
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, KeyClass, Label
 from anabranch_contract.queries.mirs import Mir, MirId
-from anabranch_planner.cost.exchange import Exchange
+from anabranch_planner.cost.exchange import ExchangeModel
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.passes import EpochRequest, make_rules, optimise
@@ -148,18 +147,18 @@ class _OneCopyEach:
         return False
 
     def feeds(self, larger: Mir, mir: Mir) -> bool:
-        """Likewise."""
+        """No upkeep probes an intermediate result."""
         del larger, mir
         return False
 
     def holds(self, classes: Sequence[KeyClass], mir: Mir, origin: tuple[Label, int]) -> bool:
-        """Likewise."""
+        """No store is assumed to have all values of another relation."""
         del classes, mir, origin
         return False
 
 
 def _against_random(drawn: Drawn, seed: int, options: argparse.Namespace) -> dict[str, float]:
-    exchange = Exchange(options.hosts, {})
+    exchange = ExchangeModel(options.hosts, {})
     known = replace(drawn.statistics, hosts=exchange)  # type: ignore[type-var]
     chosen = Options(parallelism=options.parallelism)
     queries = tuple(drawn.queries)
@@ -194,8 +193,8 @@ def _against_random(drawn: Drawn, seed: int, options: argparse.Namespace) -> dic
 
 
 def compared(entry: dict[str, Any]) -> dict[str, float]:
-    """Of the edges that send enough, the share that is predicted well: of those by forecasts that
-    probe relations and intermediate results, and of all.
+    """Share of well predicted edges among the edges that send enough bytes: with forecasts, to
+    relations and to intermediate results; and all edges.
     """
     misses: dict[str, list[float]] = {"relations": [], "results": [], "all": []}
     for epochs in entry["epochs"].values():
@@ -262,7 +261,7 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
         ratios = sorted(one["joint"] / one["random"] for one in runs)
         middle = f"{ratios[len(ratios) // 2]:.2f} ({ratios[0]:.2f}–{ratios[-1]:.2f})"
         plans.append((shape, str(len(ratios)), middle))
-    names = ("problem", "seeds", "bytes, of those of attributes at random")
+    names = ("problem", "seeds", "bytes, over plans by random attributes")
     return [*grids, Grid("Joint plans", names, tuple(plans))]
 
 

@@ -1,7 +1,7 @@
 """``python -m benchmarks.dppick [--json] [--only PART ...] [options of one part]``; ``--report``.
 
 Without ``--report`` all parts run, one line of JSON each; a part that fails leaves out its line and
-the others go on. Options that are not listed here are those of the part that ``--only`` names.
+the others go on. Options that are not listed here belong to the part that ``--only`` names.
 """
 
 from __future__ import annotations

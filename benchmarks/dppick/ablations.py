@@ -2,11 +2,11 @@
 
 ``query-cost`` and ``match-cost`` see one part of the cost only, ``no-smooth`` takes the statistics
 of the last period instead of their forecasts. Every match but a result's is a probe of the next
-store here, so probes and matches differ by what no order changes (arrivals and results). So both
-ablations have the same cheapest orders as the whole cost, as long as a query costs the same
-whatever the store; what differs is which of the orders of equal forecast cost is taken.
-``printed`` is Eq. 8 as the paper has it: its engine hands all matches of a probe on as one query.
-There the parts differ.
+store here, so probes and matches differ only by arrivals and results, which no order changes. So
+both ablations have the same cheapest orders as the whole cost, as long as a query costs the same
+whatever the store; they only choose differently among orders of equal forecast cost. ``printed`` is
+Eq. 8 as the paper has it: its engine hands all matches of a probe on as one query. There the parts
+differ.
 """
 
 from __future__ import annotations

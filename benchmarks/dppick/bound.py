@@ -1,4 +1,4 @@
-"""What probe orders can save at most where keys are independent: arithmetic, without a run.
+"""The most that probe orders can save where keys are independent: arithmetic, without a run.
 
 Let ``n`` tuples of each input come evenly over the stream, with keys that are independent and
 uniform over ``keys`` values, and ``m`` be the rows with a key over ``keys``: the partners that a
@@ -26,8 +26,8 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """By which share the best orders have less than the mean and than the worst of all
-    permutations of the inputs; ``least``: what they have themselves.
+    """Partial results that the best orders save, as shares of the mean and of the worst permutation
+    of the inputs; ``least``: partial results of the best orders.
     """
 
     mean: float

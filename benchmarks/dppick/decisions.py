@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from anabranch_contract.errors import PlannerError
-from anabranch_planner.forecast.forecast import Kind, forecasts
+from anabranch_planner.forecast.forecast import StatisticKind, forecasts
 from anabranch_planner.forecast.series import Series
 from benchmarks.command import Benchmark, cpu_milliseconds
 from benchmarks.papers.dppick.figures import EdgeFigures, Match
@@ -52,7 +52,10 @@ def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     for streams in options.streams:
         draw = np.random.default_rng(streams)
         # Of a chain with forward and backward steps, and of each store.
-        kinds = [*[Kind.HIT_RATIO, Kind.MATCHES] * (2 * streams), *[Kind.RATE] * (2 * streams)]
+        kinds = [
+            *[StatisticKind.HIT_RATIO, StatisticKind.MATCHES] * (2 * streams),
+            *[StatisticKind.RATE] * (2 * streams),
+        ]
         asked = [
             (Series.of([(float(t), float(v), 1.0) for t, v in enumerate(draw.random(60))]), kind)
             for kind in kinds

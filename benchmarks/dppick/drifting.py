@@ -86,9 +86,7 @@ def _scenario(drift: Drift, options: argparse.Namespace, home: Path) -> dict[str
 
 
 class Of(StrEnum):
-    """What two policies are compared by: probes and matches, run time, or run time without
-    statistics and decisions.
-    """
+    """Measure by which two policies are compared."""
 
     WORK = "probes and matches"
     TIME = "run time"
@@ -163,7 +161,7 @@ def charts(entry: dict[str, Any]) -> dict[str, str]:
         Row(one["name"], tuple(ratio(one, n, "hindsight", Of.WORK) for n in names))
         for one in entry["scenarios"]
     ]
-    title = "Probes and matches over those of hindsight's static order"
+    title = "Probes and matches, relative to hindsight's static order"
     return {"dppick-drifts": grouped(title, names, rows)}
 
 

@@ -1,10 +1,10 @@
 """Streams of a four-way join whose probe order decides the time, and how that changes.
 
-Inputs come at unequal rates. Each key of a join is drawn from those that came up within the last
-:data:`REACH` batches, so a tuple finds partners for as long only; the fewer keys come up per batch,
-the more partners each has (fan-out). Where a mean is below 1, most tuples have keys that nobody
-else has (emptiness). In every graph one step is nearly empty, so there are few results; which one
-it is, and how far the others fan out, is what drifts:
+Inputs come at unequal rates. Each key of a join is drawn from the keys of the last :data:`REACH`
+batches, so a tuple finds partners for as long only; the fewer keys are new per batch, the more
+partners each has (fan-out). Where a mean is below 1, most tuples have unique keys (emptiness). In
+every graph one step is nearly empty, so there are few results; which one it is, and how far the
+others fan out, is what drifts:
 
 * ``constant``: nothing does. ``swap``: at one third and at two thirds of the stream the empty step
   and the widest one change places. ``trend``: they do so gradually, along a line of their
@@ -128,7 +128,8 @@ def _means(draw: np.random.Generator, steps: int) -> NDArray[np.float64]:
 
 
 def _weight(pattern: str, at: float) -> float:
-    """How far the empty step and the widest have changed places at a share of the stream.
+    """Degree, 0 to 1, to which the empty and the widest step have changed places at a share of the
+    stream.
 
     >>> [_weight("swap", at) for at in (0.1, 0.5, 0.9)]
     [0.0, 1.0, 0.0]

@@ -1,9 +1,9 @@
-"""One multi-way join operator over a stream, and who chooses its probe orders.
+"""One multi-way join operator over a stream, and the policy that chooses its probe orders.
 
 The operator is UMJoin's (:mod:`benchmarks.umjoin`) over its backend in memory. The stream comes in
-batches; every ``period`` of them what was counted goes into series, and the orders of the next
-period are searched. A period is so many batches and not so many seconds, so that all counts and all
-orders repeat. Nothing moves where orders change: the stores and their indexes are the same in all.
+batches; every ``period`` of them the counts go into series, and the orders of the next period are
+searched. A period is so many batches and not so many seconds, so that all counts and all orders
+repeat. Nothing moves where orders change: the stores and their indexes are the same in all.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Who chooses.
+    """Policy for choosing probe orders.
 
     Attributes:
         algorithm: ``fixed`` chooses nothing: the first orders stay.
-        smooth: whether statistics are forecast; otherwise those of the last period are taken.
+        smooth: whether statistics are forecast; otherwise the last period's are taken.
         period: T, in batches. ``length``: L, in periods.
         gain: p, the least share of an order's cost that a change must promise. The rivals
             ``greedy`` and ``selectivity`` know no costs of whole orders: they always change.
@@ -80,11 +80,11 @@ class Policy:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run did.
+    """Counts and times of a run.
 
     Attributes:
         results: that it found.
-        steps: what all steps did; nothing where nobody counted.
+        steps: counts of each step; empty where steps are not counted.
         seconds: of CPU, from the first batch to the last, statistics and decisions included.
         counting, deciding: CPU seconds of these: counts and keys; forecasts and searches.
         batches: CPU seconds of each batch, without decisions.
@@ -106,7 +106,7 @@ class Outcome:
 
     @property
     def matches(self) -> int:
-        """Rows found, those of results included."""
+        """Rows found, results included."""
         return sum(step.matches for step in self.steps.values())
 
     @property
@@ -122,7 +122,7 @@ class Outcome:
 
 def orders_of(join: Join, permutation: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """The orders that one permutation of the inputs stands for: each input probes the others in
-    the permutation's order, each as soon as it joins what was visited.
+    the permutation's order, each as soon as it joins a visited input.
     """
     found = {}
     for start in join.by_name:
@@ -142,7 +142,7 @@ def run(
 
     Args:
         folder: for the backend, new.
-        counted: whether steps are counted also where nobody chooses.
+        counted: whether steps are counted even if the policy is ``fixed``.
 
     Raises:
         WrongResultError: it has found another number of results than DuckDB.

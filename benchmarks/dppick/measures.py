@@ -1,17 +1,17 @@
-"""What periods have measured of one operator, and the order problem that they lead to.
+"""Measurements of one operator by period, and the order problem that follows from them.
 
 A period's counts are kept as series, as a pipeline keeps its interims: per step the share of
 probes that found a row (gamma) and the rows found per probe and row stored (hits per pair), per
 input the arrivals and the distinct keys stored. A step is the set of inputs that probes and the
 one that is probed, whichever start came by. The problem of the next period is made of their
 forecasts and of the rows that will be stored, which need no statistics: mu is hits per pair times
-rows over gamma. So a store that grows is no trend that has to be found first.
+rows over gamma. So the growth of a store need not be forecast.
 
 Orders run some steps and leave others out. The figures of a step that did not run in the last
-period are, in this order: those of the nearest step to the same input that did; those of a step
-that ran the other way, since a pair of rows agrees from both sides, so that hits per pair are the
-same; what steps before the last period had; one over keys, which is what independent keys give.
-Old figures come last because a search for the least cost finds the one that has become wrong.
+period are, in this order: figures of the nearest step to the same input that did; of a step that
+ran the other way, since a pair of rows agrees from both sides, so that hits per pair are the same;
+of the step itself in older periods; one over keys, as for independent keys. Old figures come last
+because a search for the least cost finds the one that has become wrong.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from anabranch_planner.forecast.forecast import Kind, forecasts
+from anabranch_planner.forecast.forecast import StatisticKind, forecasts
 from anabranch_planner.forecast.series import Series
 from benchmarks.papers.dppick.figures import Flags, Floats, Masks, Match
 from benchmarks.papers.dppick.problem import Accounting, Operator
@@ -33,7 +33,7 @@ from benchmarks.umjoin.operators.joins import Join
 #: (probing inputs as bits, probed input).
 Step: TypeAlias = tuple[int, int]
 #: (kind, step); of an input: its rate with no bits, its number of keys with its own bit.
-_Name: TypeAlias = tuple[Kind, Step]
+_Name: TypeAlias = tuple[StatisticKind, Step]
 
 #: Periods after which a measurement counts half.
 HALF_LIFE = 20.0
@@ -41,10 +41,10 @@ HALF_LIFE = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """What one period has measured; inputs by name.
+    """Measurements of one period; inputs by name.
 
     Attributes:
-        steps: those that ran.
+        steps: the steps that ran.
         arrivals: tuples.
         keys: distinct ones stored at its end.
         before, after: tuples stored when it began and when it ended that may still find partners.
@@ -63,7 +63,7 @@ class History:
 
     Attributes:
         names: of the inputs, which have their numbers by it.
-        near: per input the bits of those that it may probe.
+        near: per input the bits of the inputs that it may probe.
         length: of each series, in periods.
         periods: how many have been recorded.
         rows, ahead: tuples stored of each input in the mean of the last period, and of the next.
@@ -97,12 +97,14 @@ class History:
             pairs = counts.probes * rows[target]
             if counts.probes:
                 share = counts.found / counts.probes
-                offered.append(((Kind.HIT_RATIO, step), share, counts.probes))
+                offered.append(((StatisticKind.HIT_RATIO, step), share, counts.probes))
             if pairs:
-                offered.append(((Kind.MATCHES, step), counts.matches / pairs, counts.probes))
+                offered.append(
+                    ((StatisticKind.MATCHES, step), counts.matches / pairs, counts.probes)
+                )
         for name, n in number.items():
-            offered.append(((Kind.RATE, (0, n)), period.arrivals.get(name, 0), 1.0))
-            offered.append(((Kind.RATE, (1 << n, n)), period.keys[name], 1.0))
+            offered.append(((StatisticKind.RATE, (0, n)), period.arrivals.get(name, 0), 1.0))
+            offered.append(((StatisticKind.RATE, (1 << n, n)), period.keys[name], 1.0))
         series = dict(self.series)
         for key, value, weight in offered:
             known = series.get(key) or Series(self.length, HALF_LIFE)
@@ -133,20 +135,20 @@ class History:
             made = forecasts([(s, kind) for (kind, _), s in going], 1.0)
             values |= {k: f.value or 0.0 for (k, _), f in zip(going, made, strict=True)}
         count = range(len(self.names))
-        keys = tuple(values[Kind.RATE, (1 << n, n)] for n in count)
+        keys = tuple(values[StatisticKind.RATE, (1 << n, n)] for n in count)
         rows = self.ahead if smooth else self.rows
         measured = {
             step: _Measured(
                 hits,
-                values[Kind.HIT_RATIO, step],
-                kept[Kind.MATCHES, step].times[-1] < newest,
+                values[StatisticKind.HIT_RATIO, step],
+                kept[StatisticKind.MATCHES, step].times[-1] < newest,
             )
             for (kind, step), hits in values.items()
-            if kind is Kind.MATCHES
+            if kind is StatisticKind.MATCHES
         }
         return Operator(
             names=self.names,
-            weights=tuple(values[Kind.RATE, (0, n)] for n in count),
+            weights=tuple(values[StatisticKind.RATE, (0, n)] for n in count),
             keys=keys,
             rows=rows,
             near=self.near,

@@ -5,7 +5,7 @@ rows in one random order, results counted and not made. The paper's 24 initial o
 permutations of the four streams; a permutation is read as four probe orders: that of each stream is
 the permutation without it. Since all four tables have the same key, a stream may probe the others
 in each of six orders; the algorithms choose among all 6^4 combinations. *Hindsight* is the best of
-the 24 permutations, each of which was run from beginning to end without a change.
+the 24 permutations: each was run from beginning to end without a change.
 
 The bound is arithmetic, from the tables' sizes and the greatest number of distinct keys: what the
 best orders save where keys are independent. No algorithm can save more.
@@ -28,7 +28,7 @@ from benchmarks.report.charts import Row, grouped
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid, columns
 
-#: What savings are relative to, among all permutations.
+#: References of savings, among all permutations.
 OVER = ("mean", "worst")
 
 
@@ -62,7 +62,7 @@ def _measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def saved(entry: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """What the best permutation saves of the mean and of the worst, as measured: of ``probes``, of
+    """Measured savings of the best permutation against the mean and the worst: of ``probes``, of
     ``both`` (with matches), and of ``seconds``.
     """
     fixed = {name: one["fixed"] for name, one in entry["orders"].items()}

@@ -40,10 +40,10 @@ benchmarks, not this file.
 
 The operator (`benchmarks.umjoin`, state in memory) has its probe orders chosen while it runs: by
 dpPick, its rivals and the exact search over visited sets (`benchmarks.papers.dppick`), on forecasts
-of what was counted (`anabranch_planner.forecast`). The cost is probes plus matches. A period is a
-number of batches, so that counts and orders repeat. Run times are CPU seconds of the one process,
-since others worked on the same machine; they include statistics and decisions. Every run's number
-of results is compared with DuckDB's; a run with another reports nothing. What shares a table was
+of the counts (`anabranch_planner.forecast`). The cost is probes plus matches. A period is a number
+of batches, so that counts and orders repeat. Run times are CPU seconds of the one process, since
+others worked on the same machine; they include statistics and decisions. Every run's number of
+results is compared with DuckDB's; a run with another reports nothing. The figures of a table were
 measured in one run, in turns, so compare within tables.
 """
 _EXPLAINED = """\
@@ -64,7 +64,7 @@ Where one is missed:
   estimates miss. Only a path has cheap steps that hide dear ones, and only its two inner inputs
   have a choice. Where dpPick does more than greedy, figures of steps that hardly ran are to
   blame: the search takes the order whose estimates err low. Figures that are some periods old, if
-  preferred to those of neighbours, made this much worse: so they come last
+  preferred to neighbours' figures, made this much worse: so they come last
   (`benchmarks.dppick.measures`).
 - *Swaps and bursts, against no-smooth.* Forecasts clean outliers, and an abrupt change looks like
   one until a second period confirms it. That costs a period after every swap and most of a burst;

@@ -20,7 +20,7 @@ FIXED = Policy("fixed", Algorithm.FIXED)
 
 
 def rivals(period: int, length: int) -> tuple[Policy, ...]:
-    """Fixed orders, those that are chosen step by step, and both searches."""
+    """Fixed orders, rivals that choose step by step, and both searches."""
     adaptive = (Algorithm.SELECTIVITY, Algorithm.GREEDY, Algorithm.DPPICK, Algorithm.EXACT)
     return FIXED, *(Policy(str(a), a, period=period, length=length) for a in adaptive)
 
@@ -53,7 +53,7 @@ def initial_orders(join: Join, names: Sequence[str]) -> dict[str, Orders]:
 
 
 def statics(workload: Workload, first: dict[str, Orders], home: Path) -> dict[str, dict[str, int]]:
-    """What each of the orders does if it stays; equal orders run once."""
+    """Probes and matches of each of the orders if it stays; equal orders run once."""
     found: dict[str, dict[str, int]] = {}
     known: dict[tuple[tuple[str, tuple[str, ...]], ...], dict[str, int]] = {}
     for name, orders in first.items():

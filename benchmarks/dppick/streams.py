@@ -14,7 +14,7 @@ from benchmarks.dppick.engine import Workload
 from benchmarks.state import tpcds
 from benchmarks.umjoin.operators.joins import Equality, Input, Join
 
-#: What the paper calls the tables, in the order of ``tpcds.TABLES``.
+#: The paper's names of the tables, in the order of ``tpcds.TABLES``.
 SHORT = ("Cu", "Cr", "Sr", "Wr")
 
 
@@ -25,7 +25,7 @@ def tpcds_stream(scale: float, batch: int, seed: int, cache: Path) -> Workload:
         table: pq.read_table(folder / f"{table}.parquet", columns=[key])[key].combine_chunks()
         for table, key in tpcds.TABLES.items()
     }
-    # The rows of each table have a random order already: what is left is whose turn it is.
+    # The rows of each table have a random order already: only the table of each next row is drawn.
     which = np.repeat(np.arange(len(keys)), [len(column) for column in keys.values()])
     np.random.default_rng(seed).shuffle(which)
     batches, begin = [], np.zeros(len(keys), np.int64)

@@ -36,7 +36,7 @@ _DECORATED = 2
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is measured.
+    """Options of the part.
 
     Attributes:
         limit: seconds that a joint program has.

@@ -1,7 +1,7 @@
 """The part ``incremental``: one query added to a thousand that are planned.
 
 Run as a module it is the worker: of each case it plans all queries but the last one (not timed as
-a target), adds the last, and then plans the whole anew, to compare with.
+a target), adds the last, and then plans all from scratch, to compare with.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SMALL = Shape(5, 4, 3)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is measured; ``limit``: seconds for planning the whole, before and afterwards."""
+    """Options of the part; ``limit``: seconds for planning the whole, before and afterwards."""
 
     seeds: int
     parallelisms: Sequence[int]
@@ -78,7 +78,7 @@ def measure_incremental(options: Options) -> dict[str, Any]:
             verdicts.append(_judge(target, parallelism, added))
             tell(
                 f"added to {target.shape}, parallelism {parallelism}: "
-                f"{groups[-1]['added']['seconds']['median']:.3f} s, of which planning "
+                f"{groups[-1]['added']['seconds']['median']:.3f} s, planning alone "
                 f"{groups[-1]['planning']['median']:.3f} s, "
                 f"gap {groups[-1]['added']['gap']['median']:.3%}"
             )

@@ -34,7 +34,7 @@ DUELS = (Duel(Shape(100, 100, 3)), Duel(Shape(100, 10, 4)), Duel(Shape(100, 10, 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is measured; ``limit``: seconds that the joint program has."""
+    """Options of the part; ``limit``: seconds that the joint program has."""
 
     seeds: int
     parallelisms: Sequence[int]

@@ -19,7 +19,7 @@ SHAPES = (Shape(100, 100, 3), Shape(100, 10, 4), Shape(100, 100, 4), Shape(100, 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is measured; ``limit``: seconds that the joint program has."""
+    """Options of the part; ``limit``: seconds that the joint program has."""
 
     seeds: int
     threads: Sequence[int]

@@ -29,7 +29,7 @@ _PLANS = (Optimizer.CLASH, Optimizer.SHARED, Optimizer.INDIVIDUAL)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is measured.
+    """Options of the part.
 
     Attributes:
         parallelisms: partitions per store; above 1 stores are partitioned, which is harder.

@@ -35,7 +35,7 @@ _PLANS = (Optimizer.CLASH, Optimizer.SHARED, Optimizer.INDIVIDUAL)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is measured; ``scale``: of the data behind the statistics."""
+    """Options of the part; ``scale``: of the data behind the statistics."""
 
     repeats: int
     parallelisms: Sequence[int]

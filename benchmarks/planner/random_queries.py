@@ -11,8 +11,8 @@ from anabranch_contract.queries.joins import (
     JoinQuery,
     KeyClass,
     Label,
-    Member,
     QueryId,
+    QueryMember,
     RelationId,
     StreamName,
     make_relation,
@@ -67,7 +67,7 @@ def statistics_of(problem: RandomProblem) -> TableStatistics:
 def join_queries(problem: RandomProblem) -> tuple[JoinQuery, ...]:
     """The queries, as the planner's own normaliser makes them of the problem's file."""
     relation = {n: make_relation(StreamName(n), ()) for n in problem.columns}
-    member = {n: Member(n, Label(n), RelationId(n)) for n in problem.columns}
+    member = {n: QueryMember(n, Label(n), RelationId(n)) for n in problem.columns}
     matrix: dict[int, tuple[tuple[int | None, ...], ...]] = {}
     found = []
     for query in problem.queries:

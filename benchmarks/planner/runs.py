@@ -94,7 +94,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of a case.
+    """Outcome of one case.
 
     Attributes:
         seconds, cpu: of everything, by the wall and by the CPUs (children of solvers included).
@@ -248,7 +248,7 @@ def cpu_seconds() -> float:
 def summary(runs: Sequence[Run]) -> dict[str, Any]:
     """Medians and ranges over runs of one case under different seeds.
 
-    What is said about plans is over those runs that were not refused.
+    Figures of plans cover only the runs that were not refused.
     """
     planned = [r for r in runs if not r.refused]
     found: dict[str, Any] = {

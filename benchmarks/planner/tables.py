@@ -52,7 +52,7 @@ def _verdict(found: dict[str, Any], seeds: int) -> tuple[str, ...]:
             cells = (
                 f"{shape} and one query more",
                 f"≤ {wanted:g} s, gap ≤ {within:.0%}",
-                f"{_seconds(median)}, of which planning {_seconds(found['planning'])}; "
+                f"{_seconds(median)}, planning alone {_seconds(found['planning'])}; "
                 f"gap {percent(found['gap'], 2)}",
             )
         case Kind.SAVED:
@@ -132,7 +132,7 @@ def _targets(entry: dict[str, Any]) -> list[Grid]:
         ("problem", "objective", "queries", "probes of individual plans", "of the joint plan"),
         ("probes saved", "probes and inserts saved", "saved by sharing equal parts only"),
     )
-    return [times, Grid("What joint plans save", head, tuple(rows), texts=2)]
+    return [times, Grid("Savings of joint plans", head, tuple(rows), texts=2)]
 
 
 def _incremental(entry: dict[str, Any]) -> list[Grid]:

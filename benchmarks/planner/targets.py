@@ -16,7 +16,7 @@ MEBI = 2**20
 
 
 class Kind(StrEnum):
-    """What a target is about; figures are medians over seeds.
+    """Kind of a target; figures are medians over seeds.
 
     * ``PROVEN``: seconds to the proven optimum, at most.
     * ``CERTIFIED``: the gap that is proven ``within`` seconds, at most.
@@ -85,7 +85,7 @@ def of_kind(kind: Kind) -> list[tuple[Target, Shape]]:
 def verdict(
     target: Target, found: dict[str, float], *, met: bool | None = None, **about: Any
 ) -> dict[str, Any]:
-    """A target beside what was found, as JSON.
+    """A target beside its measured figure, as JSON.
 
     Args:
         found: a rounded spread.

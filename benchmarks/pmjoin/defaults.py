@@ -3,19 +3,19 @@
 `python -m benchmarks.pmjoin.defaults [--json] [--scale 0.1] [--ds-scale 0.1] [--rounds 7]`
 
 The real planner, driver and worker in this process, no Spark. *One key* is the workload *different*
-of `benchmarks.pmjoin.skew`, Zipf 1.2, batches of 100,000 tuples. *TPC-H* are the five joins of
-`benchmarks.throughput`. *TPC-DS* are three joins of sales, returns, customers and items, by item
+of `benchmarks.pmjoin.skew`, Zipf 1.2, batches of 100,000 tuples. *TPC-H* has the five joins of
+`benchmarks.throughput`. *TPC-DS* has three joins of sales, returns, customers and items, by item
 and by customer; rows are shuffled, and their number in their stream is their event time. Each has
 eight batches of equal size, and every epoch of two is planned by the statistics of the one before;
 the first two epochs are left out. Runs take turns: one kind for all tuples or four at most, one
 partition per store or four, one task or two (threads of this process). Results are counted by
 DuckDB.
 
-*work* is probes and matches of all steps, *time* is that of all batches that are measured, *CPU*
-that of planning, too, and *planning* is the time of one plan by the last statistics: all as ratios
-of one kind, one partition and one task in the same round. *Least* are ratios of the least time and
-CPU of all rounds: other processes only add to a run. *Same rules*: those of every epoch are those
-of the first row, byte by byte. *s* are seconds of all batches that are measured.
+*work* is probes and matches of all steps, *time* is the run time of all measured batches, *CPU*
+their CPU time and planning's, and *planning* is the time of one plan by the last statistics: all as
+ratios to one kind, one partition and one task in the same round. *Least* are ratios of the least
+time and CPU of all rounds: other processes only add to a run. *Same rules*: every epoch has the
+rules of the first row, byte by byte. *s* are seconds of all measured batches.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from benchmarks.report.grids import Grid
 from benchmarks.state import tpcds
 from benchmarks.state.command import CACHE
 
-#: What came of a run, and the rules of its epochs.
+#: Figures of a run, and the rules of its epochs.
 Run = tuple[Figures, list[str]]
 
 
@@ -93,7 +93,7 @@ TPCDS = (
         ("store_returns", "catalog_sales", "customer"),
     ),
 )
-#: What is compared, run by run.
+#: Figures that are compared, run by run.
 FIGURES = ("work", "seconds", "cpu", "planning")
 LEAST = ("seconds", "cpu")
 

@@ -37,7 +37,7 @@ KINDS = [Kind(similar, contiguous) for contiguous in (True, False) for similar i
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the paper does not say of its streams, and is taken to be so.
+    """Assumptions on streams where the paper is silent.
 
     Attributes:
         deviations: of normal distributions, from and to, as parts of the range of values; drawn
@@ -97,8 +97,8 @@ def drawn(
     values: int = VALUES,
     reading: Reading = OURS,
 ) -> tuple[Floats, Floats]:
-    """Rates and windows by stream and value; hot spots at random are each stream's where streams
-    differ, else those of all.
+    """Rates and windows by stream and value; random hot spots are each stream's own where streams
+    differ, else common to all.
     """
     common = rng.permutation(values)
     rows = []

@@ -1,19 +1,20 @@
-"""Hot keys on three hosts, dealt and not: the real planner, driver and workers in one process.
+"""Hot keys on three hosts, spread and not spread: the real planner, driver and workers in one
+process.
 
 `python -m benchmarks.pmjoin.hot_keys [--json] [--rows 2000] [--exponents 0 0.6 0.9 1.2]`
 
 Three hosts of two tasks each are threads here, that see only their own partitions and send each
 other Arrow batches by value. R and S are joined by a key of a Zipf distribution over 20,000 values,
 the same ones frequent in both, within two batches' time (*pair*). T is joined with what they make,
-by the same key (*one key*) or by another one of S (*chain*), of which all values are as frequent.
-Every epoch of two batches is planned by the statistics of the one before, with `hot_keys` on and
-off, over the same rows; results are counted by DuckDB.
+by the same key (*one key*) or by another one of S (*chain*) whose values are all as frequent. Every
+epoch of two batches is planned by the statistics of the one before, with `hot_keys` on and off,
+over the same rows; results are counted by DuckDB.
 
-A host's *load* are the rows that it writes, the tuples that probe there, and the matches that they
-find. *Busiest* is the load of the host with most, over the mean of the hosts, in the last half of
-the batches, when what had been stored at home has expired; *rows* and *matches* are the same of
-these alone. *Load* is that of all hosts, and *bytes* is what they send each other, on over off.
-*Predicted* is what the planner expects of the busiest.
+A host's *load* is the number of rows that it writes, of tuples that probe there, and of matches
+that they find. *Busiest* is the load of the host with most, over the mean of the hosts, in the last
+half of the batches, when rows stored at home before have expired; *rows* and *matches* are the same
+of these alone. *Load* is the sum over all hosts, and *bytes* are the bytes between hosts, on over
+off. *Predicted* is the planner's figure for the busiest.
 """
 
 from __future__ import annotations
@@ -81,11 +82,12 @@ SHAPES = {
 def workload(
     shape: str, exponent: float, rows: int, batches: int, seed: int, *, equal: bool | None = None
 ) -> Workload:
-    """So many rows of each stream in each batch.
+    """A workload with ``rows`` rows of each stream in each batch.
 
     Args:
         equal: whether all keys of all streams follow the distribution, with the same frequent
-            values or each its own; None: those of R and S by which they are joined, alike.
+            values or each its own; None: only the join keys of R and S, with the same frequent
+            values.
     """
     random, count, query = np.random.default_rng(seed), rows * batches, SHAPES[shape]
     weights = np.arange(1, VALUES + 1) ** -exponent
@@ -110,10 +112,10 @@ def _drawn(random: np.random.Generator, names: Ints, weights: Floats, count: int
 
 
 class Hosts(NamedTuple):
-    """What hosts did in the last half of the batches.
+    """Loads of hosts in the last half of the batches.
 
     Attributes:
-        loads: kind of work -> that of each host. ``sent``: bytes between them.
+        loads: kind of work -> load of each host. ``sent``: bytes between them.
         moved: of every batch of the run, the partitions that have changed hosts.
     """
 
@@ -136,7 +138,7 @@ def on_hosts(
 
 
 def watched(engine: Engine, made: Workload) -> Hosts:
-    """What the hosts of a pipeline do with all batches of a workload.
+    """Loads of a pipeline's hosts over all batches of a workload.
 
     Raises:
         WrongResultError: DuckDB counts other results.
@@ -157,7 +159,7 @@ def watched(engine: Engine, made: Workload) -> Hosts:
 
 
 def run(made: Workload, home: Path, *, hot: bool) -> dict[str, Any]:
-    """The loads of hosts over the last half of the batches, and what was dealt."""
+    """The loads of hosts over the last half of the batches, and the hot values that were spread."""
     with on_hosts(made, home, PARTITIONS, hot_keys=hot) as engine:
         seen = watched(engine, made)
         found, stores = engine.hot, engine.driver.state.stores
@@ -174,7 +176,7 @@ def run(made: Workload, home: Path, *, hot: bool) -> dict[str, Any]:
 
 
 def load_of(report: TaskReport) -> dict[str, int]:
-    """What a task has done."""
+    """Rows, probes and matches of a task."""
     reads = [counts for by_index in report.reads.values() for counts in by_index.values()]
     return {
         "rows": report.inserts.rows,

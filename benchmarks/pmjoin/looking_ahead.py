@@ -5,16 +5,16 @@
 *Star*: a stream S joins R1, R2 and R3, each by a key of its own, so that a tuple of S knows all
 three. Each tuple of S lacks a partner by one of its keys, which one is drawn, and one in a hundred
 by none; by the others it finds some 12 rows on the mean, in the end. *One key*: four streams are
-joined by one key; each has half of its values, drawn anew for each stream. Values are Zipf of
-exponent 1.2, and other ones are frequent in each stream. An intermediate result has to be kept
-whole, so in front of its store nothing may be dropped: both are planned without intermediate
-results, and, to compare, with them. *TPC-H*: the five joins of `benchmarks.throughput`, where
-nearly all keys have partners; with intermediate results, which is the default.
+joined by one key; each has half of its values, drawn independently. Values are Zipf of exponent
+1.2, and other ones are frequent in each stream. An intermediate result has to be kept whole, so in
+front of its store nothing may be dropped: both are planned without intermediate results, and, to
+compare, with them. *TPC-H*: the five joins of `benchmarks.throughput`, where nearly all keys have
+partners; with intermediate results, which is the default.
 
 Every epoch of two batches is planned by the statistics of the one before, with and without looking
-ahead, in turns; the first epoch, of which nothing is known, is left out. Results are counted by
-DuckDB. *Asked* are tuples for which it was asked ahead, *dropped* those that were spared. Ratios
-are of medians, on over off; *look-ups* are probes and questions.
+ahead, in turns; the first epoch, planned without statistics, is left out. Results are counted by
+DuckDB. *Asked* are tuples that were looked up in a look-ahead filter, *dropped* the tuples that it
+dropped. Ratios are of medians, on over off; *look-ups* are probes and look-ups in filters.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def star(rows: int, batches: int, seed: int) -> Workload:
     lacking = np.where(random.random(count) < WHOLE, len(KEYS), random.integers(0, 3, count))
     made = {}
     for number, (key, rival) in enumerate(zip(KEYS, RIVALS, strict=True)):
-        # Values that only S has come after those of R.
+        # Values that only S has come after R's values.
         columns[key] = _drawn(random, count, values) + values * (lacking == number)
         made[rival] = pa.table({"n": np.arange(count), key: _drawn(random, count, values)})
     tables = {"s": pa.table(columns)} | made
@@ -117,7 +117,7 @@ def tpch_joins(folder: Path, scale: float, batches: int) -> Workload:
 
 
 def run(workload: Workload, home: Path, side: Side) -> Figures:
-    """Wall and CPU seconds, and counts, of all batches but those of the first epoch.
+    """Wall and CPU seconds, and counts, of all batches after the first epoch.
 
     Raises:
         WrongResultError: DuckDB counts other results.

@@ -3,14 +3,14 @@
 `python -m benchmarks.pmjoin.partial [--json] [--rows 60000 240000]`
 
 The real planner, driver and worker in this process, one task, no Spark. Three streams are joined on
-one key. `r` brings many rows, `s` and `t` a few, of which a tenth have one value that `r`
-lacks. What `s` and `t` have in common saves `r` a probe, and that value fills it for nothing.
+one key. `r` brings many rows, `s` and `t` a few, and a tenth of these have one value that `r`
+lacks. The join of `s` and `t` saves `r` a probe, and that value fills it in vain.
 
 *none*: no intermediate result may be kept. *whole*: the planner knows neither frequent values nor
-what steps have brought, so it keeps one and all of it. *partial*: as the service plans. Two epochs
-of two batches come first; then eight batches are measured. Sides take turns; all have to give as
-many results as DuckDB counts. *rows* are those of intermediate results at the end, *work* is probes
-and matches of all steps, upkeep included.
+measured steps, so it keeps one and all of it. *partial*: as the service plans. Two epochs of two
+batches come first; then eight batches are measured. Sides take turns; all have to give as many
+results as DuckDB counts. *rows* are rows of intermediate results at the end, *work* is probes and
+matches of all steps, upkeep included.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def tables(entry: dict[str, Any]) -> list[Grid]:
         for row in entry["rows"]
     ]
     heads = ("kept", "rows of r a batch", "results", "rows kept", "work", "time ×")
-    return [Grid("what intermediate results keep", heads, tuple(rows), texts=1)]
+    return [Grid("rows of intermediate results", heads, tuple(rows), texts=1)]
 
 
 BENCHMARK = Benchmark("partial", (__doc__ or "").split("\n", 1)[0], _options, measure, tables)

@@ -1,4 +1,6 @@
-"""What becomes of PMJoin's Fig. 8, different distributions, by what the paper leaves open."""
+"""PMJoin's Fig. 8, different distributions, under several readings of details that the paper leaves
+open.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,7 @@ def _run(seed: int, kind: Kind, reading: Reading) -> dict[str, float]:
 
 
 def each_exactly(rates: ValueRates) -> float:
-    """What is sent at least, each stream at a host of its own: the sum of the values' optima.
+    """Least rate of tuples sent, each stream at a host of its own: the sum of the values' optima.
 
     The dynamic program of :mod:`benchmarks.papers.pmjoin.exact`, for all values at once.
     """

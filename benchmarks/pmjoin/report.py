@@ -36,14 +36,14 @@ _INTRODUCTION = """\
 
 Made by `python -m benchmarks.pmjoin.report` from the lines in
 [`benchmarks/pmjoin.jsonl`](benchmarks/pmjoin.jsonl), the newest of each benchmark. Change the
-benchmarks, not this file. What the algorithms are is in
+benchmarks, not this file. The algorithms are described in
 [pmjoin](../benchmarks/papers/pmjoin/README.md) and [planner.md](planner.md#substreams).
 """
 
 _WAYS = ("hash", "range", "rate", "plan")
 
 _SKEW = """\
-Kinds are chosen by seconds, of which each further kind adds calls, 0.3 to 0.4 ms a batch. So small
+Kinds are chosen by seconds, and each further kind adds calls, 0.3 to 0.4 ms a batch. So small
 batches have few, and more than four at most change nothing. *Each value* is worked out in
 hindsight, batch by batch, over the stores of the streams: it is unknown when an epoch is planned,
 and plans with intermediate results (MIRs) may have less.
@@ -54,7 +54,7 @@ their ranges do. Only differences well beyond these say something.
 
 _DEFAULTS = """\
 Where no value is frequent enough to have an order of its own, rules are the same with four kinds as
-with one: what times of such runs differ by is what this machine's do. What is left is planning.
+with one: times of such runs differ as times on this machine do. Only planning remains as a cost.
 
 On one host several partitions only cost time: each step is called once for each of them. With two
 tasks of one process this is more so than it might be with two processes, but a task can probe all
@@ -62,12 +62,12 @@ of a store either way. So one partition is right there, as `anabranch up` has it
 """
 
 _AHEAD = """\
-Targets are those of sides without intermediate results (MIRs), but for TPC-H. Little of a batch's
-time is probing here, and storing is the same on both sides, so time falls by less than work. With
-intermediate results hardly anything may be asked: their stores need what would be dropped. The
-planner preferred them here, although plans without them are faster, even more so where they ask: it
-charged a stored row as one probe and merges not at all, and does not compare plans by what could be
-asked.
+Targets concern sides without intermediate results (MIRs), but for TPC-H. Little of a batch's time
+is probing here, and storing is the same on both sides, so time falls by less than work. With
+intermediate results hardly any filter may be used: their stores need the tuples that it would drop.
+The planner preferred them here, although plans without them are faster, even more so with filters:
+it charged a stored row as one probe and merges not at all, and does not compare plans by the
+filters that they allow.
 """
 
 
@@ -138,7 +138,7 @@ def _measured() -> tuple[_Part, ...]:
             (_said(_SKEW), note_on_prices),
         ),
         _Part("Kinds and partitions", defaults.BENCHMARK, targets_defaults, (_said(_DEFAULTS),)),
-        _Part("What intermediate results keep", partial.BENCHMARK, targets_kept),
+        _Part("Excluded values", partial.BENCHMARK, targets_kept),
         _Part("Looking ahead", looking_ahead.BENCHMARK, targets_ahead, (_said(_AHEAD),)),
         _Part("Hot keys", hot_keys.BENCHMARK, targets_hot, (_said(_HOT),)),
         _Part("Sites", sites.BENCHMARK, targets_placed, (_said(_SITES),)),
@@ -158,23 +158,23 @@ def note_on_groups(entry: dict[str, Any]) -> str:
         "*Why groups spare less than in the paper's Fig. 8, where distributions are different.*"
         " Of 1,000 values that are equally frequent a stream has some 28 tuples each in its window"
         " (505 tuples per second for 55 s). So a join of two streams brings more than either, and"
-        " what is best for a value is to send all to the stream that has most of it. With a plan"
-        f" for each value {_percent(ours['each_×'])} of what one plan sends are left by"
-        f" StreamJoinOpt (contiguous hot spots), and {_percent(ours['each_exactly_×'])} by the"
-        " optimum of each value, below which no groups can get. A value costs next to nothing only"
+        " the best plan for a value sends all to the stream that has most of it. A plan for each"
+        f" value sends {_percent(ours['each_×'])} of one plan's tuples with StreamJoinOpt"
+        f" (contiguous hot spots), and {_percent(ours['each_exactly_×'])} with the optimum of each"
+        " value, below which no groups can get. A value costs next to nothing only"
         " where some stream has less than one tuple of it in its window. How many values are so"
         " rare hangs on how narrow the normal distributions are, which the paper does not say:"
         " with deviations from a thousandth to half of all values, drawn by their logarithm,"
         f" {_percent(narrow['each_×'])} are left; with rates in a geometric series and each"
         f" parameter as likely as any other as well, {_percent(together['each_×'])}, and"
         f" {_percent(together['two_×'])} with two groups by rate. The last table has each of these"
-        " by itself. Draws lie far apart, so much hangs on those that a figure shows. So most of"
-        " what is missing is due to the setting, as chosen here where the paper is silent, and"
-        " the rest to StreamJoinOpt. Targets are measured with what was chosen before this was"
+        " by itself. Draws lie far apart, so a figure depends much on its draws. So most of the"
+        " difference is due to the setting, as chosen here where the paper is silent, and the"
+        " rest to StreamJoinOpt. Targets are measured with the setting chosen before this was"
         " known, but for one thing: contiguous hot spots were moved to a random place for each"
         " stream, where the paper has the mean of a normal distribution in the middle and the"
         " frequent values of others at one end. Several groups may also send more than fewer, as"
-        " plans are those of a heuristic."
+        " plans come from a heuristic."
     )
 
 
@@ -218,7 +218,7 @@ def _names(cpu: dict[tuple[Any, ...], float], most: int) -> list[tuple[Any, ...]
 
 
 def note_on_optimum(entry: dict[str, Any]) -> str:
-    """What the mean ratio of StreamJoinOpt to the optimum hides."""
+    """Note on ratios of StreamJoinOpt to the optimum that their mean hides."""
     figures = entry["figures"]
     worst = max(figures["6"], key=lambda row: row["ratio"])
     return (
@@ -231,7 +231,7 @@ def note_on_optimum(entry: dict[str, Any]) -> str:
 
 
 def note_on_routing(entry: dict[str, Any]) -> str:
-    """What became of the paper's Fig. 9."""
+    """Note on the paper's Fig. 9, compared with ours."""
     rows = [row for row in entry["figures"]["9"] if row["kind"].startswith("different")]
     least, most = (pick(row["groups"] for row in rows) for pick in (min, max))
     sent, spent = (
@@ -244,12 +244,12 @@ def note_on_routing(entry: dict[str, Any]) -> str:
         f" plan, as fewer tuples travel. Here {most:,} groups by plan (different distributions)"
         f" send {sent:.2f} times as many tuples, and routing takes {spent:.2f} times as long: each"
         " tuple that arrives is looked up, whether it is sent or not, and its group before that."
-        " Nothing is charged for what is spared at the network."
+        " The saving at the network is not counted."
     )
 
 
 def note_on_selections(entry: dict[str, Any]) -> str:
-    """What became of the paper's Fig. 11."""
+    """Note on the paper's Fig. 11, compared with ours."""
     rows = entry["figures"]["11"]
     # Without PMJoins a ratio is 1.
     some = [row for row in rows if row["with_PMJoins"]] or rows
@@ -257,13 +257,13 @@ def note_on_selections(entry: dict[str, Any]) -> str:
     shares = ", ".join(f"{name} {100 * ratio:.1f} %" for name, ratio in left.items())
     few = [f"{row['values']:,}" for row in rows if row["with_PMJoins"] < row["queries"] / 2]
     return (
-        "*Several keys.* Of what one plan sends there are left, on the mean of all numbers of"
-        f" values at which a query has PMJoins: {shares}. With few values"
+        "*Several keys.* PMJoins send, as shares of one plan's tuples and on the mean of all"
+        f" numbers of values at which a query has PMJoins: {shares}. With few values"
         f" ({' or '.join(few) or 'none here'}) joins bring more than their inputs, so plans send"
         " everything to one join, which is by all keys: hardly a query has a PMJoin. With many"
-        " values plans have joins by one key, but these send little: what is left for groups to"
-        " spare is less than by one key. The paper leaves open how its queries are drawn, and by"
-        " how many groups of which kind values are put together."
+        " values plans have joins by one key, but these send little: groups can spare less than by"
+        " one key. The paper leaves open how its queries are drawn, and the number and kind of"
+        " groups."
     )
 
 
@@ -325,8 +325,8 @@ def targets(entry: dict[str, Any]) -> tuple[Target, ...]:
 
 
 def targets_apart(entry: dict[str, Any]) -> tuple[Target, ...]:
-    """Targets of substreams: four kinds at most where large batches have few results, which are
-    those of *different* and of the chain; eight for batches with little in them.
+    """Targets of substreams: four kinds at most where large batches have few results (*different*
+    and the chain); eight for batches with little in them.
     """
     rows, rounds = [row for row in entry["rows"] if row["mir"]], entry["settings"]["rounds"]
     targets = []

@@ -1,10 +1,10 @@
-"""What it costs to route tuples by groups of values (PMJoin, Fig. 9).
+"""Cost of routing tuples by groups of values (PMJoin, Fig. 9).
 
 For a second of stream time the tuples that arrive, and the results of joins that are inputs of
-others, are drawn by their rates. Each is looked up: which group its value is in, and to which host
-what it is (a stream, or a join of some) goes in that group's plan; if that is another host, it is
-appended to what is to be sent there. With one group there is nothing to look up first. This is
-the CPU time of Python, so only its ratios tell something.
+others, are drawn by their rates. Two look-ups are made for each: the group of its value, and the
+host to which that group's plan sends its stream or join; if that is another host, it is appended to
+that host's outgoing tuples. With one group there is nothing to look up first. This is the CPU time
+of Python, so only its ratios are meaningful.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Routed:
     """A second of stream time.
 
     Attributes:
-        tuples: that were routed. ``sent``: those that went to another host.
+        tuples: routed ones. ``sent``: the ones sent to another host.
         milliseconds: of CPU, median.
     """
 
@@ -77,7 +77,7 @@ def route(rates: RatesByValue, groups: Sequence[Group], seed: int) -> Routed:
 
 
 def _edges(plan: Operator) -> Iterator[tuple[Operator, int]]:
-    """What is input of something, and its host."""
+    """Each input of an operator, and the host of that operator."""
     for one in plan.inputs:
         yield one, plan.host
         yield from _edges(one)

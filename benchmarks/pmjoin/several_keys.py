@@ -1,8 +1,8 @@
 """Queries whose joins are by several keys: how PMJoins are selected (PMJoin, Fig. 11).
 
 20 streams of 100 to 1,000 tuples per second, windows of 10 to 100 s, dealt to ten hosts at random.
-A query joins all of them along a random tree, each edge by one of 3 to 7 keys, of which each is
-used. A stream has another distribution for each key.
+A query joins all of them along a random tree, each edge by one of 3 to 7 keys, all of them used. A
+stream has another distribution for each key.
 """
 
 from __future__ import annotations

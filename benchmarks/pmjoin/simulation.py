@@ -2,12 +2,12 @@
 
 `python -m benchmarks.pmjoin.simulation [--json] [--seeds 1]`
 
-The streams of the paper's Fig. 5 to 11, of which it leaves details open. Rates of values
-follow uniform, normal, Zipf (exponent 0.1 to 1.5) or self-similar (0.1 to 0.9) distributions;
-*similar* ones are Zipf of 0.1 to 0.3. Hot spots are contiguous, where the paper defines them, or
-spread at random, each stream's its own way where distributions differ. Costs are those of the rate
-model, not of a simulation event by event: its means. Joins are by one key, but for Fig. 11. Each
-figure is the mean over ``--seeds`` draws, of Fig. 5 to 7 over three times as many.
+The streams of the paper's Fig. 5 to 11, which leaves details open. Rates of values follow uniform,
+normal, Zipf (exponent 0.1 to 1.5) or self-similar (0.1 to 0.9) distributions; *similar* ones are
+Zipf of 0.1 to 0.3. Hot spots are contiguous, where the paper defines them, or spread at random,
+each stream's its own way where distributions differ. Costs are the means of the rate model, not of
+a simulation event by event. Joins are by one key, but for Fig. 11. Each figure is the mean over
+``--seeds`` draws, of Fig. 5 to 7 over three times as many.
 
 *Routing (Fig. 9)*: a second's tuples are drawn, and each is looked up in the table of its value's
 group; with one group there is no group to look up. Milliseconds are CPU time of Python, so only
@@ -60,7 +60,7 @@ RANGES = (10, 100, 1000, 10_000, 100_000)
 COUNTS = (4, 6, 8, 10, 12, 14)
 STREAM_COUNTS = (4, 7, 10)
 PARTITIONS = (1, 2, 4, 10, 100, 1000)
-#: Likewise of Fig. 10.
+#: Numbers of groups in Fig. 10.
 FEW_PARTITIONS = (1, 500, 1000)
 #: Draws of Fig. 5 to 7, which are soon made, for each of the others.
 EASY = 3

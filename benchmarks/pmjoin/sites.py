@@ -1,4 +1,4 @@
-"""Streams that arrive at sites of their own, partitions placed by what arrives and by hash alone.
+"""Streams that arrive at sites of their own: partitions placed by arrivals, and by hash alone.
 
 `python -m benchmarks.pmjoin.sites [--json] [--rows 2000] [--exponents 0.6 0.9 1.2]`
 
@@ -7,9 +7,9 @@ other Arrow batches by value. Each of the streams R, S and T arrives on a host o
 joined by one key (*one key*), or R with S by one and S with T by another (*chain*), within two
 batches' time. Keys follow a Zipf distribution over 20,000 values; other ones are frequent in each
 stream (*different*), or the same (*equal*), where no host is better than another. Every epoch of
-two batches is planned by the statistics of the one before, without dealing hot values, and with
-them (*hot*). Stores have as many partitions as the table says. Both sides get the same rows;
-results are counted by DuckDB.
+two batches is planned by the statistics of the one before, without spreading hot values, and with
+it (*hot*). Stores have as many partitions as the table says. Both sides get the same rows; results
+are counted by DuckDB.
 
 *Sent* are the bytes between hosts in the last half of the batches, *work* the rows, probes and
 matches, placed over hashed. *Local* is the share of the bytes of arriving tuples that find their
@@ -52,7 +52,7 @@ class AtSites(Workload):
 
 
 def run(made: Workload, home: Path, partitions: int, *, near: bool, hot: bool) -> dict[str, Any]:
-    """What was sent in the last half of the batches, and which host did what."""
+    """Bytes sent in the last half of the batches, and loads by host."""
     with on_hosts(made, home, partitions, hot_keys=hot, near=near) as engine:
         seen = watched(engine, made)
         local = locality(engine.driver.state)
@@ -74,7 +74,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
-    """All cases, of which one by all exponents."""
+    """All cases, the first with all exponents."""
     found = []
     for shape, equal, hot in CASES:
         # Equal values that are frequent in three streams have too many results.

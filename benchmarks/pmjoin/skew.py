@@ -13,12 +13,12 @@ with no or few statistics, of 100,000 tuples or as many as are measured, if that
 batches are measured (two of a million, and where there are most results). Runs by different numbers
 of kinds take turns; all have to give as many results as DuckDB counts.
 
-*work* is probes and matches of all steps, as a ratio of that by one order for all tuples; *time*
-that of the measured batches, likewise, and *CPU* that of planning, too. Plans may have intermediate
-results (MIRs) but where it says so. *Empty* is the time of a batch of one row per stream at the end
-of the run, and *planning* that of one plan by the statistics of the last epoch. *Each value* is
-what work would be, without MIRs, if every value of the key had the order that turns out to be
-cheapest for it in that batch; *of 64* if the 64 most frequent values of each stream had.
+*work* is probes and matches of all steps, *time* the run time of the measured batches, and *CPU*
+their CPU time and planning's: all as ratios to one order for all tuples. Plans may have
+intermediate results (MIRs) but where it says so. *Empty* is the time of a batch of one row per
+stream at the end of the run, and *planning* the time of one plan by the statistics of the last
+epoch. *Each value* is the work, without MIRs, if every value of the key had the order that turns
+out to be cheapest for it in that batch; *of 64* if the 64 most frequent values of each stream had.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ CHAIN = DemoQuery(
 KEYS = {"one key": ("a", "a", "a", "a"), "chain": ("a", "ab", "b", "b")}
 #: Batches of an epoch; batches that are not measured, and least number of tuples in them.
 EVERY, WARM, FIRST = 2, 4, 100_000
-#: Batches of one row per stream, of which the median is taken.
+#: Number of batches of one row per stream; their median is reported.
 EMPTY = 30
 #: Numbers of kinds that are also planned without intermediate results.
 ALONE = (1, 4)
-#: What is compared, run by run.
+#: Figures that are compared, run by run.
 TIMES = ("seconds", "cpu", "empty", "planning")
 #: Frequent values of a stream that are known.
 LISTED = 64
@@ -76,7 +76,7 @@ LISTED = 64
 
 @dataclass(frozen=True, slots=True)
 class Skew:
-    """What arrives.
+    """A distribution of arriving keys.
 
     Attributes:
         heavy: where the heavy values of the streams are; see the module.

@@ -21,7 +21,7 @@ from tests.support.surroundings.redis import redis_url
 
 Side = TypeVar("Side")
 Run = TypeVar("Run")
-#: What came of a run.
+#: Figures of a run, by name.
 Figures = dict[str, float]
 
 #: Plans that are timed.
@@ -40,8 +40,8 @@ class Batch:
 def in_turns(
     sides: Sequence[Side], rounds: int, run: Callable[[Side], Run]
 ) -> dict[Side, list[Run]]:
-    """What each side gave, so many times; every other time they run backwards. A run that does not
-    count comes first: it is slower, as memory is new to the process.
+    """Figures of each side, ``rounds`` of them; every other round runs backwards. A run that does
+    not count comes first: it is slower, as memory is new to the process.
     """
     run(sides[0])
     found: dict[Side, list[Run]] = {side: [] for side in sides}
@@ -99,7 +99,7 @@ def measured(engine: Engine, workload: Workload, warm: int) -> Figures:
 
 
 def kinds_chosen(engine: Engine) -> float:
-    """Kinds of tuples of all starts that are told apart, by the last plan."""
+    """Number of substreams of all starts in the last plan."""
     epoch = (engine.driver.state.next_batch - 1) // engine.every
     return float(sum(one.count for one in engine.ruleset(epoch).substreams))
 

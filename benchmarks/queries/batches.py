@@ -1,16 +1,16 @@
-"""What a batch costs the runtime, by the number of queries.
+"""Cost of a batch to the runtime, by the number of queries.
 
 ``python -m benchmarks.queries.batches [--json] [--queries 10 100 1000] [--alike 500]``
 
 The real planner, driver and tasks in this process, without Spark and the service; results are
 counted only, so that nothing is measured of files. Every batch after the first few brings the same
-number of rows. ``busy``: rows of all streams concern all queries, which are those of the workload.
-``silent``: rows concern one query alone, the streams of all others bring nothing. ``filtered``: the
-others read the same streams, and their filters let no row through. ``alike``: queries that differ
-in the constant of a filter only. Per case: CPU seconds of a batch, in the driver and in tasks,
-where edges go in rounds (``task.rounds``), and where each goes alone: batches take turns, so that
-both have the same state and the same machine. Rounds are measured for small rulesets as well,
-which do not use them (``task.program.FEWEST``).
+number of rows. ``busy``: rows of all streams concern all queries of the workload. ``silent``: rows
+concern one query alone, the streams of all others bring nothing. ``filtered``: the others read the
+same streams, and their filters let no row through. ``alike``: queries that differ in the constant
+of a filter only. Per case: CPU seconds of a batch, in the driver and in tasks, where edges go in
+rounds (``task.rounds``), and where each goes alone: batches take turns, so that both have the same
+state and the same machine. Rounds are measured for small rulesets as well, which do not use them
+(``task.program.FEWEST``).
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class Case:
     """Queries, and which streams bring rows.
 
     Attributes:
-        kind: what is measured with it. ``streams``: all that are registered.
-        loud: those that bring rows in the batches that are measured.
+        kind: of the measurement. ``streams``: all registered ones.
+        loud: streams that bring rows in the measured batches.
     """
 
     kind: str
@@ -241,7 +241,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 BENCHMARK = Benchmark(
     "batches",
-    "What a batch costs the runtime, by the number of queries.",
+    "Cost of a batch to the runtime, by the number of queries.",
     _options,
     measure,
     tables,

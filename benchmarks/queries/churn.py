@@ -4,17 +4,16 @@
 
 Valkey, service and runtime run as processes with the settings of ``anabranch up``, but for epochs,
 which end a second after a change. ``--rate`` rows a second of ``--streams`` streams together arrive
-in files all the time; windows are of ten seconds, so what is stored is soon as much as it ever will
-be. In every epoch ``--change`` queries are registered by one request, and as many that are oldest
-are deleted one by one. With ``--steady-minutes`` five queries stay for so long instead, and none
-comes or goes.
+in files all the time; windows are of ten seconds, so the state soon has its full size. In every
+epoch ``--change`` queries are registered by one request, and as many that are oldest are deleted
+one by one. With ``--steady-minutes`` five queries stay for so long instead, and none comes or goes.
 
 Every two seconds: resident memory by kind of process, Valkey's memory and keys, and that of its
-keys by their kind; bytes of the newest manifest, and bytes and files of the state folder, by what
-is in it. The first fifth of the time is to warm up. Of the rest the medians of the first quarter
-and the last quarter are compared.
+keys by their kind; bytes of the newest manifest, and bytes and files of the state folder, by
+content. The first fifth of the time is to warm up. Of the rest the medians of the first quarter and
+the last quarter are compared.
 
-What grows and is meant to: Valkey keeps rulesets, plans and statistics of epochs until they take
+Two things grow by design: Valkey keeps rulesets, plans and statistics of epochs until they take
 ``--kept-bytes`` (256 MB), and then the newest; a log of found files has some 60 bytes for each file
 that ever came (``state: files``).
 """

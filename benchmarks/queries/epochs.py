@@ -1,4 +1,4 @@
-"""What an epoch's planning costs the service, by the number of queries.
+"""Cost of an epoch's planning to the service, by the number of queries.
 
 ``python -m benchmarks.queries.epochs [--json] [--queries 10 100 300 1000] [--partitions 1]``
 
@@ -211,7 +211,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 BENCHMARK = Benchmark(
     "epochs",
-    "What an epoch's planning costs the service, by the number of queries.",
+    "Cost of an epoch's planning to the service, by the number of queries.",
     _options,
     measure,
     tables,

@@ -1,4 +1,4 @@
-"""Many queries on the whole system while rows arrive, of which few queries get any.
+"""Many queries on the whole system while rows arrive for few of them.
 
 ``python -m benchmarks.queries.live [--json] [--queries 1000] [--streams 50] [--rate 20000]``
 
@@ -222,7 +222,7 @@ def planning(cpu: dict[str, float]) -> float:
 def epochs(
     log: Sequence[BatchLog], published: dict[int, float], begin: float, end: float
 ) -> dict[str, Any]:
-    """Those published meanwhile, and how long that took."""
+    """Epochs published between ``begin`` and ``end``, and their delays."""
     ends: dict[int, float] = {}
     behind: dict[int, bool] = {}
     for batch in log:
@@ -300,7 +300,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
 
 BENCHMARK = Benchmark(
     "live",
-    "Many queries on the whole system while rows arrive, of which few queries get any.",
+    "Many queries on the whole system while rows arrive for few of them.",
     _options,
     measure,
     tables,

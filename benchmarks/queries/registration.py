@@ -1,4 +1,4 @@
-"""What one more query costs to register, by how many there are.
+"""Cost of registering one more query, by the number of queries.
 
 ``python -m benchmarks.queries.registration [--json] [--queries 10 100 1000 3000]``
 
@@ -175,7 +175,7 @@ def common(parser: argparse.ArgumentParser) -> None:
 
 BENCHMARK = Benchmark(
     "registration",
-    "What one more query costs to register, by how many there are.",
+    "Cost of registering one more query, by the number of queries.",
     _options,
     measure,
     tables,

@@ -26,7 +26,7 @@ from tests.support.worlds.processes import spec_of
 if TYPE_CHECKING:
     import httpx
 
-#: Processes that are told apart, the planner's (both of them) from the service that starts them.
+#: Kinds of processes; the planner's two processes are counted separately from the service.
 PLANNER = "planner"
 PARTS = (Kind.DRIVER, Kind.JVM, Kind.WORKERS, Kind.SERVICE, PLANNER, Kind.REDIS)
 #: Seconds until all queries are planned and active.

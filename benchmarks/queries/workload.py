@@ -1,8 +1,8 @@
 """Queries over few streams: joins of three to five of them, most aliases with a filter.
 
 Streams have four join columns with different numbers of values, two columns to filter by, and an
-event time. Every query has a window. Equal seeds give equal workloads, and the first ``n`` queries
-of a larger workload are those of a smaller one.
+event time. Every query has a window. Equal seeds give equal workloads, and a smaller workload is a
+prefix of a larger one.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class Price:
 
     Attributes:
         merging: whether merges are part of it.
-        constants: those of ``seconds``; None: they are fitted to the first run.
+        constants: of ``seconds``; None: they are fitted to the first run.
     """
 
     name: str

@@ -60,9 +60,9 @@ def findings(entry: dict[str, Any]) -> str:
         f" workloads (tau {before['expected tau']:.2f}). `seconds` with merges takes"
         f" {_percent(fitted['expected regret'])} more with fitted constants (tau"
         f" {fitted['expected tau']:.2f}), {_percent(after['expected regret'])} with the constants"
-        f" of before any measurement (tau {after['expected tau']:.2f}), and `tuples` with"
-        f" merges {_percent(counted['expected regret'])} (tau {counted['expected tau']:.2f}). What"
-        " prices by counts rank better is due to estimates: sub-joins that no plan has run are"
+        f" known before any measurement (tau {after['expected tau']:.2f}), and `tuples` with"
+        f" merges {_percent(counted['expected regret'])} (tau {counted['expected tau']:.2f})."
+        " Prices by counts rank better because of estimates: sub-joins that no plan has run are"
         " estimated too large where keys are skewed."
     )
 
@@ -91,7 +91,7 @@ def _row(entry: dict[str, Any]) -> str:
         f" {whole['row'] / whole['probe']:.1f} without them. Nothing is merged of the workload"
         " `events`, whose rows expire within some batches: `merge` and `rewrite` stay as they are"
         " known before. Operations that all batches have in equal numbers, such as writes and the"
-        " batch itself, can't be told from each other."
+        " batch itself, can't be distinguished."
     )
 
 

@@ -30,7 +30,7 @@ Made by `make bench` (`python -m benchmarks.report`) from the lines in
 [`throughput.jsonl`](benchmarks/throughput.jsonl) and [`planner.jsonl`](benchmarks/planner.jsonl).
 Change the benchmarks, not this file.
 
-Figures are medians over interleaved runs, with their range in brackets. What shares a table was
+Figures are medians over interleaved runs, with their range in brackets. The figures of a table were
 measured in one run, so compare within tables: absolutes say as much about the machine and about
 what else ran on it. Results of joins are compared with the oracle's in every run; a run with other
 results reports nothing.
@@ -40,9 +40,9 @@ _THROUGHPUT = """\
 
 Five joins of four relations each over TPC-H at scale {scale:g} (the demo's queries, all of them
 from the start): {tuples} input tuples in random order, joined over their full history, nothing
-loaded beforehand. The relations are those of the CLASH paper's five queries (Figure 7a), joined by
-foreign keys. By which columns the paper joins them it does not print; its text mixes foreign keys
-with type-compatible columns. Sets drawn as that text says are planned below ("Random queries over
+loaded beforehand. The relations are from the CLASH paper's five queries (Figure 7a), joined by
+foreign keys. The paper does not print its join columns; its text mixes foreign keys with
+type-compatible columns. Sets drawn as that text says are planned below ("Random queries over
 TPC-H"). Everything runs as users run it: Redis, service and Spark (`local[{tasks}]`) as processes.
 Each batch's results are in files and its state is durable before the next begins.
 
@@ -51,16 +51,16 @@ includes everything that happens meanwhile. In step mode (replays) the pipeline 
 planner whenever an epoch begins; in live mode it plans meanwhile. *Without entering* leaves out the
 time at the beginning of epochs: in step mode mostly the wait. DuckDB answers the same queries
 with the same number of threads in one batch, when all of the input is there: the lower bound.
-CPU seconds are those of all processes over all batches; *others'* is what the rest of the machine
-used meanwhile. Peak memory is the sum over processes; pages that several of them
-map count for each.
+CPU seconds are summed over all processes and batches; *others'* are the CPU seconds of other
+processes meanwhile. Peak memory is the sum over processes; pages that several of them map count for
+each.
 """
 _PHASES = """\
 ### Where the time goes
 
 Seconds of the batches after the first. `read` to `write` are phases of the tasks, in each batch the
-slowest task's; `wait` is for other tasks, `spark` what is left of the job; `enter` is the beginning
-of an epoch, `commit` results and manifest, `between` from a commit to the next batch.
+slowest task's; `wait` is for other tasks, `spark` the rest of the job; `enter` is the beginning of
+an epoch, `commit` results and manifest, `between` from a commit to the next batch.
 """
 
 

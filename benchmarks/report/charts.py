@@ -49,7 +49,7 @@ def stacked(title: str, series: Sequence[str], rows: Sequence[Row]) -> str:
 
 
 def grouped(title: str, series: Sequence[str], rows: Sequence[Row]) -> str:
-    """One bar per figure, those of a row under each other."""
+    """One bar per figure, bars of a row under each other."""
     most = max((max(row.figures) for row in rows), default=0.0) or 1.0
     height = _ROW // 2
     parts, top = _head(title, series)
@@ -120,7 +120,7 @@ def lines(
 
 
 def _marks(xs: Sequence[float]) -> list[float]:
-    """What is written along the axis: every figure, or round ones where these are many.
+    """Marks of the axis: every figure, or round numbers where figures are many.
 
     >>> _marks([1, 2, 5]), _marks([i / 2 for i in range(21)])
     ([1, 2, 5], [0.0, 2.0, 4.0, 6.0, 8.0, 10.0])

@@ -1,4 +1,4 @@
-"""What every benchmark records beside its figures, and how it sums figures up."""
+"""Metadata that every benchmark records beside its figures, and summaries of figures."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def _git(*arguments: str) -> str:
 
 
 def _output(*argv: str) -> str:
-    """What a program says, on either stream; nothing if it is missing or fails."""
+    """A program's output on both streams; empty if it is missing or fails."""
     try:
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
     except OSError:

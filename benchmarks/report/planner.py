@@ -22,10 +22,10 @@ Made by `python -m benchmarks.planner`; every part below is one run of it.
 *Problems* are drawn at random, `100×10×4` meaning 10 queries of 4 relations each over a pool of 100
 relations (`natural` of `benchmarks/papers/clash/environment.py`). N relations have
 three distinct attributes each, drawn uniformly from N names. A query begins at a random relation
-and adds, again and again, one drawn uniformly from those that have an attribute in common with one
-that it has; relations are joined on all attributes that they have in common. A set of relations
-that was drawn before is left out. Every relation has the rate 100 and as many distinct values of
-every attribute and of every combination of attributes, so a join of two relations has the
+and adds, again and again, one drawn uniformly from the relations that have an attribute in common
+with one that it has; relations are joined on all attributes that they have in common. A set of
+relations that was drawn before is left out. Every relation has the rate 100 and as many distinct
+values of every attribute and of every combination of attributes, so a join of two relations has the
 selectivity 1/100. Windows reach over the full history. MIRs may be kept.
 
 *Objectives*: `tuples` charges probes and the inserts into every copy of a store, `paper` probes
@@ -54,9 +54,9 @@ integer programs, `assemble` turns the solution into a plan.
     "incremental": """\
 ### One query more
 
-A session plans a thousand queries, then gets one more: that is planned together with those that can
-share most with it, while the others keep their orders. *Improving* solves the whole afterwards, in
-the background of an epoch. The ruleset is that of all queries, compiled anew.
+A session plans a thousand queries, then gets one more: that is planned together with the queries
+that can share most with it, while the others keep their orders. *Improving* solves the whole
+afterwards, in the background of an epoch. The ruleset of all queries is compiled from scratch.
 """,
     "figure9": """\
 ### The paper's simulation (section VII-C, Fig. 9)
@@ -98,12 +98,12 @@ that they share.
 The CLASH paper builds its queries from foreign keys and from type-compatible columns that have
 values in common, beginning with a random relation and adding random joins (section VII-A). Here are
 sets of such queries, four tables each, by the pairs of columns that have common values at scale
-{scale:g} ({pairs} of them, nine of which are foreign keys). How often the paper takes which it does
-not say, so three mixtures are drawn. Costs are of plans under exact rows and selectivities, not
+{scale:g} ({pairs} of them, nine of them foreign keys). The paper does not say how often it takes
+each kind, so three mixtures are drawn. Costs are of plans under exact rows and selectivities, not
 partitioned; ratios are medians over sets with their range.
 """,
 }
-#: What the paper says about its own figures.
+#: The paper's own figures, for comparison.
 _PUBLISHED = (
     "Published beside these (Gurobi, 3.1 GHz Core i7): about 50 % saved over 10 relations, about "
     "15 % at 50 queries over 100; 1,717 variables for 100 queries over 10 relations, about 3,000 "
@@ -150,7 +150,7 @@ def planner_section(entries: Sequence[dict[str, Any]], figures: Path) -> list[st
 
 
 def _on_speedup(entry: dict[str, Any]) -> str:
-    """What random queries say about the paper's 2.6 times the throughput."""
+    """Note on the paper's 2.6 times the throughput, compared with random queries."""
     fewest = min(group["queries"] for group in entry["groups"])
     some = [group for group in entry["groups"] if group["queries"] == fewest]
     costs = [group["objectives"]["paper"]["joint"] for group in some]

@@ -25,11 +25,11 @@ def section(
     Args:
         docs: folder of the report.
         heading: of the section.
-        benchmark: whose; the docstring of its module says what is measured.
+        benchmark: its module's docstring becomes the section's text.
         entry: its figures.
         charts: name -> SVG.
-        notes: what is to be said besides, each a text as in docstrings.
-        runs: the documents of which ``entry`` was made; none: itself.
+        notes: further paragraphs, each a text as in docstrings.
+        runs: the documents that ``entry`` was made of; empty: ``entry`` itself.
     """
     about = inspect.getdoc(inspect.getmodule(benchmark.measure)) or ""
     parts = [f"## {heading}\n", *map(_markdown, (about, *notes))]
@@ -45,5 +45,5 @@ def section(
 
 
 def _markdown(about: str) -> str:
-    """A docstring without what only readers of the code need."""
+    """A docstring as Markdown."""
     return about.replace("``", "`").replace(":mod:`", "`") + "\n"

@@ -192,7 +192,7 @@ class Target:
 
     Attributes:
         what: the figure's name.
-        figure: what was found.
+        figure: the measured figure.
         limit: the bound; ``least``: whether the figure has to be at least that.
         digits, unit: of the figure, for tables.
         also: verdict on conditions beside the figure, and ``note``: what they are.

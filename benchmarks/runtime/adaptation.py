@@ -1,4 +1,4 @@
-"""What a change of the input does to latency, with and without adaptation (CLASH, Fig. 8).
+"""Effect of a change of the input on latency, with and without adaptation (CLASH, Fig. 8).
 
 The chain ``R(a), S(a,b), T(b,c), U(c)``, neighbours at most ``window`` seconds of event time apart,
 input paced open loop (:mod:`pacing`); an event time is the moment at which its tuple is due.
@@ -11,9 +11,9 @@ has two in T; after the change every S tuple finds a hundred partners in R and n
 
 ``rates``: at first R, S and T send a thousand tuples for each one of U, and their join is large; so
 it does not pay to keep it for the few that U sends. After the change it is the other way round:
-U sends a thousand for each one of the others, and each of them finds ten partners in T, those
-ten in S, of which few have one in R. (A recording has one rate. What is said of rates here are the
-tuples that pass the query's filter; the others are read and dropped.)
+U sends a thousand for each one of the others, and each of them finds ten partners in T; each of
+these finds ten in S, and few of those find one in R. (A recording has one rate. Rates here count
+the tuples that pass the query's filter; the others are read and dropped.)
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ MODES = ("static", "adaptive")
 _KEYS = {"r": ("a",), "s": ("a", "b"), "t": ("b", "c"), "u": ("c",)}
 #: A fast stream's tuples per tuple of a slow one.
 _FASTER = 1000
-#: Where values begin that only the tuples after the change have, and those that nobody else has.
+#: First of the values that only tuples after the change have, and first of the unmatched values.
 _LATER, _NOBODY = 10**9, 2 * 10**9
 
 
@@ -234,7 +234,7 @@ def _run(
 
 
 def _end_service(system: Session) -> None:
-    """What runs goes on without it, by the newest rules there are."""
+    """End the service; the runtime goes on with its newest rules."""
     service = next(c for c in system.pipeline.children if c.name == "service")
     system.pipeline.children.remove(service)
     service.stop()

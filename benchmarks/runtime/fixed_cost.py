@@ -1,4 +1,4 @@
-"""What a nearly empty batch costs with many queries registered, against Spark doing nothing.
+"""Cost of a nearly empty batch with many queries registered, against Spark doing nothing.
 
 Two pipelines stand side by side with the same Spark settings, over the same ten recorded streams
 (one multiplexed source) with one row a batch each: the system with its queries, and a

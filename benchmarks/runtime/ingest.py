@@ -3,7 +3,7 @@
 One pipeline has a stream of each kind and a query that passes its rows on. In every round each
 stream gets the same files: many at once, and then small ones one at a time, each when the one
 before is committed. The clock starts when a file gets its name and ends when the commit of its last
-row has been reported. The other streams are idle meanwhile, which is to nobody's advantage: ingest
+row has been reported. The other streams are idle meanwhile, which favours neither source: ingest
 queries look at their directories all the time.
 """
 
@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from anabranch_client.processes.allowed import Access
+from anabranch_client.processes.allowed import Permissions
 from anabranch_client.processes.pipeline import Pipeline, PipelineSpec, running
 from benchmarks.command import Benchmark, made, spread
 from benchmarks.report.figures import tell
@@ -80,7 +80,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
         namespace=f"bench-{uuid.uuid4().hex[:12]}",
         master=master(options),
         parallelism=options.parallelism,
-        access=Access((home.resolve(),)),
+        access=Permissions((home.resolve(),)),
     )
     made(spec.results)
     waiting = made(home / "waiting")

@@ -1,7 +1,7 @@
 """The newest figures of each benchmark, from the lines that its runs have left.
 
-A run need not measure all of its benchmark (``queries --parts added``, ``sharing --scale 1``). What
-it left out is taken from the newest run that did measure it.
+A run need not measure all of its benchmark (``queries --parts added``, ``sharing --scale 1``). The
+other figures are taken from the newest run that did measure them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-#: Names of what a run may leave out, beside single workloads.
+#: Names of the parts that a run may leave out, beside single workloads.
 _PARTS = ("growth", "added")
 #: Key of an entry with the earlier runs that it shows.
 _EARLIER = "earlier"
@@ -43,7 +43,7 @@ def _completed(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _sections(entry: dict[str, Any]) -> dict[Any, Any]:
-    """What another run may have left out: all figures of a section are from one run."""
+    """Sections of a line, which other lines may lack: all figures of a section are from one run."""
     if "workloads" in entry:
         return {
             (one.get("random", -1), one["scale"], one["queries"]): one for one in entry["workloads"]

@@ -5,10 +5,10 @@ Batch ``first + k`` of a recording holds the tuples that are due in ``[k * inter
 The gate lets it start when the last of them is due, not before, and not later because an earlier
 batch is still running: what the system cannot keep up with waits, and its waiting is measured. A
 tuple's latency is the time from when it is due to the commit of its batch, that is until its
-results are durable; so a stall is paid for by every tuple that became due during it, and nobody who
-measures waits for the system (no coordinated omission). A source that cuts batches by what is there
-would catch up with fewer, larger batches; these stay as they were cut, which is to the system's
-disadvantage.
+results are durable; so a stall is paid for by every tuple that became due during it, and the
+measurement never waits for the system (no coordinated omission). A source that puts all waiting
+input into one batch would catch up with fewer, larger batches; these stay as they were cut, which
+is to the system's disadvantage.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Pacer:
         return (batch - self.first + 1) * self.interval
 
     def latencies(self, log: Sequence[BatchLog]) -> list[Latency]:
-        """What the batches of ``log`` from ``first`` on took, seen from their tuples."""
+        """Latencies of the tuples of each batch of ``log`` from ``first`` on."""
         return [
             Latency(
                 b.batch,

@@ -4,9 +4,9 @@ Random three-way joins over ten streams (:mod:`workload`), run by the whole syst
 takes the numbers of queries in turn in every round; the queries for a smaller number are among
 those for a larger one, and without any the input is read and counted. ``added`` registers one more
 query while some are running, which joins what one of them joins and shows fewer columns of it: its
-results written to files, or only counted. (Begun anew with it, the planner may choose another of
-several plans that cost the same by what it assumes at first, which keep more or less; a running
-plan is kept unless another saves something.)
+results written to files, or only counted. (In a new pipeline with that query, the planner may
+choose another of several plans that cost the same by its first assumptions, with more or less
+state; a running plan is kept unless another saves something.)
 """
 
 from __future__ import annotations
@@ -93,10 +93,10 @@ def _growth(
 def _last_against_first(
     counts: Sequence[int], runs: dict[int, list[SystemRun]]
 ) -> dict[str, Any] | None:
-    """What one more query costs at the end, by the two largest numbers, and what the first costs.
+    """Cost of one more query at the end, from the two largest numbers, and cost of the first.
 
     Cost is time over the same input: of the batches after the first, and CPU of all. The first
-    query's is what a system with it takes longer than one without any, as far as that was run.
+    query's cost is the difference to a system without queries, if that was run.
     """
     if len(counts) < 3 or 1 not in counts:
         return None

@@ -39,7 +39,7 @@ class RandomRevisions:
         """Publish a first revision of the ruleset of ``epoch``; False where no plan is cheaper.
 
         Args:
-            queries: that have been registered, those of ``epoch`` among them.
+            queries: all registered ones, with the queries of ``epoch``.
         """
         if not self._redis.exists(self._keys.ruleset(epoch)):
             return False

@@ -259,7 +259,7 @@ def _phases(entry: dict[str, Any]) -> Grid:
             middle = [spread((one[n] for one in runs), 3)["median"] for n in names]
             name = name_of(work)
             rows.append((name, optimizer, *(f"{seconds:.2f}" for seconds in middle)))
-    title = "seconds by phase (median), of tasks those of each batch's slowest"
+    title = "seconds by phase (median), of each batch's slowest task"
     return Grid(title, ("", "plan", *names), tuple(rows), texts=2)
 
 

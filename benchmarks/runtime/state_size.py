@@ -7,7 +7,7 @@ result, known beforehand: that is the oracle.
 
 ``engine``: the runtime without Spark (:mod:`benchmarks.engine`) stores large batches until
 the state has a wanted size, then is measured over batches of equal make-up. ``spark``: the whole
-system with batches of one size, measured over those that end at each wanted size.
+system with batches of one size, measured over the batches that end at each wanted size.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _mixed(numbers: NDArray[np.int64], key: str) -> NDArray[np.int64]:
 
 
 def _rows(stream: str, numbers: NDArray[np.int64], wanted: NDArray[np.int64]) -> pa.RecordBatch:
-    """Rows of a stream: ``numbers`` are theirs, ``wanted`` the partners in ``s`` of those of r."""
+    """Rows of a stream: ``numbers`` are theirs, ``wanted`` the partners in ``s`` of rows of r."""
     made_of = wanted if stream == "r" else numbers
     columns = {c: numbers if c == "n" else _mixed(made_of, c) for c in _COLUMNS[stream]}
     return pa.RecordBatch.from_pydict(columns)

@@ -27,9 +27,7 @@ _KEYS = 3
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A three-way join: ``streams[0].keys[0] = streams[1].keys[0]``, likewise 1 and 2 by
-    ``keys[1]``.
-    """
+    """A three-way join: streams 0 and 1 join on ``keys[0]``, streams 1 and 2 on ``keys[1]``."""
 
     streams: tuple[str, str, str]
     keys: tuple[str, str]

@@ -2,8 +2,8 @@
 
 ``python -m benchmarks.state.amplification [--json]``
 
-*Write*: bytes that batches and merges have written over those that batches have. *Space*: bytes of
-all files over those of live segments, after each commit. The first half of the figures is for state
+*Write*: bytes written by batches and merges over bytes written by batches. *Space*: bytes of all
+files over bytes of live segments, after each commit. The first half of the figures is for state
 that is kept for ever, the second for a window of a hundred batches.
 """
 

@@ -93,7 +93,7 @@ def ranked(plain: Run, wanted: int, finalists: int) -> tuple[list[Timed], list[T
 
 
 def _timed(one: Run, candidates: Sequence[Tree], wanted: int | None) -> list[Timed]:
-    """What each tree takes that comes to its end, the fastest first."""
+    """Times of the trees that come to their end, the fastest first."""
     found = []
     for tree in candidates:
         tell(f"tree {name_of(tree)}")

@@ -1,14 +1,14 @@
-"""What the backends' operations cost: inserts, probes that hit and that miss, expiry.
+"""Cost of the backends' operations: inserts, probes that hit and that miss, expiry.
 
 ``python -m benchmarks.state.operations [--json]``
 
 Each backend holds the same rows of 48 bytes (an int64 key that few rows share, five numbers), put
-in by batches of which each is committed. Then batches of probes take turns among the backends; a
-probe's rows are found and all their columns gathered. ``miss`` asks for keys that there are none
-of, which in ``rocksdb`` is one call that Bloom filters answer: mostly what calls from Python cost
-there. ``expire`` lets a tenth of the rows go and commits,
-once; when rows are really removed differs (whole segments; half of all rows), so it says what a
-commit costs then, not what removing costs.
+in by batches, each of them committed. Then batches of probes take turns among the backends; a
+probe's rows are found and all their columns gathered. ``miss`` probes with keys that no row has,
+which in ``rocksdb`` is one call that Bloom filters answer: mostly what calls from Python cost
+there. ``expire`` lets a tenth of the rows go and commits, once; when rows are really removed
+differs (whole segments; half of all rows), so it says what a commit costs then, not what removing
+costs.
 
 *Fits*: there is as much memory as is wanted. *Does not fit*: each backend is a process in a control
 group whose memory, page cache included, is that of a bare process and half of the rows' size.

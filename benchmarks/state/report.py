@@ -38,9 +38,9 @@ _INTRODUCTION = """\
 
 Made by `python -m benchmarks.state.report` from the lines in
 [`benchmarks/state.jsonl`](benchmarks/state.jsonl), the newest of each benchmark. Change the
-benchmarks, not this file. What the backends are is in [state.md](state.md#backends).
+benchmarks, not this file. [state.md](state.md#backends) describes the backends.
 
-Figures are medians where something is repeated. What shares a table was measured in one run, so
+Figures are medians where something is repeated. The figures of a table were measured in one run, so
 compare within tables: absolutes say as much about the machine and about what else ran on it (see
 the load). Every run's results are compared with DuckDB's.
 """

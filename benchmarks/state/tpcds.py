@@ -51,7 +51,7 @@ for table in tables:
 
 
 def data(scale: float, cache: Path, tables: Iterable[str] = TABLES) -> Path:
-    """The folder of some tables at ``scale``; those that the cache lacks are generated.
+    """The folder of some tables at ``scale``; tables that the cache lacks are generated.
 
     Raises:
         subprocess.CalledProcessError: the packages can't be installed, or generating failed.

@@ -42,11 +42,11 @@ _MEMORY = PrivateMemory()
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What to run.
+    """A run of one operator over one backend.
 
     Attributes:
         data: folder of the tables. ``state``: that of the state, which is removed afterwards.
-        kind: backend. ``limit``: bytes of memory it is told to keep to.
+        kind: backend. ``limit``: its memory limit in bytes.
         batch: tuples per batch. ``only``: so many batches; None: all.
         tree: of a binary tree; None: the multi-way join.
         cap: bytes of memory that the process gets, page cache included; None: any.
@@ -66,7 +66,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of it.
+    """Outcome of a run.
 
     Attributes:
         points: (seconds, tuples, results) after each batch.

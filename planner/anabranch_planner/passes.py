@@ -19,7 +19,7 @@ from anabranch_contract.plans.ruleset import Ruleset, Substreams
 from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.parts import Part, divide, footprint_of_parts
+from anabranch_planner.cost.parts import PlanPart, divide, footprint_of_parts
 from anabranch_planner.cost.statistics.statistics import NoStatistics, Statistics
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.logical.nodes import Node
@@ -27,15 +27,15 @@ from anabranch_planner.logical.plan import logical_plan
 from anabranch_planner.logical.tsc import convert
 from anabranch_planner.normal.bind import Registration, bind
 from anabranch_planner.normal.normalise import normalise
-from anabranch_planner.plans.backfill import Backfill, decide
+from anabranch_planner.plans.backfill import BackfillDecision, decide
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.decisions import Decisions, decisions_of
 from anabranch_planner.plans.hot_keys import HotKeys, deal_hot, hot_keys
-from anabranch_planner.plans.look_ahead import Question, ask, questions
+from anabranch_planner.plans.look_ahead import LookAheadFilter, ask, questions
 from anabranch_planner.plans.optimise import (
-    Apart,
     Options,
     PlanRequest,
+    StandalonePlans,
     assemble,
     build,
     charge,
@@ -74,7 +74,7 @@ PLAN = (check, build, charge, solve, assemble)
 APART = (check, build, plan_apart)
 
 
-# --- the rules of an epoch: Plan -> Divided -> Decided -> Rules ----------------------------------
+# --- the rules of an epoch: Plan -> DividedPlan -> Decided -> Rules -------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,24 +106,24 @@ class EpochRequest:
     running: Decisions | None = None
     freshness: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     past: frozenset[str] = frozenset()
-    before: tuple[Part, ...] = ()
+    before: tuple[PlanPart, ...] = ()
     look_ahead: bool = False
     hot_keys: bool = False
 
 
-class Divided(NamedTuple):
+class DividedPlan(NamedTuple):
     """A plan, and its parts without common rules."""
 
     plan: Plan
-    parts: tuple[Part, ...]
+    parts: tuple[PlanPart, ...]
 
 
 class Decided(NamedTuple):
     """A plan, its parts, and how the past of its intermediate results is answered."""
 
     plan: Plan
-    parts: tuple[Part, ...]
-    backfills: tuple[Backfill, ...]
+    parts: tuple[PlanPart, ...]
+    backfills: tuple[BackfillDecision, ...]
 
 
 class Rules(NamedTuple):
@@ -132,9 +132,9 @@ class Rules(NamedTuple):
     """
 
     ruleset: Ruleset
-    backfills: tuple[Backfill, ...]
-    parts: tuple[Part, ...]
-    ahead: tuple[Question, ...] = ()
+    backfills: tuple[BackfillDecision, ...]
+    parts: tuple[PlanPart, ...]
+    ahead: tuple[LookAheadFilter, ...] = ()
     hot: HotKeys | None = None
 
     @property
@@ -143,12 +143,12 @@ class Rules(NamedTuple):
         return decisions_of(self.ruleset, footprint_of_parts(self.parts), self.backfills)
 
 
-def divide_plan(plan: Plan, request: EpochRequest) -> Divided:
+def divide_plan(plan: Plan, request: EpochRequest) -> DividedPlan:
     """Divide a plan into parts that share no rule."""
-    return Divided(plan, divide(plan, request.queries, request.before))
+    return DividedPlan(plan, divide(plan, request.queries, request.before))
 
 
-def decide_past(divided: Divided, request: EpochRequest) -> Decided:
+def decide_past(divided: DividedPlan, request: EpochRequest) -> Decided:
     """Choose which intermediate results are computed for the past; none before data arrives."""
     if request.backfilling is Backfilling.AUTO and isinstance(request.statistics, NoStatistics):
         return Decided(*divided, ())
@@ -334,7 +334,9 @@ def optimise(queries: Sequence[JoinQuery], statistics: Statistics, options: Opti
     return plan
 
 
-def optimise_apart(queries: Sequence[JoinQuery], statistics: Statistics, options: Options) -> Apart:
+def optimise_apart(
+    queries: Sequence[JoinQuery], statistics: Statistics, options: Options
+) -> StandalonePlans:
     """Plan every one of ``queries`` by itself, with one order per start, to compare a joint plan
     with.
 
@@ -344,7 +346,7 @@ def optimise_apart(queries: Sequence[JoinQuery], statistics: Statistics, options
     alike = replace(options, substreams=1)
     if options.optimizer is Optimizer.DPPICK:
         alike = replace(alike, optimizer=Optimizer.INDIVIDUAL)
-    apart: Apart = _run(APART, queries, PlanRequest(tuple(queries), statistics, alike))
+    apart: StandalonePlans = _run(APART, queries, PlanRequest(tuple(queries), statistics, alike))
     return apart
 
 

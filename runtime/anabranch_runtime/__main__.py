@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
         type=_seconds_of_period,
         default=environ.get("ANABRANCH_INTERIM_SECONDS", "3"),
         metavar="SECONDS",
-        help="how long a period is of which interim measurements are reported, 0.1 to 3600",
+        help="length of a period of interim measurements, 0.1 to 3600",
     )
     parser.add_argument(
         "--revise-batches",
@@ -71,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
         type=Verify,
         choices=list(Verify),
         default=environ.get("ANABRANCH_VERIFY", Verify.FULL),
-        help="what is read of the state at a start to see whether it is whole",
+        help="extent of the check of the state at a start: every byte, or pack footers only",
     )
     parser.add_argument(
         "--target-latency",
@@ -163,10 +163,10 @@ def main(arguments: list[str] | None = None) -> int:
     begun = starting(options.master, spark)
     from anabranch_runtime.control import Control
     from anabranch_runtime.driver.exit_cause import report_cause
-    from anabranch_runtime.driver.pipeline import Pipeline
-    from anabranch_runtime.driver.settings import Settings
+    from anabranch_runtime.driver.pipeline import SparkPipeline
+    from anabranch_runtime.driver.settings import DriverSettings
 
-    settings = Settings(
+    settings = DriverSettings(
         state=Path(options.state).absolute(),
         results=options.results.absolute(),
         epoch_batches=options.epoch_batches,
@@ -208,7 +208,7 @@ def main(arguments: list[str] | None = None) -> int:
         os._exit(1)
 
     try:
-        Pipeline(settings, control, options.master, begun, abandon).run()
+        SparkPipeline(settings, control, options.master, begun, abandon).run()
     except StructuredError as error:
         report(error)
         return 1

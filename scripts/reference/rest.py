@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from anabranch_service.app import create_app
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from scripts.reference.table import code, table
 
 HEAD = """\
@@ -33,7 +33,7 @@ _BOUNDS = {
 
 def page(guide: str) -> str:
     """Text of the page; sections of ``guide`` (Markdown) are linked by their operations."""
-    document = create_app(Settings()).openapi()
+    document = create_app(ServiceSettings()).openapi()
     tagged: dict[str, list[str]] = {}
     for path, operations in document["paths"].items():
         for method, operation in operations.items():

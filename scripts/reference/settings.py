@@ -7,7 +7,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from anabranch_contract.rest.planning.settings import SettingsIn
 from anabranch_service.__main__ import parser
-from anabranch_service.settings import ENV_PREFIX, Settings
+from anabranch_service.settings import ENV_PREFIX, ServiceSettings
 from scripts.reference.cli import commands
 from scripts.reference.rest import kind
 from scripts.reference.table import code, table
@@ -50,8 +50,8 @@ def page() -> str:
             for name, value in schema["properties"].items()
         ),
     )
-    hints = get_type_hints(Settings, include_extras=True)
-    defaults = {f.name: f.default for f in fields(Settings)}
+    hints = get_type_hints(ServiceSettings, include_extras=True)
+    defaults = {f.name: f.default for f in fields(ServiceSettings)}
     service = table(
         ("option", "variable", "default", "meaning"),
         [

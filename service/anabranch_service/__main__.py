@@ -20,7 +20,7 @@ from anabranch_service.access.first_token import read_file
 from anabranch_service.app import create_app
 from anabranch_service.clock import utc_now
 from anabranch_service.errors import SettingsError
-from anabranch_service.settings import ENV_PREFIX, Settings
+from anabranch_service.settings import ENV_PREFIX, ServiceSettings
 from anabranch_service.transport.serving import listening_socket, server_config
 
 
@@ -31,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__,
         epilog=f"Every option can be given as {ENV_PREFIX}<OPTION>, too.",
     )
-    for name, hint in get_type_hints(Settings, include_extras=True).items():
+    for name, hint in get_type_hints(ServiceSettings, include_extras=True).items():
         if get_origin(hint) is not Annotated:
             continue
         kind, text = get_args(hint)
@@ -73,7 +73,7 @@ def configure_logging(level: str) -> None:
 class Server(uvicorn.Server):
     """A server that reports its address once it listens."""
 
-    def __init__(self, config: uvicorn.Config, settings: Settings) -> None:
+    def __init__(self, config: uvicorn.Config, settings: ServiceSettings) -> None:
         super().__init__(config)
         self.bound_port = settings.port
         self.port_file = settings.port_file
@@ -96,7 +96,7 @@ class Server(uvicorn.Server):
 def main(argv: list[str] | None = None) -> int:
     """Run until stopped."""
     try:
-        settings = Settings.read(os.environ, vars(parser().parse_args(argv)))
+        settings = ServiceSettings.read(os.environ, vars(parser().parse_args(argv)))
         if settings.requires_tokens:
             # Looked at here for a plain message; the application registers it.
             read_file(Path(settings.admin_token_file), utc_now())

@@ -26,7 +26,7 @@ from anabranch_service.planning.forgetter import Forgetter
 from anabranch_service.planning.loop import EpochLoop
 from anabranch_service.planning.observer import Observer
 from anabranch_service.planning.recorder import Recorder
-from anabranch_service.planning.work import Work
+from anabranch_service.planning.work import ThreadPools
 from anabranch_service.presenters.health import HealthLog
 from anabranch_service.presenters.metrics import Metrics
 from anabranch_service.presenters.state import StoreHistory
@@ -49,8 +49,8 @@ from anabranch_service.routes import (
 from anabranch_service.routes.queries import batches as query_batches
 from anabranch_service.routes.queries import explain, queries, results, runs
 from anabranch_service.routes.queries import listing as query_list
-from anabranch_service.settings import Settings, own_address
-from anabranch_service.streaming.tail import Tails
+from anabranch_service.settings import ServiceSettings, own_address
+from anabranch_service.streaming.tail import ServedTails
 from anabranch_service.transport import problems
 from anabranch_service.transport.document import RESPONSES, Documented
 from anabranch_service.transport.head import AnswerHead
@@ -64,7 +64,7 @@ STOP_SECONDS = 5.0
 COMPRESSED = 1024
 
 
-def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
+def create_app(config: ServiceSettings, *, clock: Clock = utc_now) -> FastAPI:
     """The service under ``config``. The epoch loop runs while the application's lifespan does."""
     redis = Redis.from_url(
         config.redis_url,
@@ -80,7 +80,7 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
     recorder = Recorder(store, lease)
     forgetter = Forgetter(store, lease, config.ended_days, clock)
     tokens, audit = Tokens(store), Audit(store, clock)
-    work = Work(config.registration_seconds)
+    work = ThreadPools(config.registration_seconds)
     gate = Gate(tokens, clock, required=config.requires_tokens)
 
     @asynccontextmanager
@@ -133,7 +133,7 @@ def create_app(config: Settings, *, clock: Clock = utc_now) -> FastAPI:
         metrics,
         Observer(store),
         clock,
-        Tails(store, config.connections),
+        ServedTails(store, config.connections),
         StoreHistory(store),
         tokens,
         gate,

@@ -13,33 +13,33 @@ from anabranch_service.access.tokens import Tokens
 from anabranch_service.clock import Clock
 from anabranch_service.planning.loop import EpochLoop
 from anabranch_service.planning.observer import Observer
-from anabranch_service.planning.work import Work
+from anabranch_service.planning.work import ThreadPools
 from anabranch_service.presenters.health import HealthLog
 from anabranch_service.presenters.metrics import Metrics
 from anabranch_service.presenters.state import StoreHistory
 from anabranch_service.registry.publishing.lease import Lease
 from anabranch_service.registry.store import Store
-from anabranch_service.settings import Settings
-from anabranch_service.streaming.tail import Tails
+from anabranch_service.settings import ServiceSettings
+from anabranch_service.streaming.tail import ServedTails
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
     """The parts of a running service."""
 
-    settings: Settings
+    settings: ServiceSettings
     store: Store
     lease: Lease
     loop: EpochLoop
     metrics: Metrics
     observer: Observer
     clock: Clock
-    tails: Tails
+    tails: ServedTails
     history: StoreHistory
     tokens: Tokens
     gate: Gate
     audit: Audit
-    work: Work
+    work: ThreadPools
     health: HealthLog
 
 

@@ -34,14 +34,14 @@ class Auth(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ServiceSettings:
     """Settings of the process, with the help of their options. Optimizer, objective,
     parallelism and revision_gain are initial values of ``PATCH /v1/settings``.
 
     Attributes:
         access: bounds of registrations; see :meth:`AccessPolicy.read` for its variables.
 
-    >>> Settings.read({"ANABRANCH_PORT": "0", "ANABRANCH_MODE": "step"}, {"port": 81}).port
+    >>> ServiceSettings.read({"ANABRANCH_PORT": "0", "ANABRANCH_MODE": "step"}, {"port": 81}).port
     81
     """
 
@@ -153,14 +153,14 @@ class Settings:
         return tuple(filter(None, given))
 
     @staticmethod
-    def read(environ: Mapping[str, str], given: Mapping[str, Any]) -> Settings:
+    def read(environ: Mapping[str, str], given: Mapping[str, Any]) -> ServiceSettings:
         """The settings of ``environ``, overridden by values of ``given`` other than None.
 
         Raises:
             SettingsError: a value is malformed or out of range.
         """
         values: dict[str, Any] = {}
-        for spec in fields(Settings):
+        for spec in fields(ServiceSettings):
             if spec.name == "access":
                 continue
             text = environ.get(ENV_PREFIX + spec.name.upper())
@@ -169,7 +169,7 @@ class Settings:
             if given.get(spec.name) is not None:
                 values[spec.name] = _convert(spec.name, given[spec.name])
         values["access"] = AccessPolicy.read(environ, given, os.path.realpath)
-        return replace(Settings(), **values)
+        return replace(ServiceSettings(), **values)
 
 
 def is_loopback(host: str) -> bool:
@@ -184,17 +184,17 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def own_address(settings: Settings) -> str:
+def own_address(settings: ServiceSettings) -> str:
     """Where a process under ``settings`` listens: no two living processes have the same.
 
-    >>> own_address(Settings(port=81)).endswith("/127.0.0.1:81")
+    >>> own_address(ServiceSettings(port=81)).endswith("/127.0.0.1:81")
     True
     """
     return f"{socket.gethostname()}/{settings.host}:{settings.port}"
 
 
 def _convert(name: str, value: Any) -> Any:
-    kind = type(getattr(Settings(), name))
+    kind = type(getattr(ServiceSettings(), name))
     try:
         return kind(value)
     except ValueError:

@@ -107,7 +107,7 @@ def test_batches_around_a_change_are_told_apart(tmp_path: Path) -> None:
     rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| a host was lost")]
     shown = {row[0].partition(": ")[2]: (*row[2:4], row[-1]) for row in rows}
     assert shown["first batch"] == ("3.00 ×", "1", "undecided |")
-    assert shown["batch in which partitions are dealt anew"] == ("5.00 ×", "1", "no |")
+    assert shown["batch that assigns partitions to hosts again"] == ("5.00 ×", "1", "no |")
     assert shown["next ten batches, median"] == ("1.00 ×", "1", "undecided |")
 
 

@@ -118,7 +118,7 @@ def test_wrong_plans_give_no_figures() -> None:
 def test_ratios_leave_the_ruleset_out_and_are_lower_bounds_where_nothing_is_proven() -> None:
     slow = replace(_RUN, seconds=18.0, cpu=15.0)
     assert ratio(slow, _RUN) == Ratio(17.75 / 1.75, 10.0, at_least=False)
-    # What came after the program ran out of time does not count.
+    # Time after the program's own deadline does not count.
     assert ratio(replace(slow, gap=0.1), _RUN) == Ratio(1.5 / 1.75, 1.0, at_least=True)
     assert ratio(slow, replace(_RUN, gap=0.1)) is None
 

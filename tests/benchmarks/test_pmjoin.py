@@ -152,7 +152,7 @@ def test_every_figure_in_small(
 
 
 def test_looking_ahead_in_small(tmp_path: Path) -> None:
-    """Results are those that DuckDB counts, or there would be no figures."""
+    """The measurement fails unless DuckDB counts the same results."""
     options = argparse.Namespace(rows=[40_000], batches=4, rounds=1, seed=1, scale=0.0)
     found = looking_ahead.measure(options, tmp_path)
     star, one_key = found["workloads"]
@@ -168,7 +168,7 @@ def test_looking_ahead_in_small(tmp_path: Path) -> None:
 
 
 def test_kinds_of_values_in_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Results are those that DuckDB counts, or there would be no figures."""
+    """The measurement fails unless DuckDB counts the same results."""
     monkeypatch.setattr(skew, "EMPTY", 2)
     monkeypatch.setattr(turns, "PLANS", 1)
     skews = (Skew("different", 1.2, 20_000), Skew("equal", 0.3, 200_000))
@@ -216,7 +216,7 @@ def test_own_orders_cost_no_more_than_any_one(
 
 
 def test_defaults_in_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Results are those that DuckDB counts, or there would be no figures."""
+    """The measurement fails unless DuckDB counts the same results."""
     monkeypatch.setattr(turns, "PLANS", 1)
     monkeypatch.setattr(skew, "FIRST", 4_000)
     monkeypatch.setattr(defaults, "ONE_KEY", Skew("different", 1.2, 500, 4_000))
@@ -264,7 +264,7 @@ def test_partial_results_in_small(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
 
 def test_hot_keys_in_small(tmp_path: Path) -> None:
-    """Results are those that DuckDB counts, or there would be no figures."""
+    """The measurement fails unless DuckDB counts the same results."""
     options = argparse.Namespace(rows=400, batches=8, exponents=[0.0, 1.2], seeds=[1])
     found = hot_keys.measure(options, tmp_path)
     runs = {(one["workload"], one["exponent"]): one for one in found["runs"]}
@@ -280,7 +280,7 @@ def test_hot_keys_in_small(tmp_path: Path) -> None:
 
 
 def test_sites_in_small(tmp_path: Path) -> None:
-    """Results are those that DuckDB counts, or there would be no figures."""
+    """The measurement fails unless DuckDB counts the same results."""
     options = argparse.Namespace(
         rows=400, batches=8, exponents=[0.3, 1.2], partitions=[32], seeds=[1]
     )

@@ -92,7 +92,7 @@ def _batch(number: int, tuples: int, at: float) -> BatchLog:
 
 
 def test_a_backlog_that_grows_is_not_kept_up_with() -> None:
-    # Ten rows arrive a second; those of the second before are committed.
+    # Ten rows arrive a second, and batches commit the rows of the second before.
     arrivals = [(float(second), 10 * second) for second in range(1, 101)]
     steady = [_batch(n, 10, n + 1.5) for n in range(1, 99)]
     found = live.kept_up(steady, arrivals, 0, 100)

@@ -164,7 +164,7 @@ def test_cost_constants(capsys: pytest.CaptureFixture[str]) -> None:
     for one in found:
         assert all(_in_order(one[name]) for name in (*OPERATIONS, "error", "error_of_tuples"))
         assert one["call"]["median"] > 0
-        # What is explained best is by less off than by the sum of all.
+        # The fit's absolute errors add up to less than the measured CPU time.
         assert one["error"]["median"] < 1
 
 

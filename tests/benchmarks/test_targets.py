@@ -84,7 +84,7 @@ def test_a_mean_has_the_interval_of_its_cases() -> None:
     figure = Figure.mean([0.6, 0.82, 0.93])
     assert figure.interval == pytest.approx(student([0.6, 0.82, 0.93]))
     assert figure.verdict(0.9, least=False) is Verdict.UNDECIDED
-    # What is saved of a percentage turns round with it.
+    # A saving decreases with its ratio, so the interval's ends change places.
     saved = figure.map(lambda ratio: 100 * (1 - ratio))
     assert saved.interval == pytest.approx([100 * (1 - end) for end in reversed(figure.interval)])
 
@@ -135,7 +135,7 @@ def test_ties_are_no_wins() -> None:
     row, by_time = of_orders({"ablations": entry}).rows
     assert row[2] == "93 %; 13 less, 10 equal, 1 more"
     assert row[-1] == "yes"
-    # Equal times of one run each: nobody is faster for sure.
+    # Equal times of one run each decide nothing.
     assert by_time[-1] == "undecided"
     (tied, _) = of_orders({"ablations": _orders([(2, 2)] * 23 + [(1, 2)])}).rows
     assert tied[2] == "100 %; 1 less, 23 equal, 0 more"

@@ -10,7 +10,7 @@ import structlog
 
 from anabranch_client.rest.api import Client
 from anabranch_contract.protocol.progress import Mode
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from tests.support.surroundings.policy import OPEN
 from tests.support.surroundings.redis import redis_url
 from tests.support.worlds.service import Service, serving
@@ -40,7 +40,7 @@ def service(redis: str, mode: Mode) -> Iterator[Service]:
     It runs in this process, so what it logs would end up in a command's captured output.
     """
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
-    settings = Settings(
+    settings = ServiceSettings(
         redis_url=redis,
         namespace=f"client{next(_NAMESPACES)}",
         mode=mode,

@@ -52,7 +52,7 @@ MAKERS: tuple[Callable[..., Generated], ...] = (generate, generate_with_latest, 
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a scenario."""
+    """Outcome of a scenario."""
 
     seed: int
     verdict: Verdict

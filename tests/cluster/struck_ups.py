@@ -58,7 +58,7 @@ PAUSE = 2.0
 
 
 class Blow(StrEnum):
-    """What happens to the driver's side, and to several at once."""
+    """Strikes on the driver's side, or on several hosts at once."""
 
     RUNTIME = "runtime killed"
     UP = "driver's host killed"
@@ -90,8 +90,11 @@ ALL: dict[Kind | Blow, float] = dict((*WEIGHTS.items(), *BLOWS.items()))
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of a run; ``wrong`` is empty where all results are exact, and otherwise says by
-    query what is not; ``ended`` is why strikes ended early, if they did.
+    """Outcome of a run.
+
+    Attributes:
+        wrong: query -> difference from the exact results; empty if all are exact.
+        ended: reason for which strikes ended early, if they did.
     """
 
     strikes: list[Struck] = field(default_factory=list)
@@ -155,7 +158,7 @@ def run(
 
 
 def _settle(world: Cluster, up: HostedUp, ledger: Ledger, outcome: Outcome) -> None:
-    """Whatever has happened, compare what is there."""
+    """Compare the results after all strikes with the expected ones."""
     world.behave()
     try:
         await_all(up, ledger, PATIENCE)

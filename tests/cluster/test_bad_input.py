@@ -1,4 +1,4 @@
-"""What is wrong with a cluster is said with the host, the thing and the remedy; nothing is lost."""
+"""Errors of a cluster name host, cause and remedy, and lose nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def bare(namespaces: None, tmp_path: Path) -> Iterator[Cluster]:
 
 
 def _ended(replay: HostedReplay) -> str:
-    """What a replay says that has to fail."""
+    """Output and log of a replay that must fail."""
     try:
         assert replay.process.wait(400) == 1, replay.text[-2000:]
         return replay.text + replay.log
@@ -51,7 +51,7 @@ def _copied(made: Generated, folder: Path) -> Path:
 def test_executors_without_the_package(
     covered: str, bare: Cluster, made: Generated, tmp_path: Path
 ) -> None:
-    # What is installed for this interpreter is another tree, if it is that of an editable install.
+    # An editable install would import another tree than the one under test.
     bare.add_worker(1, {"PYTHONPATH": str(ROOT), "PYTHONNOUSERSITE": "1"}, covered)
     host = next(iter(bare.workers.values()))
     for package in _installed():

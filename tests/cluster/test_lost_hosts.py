@@ -1,4 +1,4 @@
-"""How long it takes until a lost host is noticed, and what is said where nobody is left."""
+"""Delay until the loss of a host is noticed, and the error after the loss of all."""
 
 from __future__ import annotations
 

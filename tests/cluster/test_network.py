@@ -75,7 +75,7 @@ def test_links_are_cut_slow_and_whole_again(found: Network, tmp_path: Path) -> N
     host.worsen(0.2, 0.0)
     assert (_seconds(url, 10) or 0) >= 0.4
     host.mend()
-    # What was sent while nobody listened is sent again after some time.
+    # A packet without a listener is sent again after some time.
     assert _seconds(url, 10) is not None
     assert (_seconds(url, 5) or 9) < 0.2
 

@@ -14,7 +14,7 @@ from tests.support.worlds.hosts import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 BATCHES, ROWS, EVERY, PARTITIONS = 12, 300, 2, 48
-#: Values of a key, of which each stream has a third nearly to itself.
+#: Number of values of a key; each stream keeps to a third of them but for one row in OTHERS.
 VALUES, OTHERS = 300, 10
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from anabranch_client.processes.pipeline import Pipeline, running
-from anabranch_client.replay.player import Observer
+from anabranch_client.replay.player import ScenarioObserver
 from anabranch_client.replay.replay import run_to_report
 from anabranch_client.replay.scenario import load_scenario
 from anabranch_contract.protocol.progress import Progress
@@ -32,7 +32,7 @@ SEED = 18
 
 
 @dataclass
-class Striking(Observer):
+class Striking(ScenarioObserver):
     """Strikes once the given number of batches has been committed, each time once."""
 
     pipeline: Pipeline

@@ -24,7 +24,7 @@ from anabranch_planner.passes import (
 )
 from anabranch_planner.plans.optimise import Options, PlanRequest, build
 from anabranch_planner.search.bounds.reduce import drop_unprofitable
-from anabranch_planner.search.problem import Problem
+from anabranch_planner.search.problem import PlanProblem
 from benchmarks.papers.tsc.catalogs import parse_catalog, text_of
 
 HERE = Path(__file__).parent / "golden"
@@ -104,7 +104,7 @@ def query_text(query: JoinQuery) -> str:
     return "\n".join(lines) + "\n"
 
 
-def problem_text(problem: Problem) -> str:
+def problem_text(problem: PlanProblem) -> str:
     """A problem: goals with the sizes of their graphs, stores with what may be chosen."""
     graph = problem.graph
     lines = [f"{len(problem.goals)} goals, {problem.flows} flows, {problem.candidates} orders"]
@@ -194,7 +194,7 @@ def written() -> Iterator[tuple[str, str]]:
 
 
 def main() -> None:
-    """Write ``golden/passes`` anew."""
+    """Rewrite ``golden/passes``."""
     folder = HERE / "passes"
     folder.mkdir(exist_ok=True)
     for old in folder.glob("*.txt"):

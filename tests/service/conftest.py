@@ -9,7 +9,7 @@ import pytest
 
 from anabranch_contract.plans.plan import Objective
 from anabranch_contract.protocol.progress import Mode
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from tests.support.surroundings.policy import OPEN
 from tests.support.surroundings.redis import redis_url
 from tests.support.worlds.service import Service, serving
@@ -24,8 +24,8 @@ def redis() -> Iterator[str]:
 
 
 @pytest.fixture
-def settings(redis: str) -> Settings:
-    return Settings(
+def settings(redis: str) -> ServiceSettings:
+    return ServiceSettings(
         redis_url=redis,
         namespace=f"test{next(_NAMESPACES)}",
         mode=Mode.STEP,
@@ -38,7 +38,7 @@ def settings(redis: str) -> Settings:
 
 
 @pytest.fixture
-def service(settings: Settings) -> Iterator[Service]:
+def service(settings: ServiceSettings) -> Iterator[Service]:
     with serving(settings) as running:
         yield running
 

@@ -57,7 +57,7 @@ def plan_normally(
     parallelism: int,
     epoch: int,
 ) -> Plan:
-    """What the service does, by one objective after the other."""
+    """Plan as the service does, with the objectives in turn by epoch."""
     objective = tuple(Objective)[epoch % len(Objective)]
     options = Options(optimizer=optimizer, objective=objective, parallelism=parallelism)
     return optimise(queries, statistics, options)
@@ -165,9 +165,13 @@ class PlainService:
         }
 
     def begins(self, name: str, epochs: Sequence[tuple[int, int]]) -> list[int]:
-        """The batches at which a query's activations have to begin: of (epoch, the epoch whose
-        ruleset it goes by), those that have it where the one before has not, or other bounds, or
-        where a stream of it no longer keeps the latest of the same key.
+        """First batches of a query's activations.
+
+        An activation begins with an epoch whose ruleset has the query while the epoch before has
+        not, or has it with other bounds, or where a stream of it stops keeping the latest by a key.
+
+        Args:
+            epochs: (epoch, the epoch whose ruleset it runs), in order.
         """
         found: list[int] = []
         last: Bounds | None = None
@@ -262,14 +266,14 @@ class PlainService:
         return self._offered if waits else running
 
     def revise(self, running: Ruleset, batch: int) -> RulesetId:
-        """Answer the measurements before ``batch`` by a random revision; some are of an epoch that
-        is over, some are not what was published.
+        """Answer the measurements before ``batch`` by a random revision; some are for an earlier
+        epoch, and some have a wrong digest.
 
         Returns:
-            The ruleset that the batch has to go by, if it does not begin an epoch.
+            The ruleset that the batch has to run, if it does not begin an epoch.
         """
         rng = self._revisions
-        # What was published under a number stays.
+        # A published revision's number is not used again.
         self._numbers[running.epoch] += 1
         number = self._numbers[running.epoch]
         queries = [self.query_in(str(q.id), running.epoch) for q in running.queries]
@@ -293,7 +297,7 @@ class PlainService:
         return random_revision(running, queries, self._revisions, number)
 
     def _carry_over(self, rules: Ruleset, rng: Random) -> None:
-        """Revise a ruleset whose epoch has not begun; some are not what was published."""
+        """Revise a ruleset whose epoch has not begun; some revisions have a wrong digest."""
         self._numbers[rules.epoch] += 1
         queries = [self.query_in(str(q.id), rules.epoch) for q in rules.queries]
         found = self._checked(random_revision(rules, queries, rng, self._numbers[rules.epoch]))

@@ -1,7 +1,7 @@
 """Random planning problems: the environments in which planners are compared.
 
-``natural`` stands for section VII-C of Dossinger & Michel, of which the paper leaves details open;
-here it is exactly this:
+``natural`` stands for section VII-C of Dossinger & Michel, which leaves details open; here it is
+exactly this:
 
 * There are N relations, each with three (``per_relation``) distinct attributes, drawn uniformly
   from a pool of A names (A = N unless given, and at least ``per_relation``).
@@ -38,7 +38,7 @@ from anabranch_contract.queries.joins import (
 
 #: Tuples per unit of time of every relation.
 RATE = 100.0
-#: Draws per wanted query, after which what has not been drawn is looked for by enumeration.
+#: Draws per wanted query, after which the missing queries are enumerated.
 DRAWS = 50
 #: Sets of relations up to which the enumeration goes.
 MAX_SETS = 200_000
@@ -59,7 +59,7 @@ class RandomProblem:
 
     Attributes:
         columns: relation -> its attributes.
-        wanted: how many queries were asked for.
+        wanted: number of requested queries.
         exist: how many distinct ones there are, known at least where fewer than ``wanted`` were
             found; None if it was not looked for or is too many to count.
         about: how the problem was made, in lines of text.
@@ -201,7 +201,7 @@ def tree_problem(
 
 
 def write_yaml(problem: RandomProblem, command: str = "") -> str:
-    """The problem as a file for ``plan``; ``command`` is how it was asked for."""
+    """The problem as a file for ``plan``; ``command`` is the command line that made it."""
     lines = [f"# {line}" for line in (command, *problem.about, problem.shortfall) if line]
     lines.append("streams:" if problem.columns else "streams: {}")
     for name, columns in problem.columns.items():

@@ -1,7 +1,7 @@
-"""How many partners a step of a probe order finds: per edge, or by the set that is joined so far.
+"""Partners found by a step of a probe order: per edge, or by the set of visited streams.
 
 Streams are numbers from 0, sets of streams bit masks. The scalar form (``one``) serves algorithms
-that walk along an order, the vector form (``many``) those that visit all sets.
+that walk along an order, the vector form (``many``) algorithms that visit all sets.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Flags: TypeAlias = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """What one query of a backend finds.
+    """Expected matches of one query of a backend.
 
     Attributes:
         gamma: the share of queries that find a partner, 0 to 1 (Eq. 9 of dpPick).
@@ -59,7 +59,7 @@ class Figures(Protocol):
         """Whether they depend on the probing side among the visited streams."""
 
     def one(self, start: int, visited: int, side: int, target: int) -> Match:
-        """Of the step that probes ``target`` from ``side``, which ``visited`` contains."""
+        """Matches of the step that probes ``target`` from ``side``, which ``visited`` contains."""
 
     def many(self, start: int, visited: Masks, side: int, allowed: Flags) -> tuple[Floats, Floats]:
         """``gamma`` and ``mu`` from each of the k sets (rows) to each of the n streams (columns).
@@ -98,7 +98,7 @@ class EdgeFigures:
 
 @dataclass(frozen=True, slots=True)
 class SizeFigures:
-    """Figures from the sizes of partial results, which depend on the set that is joined.
+    """Figures from the sizes of partial results, which depend on the set of joined streams.
 
     A step from ``V`` to ``r`` finds ``size(V + r) / size(V)`` partners in the mean. The number of
     partners of one query is taken for Poisson distributed (rows fall on keys independently, as
@@ -107,8 +107,8 @@ class SizeFigures:
     The tuple-at-a-time cost needs ``gamma * mu`` only, so it is the same for both.
 
     Attributes:
-        size: (start, set) -> partial results over the set, per unit of time; asked for connected
-            sets that contain the start only.
+        size: (start, set) -> partial results over the set, per unit of time; called only with
+            connected sets that contain the start.
         starts: whether ``size`` depends on the start; otherwise it is called with start 0.
     """
 
@@ -134,7 +134,7 @@ class SizeFigures:
         return Match(gamma, mean / gamma if gamma > 0 else 1.0)
 
     def many(self, start: int, visited: Masks, side: int, allowed: Flags) -> tuple[Floats, Floats]:
-        """By the sizes before and after each step; every set's size is asked for once."""
+        """By the sizes before and after each step; every set's size is computed once."""
         after = visited[:, None] | (np.int64(1) << np.arange(self.streams, dtype=np.int64))
         wanted = np.zeros(1 << self.streams, dtype=np.bool_)
         wanted[after[allowed]] = True

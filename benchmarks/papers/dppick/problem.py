@@ -57,7 +57,7 @@ def constant(kappa: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What is paid for.
+    """Prices of a query of a backend and of a match.
 
     Attributes:
         query: ``alpha_q``, per query of a backend, times ``lookup`` (``f``) of its keys.
@@ -85,7 +85,7 @@ class Operator:
         weights: arrival rates: how often the order of each start is taken per unit of time.
         keys: ``kappa`` of each stream's backend.
         rows: tuples stored of each stream, by which selectivity is a share.
-        near: per stream the bit mask of those that it may probe.
+        near: per stream the bit mask of the streams that it may probe.
         figures: ``gamma`` and ``mu`` of each step.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import Any
 
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.queries.joins import JoinQuery
-from anabranch_planner.command.problem_file import Problem
+from anabranch_planner.command.problem_file import ProblemFile
 from anabranch_planner.cost.candidates import connected_sets
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import LoosestBounds
@@ -25,7 +25,7 @@ class Ordered:
     """The orders of a problem's queries, by id.
 
     Attributes:
-        assumed: what was assumed for missing statistics.
+        assumed: assumptions made for missing statistics.
     """
 
     algorithm: Algorithm
@@ -41,7 +41,7 @@ class Ordered:
 
 
 def order_queries(
-    problem: Problem,
+    problem: ProblemFile,
     algorithm: Algorithm,
     ablation: Ablation | None,
     accounting: Accounting,

@@ -3,13 +3,13 @@
 ``dppick`` and ``exact`` minimise the cost; the rivals of the dpPick paper (section 5) choose one
 stream after the other:
 
-* ``fixed``: in the order of the streams, each as soon as it joins what was visited;
+* ``fixed``: in the order of the streams, each as soon as it joins a visited stream;
 * ``selectivity`` (MJoin, GrubJoin): next is the lowest selectivity, ``gamma mu`` over the rows
   stored of the target;
 * ``greedy`` (MultiStream): next is the cheapest step by itself.
 
-Ties go to the lower target. An ablation changes the prices that are searched by, never those that
-the answer is compared by.
+Ties go to the lower target. An ablation changes the prices of the search, never the prices that
+compare its answer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Algorithm(StrEnum):
 
 
 class Ablation(StrEnum):
-    """What a search leaves out of account (section 5.3): only this cost is seen."""
+    """Ablations (section 5.3): the search sees this cost only."""
 
     QUERY_COST = "query-cost"
     MATCH_COST = "match-cost"

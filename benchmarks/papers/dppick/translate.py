@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from anabranch_contract.queries.joins import JoinQuery, Member
+from anabranch_contract.queries.joins import JoinQuery, QueryMember
 from anabranch_contract.queries.mirs import base_mir, sub_join
 from anabranch_planner.cost.candidates import adjacency
 from anabranch_planner.cost.model import CostModel
@@ -29,10 +29,10 @@ def operator_of(
     prices: Prices | None = None,
     accounting: Accounting = Accounting.TUPLE,
 ) -> Operator:
-    """The operator of ``query``; figures of sub-joins are computed when first asked for.
+    """The operator of ``query``; figures of sub-joins are computed on first use.
 
     Args:
-        statistics: those of ``model``, for the numbers of keys.
+        statistics: of ``model``, for the numbers of keys.
     """
     labels = [member.label for member in query.members]
     number = {label: i for i, label in enumerate(labels)}
@@ -61,7 +61,7 @@ def operator_of(
     )
 
 
-def _keys(query: JoinQuery, member: Member, statistics: Statistics, rows: float) -> float:
+def _keys(query: JoinQuery, member: QueryMember, statistics: Statistics, rows: float) -> float:
     known = [
         count
         for key_class in query.classes

@@ -9,6 +9,6 @@ Plans are drawn from the ranges of Table 3, every figure over the same seeds:
 * ``freshness`` (Fig. 9): stale results per policy, and what freshness takes;
 * ``decisions``: greedy covers over exact ones, and how long an allocation takes.
 
-Nothing is executed: results are those of the paper's own model of rates, in which what is stored
-costs nothing. Source: JAQPOT, section 5.
+Nothing is executed: results follow the paper's own model of rates, in which stored tuples cost
+nothing. Source: JAQPOT, section 5.
 """

@@ -1,9 +1,9 @@
 """The ages of the tuples in results, sampled from a plan in steady state.
 
-A state of ``|S|`` tuples that takes ``λ`` per second holds them for ``|S| / λ`` seconds, so what a
-probe finds there has stayed in it for a time that is uniform up to that. An intermediate tuple was
-made of a tuple that had just arrived and of one found in a state; which of both sides probed is
-drawn by what their half-way joins make.
+A state of ``|S|`` tuples that takes ``λ`` per second holds them for ``|S| / λ`` seconds, so a tuple
+found by a probe has stayed in it for a time that is uniform up to that. An intermediate tuple was
+made of a tuple that had just arrived and of one found in a state; the probing side is drawn in the
+ratio of the tuples that both half-way joins make.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A second's arrivals and matches are drawn. Half-way joins probe with what arrives in the same
 second, up to their allowance, and the rest is lost. Selectivities change after three and seven
-minutes (Fig. 6), and every policy divides the same resources anew at once. How it would notice is
+minutes (Fig. 6), and every policy divides the same resources again at once. Detecting the change is
 not part of this. The recorded streams of Fig. 8 are replaced by Poisson arrivals.
 """
 
@@ -96,7 +96,7 @@ def _five(mu: int, seeds: int) -> dict[str, Any]:
 def _summed(
     results: dict[str, list[list[float]]], promised: list[list[bool]], phases: list[str]
 ) -> dict[str, Any]:
-    """Results per minute by phase and policy, and JAQPOT's over those of each seed's best rival."""
+    """Results per minute by phase and policy, and JAQPOT's over each seed's best rival's."""
     found = []
     for place, phase in enumerate(phases):
         best = [max(one) for one in zip(*(results[r][place] for r in RIVALS), strict=True)]

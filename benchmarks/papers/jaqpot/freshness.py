@@ -2,7 +2,7 @@
 
 The paper has 300 probes per second, whatever the plan. To process everything, plans of Table 3 take
 a hundred thousand to two hundred million, so that shares of that are measured as well. Ages are
-those of a plan in steady state, and results of JAQPOT are counted where it promises all predicates.
+taken in steady state, and results of JAQPOT are counted where it promises all predicates.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DRAWN = 2000
 
 
 def measure(seeds: int) -> list[dict[str, Any]]:
-    """By shape and factor: stale shares by policy, the share of freshness, what is infeasible."""
+    """By shape and factor: stale shares by policy, freshness's share, infeasible predicates."""
     return [_one(shape, factor, seeds) for shape in Shape for factor in FACTORS]
 
 

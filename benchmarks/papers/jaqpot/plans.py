@@ -60,8 +60,8 @@ def draw(random: Random, shape: Shape, sigma: Sequence[float], window: int = 0) 
 def random_tree(random: Random, inputs: int) -> Plan:
     """A plan of any shape, whose states all have their own selectivity.
 
-    Selectivities are a hundredth of Table 3's: over many joins there would be more tuples than
-    numbers can tell apart.
+    Selectivities are a hundredth of Table 3's: over many joins the numbers of tuples would exceed
+    the precision of floats.
     """
 
     def state() -> State:

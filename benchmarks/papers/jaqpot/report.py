@@ -51,8 +51,8 @@ Two kinds of figures. *Measured* ones are of the runtime: its workers, stores an
 one process without Spark where budgets are stated, and live, with Spark and the service, where
 input outruns the machine. *Simulated* ones are of models: of the runtime's probe forests, and of
 the paper's binary plans, whose probes are rationed by JAQPOT and by its rivals as the paper prints
-them (`benchmarks.papers.jaqpot.printed`). In the paper's model a probe costs one, and what is
-stored costs nothing. Plans are drawn from the ranges of the paper's Table 3, uniformly: 300 to 1200
+them (`benchmarks.papers.jaqpot.printed`). In the paper's model a probe costs one, and stored tuples
+cost nothing. Plans are drawn from the ranges of the paper's Table 3, uniformly: 300 to 1200
 arrivals per second, 200 to 5000 tuples in each state, selectivities of 0.01 to 0.1. The limits of
 simulated figures are what the paper reports of its own runs.
 """
@@ -61,16 +61,16 @@ The figures below are of an earlier run, in which input was calm for less long: 
 was the first one, made without statistics, and there was no rival with equal rations.
 """
 _SIMULATED = """\
-Where one of the simulation is missed, and what else is to be known of it:
+Missed targets of the simulation, and notes on it:
 
 """
 _EXPLAINED = """\
 - *80 % of the results at 60 % of the resources* are out of reach over linear plans of Table 3.
   GrePP is optimal among all allowances (a test compares it with a linear program), and it has 60 %.
-  A probe finds a hundred partners there, so nearly all probes of a plan are those of its last
-  half-way join, which three of four paths end in, and whose results per probe are the same for all.
-  Where probes find about one partner or fewer, there is more to choose: the table of selectivities
-  has GrePP above 80 % at a thousandth of Table 3's, with a smaller lead over the best rival.
+  A probe finds a hundred partners there, so nearly all probes of a plan belong to its last half-way
+  join, which three of four paths end in, and whose results per probe are the same for all. Where
+  probes find about one partner or fewer, there is more to choose: the table of selectivities has
+  GrePP above 80 % at a thousandth of Table 3's, with a smaller lead over the best rival.
 - *Rivals* are stronger here than as printed: in a join the half that is not the most productive one
   has what the other can't use (`BestHJP` of section 2). Even so they are far from saturation's
   results with all of its resources, since they divide them without regard to what arrives.

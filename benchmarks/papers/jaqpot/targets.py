@@ -31,7 +31,7 @@ def targets(entry: dict[str, Any]) -> Grid:
 
 
 def all_targets(simulated: dict[str, Any] | None, measured: Sequence[dict[str, Any]]) -> Grid:
-    """Every target that there are figures for, those of the runtime first.
+    """Every target with figures, the runtime's first.
 
     Args:
         measured: the newest line of each part.
@@ -66,7 +66,7 @@ def _budgets(entry: dict[str, Any]) -> Iterator[Target]:
         name, found = one["workload"], one["policies"]
         over = ratios(one, RIVALS)
         if name == "selective" and over:
-            what = f"measured, {name}: results, times those of the best rival, mean of the shares"
+            what = f"measured, {name}: results, times the best rival's, mean of the shares"
             yield Target(what, Figure.counted(mean(over)), MEASURED_RATIO, True)
         exact = ratios(one, [EXACT])
         if exact:
@@ -96,7 +96,7 @@ def _overload(entry: dict[str, Any]) -> Iterator[Target]:
         if policy == "equal" and equal and (times, OURS[0]) in kept
     ]
     if gained:
-        what = f"live, {name}: results kept, times those of equal rations, least of the loads"
+        what = f"live, {name}: results kept, times those under equal rations, least of the loads"
         yield Target(what, Figure.once(min(gained)), 1.0, True)
     stale = [one["stale"] for one in rationed if one["stale"] is not None]
     if stale:
@@ -108,7 +108,7 @@ def _overload(entry: dict[str, Any]) -> Iterator[Target]:
 def _targets(entry: dict[str, Any]) -> Iterator[Target]:
     """Means over plans that are drawn."""
     for one in entry["throughput"]:
-        what = f"{one['shape']}: JAQPOT's results, times those of the best rival, mean"
+        what = f"{one['shape']}: JAQPOT's results, times the best rival's, mean"
         yield Target(what, Figure.of_mean(one["ratio"]), RATIOS[one["shape"]], True)
     linear = next(one for one in entry["throughput"] if one["shape"] == Shape.LINEAR)
     at_60 = Figure.of_mean(linear["results"]["JAQPOT"][SHARES.index(60)], 0.01)

@@ -23,7 +23,7 @@ from benchmarks.report.grids import Grid
 
 #: Shares of the resources of saturation, in percent.
 SHARES = tuple(range(10, 101, 10))
-#: What selectivities are multiplied by, to see how much of a result is due to their range.
+#: Factors of selectivities, to see how much of a result is due to their range.
 SCALES = (1.0, 0.1, 0.01, 0.001)
 SHAPES = (Shape.LINEAR, Shape.BUSHY)
 
@@ -115,7 +115,7 @@ def tables(found: Iterable[dict[str, Any]]) -> list[Grid]:
         for one in found
     )
     names = "", "each plan's best rival, mean", "least", "most", "best rival by mean", "promised, %"
-    grids.append(Grid("JAQPOT's results, times those of", names, ratios))
+    grids.append(Grid("JAQPOT's results, times a rival's", names, ratios))
     head = (
         "", "σ times", "median ρ_h", "GrePP's results at 60 %, mean", "times the best rival, mean",
         "least", "most",

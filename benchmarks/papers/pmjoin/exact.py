@@ -29,8 +29,8 @@ def exact(rates: Rates, sites: Sequence[int]) -> Operator:
     """A plan of least cost.
 
     Args:
-        sites: the host at which each stream arrives. Others need not be looked at: what is sent to
-            one where nothing arrives could go to where one of its parts comes from.
+        sites: the host at which each stream arrives. Other hosts need not be considered: tuples
+            sent to a host without arrivals could go to the host of one of their parts.
 
     Raises:
         PlannerError: there are too many streams.
@@ -79,7 +79,7 @@ class _Search:
         return pieces[0] if len(pieces) == 1 else joined(self.hosts[at], pieces)
 
     def _pieces(self, streams: Mask, at: int) -> list[Operator]:
-        """What is brought together at a host."""
+        """Plans whose results are joined at a host."""
         if not streams & (streams - 1):
             return [arrivals(self.sites)[streams.bit_length() - 1]]
         parts = _parts(streams)

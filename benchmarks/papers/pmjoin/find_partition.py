@@ -2,13 +2,13 @@
 
 An operator is *partitionable* on a key if its predicates are all on that key. From the root down
 each partitionable operator becomes a PMJoin, a *candidate*, and takes in its children that are
-partitionable on the same key, and theirs. What a PMJoin brings lies on several hosts. So two are
+partitionable on the same key, and theirs. The results of a PMJoin lie on several hosts. So two are
 ruled out (section 3.3):
 
 1. an input of a PMJoin is on one host, so it is no PMJoin;
 2. an operator's right child, to which the other inputs are sent, is no PMJoin.
 
-The second holds for all candidates, the first for those that are selected together.
+The second holds for all candidates, the first for candidates that are selected together.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Candidate:
     """A PMJoin that a plan could have.
 
     Attributes:
-        streams: those of the operator that it stands for, which no other operator has.
+        streams: of the operator that it replaces; no other operator has the same.
         key: the number of the key that it is partitioned on.
-        inputs: of that operator and of those that it took in.
+        inputs: of that operator and of the operators that it took in.
         above: the streams of the candidate that it is an input of, which can't be selected with it.
     """
 
@@ -83,10 +83,10 @@ def _children(operator: Operator) -> list[tuple[Operator, bool]]:
 
 
 def _merged(operator: Operator, keys: Sequence[Mask], key: int) -> list[tuple[Operator, bool]]:
-    """The inputs once those that are partitionable on ``key`` are taken in (lines 4 to 6).
+    """The inputs, where operators partitionable on ``key`` are replaced by theirs (lines 4 to 6).
 
-    Whether one is a right child is asked of its own operator, which it is an input of again where
-    the PMJoin is not selected.
+    Whether an input is a right child depends on its own operator, whose input it is again where the
+    PMJoin is not selected.
     """
     found = []
     for one, right in _children(operator):
@@ -128,14 +128,14 @@ def by_saving(
     """The selection that saves most: a heaviest independent set of a forest.
 
     A candidate's inputs and the operator that it sends to stay on the hosts of the plan without
-    partitions, as no neighbour is selected with it. So what candidates save adds up, and
+    partitions, as no neighbour is selected with it. So the savings of candidates add up, and
 
         with(c)    = saved(c) + sum over the candidates d below c of without(d)
         without(c) =            sum over the candidates d below c of max(with(d), without(d))
 
     Args:
         candidates: of one plan, each before those below it.
-        saved: streams of a candidate -> what is sent less with it alone; may be negative.
+        saved: streams of a candidate -> tuples per second that it saves alone; may be negative.
     """
     below: dict[Mask, list[Candidate]] = {one.streams: [] for one in candidates}
     for one in candidates:

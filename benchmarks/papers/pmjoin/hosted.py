@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from anabranch_planner.command.problem_file import Problem, parse_problem
+from anabranch_planner.command.problem_file import ProblemFile, parse_problem
 from anabranch_planner.documents.fields import QUERY_ID, refused, shown
 
 
@@ -16,10 +16,10 @@ class Hosted:
 
     Attributes:
         hosts: stream -> the host at which it arrives, where one is stated.
-        values: (stream, column) -> value -> tuples of it per unit of time, likewise.
+        values: (stream, column) -> value -> tuples of it per unit of time, where stated.
     """
 
-    problem: Problem
+    problem: ProblemFile
     hosts: Mapping[str, str]
     values: Mapping[tuple[str, str], Mapping[str, float]]
 

@@ -51,7 +51,7 @@ def joined(host: int, inputs: Sequence[Operator]) -> Operator:
 
 
 def cost(plan: Operator, rates: Rates) -> float:
-    """What the plan sends between hosts, in units of ``rates`` per second."""
+    """Rate of tuples that the plan sends between hosts, in units of ``rates`` per second."""
     total = 0.0
     for one in plan.inputs:
         total += cost(one, rates)

@@ -1,4 +1,4 @@
-"""Ways to put the values of a key into ``D`` groups, each of which gets a plan of its own.
+"""Ways to put the values of a key into ``D`` groups, each with a plan of its own.
 
 *Hash*, *range* and *rate* are PMJoin's (section 3.3): by a hash of the value, by equal ranges of
 values, and by k-means over the order in which the streams' rates of a value rank. *Plan* is ours:
@@ -133,8 +133,8 @@ def placed(rates: RatesByValue, sites: Sequence[int], groups: Groups, place: Pla
 def placed_by_plan(
     rates: RatesByValue, sites: Sequence[int], most: int, place: Place
 ) -> list[Group]:
-    """At most ``most`` groups with a plan each, of the values' own plans and of those of groups
-    that others make, that together send least. So none of these ways sends less.
+    """At most ``most`` groups with a plan each that together send least; plans are the values' own
+    and the plans of groups by the other ways. So none of these ways sends less.
 
     Raises:
         PlannerError: the solver failed.

@@ -30,10 +30,10 @@ class Selection(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PMJoin:
-    """A join that is done by groups of values.
+    """A join by groups of values.
 
     Attributes:
-        candidate: what is joined, by which key.
+        candidate: the joined inputs and the key.
         groups: each with a plan over the candidate's inputs, by their positions.
         brings: tuples per second that each group's plan brings.
         saved: tuples per second that the plan sends less with this as its only PMJoin.
@@ -47,10 +47,10 @@ class PMJoin:
 
 @dataclass(frozen=True, slots=True)
 class PartitionedPlan:
-    """A plan without partitions, and what is done otherwise.
+    """A plan without partitions, and the PMJoins that replace some of its joins.
 
     Attributes:
-        joins: no two of which are an input of each other.
+        joins: the PMJoins; none is an input of another.
         cost: tuples per second between hosts.
     """
 
@@ -92,7 +92,7 @@ def pmjoins(
 def selected(
     plan: Operator, rates: Rates, possible: Sequence[PMJoin], selection: Selection
 ) -> PartitionedPlan:
-    """The plan with those of its ``possible`` PMJoins that ``selection`` takes."""
+    """The plan with the ``possible`` PMJoins that ``selection`` takes."""
     candidates = [one.candidate for one in possible]
     if selection is Selection.INPUT_RATE:
         chosen = by_input_rate(candidates, rates)

@@ -165,7 +165,7 @@ def windowed(rates: Floats, windows: Floats, widths: Sequence[float] | None = No
 
     Args:
         rates, windows: stream x value: tuples per second, and tuples in its window.
-        widths: bytes per tuple of each stream, of which a result has the sum; None: tuples count.
+        widths: bytes per tuple of each stream; a result has their sum. None: tuples count.
     """
     total = 1 << len(rates)
     brings = np.zeros((total, rates.shape[1]))

@@ -52,7 +52,7 @@ PLACE = {
 }
 
 
-#: How PMJoins are selected, by what places them.
+#: Selection of PMJoins by the algorithm that places them.
 SELECT = {
     Algorithm.STREAMJOINOPT: Selection.INPUT_RATE,
     Algorithm.EXACT: Selection.SAVING,
@@ -65,8 +65,7 @@ class GroupReport:
     """Values of a key that are placed alike.
 
     Attributes:
-        values: how many; 0: all, which are not told apart. ``named``: of these, those that the
-            problem names.
+        values: number of values; 0: all, without distinction. ``named``: the named ones of these.
         plan: as text.
         cost: tuples between hosts per unit of time.
     """
@@ -79,11 +78,11 @@ class GroupReport:
 
 @dataclass(frozen=True, slots=True)
 class PartitionedReport:
-    """A join that is done by groups of values (a PMJoin).
+    """A join by groups of values (a PMJoin).
 
     Attributes:
-        inputs: what is joined, as text: streams, or results of other joins.
-        attributes: by the values of which, one of each stream that has the key.
+        inputs: of the join, as text: streams, or results of other joins.
+        attributes: whose values are grouped, one of each stream that has the key.
         groups: their plans are over the inputs.
     """
 
@@ -99,7 +98,7 @@ class QueryReport:
     Attributes:
         sites: the host of each of its members.
         groups: of values of the key that joins all of it; one, where there is none.
-        partitioned: what is done by groups of values.
+        partitioned: joins by groups of values.
     """
 
     query: JoinQuery
@@ -119,7 +118,7 @@ class Placed:
 
     Attributes:
         hosts: their names.
-        assumed: what was assumed for missing statistics.
+        assumed: assumptions made for missing statistics.
     """
 
     algorithm: Algorithm
@@ -176,7 +175,9 @@ class _Placing:
     partitions: int
 
     def report(self, rates: QueryRates) -> QueryReport:
-        """Its placement: by values of the key that joins all of it; else by those of some joins."""
+        """Its placement: by values of the key that joins all of it; else by values of keys of some
+        joins.
+        """
         key = common_key(self.query)
         named = {} if key is None else _named(self.given, self.query, key)
         if key is not None and (self.partitions > 1 or named):

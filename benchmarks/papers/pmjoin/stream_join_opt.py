@@ -1,4 +1,4 @@
-"""StreamJoinOpt, PMJoin's heuristic (Algorithm 1): what little there is travels to what is much.
+"""StreamJoinOpt, PMJoin's heuristic (Algorithm 1): slow streams travel to fast ones.
 
 Eq. 4 as printed adds the rate of ``Sigma_p`` joined with ``S_i``; what its text and example compute
 is ``Sigma_p`` joined with ``S_j``.

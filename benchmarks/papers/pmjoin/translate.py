@@ -1,8 +1,8 @@
 """Queries as placement problems, by the cost model's figures.
 
-Rates are those of :mod:`anabranch_planner.cost.timing`, which are PMJoin's for windows that are
-short against the history. Value by value they need no selectivity: tuples match where the values
-are equal. What windows leave of the combinations of a value does not depend on its rates.
+Rates follow :mod:`anabranch_planner.cost.timing` and are PMJoin's for windows that are short
+against the history. Value by value they need no selectivity: tuples match where the values are
+equal. The share of a value's combinations within the windows does not depend on its rates.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from anabranch_planner.cost.statistics.statistics import Statistics, TableStatis
 from anabranch_planner.cost.timing import LoosestBounds
 from benchmarks.papers.pmjoin.rates import Mask, ValueRates, connected, members
 
-#: Values of a key that are told apart; those that are not named share what is left.
+#: Maximum number of distinct values of a key; unnamed values share the rest of the rate.
 MAX_VALUES = 10_000
 #: The part of a rate that may be left by rounding once all its values are named.
 _ROUNDING = 1e-9
@@ -66,8 +66,9 @@ def value_rates(
 ) -> tuple[tuple[str, ...], ValueRates]:
     """The values of the key that joins all of a query, and its sub-joins' rates value by value.
 
-    Values that are named for any label come first, sorted. What is left of a label's rate is spread
-    over its further distinct values, or over those of the label with most where it says of none.
+    Values that are named for any label come first, sorted. The rest of a label's rate is spread
+    over its further distinct values, or over the further values of the label with most where it
+    states no number.
 
     Args:
         named: label -> value -> tuples per unit of time.
@@ -125,11 +126,11 @@ def _arriving(
     if len(texts) + further > MAX_VALUES:
         raise PlannerError(
             "too-many-values",
-            f"its key has {len(texts) + further} values, and {MAX_VALUES} are told apart",
+            f"its key has {len(texts) + further} values, and {MAX_VALUES} are the limit",
             remedy="state fewer distinct values, and the frequent ones under values",
         )
     if not further and (not texts or any(left.values())):
-        # As many as there are, it is not known; they are not told apart.
+        # Their number is not known: one value stands for all.
         further = 1
     arriving = np.zeros((len(labels), len(texts) + further))
     for number, label in enumerate(labels):
@@ -145,7 +146,7 @@ def _joins(
     query: JoinQuery, arriving: np.typing.NDArray[np.float64], history: float | None
 ) -> np.typing.NDArray[np.float64]:
     """Set of labels x value -> the rate of its join."""
-    # One tuple of one value each: what is left are the shares that windows leave.
+    # With one tuple of one value each, the rates are the shares that windows leave.
     ones = {relation.id: 1.0 for relation in query.relations}
     unit = CostModel(
         TableStatistics(ones, every_distinct=ones, history=history),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from anabranch_planner.logical.joins import join_tree, joined, within
-from anabranch_planner.logical.nodes import Condition, Node, Scan
+from anabranch_planner.logical.nodes import Conjunct, Node, Scan
 from benchmarks.papers.tsc.nodes import Named, filtered, queries_of
 
 
@@ -21,9 +21,9 @@ class Block:
     """
 
     items: list[Node] = field(default_factory=list)
-    on: list[Condition] = field(default_factory=list)
-    where: list[Condition] = field(default_factory=list)
-    after: list[tuple[str, Node, list[Condition]]] = field(default_factory=list)
+    on: list[Conjunct] = field(default_factory=list)
+    where: list[Conjunct] = field(default_factory=list)
+    after: list[tuple[str, Node, list[Conjunct]]] = field(default_factory=list)
 
     @property
     def tables(self) -> frozenset[str]:
@@ -49,7 +49,7 @@ class Block:
             current = outer_joined(current, right, kind, conditions)
         return current
 
-    def _fold(self, left: list[Condition]) -> None:
+    def _fold(self, left: list[Conjunct]) -> None:
         for at, item in enumerate(self.items):
             own, others = within(left, item.aliases)
             if own and isinstance(item, Scan | Named):
@@ -61,7 +61,7 @@ class Block:
         self.items = [filtered(tree, nested)]
 
 
-def outer_joined(left: Node, right: Node, kind: str, conditions: Sequence[Condition]) -> Node:
+def outer_joined(left: Node, right: Node, kind: str, conditions: Sequence[Conjunct]) -> Node:
     """An outer, semi or anti join; queries inside its conditions are further inputs."""
     join = joined(left, right, kind, conditions)
     return replace(join, inputs=(*join.inputs, *queries_of(conditions)))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
-#: What a query that only joins, filters and projects may have.
+#: Arguments of a query that only joins, filters and projects.
 _PARTS = {"expressions", "from_", "joins", "where", "kind", "hint"}
 _CHANGING = (exp.Rand, exp.Randn, exp.Uuid)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from anabranch_planner.logical.nodes import Condition, Filter, Item, Node
+from anabranch_planner.logical.nodes import Conjunct, Filter, Node, ProjectedColumn
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,26 +68,26 @@ class SetOperation(Node):
 
 
 @dataclass(frozen=True)
-class NestedCondition(Condition):
+class NestedCondition(Conjunct):
     """A condition with queries inside."""
 
     queries: tuple[Query, ...] = ()
 
 
 @dataclass(frozen=True)
-class NestedItem(Item):
+class NestedItem(ProjectedColumn):
     """An item with queries inside."""
 
     queries: tuple[Query, ...] = ()
 
 
-def queries_of(held: Iterable[Condition | Item]) -> tuple[Query, ...]:
+def queries_of(held: Iterable[Conjunct | ProjectedColumn]) -> tuple[Query, ...]:
     """The queries inside conditions or items."""
     nested = (h for h in held if isinstance(h, NestedCondition | NestedItem))
     return tuple(query for h in nested for query in h.queries)
 
 
-def filtered(node: Node, conditions: Iterable[Condition]) -> Node:
+def filtered(node: Node, conditions: Iterable[Conjunct]) -> Node:
     """``node`` under ``conditions``; itself if there are none."""
     held = tuple(conditions)
     return Filter((node, *queries_of(held)), held) if held else node

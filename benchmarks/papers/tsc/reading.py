@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-#: What is NULL where its operand is.
+#: Expressions that are NULL where their operand is.
 _NULL_KEEPING = (exp.Mul, exp.Add, exp.Sub, exp.Div, exp.Neg, exp.Paren, exp.Cast)
 _DIALECT = "spark"
 
@@ -40,7 +40,7 @@ def tables_read(node: exp.Expr) -> set[str]:
 
 
 def tables_outside(node: exp.Expr, own: set[str]) -> set[str]:
-    """The tables that an expression reads beside ``own`` and those of queries inside it."""
+    """The tables that an expression reads beside ``own`` and the tables of queries inside it."""
     inside = {table for query in queries_in(node) for table in inner_tables(query)}
     return tables_read(node) - own - inside
 
@@ -66,7 +66,7 @@ def inner_tables(query: exp.Expr) -> set[str]:
 
 
 def is_plain(inner: exp.Select, *, aggregated: bool = False) -> bool:
-    """Whether a query's rows are those of its FROM and WHERE; or, ``aggregated``, one of all."""
+    """Whether a query has the rows of its FROM and WHERE; or, ``aggregated``, one row for all."""
     others = ("group", "having", "distinct", "limit", "offset", "qualify", "windows")
     return not any(inner.args.get(part) for part in others) and (
         aggregated or not aggregates_of(inner)
@@ -84,7 +84,7 @@ def aggregates_of(select: exp.Select) -> tuple[str, ...]:
             if isinstance(node, exp.Query):
                 continue
             if isinstance(node, exp.Window):
-                # Only what is inside the function is of the group: sum(sum(x)) OVER (...).
+                # Only the function's arguments belong to the group: sum(sum(x)) OVER (...).
                 pending += [*node.this.iter_expressions(), *node.args.get("partition_by", ())]
                 pending += [node.args["order"]] if node.args.get("order") else []
                 continue

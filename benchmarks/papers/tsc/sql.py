@@ -12,7 +12,7 @@ from anabranch_planner.logical.nodes import (
     INNER,
     SEMI,
     Aggregate,
-    Condition,
+    Conjunct,
     Exchange,
     Filter,
     Join,
@@ -116,7 +116,7 @@ def _bare(node: Node) -> Node:
     return node.inputs[0] if isinstance(node, Exchange) else node
 
 
-def _all(node: Node, conditions: Sequence[Condition]) -> str:
+def _all(node: Node, conditions: Sequence[Conjunct]) -> str:
     return _filled(node, conjunction(tuple(conditions)))
 
 

@@ -1,4 +1,4 @@
-"""SQL text to a statement in which every column says of which table it is."""
+"""SQL text to a statement in which every column names its table."""
 
 from __future__ import annotations
 

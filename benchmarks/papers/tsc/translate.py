@@ -12,8 +12,9 @@ Queries inside conditions become joins where SQL's meaning allows it:
   ``y`` is equal to ``x`` and neither is NULL, so the anti join's condition is ``x = y OR x IS NULL
   OR y IS NULL``.
 - A comparison with an aggregate (``= (SELECT min(...) ...)``) becomes an inner join with the
-  aggregate, grouped by what the outer query's columns must equal. A row whose group is empty would
-  be compared with NULL, which holds for no comparison; ``count`` would give 0 there: it is refused.
+  aggregate, grouped by the columns that the outer query's columns must equal. A row whose group is
+  empty would be compared with NULL, which holds for no comparison; ``count`` would give 0 there: it
+  is refused.
 
 Other queries stay inside their expression, with a plan of their own, if they depend on nothing
 outside; else the statement is refused.
@@ -33,12 +34,12 @@ from anabranch_planner.logical.nodes import (
     RIGHT,
     SEMI,
     Aggregate,
-    Condition,
+    Conjunct,
     Exchange,
-    Item,
     Limit,
     Node,
     Project,
+    ProjectedColumn,
     Scan,
     Sort,
 )
@@ -282,7 +283,7 @@ class _Translation:
         on: list[exp.Expr],
         tables: set[str],
         ctes: Mapping[str, Node],
-    ) -> tuple[str, Node, list[Condition]]:
+    ) -> tuple[str, Node, list[Conjunct]]:
         """A semi or anti join with the rows of ``inner``."""
         own = own_tables(inner)
         where = inner.args.get("where")
@@ -309,7 +310,7 @@ class _Translation:
 
     def _scalar(
         self, comparison: exp.Expr, scalar: exp.Subquery, tables: set[str], ctes: Mapping[str, Node]
-    ) -> tuple[Node, list[Condition]] | None:
+    ) -> tuple[Node, list[Conjunct]] | None:
         """A comparison with one value, as a join with a query that has it for each key.
 
         None: the query depends on nothing outside and may have several rows, or none.
@@ -376,7 +377,7 @@ class _Translation:
 
     # --- expressions ---------------------------------------------------------------------------
 
-    def _condition(self, node: exp.Expr, ctes: Mapping[str, Node]) -> Condition:
+    def _condition(self, node: exp.Expr, ctes: Mapping[str, Node]) -> Conjunct:
         text, queries = self._text(node, ctes)
         sides = None
         if isinstance(node, exp.EQ) and not queries:
@@ -389,7 +390,7 @@ class _Translation:
                 sides = (one, other)
         return NestedCondition(text, frozenset(tables_outside(node, set())), sides, queries)
 
-    def _item(self, node: exp.Expr, ctes: Mapping[str, Node]) -> Item:
+    def _item(self, node: exp.Expr, ctes: Mapping[str, Node]) -> ProjectedColumn:
         if isinstance(node, exp.Alias):
             text, queries = self._text(node.this, ctes)
             return NestedItem(text, node.alias, queries)

@@ -28,13 +28,13 @@ _INTRODUCTION = """\
 # Benchmarks of the runtime
 
 Made by `make bench-runtime` (`python -m benchmarks.runtime.report`) from the lines in
-[`benchmarks/runtime.jsonl`](benchmarks/runtime.jsonl), the newest of each benchmark, and
-of what that did not measure the newest that did. Change the benchmarks, not this file.
+[`benchmarks/runtime.jsonl`](benchmarks/runtime.jsonl), the newest of each benchmark; parts that it
+did not measure come from the newest line that has them. Change the benchmarks, not this file.
 
-Figures are medians over interleaved runs with their range in brackets. What shares a table was
+Figures are medians over interleaved runs with their range in brackets. The figures of a table were
 measured in one run (a workload, where more than one run is named), so compare within tables:
-absolutes say as much about the machine and about what else ran on it. Results are compared with
-the oracle's in every run; a run with other results reports nothing. Unless something else is said,
+absolutes say as much about the machine and about what else ran on it. Results are compared with the
+oracle's in every run; a run with other results reports nothing. Unless something else is said,
 everything runs as users run it: Redis, service and Spark as processes, each batch's results in
 files and its state durable before the next begins.
 """

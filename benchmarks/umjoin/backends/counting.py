@@ -1,7 +1,7 @@
-"""How many rows each probe will find, told before they are found.
+"""Number of rows that each probe will find, counted before they are found.
 
-What a probe finds takes memory: a key that half of a table shares gives as many pairs for every
-probe that has it. So probes are cut into runs whose pairs have room.
+Pairs take memory: a key that half of a table shares gives as many pairs for every probe that has
+it. So probes are cut into runs whose pairs have room.
 
 >>> from anabranch_runtime.index.hash_index import build_index
 >>> from anabranch_runtime.index.keys import key_vector
@@ -14,7 +14,7 @@ probe that has it. So probes are cut into runs whose pairs have room.
 >>> runs(np.array([3, 0, 3, 9, 1]), 5)
 [(0, 2), (2, 3), (3, 4), (4, 5)]
 """
-# What Numba compiles has Numba's types: callers are checked, bodies are not.
+# Compiled functions have Numba's types: callers are checked, bodies are not.
 # mypy: ignore-errors
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the open batch has inserted, in memory until it is committed, and probed like the rest."""
+"""Rows inserted by the open batch, in memory until it is committed, and probed like all others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Part:
 
     @property
     def bytes(self) -> int:
-        """What it takes."""
+        """Size of its rows and indexes."""
         arrays = [a for i in self.indexes.values() for a in (i.hashes, i.rows, i.starts, i.filter)]
         return int(self.rows.nbytes) + sum(a.nbytes for a in arrays)
 
@@ -73,7 +73,7 @@ def joined(parts: list[Part]) -> Part:
 
 def append(parts: list[Part], part: Part) -> None:
     """Add a part, and join the last ones until each is larger than the next: a row is copied
-    a number of times that is logarithmic in what is inserted.
+    a number of times that is logarithmic in the number of inserted rows.
     """
     tail = [part]
     rows = part.rows.num_rows

@@ -3,7 +3,7 @@
 A row's hash gives its bucket by its top bits; ``heads`` has the newest row of each bucket,
 ``after`` the next older one of each row. -1 ends a chain.
 """
-# What Numba compiles has Numba's types: callers are checked, bodies are not.
+# Compiled functions have Numba's types: callers are checked, bodies are not.
 # mypy: ignore-errors
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def follow(
 
     Args:
         probes: hashes; ``order``: their positions.
-        sigma, tau: of rows; where ``before`` or ``low`` and ``high`` (per position) are empty,
-            nothing is asked of them.
+        sigma, tau: of rows, compared unless ``before``, or ``low`` and ``high`` (per position), are
+            empty.
 
     Returns:
         position and row of each pair, and the probe to go on with.

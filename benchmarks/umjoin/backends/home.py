@@ -51,7 +51,7 @@ class Home:
 
 @contextmanager
 def diagnosing(folder: Path) -> Iterator[None]:
-    """Errors of a disk that is full or must not be written, told as such."""
+    """Turn errors of a full or write-protected disk into errors that say so."""
     try:
         yield
     except Exception as error:

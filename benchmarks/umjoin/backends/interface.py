@@ -1,4 +1,4 @@
-"""What a state backend is: tables of rows that are found by key, durable batch by batch.
+"""State backends: tables of rows that are found by key, durable batch by batch.
 
 A backend holds the state of *one* operator in *one* process: a table per input (and per
 intermediate result, where the operator keeps any), which is the "table backend" of UMJoin: join key
@@ -35,7 +35,7 @@ Ints = NDArray[np.int64]
 I32 = NDArray[np.int32]
 
 
-#: Pairs that a probe hands over at once, unless it is told otherwise.
+#: Pairs that a probe hands over at once by default.
 MOST = 1 << 18
 
 
@@ -106,7 +106,7 @@ class TableSpec:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What else a row must satisfy, per probe; None: nothing.
+    """Further conditions on rows, per probe; None: no condition.
 
     Attributes:
         before: its ``#sigma`` is smaller.
@@ -128,7 +128,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class TableStatistics:
-    """What a table holds. None: not known.
+    """Contents of a table. None: not known.
 
     Attributes:
         rows: stored, rows below the limit of :meth:`Table.expire` included until they are gone.
@@ -143,10 +143,10 @@ class TableStatistics:
 
 @dataclass(frozen=True, slots=True)
 class BackendStatistics:
-    """What a backend holds, and what that has cost. None: not known.
+    """Contents of a backend, and bytes written for them. None: not known.
 
     Attributes:
-        tables: name -> what it holds.
+        tables: name -> its contents.
         inserted: bytes that batches have written, indexes included; ``merged``: that were written
             again to keep the state in order.
         disk: bytes of all files.
@@ -161,7 +161,7 @@ class BackendStatistics:
 
     @property
     def bytes(self) -> int:
-        """What all rows take."""
+        """Bytes of all rows."""
         return sum(t.bytes for t in self.tables.values())
 
     @property
@@ -173,7 +173,7 @@ class BackendStatistics:
 
     @property
     def space_amplification(self) -> float | None:
-        """What files take over what rows take."""
+        """Bytes of files over bytes of rows."""
         return self.disk / self.bytes if self.bytes else None
 
 
@@ -182,7 +182,7 @@ class Table(Protocol):
 
     @property
     def spec(self) -> TableSpec:
-        """What it was opened as."""
+        """The definition that it was opened with."""
 
     def insert(self, rows: pa.RecordBatch) -> None:
         """Append rows to the open batch (see :meth:`TableSpec.checked`).
@@ -209,12 +209,12 @@ class Table(Protocol):
                 one alone has more.
 
         Raises:
-            StateError: ``no-index``; what is stored can't be read.
+            StateError: ``no-index``; stored rows can't be read.
         """
 
     def expire(self, below: int) -> None:
         """Rows whose event time (microseconds) is smaller may go; no other will ever go. How soon
-        they do is the backend's business, so whoever must not see them says so in ``bounds``.
+        they do is the backend's business, so callers that must not see them restrict ``bounds``.
         """
 
 
@@ -248,10 +248,10 @@ class Backend(Protocol):
         """
 
     def statistics(self) -> BackendStatistics:
-        """What it holds."""
+        """Contents of the backend."""
 
     def close(self) -> None:
-        """Give up the folder. What was not committed is gone."""
+        """Give up the folder. Rows that were not committed are lost."""
 
     def __enter__(self) -> Self: ...
 

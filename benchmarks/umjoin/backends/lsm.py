@@ -6,9 +6,9 @@ beside the operator. A probe asks a table's segments and the open batch in one c
 
 **Memory.** Segments are mapped: their pages are the kernel's, clean, and given back under pressure.
 Anonymous memory holds the open batch and one merge. Of ``memory_limit`` the batch gets a quarter:
-what is more is written to a segment before the commit, which names it. A merge gets a half: it
-makes no segment that would take more while it is put together, so with little memory for much
-state a table has more segments of the last level, and probes ask more filters.
+further rows are written to a segment before the commit, which names it. A merge gets a half: it
+makes no segment that would take more while it is put together, so with little memory for much state
+a table has more segments of the last level, and probes ask more filters.
 
 **Files.** ``backend.json``, ``manifest.json`` (documents with checksums, see ``state.files``) and
 ``segments/*.pack`` (see ``storage.segment``). A pack that the manifest does not name is garbage.
@@ -60,7 +60,7 @@ class LsmTable:
     backend: LsmBackend
     name: str
     spec: TableSpec
-    #: Committed ones, oldest first, and those that the open batch had no room for.
+    #: Committed segments, oldest first, and segments spilled by the open batch.
     segments: tuple[Segment, ...]
     spilled: tuple[Segment, ...] = ()
     parts: list[Part] = field(default_factory=list)
@@ -102,7 +102,7 @@ class LsmTable:
         self._views.clear()
 
     def without_expired(self) -> None:
-        """Drop segments of which no row is needed any more."""
+        """Drop segments whose rows have all expired."""
         if self.below is not None:
             self.segments = tuple(s for s in self.segments if _last_tau(s) >= self.below)
 
@@ -114,7 +114,7 @@ class LsmTable:
         return True
 
     def merges(self, memory: int) -> list[Task]:
-        """What to merge, each within ``memory`` bytes."""
+        """Merges to make, each within ``memory`` bytes."""
         durations: tuple[int | None, ...] = ()
         if self.below is not None and self.segments:
             durations = (max(_last_tau(s) for s in self.segments) - self.below,)
@@ -125,7 +125,7 @@ class LsmTable:
         return [Task(self.name, self.spec, merge) for merge in found]
 
     def statistics(self) -> TableStatistics:
-        """What it holds."""
+        """Contents of the table."""
         stored = (*self.segments, *self.spilled)
         return TableStatistics(
             rows=sum(s.rows for s in stored) + sum(p.rows.num_rows for p in self.parts),
@@ -284,7 +284,7 @@ class LsmBackend:
         }
 
     def _sweep(self) -> None:
-        """Remove the packs that nobody names, but for what is being written."""
+        """Remove packs that no manifest names, except packs that are being written."""
         named = {s.path for s in self._segments()}
         for path in (self.folder / "segments").glob("*"):
             found = f"segments/{path.name}"
@@ -317,8 +317,8 @@ def _last_tau(segment: Segment) -> int:
 
 
 def _first(folder: Path) -> dict[str, Any]:
-    """What was committed last. A new folder gets its manifest before anything else, so that one
-    that has lost it is not taken for new.
+    """The last committed manifest. A new folder gets its manifest before anything else, so that a
+    folder that has lost it is not taken for new.
     """
     path = folder / "manifest.json"
     if not path.exists() and not (folder / "segments").exists():
@@ -328,7 +328,7 @@ def _first(folder: Path) -> dict[str, Any]:
 
 
 def _read(folder: Path) -> dict[str, Any]:
-    """What was committed last.
+    """The last committed manifest.
 
     Raises:
         StateError: ``damaged-backend-manifest`` or ``unknown-version``.

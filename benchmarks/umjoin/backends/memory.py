@@ -153,7 +153,7 @@ class MemoryTable:
     spec: TableSpec
     rows: int = 0
     below: int | None = None
-    #: What the open batch has inserted.
+    #: Rows inserted by the open batch.
     fresh: list[pa.RecordBatch] = field(default_factory=list)
     _blocks: list[BatchTable] = field(default_factory=list)
     _bytes: int = 0
@@ -252,7 +252,7 @@ class MemoryTable:
         return [block.batch for block in self._blocks]
 
     def memory(self, more: pa.RecordBatch | None = None) -> int:
-        """Bytes that it takes, with ``more``; what is copied on the way included."""
+        """Bytes that it takes, with ``more``, copies on the way included."""
         words = 2 if self.spec.timed else 1
         each = 8 * words + Chains.EACH * len(self._indexes)
         if more is None:
@@ -263,7 +263,7 @@ class MemoryTable:
         return self._bytes + 2 * int(more.nbytes) + each * after + copied
 
     def statistics(self) -> TableStatistics:
-        """What it holds."""
+        """Contents of the table."""
         return TableStatistics(self.rows, self.memory(), None)
 
 
@@ -376,7 +376,7 @@ class MemoryBackend:
                     table.add(rows)
 
     def _renew(self, batch: int) -> None:
-        """Go on with what is still needed, in a new log."""
+        """Go on in a new log with the rows that are still needed."""
         for table in self._tables.values():
             if table.overdue:
                 table.forget()
@@ -390,7 +390,7 @@ class MemoryBackend:
         """Append rows by table to the log; returns the bytes."""
         began = self._length
         with path.open("r+b") as file:
-            # What a batch has written that was not committed is in the way.
+            # The end may have rows of a batch that was not committed.
             file.truncate(self._length)
             file.seek(self._length)
             for number, name in enumerate(sorted(rows)):
@@ -417,7 +417,7 @@ class MemoryBackend:
 
 
 def _first(folder: Path) -> dict[str, Any]:
-    """What was committed last; a new folder gets an empty log."""
+    """The last committed document; a new folder gets an empty log."""
     path = folder / "log.json"
     if not path.exists() and not any(folder.glob("*.log")):
         nothing = {"batch": -1, "log": "first.log", "length": 8, "written": [0, 0], "below": {}}

@@ -1,7 +1,7 @@
 """Merges of a backend's segments, in a thread beside the operator.
 
-A merge reads segments that never change and writes a pack that nobody names until the next commit
-has put it in the place of its parts; so a kill at any moment leaves a file too many at most.
+A merge reads segments that never change and writes a pack that no manifest names until the next
+commit has put it in the place of its parts; so a kill at any moment leaves a file too many at most.
 """
 
 from __future__ import annotations
@@ -64,15 +64,15 @@ class Merger:
         self._thread.start()
 
     def wait(self) -> None:
-        """Until what has begun is done."""
+        """Wait for the running merge."""
         if self._thread is not None:
             self._thread.join()
 
     def take(self) -> list[tuple[Task, Segment]]:
-        """What has been done since the last call.
+        """Merges done since the last call.
 
         Raises:
-            StateError: a segment is damaged; or what a disk said that is full.
+            StateError: a segment is damaged, or the disk is full.
         """
         if self._failed:
             raise self._failed.pop(0)

@@ -25,10 +25,10 @@ def open_backend(
     """The state in ``folder``, which is made if need be.
 
     Args:
-        folder: nobody else's.
+        folder: of this process only.
         tables: the same each time.
-        memory_limit: bytes of anonymous memory that the state may take; what for, the backends
-            say.
+        memory_limit: bytes of anonymous memory that the state may take; each backend states its
+            use.
         kind: which backend.
 
     Raises:

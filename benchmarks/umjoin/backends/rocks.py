@@ -3,12 +3,12 @@
 **Layout.** ``number of the index (1 byte), hash of the key (8 bytes, most significant first)``
 leads to the rows with that hash, as ``row_codec`` has them, behind the number (uint32) of chunks
 that are full: a list beyond 8 KiB goes to a key of its own (the same, and the chunk's number) and
-begins anew, so that a frequent key is not written again with every row that it gets. A table with
+starts empty, so that a frequent key is not written again with every row that it gets. A table with
 several indexes has its rows once for each. Probes ask in the order of their hashes, each block of
-keys with one call; Bloom filters answer most that find nothing. What the open batch has inserted is
+keys with one call; Bloom filters answer most that find nothing. Rows inserted by the open batch are
 in memory, where the other backends have it too, and is written with the commit, in one write batch.
 
-**What was tried** (a million rows of 100 bytes, 10,000 probes a call, in thousands of probes a
+**Layouts compared** (a million rows of 100 bytes, 10,000 probes a call, in thousands of probes a
 second): this layout 97 that hit, 290 that miss; keys of hash and sequence number, with a prefix
 extractor, prefix Bloom filters and iterators, 61 and 178, since an iterator is moved and read by
 calls from Python; probes that are not in order, 69 and 48. ``rocksdict`` has no merge operator, so
@@ -76,7 +76,7 @@ _CACHE, _BUFFERS, _BATCH = 2, 4, 4
 _BLOOM_BITS = 10
 #: Bytes of a list beyond which a chunk is full.
 _FULL = 8 << 10
-#: Keys asked for in one call.
+#: Keys looked up in one call.
 _KEYS = 1 << 14
 _META = b"\xff"
 _COUNT = struct.Struct("<I")
@@ -103,7 +103,7 @@ class RocksTable:
     """One table; only its backend makes one.
 
     Attributes:
-        first: number of its first index among those of all tables.
+        first: number of its first index among the indexes of all tables.
         rows: committed ones in the first index that have not been removed.
         history: least and greatest event time of each commit's rows, and how many they are.
     """
@@ -193,7 +193,7 @@ class RocksTable:
         self.history = [h for h in self.history if h[1] >= self.below]
 
     def statistics(self, each: float) -> TableStatistics:
-        """What it holds; ``each``: bytes per row and index on disk."""
+        """Contents of the table; ``each``: bytes per row and index on disk."""
         waiting = sum(p.rows.num_rows for p in self.parts)
         stored = int(each * self.rows * len(self.spec.indexes))
         return TableStatistics(self.rows + waiting, stored, None)
@@ -350,11 +350,11 @@ class RocksBackend:
         yield from self._db.items(from_key=bytes([number]), read_opt=wanted)
 
     def batch_of(self) -> _Writing:
-        """A write batch that is written, with what is known of tables, when it is left."""
+        """A write batch that is written, with the tables' metadata, when its context ends."""
         return _Writing(self)
 
     def write(self, batch: WriteBatch) -> None:
-        """Write it durably, and what is known of tables with it."""
+        """Write it durably, with the tables' metadata."""
         meta = {
             "batch": self.batch,
             "tables": {n: [t.rows, t.below, t.history] for n, t in self._tables.items()},
@@ -424,7 +424,7 @@ class RocksBackend:
         """See ``Backend.close``."""
         if not self._closed:
             self._closed = True
-            # Where a write has failed before, so does this; what was committed is in the log.
+            # Where a write has failed before, so does this; committed rows are in the log.
             with contextlib.suppress(Exception):
                 self._db.close()
             self._home.leave()
@@ -464,7 +464,9 @@ class _Writing:
 
 
 class _Diagnosing:
-    """What RocksDB says as this package's errors: ``rocksdict`` knows one kind of exception."""
+    """Context in which RocksDB's messages become this package's errors: ``rocksdict`` knows one
+    kind of exception.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

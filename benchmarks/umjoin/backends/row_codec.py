@@ -1,7 +1,7 @@
 """Rows as bytes, for a store of keys and values.
 
 A row is: its length (uint32), one bit per column that is set where there is a value, the columns of
-fixed width one after the other (booleans as a byte), the lengths (uint32) of those of varying
+fixed width one after the other (booleans as a byte), the lengths (uint32) of the columns of varying
 length, and their bytes. All numbers are little-endian.
 
 >>> codec = RowCodec(pa.schema([("a", pa.int32()), ("b", pa.string())]))
@@ -10,7 +10,7 @@ length, and their bytes. All numbers are little-endian.
 >>> codec.decode(data, starts[:-1]).to_pylist()
 [{'a': 1, 'b': 'x'}, {'a': None, 'b': None}]
 """
-# What Numba compiles has Numba's types; the rest is checked.
+# Compiled functions have Numba's types; the rest is checked.
 # mypy: disable-error-code="no-untyped-call, misc"
 
 from __future__ import annotations

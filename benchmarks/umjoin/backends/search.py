@@ -1,8 +1,8 @@
 """Probing runs: immutable tables of rows with an index for every key, on disk or in memory.
 
-What a probe has to look at is fixed until the next insert or commit, so it is made once (a
-:class:`View`): where the indexes are, where the columns, and what range of ``#sigma`` and ``#tau``
-each run has, by which most runs are passed over.
+A probe's input is fixed until the next insert or commit, so it is made once (a :class:`View`): the
+places of indexes and columns, and each run's range of ``#sigma`` and ``#tau``, by which most runs
+are skipped.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class View:
                 yield pairs
 
     def _near(self, bounds: Bounds) -> NDArray[np.bool_]:
-        """The runs of which a row may be within the bounds."""
+        """Flags of the runs that may have a row within the bounds."""
         near = np.ones(len(self._runs), np.bool_)
         if bounds.before is not None:
             near &= self._sigma[:, 0] < bounds.before.max()

@@ -40,7 +40,7 @@ Tree: TypeAlias = "str | tuple[Tree, Tree]"
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A table of the tree: what its rows probe, and where the results go (None: they are those of
+    """A table of the tree, the step of its rows, and the table of their results (None: results of
     the join).
     """
 
@@ -85,7 +85,7 @@ class BinaryTree:
 
     @property
     def tables(self) -> dict[str, TableSpec]:
-        """What its backend is opened with: inputs and intermediate results."""
+        """Tables of its backend: inputs and intermediate results."""
         found = {}
         for name, node in self._nodes.items():
             index = next(n.step.index for n in self._nodes.values() if n.step.table == name)
@@ -183,7 +183,7 @@ def members_of(tree: Tree) -> tuple[str, ...]:
 
 
 def name_of(tree: Tree) -> str:
-    """What a subtree and its table are called.
+    """Name of a subtree and of its table.
 
     >>> name_of((("r", "s"), "t"))
     '((r s) t)'

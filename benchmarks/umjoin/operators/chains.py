@@ -53,8 +53,8 @@ StepName: TypeAlias = tuple[tuple[str, ...], str]
 
 @dataclass(slots=True)
 class StepCounts:
-    """One step, whichever chains ran it: tuples that probed, those of them that found a row, and
-    the rows that they found.
+    """Counts of one step over all chains: tuples that probed, tuples that found a row, and rows
+    found.
     """
 
     probes: int = 0
@@ -64,10 +64,10 @@ class StepCounts:
 
 @dataclass(slots=True)
 class StepMeter:
-    """What the steps of some batches have done.
+    """Counts of the steps of some batches.
 
     Attributes:
-        steps: those on which something probed.
+        steps: the steps with probes.
         seconds: of CPU that counting has taken.
     """
 
@@ -95,12 +95,12 @@ class StepMeter:
 
 @dataclass(slots=True)
 class Produced:
-    """What a batch has brought.
+    """Counts of a batch.
 
     Attributes:
         results: how many. ``pairs``: found by probes, last steps included.
         by_input: results by the input of the tuple that arrived last.
-        meter: counts steps; None: nobody does.
+        meter: counts steps; None: they are not counted.
     """
 
     results: int = 0
@@ -142,7 +142,7 @@ def step_to(join: Join, known: Sequence[str], table: str, members: tuple[str, ..
 
 
 def arrived(join: Join, name: str, rows: pa.RecordBatch, sequence: Sequence36) -> pa.RecordBatch:
-    """Tuples as their table stores them, but for those that can't be in any result: without event
+    """Tuples as their table stores them, without tuples that can't be in any result: without event
     time, or with different values in columns that must be equal.
 
     Raises:
@@ -229,7 +229,7 @@ def results_of(join: Join, partial: Partial, members: Sequence[str]) -> pa.Recor
 
 
 def _between(join: Join, partial: Partial, step: Step) -> tuple[Ints | None, Ints | None]:
-    """What the event times of a step's rows must lie between, where these are one input's."""
+    """Limits of the event times of a step's rows, where these are one input's."""
     low: Ints | None = None
     high: Ints | None = None
     if len(step.members) == 1:

@@ -1,4 +1,4 @@
-"""What a multi-way equi-join joins: inputs, equalities, bounds between event times.
+"""Definition of a multi-way equi-join: inputs, equalities, bounds between event times.
 
 >>> join = Join(
 ...     (
@@ -69,7 +69,7 @@ class KeyClass:
 
 @dataclass(frozen=True, slots=True)
 class KeyPart:
-    """What a probe knows and the column that has to equal it."""
+    """An attribute known to a probe and the column that has to equal it."""
 
     known: Attribute
     column: str
@@ -88,8 +88,8 @@ class Join:
 
     def __post_init__(self) -> None:
         """Raises:
-        PipelineError: ``bad-join``: it names what is not there, can't compare what it should, or
-            has inputs that nothing joins.
+        PipelineError: ``bad-join``: a name is unknown, types can't be compared, or an input is not
+            joined.
         """
         object.__setattr__(self, "by_name", {i.name: i for i in self.inputs})
         if len(self.by_name) < len(self.inputs) or len(self.inputs) < 2:

@@ -1,9 +1,9 @@
 """UMJoin: a multi-way join operator whose state is in a backend, and none of it intermediate.
 
 Each batch first inserts the tuples of all inputs. Then, for each input, they probe the other tables
-in that input's probe order, and find what arrived before them. So every result is found once, by
-the tuple of it that arrived last, and by the paper's section 3.1.3 the batch brings exactly the
-difference between the join of all that has arrived and the join of what had arrived before.
+in that input's probe order, and find rows that arrived before them. So every result is found once,
+by the tuple of it that arrived last, and by the paper's section 3.1.3 the batch brings exactly the
+difference between the join of all tuples so far and the join of all tuples before the batch.
 
 Source: "UMJoin", an LSM-tree-based multi-way stream join; ``docs/state.md`` has what differs here:
 tuples go in batches, and a table's block cache is the kernel's page cache.
@@ -73,7 +73,7 @@ class MultiJoin:
 
     @property
     def tables(self) -> dict[str, TableSpec]:
-        """What its backend is opened with."""
+        """Tables of its backend."""
         steps = [step for chain in self._steps.values() for step in chain]
         return {
             name: table_of(self.join, name, [s.index for s in steps if s.table == name])
@@ -92,7 +92,7 @@ class MultiJoin:
         """Take one batch, and commit it.
 
         Args:
-            backend: with what arrived in all earlier batches.
+            backend: with the tuples of all earlier batches.
             batch: its number, greater than that of the last.
             arrivals: input -> its tuples.
             emit: takes the results, in pieces with columns ``<input>.<column>``. It is called
@@ -100,7 +100,7 @@ class MultiJoin:
                 that a kill has interrupted comes again. None: results are counted only.
             watermarks: input -> event time (microseconds) below which none of its tuples will come;
                 rows that no result to come can have may go.
-            meter: counts what the steps do; None: nobody does.
+            meter: counts steps; None: they are not counted.
 
         Raises:
             StateError: see the backend. The operator goes on with the backend opened again.

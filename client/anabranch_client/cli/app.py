@@ -20,7 +20,7 @@ from anabranch_client.cli import replay as cli_replay
 from anabranch_client.cli import results as cli_results
 from anabranch_client.cli import runs as cli_runs
 from anabranch_client.cli import up as cli_up
-from anabranch_client.cli.context import TOKEN_FILE, Guarded
+from anabranch_client.cli.context import TOKEN_FILE, ClientCommands
 from anabranch_client.cli.operations import access as cli_access
 from anabranch_client.cli.operations import doctor as cli_doctor
 from anabranch_client.cli.operations import health as cli_health
@@ -31,7 +31,7 @@ from anabranch_client.cli.streams import streams
 from anabranch_client.doctor.packages import installed
 
 app = typer.Typer(
-    cls=Guarded,
+    cls=ClientCommands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Continuous multi-way joins over shared streams, planned together, run on Spark.",

@@ -54,7 +54,7 @@ Url = Annotated[str, typer.Option("--url", envvar="ANABRANCH_URL", help="Address
 TOKEN_FILE: ContextVar[Path | None] = ContextVar("token_file", default=None)
 
 
-class Guarded(TyperGroup):
+class ClientCommands(TyperGroup):
     """A command group that reports each error as a line on standard error, and an exit code.
 
     An error in a statement is shown below its line.

@@ -17,7 +17,7 @@ import typer
 
 from anabranch_client.cli.context import CacheDirectory, Master, ObjectStore
 from anabranch_client.errors import ClientError, ProcessError, UsageError
-from anabranch_client.processes.allowed import Access
+from anabranch_client.processes.allowed import Permissions
 from anabranch_client.processes.pipeline import (
     REDIS_URL_VARIABLE,
     PipelineSpec,
@@ -169,7 +169,9 @@ def _spark_settings(texts: list[str] | None) -> str:
         raise UsageError(str(error)) from error
 
 
-def _access(paths: list[Path] | None, hosts: list[str] | None, formats: list[str] | None) -> Access:
+def _access(
+    paths: list[Path] | None, hosts: list[str] | None, formats: list[str] | None
+) -> Permissions:
     """The access beside the pipeline's folder: to the working directory, and as given here or in
     variables, which the processes would else not read.
     """
@@ -184,7 +186,7 @@ def _access(paths: list[Path] | None, hosts: list[str] | None, formats: list[str
     roots = [] if here == Path(here.root) else [here]
     listed = None if paths is None else [str(path) for path in paths]
     roots += [Path(path).resolve() for path in given(listed, "PATH", ":")]
-    return Access(tuple(roots), given(hosts, "HOST", ","), given(formats, "FORMAT", ","))
+    return Permissions(tuple(roots), given(hosts, "HOST", ","), given(formats, "FORMAT", ","))
 
 
 def down(

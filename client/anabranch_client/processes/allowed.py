@@ -14,7 +14,7 @@ _RESERVED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class Permissions:
     """Permissions beside the defaults.
 
     Attributes:

@@ -20,7 +20,7 @@ from pathlib import Path
 import httpx
 
 from anabranch_client.errors import ClientError, ProcessError
-from anabranch_client.processes.allowed import Access
+from anabranch_client.processes.allowed import Permissions
 from anabranch_client.processes.channel import Channel
 from anabranch_client.processes.children import Child, spawn, wait_for
 from anabranch_client.processes.redis_server import start_redis
@@ -78,7 +78,7 @@ class PipelineSpec:
     revise_batches: int | None = None
     object_store: str | None = None
     cache_directory: str | None = None
-    access: Access = field(default_factory=Access)
+    access: Permissions = field(default_factory=Permissions)
     variables: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -35,11 +35,11 @@ class YamlFile:
         return found
 
 
-class _Loader(yaml.SafeLoader):
+class _ScenarioLoader(yaml.SafeLoader):
     """YAML without its trap: a key that occurs twice is an error, not the last one wins."""
 
 
-def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+def _mapping(loader: _ScenarioLoader, node: yaml.MappingNode) -> dict[Any, Any]:
     seen = set()
     for key_node, _ in node.value:
         key = loader.construct_object(key_node, deep=True)
@@ -54,7 +54,7 @@ def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
     return loader.construct_mapping(node, deep=True)
 
 
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+_ScenarioLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
 
 
 def read_yaml(path: Path, kind: str = "scenario") -> YamlFile:
@@ -65,7 +65,9 @@ def read_yaml(path: Path, kind: str = "scenario") -> YamlFile:
     """
     try:
         text = read_utf8(path, kind=kind)
-        return YamlFile(yaml.load(text, Loader=_Loader), yaml.compose(text, Loader=_Loader))
+        return YamlFile(
+            yaml.load(text, Loader=_ScenarioLoader), yaml.compose(text, Loader=_ScenarioLoader)
+        )
     except UsageError as cause:
         raise ScenarioError(cause.message, remedy=cause.remedy) from cause
     except yaml.MarkedYAMLError as cause:

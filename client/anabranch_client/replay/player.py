@@ -34,7 +34,7 @@ _POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
+class ScenarioCalls:
     """The REST calls to be made before one batch; ``retention`` is (stream, its new one)."""
 
     optimizer: Optimizer | None = None
@@ -43,7 +43,7 @@ class Calls:
     expire: tuple[ScenarioQuery, ...] = ()
 
 
-def schedule(scenario: Scenario) -> dict[int, Calls]:
+def schedule(scenario: Scenario) -> dict[int, ScenarioCalls]:
     """Batch -> the calls before it, in order of batches; always with an entry for 0.
 
     The optimiser of batch 0 is not called for: the service is started with it.
@@ -53,7 +53,7 @@ def schedule(scenario: Scenario) -> dict[int, Calls]:
     batches |= {q.register_at for q in scenario.queries}
     batches |= {q.expire_at for q in scenario.queries if q.expire_at is not None}
     return {
-        batch: Calls(
+        batch: ScenarioCalls(
             optimizer=scenario.optimizer.get(batch) if batch else None,
             # A stream is registered with its first retention.
             retention=tuple(
@@ -68,7 +68,7 @@ def schedule(scenario: Scenario) -> dict[int, Calls]:
     }
 
 
-class Observer:
+class ScenarioObserver:
     """Callbacks of a scenario that is played; these do nothing."""
 
     def started(self, url: str) -> None:
@@ -104,7 +104,7 @@ class Played:
     peak_rss_bytes: int = 0
 
 
-def play(scenario: Scenario, pipeline: Pipeline, observer: Observer) -> Played:
+def play(scenario: Scenario, pipeline: Pipeline, observer: ScenarioObserver) -> Played:
     """Play ``scenario`` to its end; service and runtime are running (idle) when it returns.
 
     Raises:
@@ -214,7 +214,7 @@ def register_stream(stream: RecordedStream, client: Client) -> StreamOut:
 
 
 def _make_calls(
-    batch: int, calls: Calls, client: Client, played: Played, observer: Observer
+    batch: int, calls: ScenarioCalls, client: Client, played: Played, observer: ScenarioObserver
 ) -> None:
     if calls.optimizer is not None:
         client.update_settings(optimizer=calls.optimizer)

@@ -11,12 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from anabranch_client.render.tables import number, size
-from anabranch_client.replay.player import Observer
+from anabranch_client.replay.player import ScenarioObserver
 from anabranch_client.replay.scenario import Scenario
 from anabranch_contract.protocol.progress import Progress
 
 
-class LiveView(Observer):
+class LiveView(ScenarioObserver):
     """A bar, the figures of the moment, and the results of each query so far.
 
     Where standard error is no terminal it prints a line per event instead, and the figures every

@@ -7,9 +7,9 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from anabranch_client.processes.allowed import Access
+from anabranch_client.processes.allowed import Permissions
 from anabranch_client.processes.pipeline import Pipeline, PipelineSpec, given_redis_url
-from anabranch_client.replay.player import Observer, play
+from anabranch_client.replay.player import ScenarioObserver, play
 from anabranch_client.replay.report import finish_results, make_report
 from anabranch_client.replay.scenario import Scenario
 
@@ -36,12 +36,12 @@ def step_spec(
         object_store=object_store,
         cache_directory=cache_directory,
         # The scenario is the user's own: its files may be anywhere.
-        access=Access(tuple(Path(s.path).resolve() for s in scenario.streams)),
+        access=Permissions(tuple(Path(s.path).resolve() for s in scenario.streams)),
     )
 
 
 def run_to_report(
-    scenario: Scenario, pipeline: Pipeline, observer: Observer, *, leave: bool = True
+    scenario: Scenario, pipeline: Pipeline, observer: ScenarioObserver, *, leave: bool = True
 ) -> dict[str, Any]:
     """Play, let the runtime leave (if ``leave``), complete the results, report.
 

@@ -16,9 +16,9 @@ import httpx
 
 from anabranch_client.rest import calls
 from anabranch_client.rest import token as access
-from anabranch_client.rest.calls import Asynchronous, Blocking, Call, JsonObject, method, pages
+from anabranch_client.rest.calls import Asynchronous, Blocking, JsonObject, RestCall, method, pages
 from anabranch_client.rest.push import json_row
-from anabranch_client.rest.tail import Follower, TailEvent
+from anabranch_client.rest.tail import TailEvent, TailFollower
 from anabranch_contract.rest.access import (
     AuditPage,
     AuditRecord,
@@ -70,12 +70,12 @@ class Calls:
         ttl: str | None = None,
         latest: Sequence[str] | None = None,
         **options: Unpack[StreamOptions],
-    ) -> Call[StreamOut]:
+    ) -> RestCall[StreamOut]:
         """Register a stream with (name, type) columns; ``ttl`` is a window on every alias over it,
         ``latest`` a key: only its latest tuple joins. Options that are None are omitted.
         """
         body = _stream_body(name, columns, source, ttl, latest, options)
-        return Call("POST", "/v1/streams", StreamOut.read, body)
+        return RestCall("POST", "/v1/streams", StreamOut.read, body)
 
     @method
     def test_stream(
@@ -88,53 +88,53 @@ class Calls:
         latest: Sequence[str] | None = None,
         rows: int | None = None,
         **options: Unpack[StreamOptions],
-    ) -> Call[SourceTestOut]:
+    ) -> RestCall[SourceTestOut]:
         """Whether the source of :meth:`create_stream` with the same arguments can be read and fits
         the columns, by a look at ``rows`` rows; nothing is stored.
         """
         body = _stream_body(name, columns, source, ttl, latest, options)
         params = {} if rows is None else {"rows": str(rows)}
-        return Call("POST", "/v1/streams:test", SourceTestOut.read, body, params=params)
+        return RestCall("POST", "/v1/streams:test", SourceTestOut.read, body, params=params)
 
     @method
-    def streams(self) -> Call[list[StreamOut]]:
+    def streams(self) -> RestCall[list[StreamOut]]:
         """All streams, by name."""
-        return Call("GET", "/v1/streams", lambda doc: StreamList.read(doc).items)
+        return RestCall("GET", "/v1/streams", lambda doc: StreamList.read(doc).items)
 
     @method
-    def stream(self, name: str) -> Call[StreamOut]:
+    def stream(self, name: str) -> RestCall[StreamOut]:
         """One stream."""
-        return Call("GET", _path("streams", name), StreamOut.read)
+        return RestCall("GET", _path("streams", name), StreamOut.read)
 
     @method
-    def update_stream(self, /, name: str, **changes: Any) -> Call[StreamOut]:
+    def update_stream(self, /, name: str, **changes: Any) -> RestCall[StreamOut]:
         """Change fields of ``StreamPatch``; None lifts ``idle_timeout`` or ``retention``, which is
         like ``{"ttl": "7 days", "latest": ["k"]}``.
         """
-        return Call("PATCH", _path("streams", name), StreamOut.read, changes)
+        return RestCall("PATCH", _path("streams", name), StreamOut.read, changes)
 
     @method
-    def reread_stream(self, name: str) -> Call[StreamOut]:
+    def reread_stream(self, name: str) -> RestCall[StreamOut]:
         """Read a table again; queries look up the rows before until it has been read whole."""
-        return Call("POST", f"{_path('streams', name)}:reread", StreamOut.read)
+        return RestCall("POST", f"{_path('streams', name)}:reread", StreamOut.read)
 
     @method
-    def push(self, name: str, rows: Sequence[Mapping[str, Any]]) -> Call[int]:
+    def push(self, name: str, rows: Sequence[Mapping[str, Any]]) -> RestCall[int]:
         """Send rows (at most 10,000) to a stream of format ``redis-stream``: all or none."""
         body = {"rows": [json_row(row) for row in rows]}
-        return Call(
+        return RestCall(
             "POST", _path("streams", name, "rows"), lambda doc: RowsOut.read(doc).rows, body
         )
 
     @method
-    def delete_stream(self, name: str) -> Call[None]:
+    def delete_stream(self, name: str) -> RestCall[None]:
         """Delete a stream that no query reads."""
-        return Call("DELETE", _path("streams", name), _nothing)
+        return RestCall("DELETE", _path("streams", name), _nothing)
 
     @method
-    def stream_sample(self, name: str) -> Call[SampleOut]:
+    def stream_sample(self, name: str) -> RestCall[SampleOut]:
         """Statistics of a stream's columns, from a uniform sample."""
-        return Call("GET", _path("streams", name, "sample"), SampleOut.read)
+        return RestCall("GET", _path("streams", name, "sample"), SampleOut.read)
 
     @method
     def create_query(
@@ -155,7 +155,7 @@ class Calls:
         tags: Sequence[str] | None = None,
         past: str | None = None,
         idempotency_key: str | None = None,
-    ) -> Call[QueryOut]:
+    ) -> RestCall[QueryOut]:
         """Register a query: SQL, or a structured ``query``.
 
         ``sink`` is a format, or a document with ``format``, ``options`` and ``path``; ``slo`` what
@@ -178,19 +178,19 @@ class Calls:
             past=past,
         )
         headers = None if idempotency_key is None else {"Idempotency-Key": idempotency_key}
-        return Call("POST", "/v1/queries", QueryOut.read, body, headers=headers)
+        return RestCall("POST", "/v1/queries", QueryOut.read, body, headers=headers)
 
     @method
     def create_queries(
         self, queries: Sequence[JsonObject], *, atomic: bool = True, dry_run: bool = False
-    ) -> Call[QueryBatchOut]:
+    ) -> RestCall[QueryBatchOut]:
         """Register many queries at once, each as REST has it: all or none, or each that can be.
 
         ``dry_run``: only check them, and say what would be done.
         """
         body = {"queries": list(queries), "atomic": atomic}
         params = {"dry_run": "true"} if dry_run else {}
-        return Call("POST", "/v1/queries:batch", QueryBatchOut.read, body, params=params)
+        return RestCall("POST", "/v1/queries:batch", QueryBatchOut.read, body, params=params)
 
     @pages
     def queries(
@@ -203,7 +203,7 @@ class Calls:
         owner: str | None = None,
         tags: Sequence[str] = (),
         page: int | None = None,
-    ) -> Call[calls.Page[QueryOut]]:
+    ) -> RestCall[calls.Page[QueryOut]]:
         """Queries that match all filters, in order of registration, fetched page by page.
 
         ``find`` is a text in the id, title, owner, a tag or the statement. Queries read all of
@@ -212,27 +212,27 @@ class Calls:
         """
         given = _given(find=find, owner=owner, limit=None if page is None else str(page))
         several = {"stream": list(streams), "status": list(status), "tag": list(tags)}
-        return Call("GET", "/v1/queries", QueryList.read, params={**given, **several, **after})
+        return RestCall("GET", "/v1/queries", QueryList.read, params={**given, **several, **after})
 
     @method
-    def query(self, name: str) -> Call[QueryOut]:
+    def query(self, name: str) -> RestCall[QueryOut]:
         """One query."""
-        return Call("GET", _path("queries", name), QueryOut.read)
+        return RestCall("GET", _path("queries", name), QueryOut.read)
 
     @method
-    def rows(self, name: str, limit: int = 100, *, scaled: bool = False) -> Call[ViewRowsOut]:
+    def rows(self, name: str, limit: int = 100, *, scaled: bool = False) -> RestCall[ViewRowsOut]:
         """The rows of a query's view as they are, in its order; 1000 at most.
 
         ``scaled``: also estimate counts, sums and averages of the joined rows that overload has
         withheld, with errors (``ViewRowsOut.scaled``), or say why not (``unscaled``).
         """
         params = {"limit": str(limit), **({"scaled": "true"} if scaled else {})}
-        return Call("GET", _path("queries", name, "rows"), ViewRowsOut.read, params=params)
+        return RestCall("GET", _path("queries", name, "rows"), ViewRowsOut.read, params=params)
 
     @method
     def put_query(
         self, name: str, body: JsonObject, *, dry_run: bool = False, version: str | None = None
-    ) -> Call[QueryChange]:
+    ) -> RestCall[QueryChange]:
         """Make a query what ``body`` says: register it, change it, or begin another run of it.
 
         ``body`` has the fields of :meth:`create_query`, as REST calls them (``sql``, ``query``,
@@ -242,34 +242,34 @@ class Calls:
         params = {"dry_run": "true"} if dry_run else {}
         headers = None if version is None else {"If-Match": version}
         path = _path("queries", name)
-        return Call("PUT", path, QueryChange.read, body, params=params, headers=headers)
+        return RestCall("PUT", path, QueryChange.read, body, params=params, headers=headers)
 
     @method
-    def pause_query(self, name: str) -> Call[QueryOut]:
+    def pause_query(self, name: str) -> RestCall[QueryOut]:
         """Let a query give no results from the next epoch on, until it is resumed."""
-        return Call("POST", f"{_path('queries', name)}:pause", QueryOut.read)
+        return RestCall("POST", f"{_path('queries', name)}:pause", QueryOut.read)
 
     @method
-    def resume_query(self, name: str) -> Call[QueryOut]:
+    def resume_query(self, name: str) -> RestCall[QueryOut]:
         """Resume a paused query with a new run."""
-        return Call("POST", f"{_path('queries', name)}:resume", QueryOut.read)
+        return RestCall("POST", f"{_path('queries', name)}:resume", QueryOut.read)
 
     @method
-    def query_runs(self, name: str) -> Call[RunList]:
+    def query_runs(self, name: str) -> RestCall[RunList]:
         """The runs of a query, oldest first."""
-        return Call("GET", _path("queries", name, "runs"), RunList.read)
+        return RestCall("GET", _path("queries", name, "runs"), RunList.read)
 
     @method
-    def update_query(self, /, name: str, **changes: Any) -> Call[QueryOut]:
+    def update_query(self, /, name: str, **changes: Any) -> RestCall[QueryOut]:
         """Change ``ttl``, ``expires_at`` (None: lives for ever), ``priority``, ``title``, ``owner``
         (None: none), ``tags`` or fields of ``slo`` (None: it needs nothing any more).
         """
-        return Call("PATCH", _path("queries", name), QueryOut.read, changes)
+        return RestCall("PATCH", _path("queries", name), QueryOut.read, changes)
 
     @method
-    def delete_query(self, name: str) -> Call[None]:
+    def delete_query(self, name: str) -> RestCall[None]:
         """Let a query end with the current epoch."""
-        return Call("DELETE", _path("queries", name), _nothing)
+        return RestCall("DELETE", _path("queries", name), _nothing)
 
     @method
     def explain(
@@ -278,64 +278,64 @@ class Calls:
         *,
         dialect: str | None = None,
         window: str | Mapping[str, str] | None = None,
-    ) -> Call[ExplainOut]:
+    ) -> RestCall[ExplainOut]:
         """The plan of a statement's joins, and its cost as a query; nothing changes."""
         body = _given(sql=sql, dialect=dialect, window=window)
-        return Call("POST", "/v1/queries:explain", ExplainOut.read, body)
+        return RestCall("POST", "/v1/queries:explain", ExplainOut.read, body)
 
     @pages
-    def epochs(self, after: Mapping[str, str]) -> Call[calls.Page[EpochSummary]]:
+    def epochs(self, after: Mapping[str, str]) -> RestCall[calls.Page[EpochSummary]]:
         """All published epochs, newest first, page by page."""
-        return Call("GET", "/v1/epochs", EpochList.read, params=after)
+        return RestCall("GET", "/v1/epochs", EpochList.read, params=after)
 
     @method
-    def epoch(self, number: int) -> Call[EpochOut]:
+    def epoch(self, number: int) -> RestCall[EpochOut]:
         """One published epoch with its plan."""
-        return Call("GET", f"/v1/epochs/{number}", EpochOut.read)
+        return RestCall("GET", f"/v1/epochs/{number}", EpochOut.read)
 
     @method
-    def current_epoch(self) -> Call[CurrentEpoch]:
+    def current_epoch(self) -> RestCall[CurrentEpoch]:
         """The epoch that the runtime is in."""
-        return Call("GET", "/v1/epochs/current", CurrentEpoch.read)
+        return RestCall("GET", "/v1/epochs/current", CurrentEpoch.read)
 
     @method
-    def epoch_statistics(self, number: int) -> Call[StatisticsOut]:
+    def epoch_statistics(self, number: int) -> RestCall[StatisticsOut]:
         """Measurements of an epoch that has ended."""
-        return Call("GET", f"/v1/epochs/{number}/statistics", StatisticsOut.read)
+        return RestCall("GET", f"/v1/epochs/{number}/statistics", StatisticsOut.read)
 
     @method
-    def revisions(self, number: int) -> Call[RevisionList]:
+    def revisions(self, number: int) -> RestCall[RevisionList]:
         """The revisions of an epoch's ruleset, oldest first.
 
         Raises:
             ApiError: the epoch is not published.
         """
-        return Call("GET", f"/v1/epochs/{number}/revisions", RevisionList.read)
+        return RestCall("GET", f"/v1/epochs/{number}/revisions", RevisionList.read)
 
     @method
-    def series(self, last: int = 60, *, forecast: bool = False) -> Call[SeriesOut]:
+    def series(self, last: int = 60, *, forecast: bool = False) -> RestCall[SeriesOut]:
         """Measurements of the newest ``last`` periods: rates, steps and sizes of stores.
 
         Args:
             forecast: include forecasts of rates and steps.
         """
         params = {"last": str(last), "forecast": str(forecast).lower()}
-        return Call("GET", "/v1/series", SeriesOut.read, params=params)
+        return RestCall("GET", "/v1/series", SeriesOut.read, params=params)
 
     @method
-    def state(self) -> Call[StateOut]:
+    def state(self) -> RestCall[StateOut]:
         """The contents of all stores, as of the newest batch that the runtime has reported."""
-        return Call("GET", "/v1/state", StateOut.read)
+        return RestCall("GET", "/v1/state", StateOut.read)
 
     @method
-    def stored(self, store: str, epochs: int = 30) -> Call[StoreDetailOut]:
+    def stored(self, store: str, epochs: int = 30) -> RestCall[StoreDetailOut]:
         """One store with its segments, the probes that read it, and its last ``epochs``.
 
         Raises:
             ApiError: there is no such store.
         """
         params = {"epochs": str(epochs)}
-        return Call("GET", _path("state/stores", store), StoreDetailOut.read, params=params)
+        return RestCall("GET", _path("state/stores", store), StoreDetailOut.read, params=params)
 
     @method
     def dry_run(
@@ -355,7 +355,7 @@ class Calls:
         solver: str | None = None,
         deadline: float | None = None,
         detail: str | None = None,
-    ) -> Call[DryRunOut]:
+    ) -> RestCall[DryRunOut]:
         """The plan that would be made with ``add`` and without ``drop``; nothing changes.
 
         ``statistics``, ``distinct``, ``selectivity`` and ``widths`` are assumed in place of
@@ -378,19 +378,19 @@ class Calls:
             deadline=deadline,
             detail=detail,
         )
-        return Call("POST", "/v1/plans:dry-run", DryRunOut.read, body)
+        return RestCall("POST", "/v1/plans:dry-run", DryRunOut.read, body)
 
     @method
-    def held_plan(self) -> Call[HeldPlanOut]:
+    def held_plan(self) -> RestCall[HeldPlanOut]:
         """The plan that waits for approval.
 
         Raises:
             ApiError: none waits (``no-held-plan``).
         """
-        return Call("GET", "/v1/plan/held", HeldPlanOut.read)
+        return RestCall("GET", "/v1/plan/held", HeldPlanOut.read)
 
     @method
-    def approve_plan(self, version: str) -> Call[HeldPlanOut]:
+    def approve_plan(self, version: str) -> RestCall[HeldPlanOut]:
         """Have the plan that waits published at the next boundary.
 
         Args:
@@ -399,22 +399,24 @@ class Calls:
         Raises:
             ApiError: another plan waits by now, or none.
         """
-        return Call(
+        return RestCall(
             "POST", "/v1/plan/held:approve", HeldPlanOut.read, headers={"If-Match": version}
         )
 
     @method
-    def refuse_plan(self, version: str) -> Call[HeldPlanOut]:
+    def refuse_plan(self, version: str) -> RestCall[HeldPlanOut]:
         """Refuse the held plan of that version; arguments and errors as for ``approve_plan``."""
-        return Call("POST", "/v1/plan/held:refuse", HeldPlanOut.read, headers={"If-Match": version})
+        return RestCall(
+            "POST", "/v1/plan/held:refuse", HeldPlanOut.read, headers={"If-Match": version}
+        )
 
     @method
-    def settings(self) -> Call[SettingsOut]:
+    def settings(self) -> RestCall[SettingsOut]:
         """The planning settings."""
-        return Call("GET", "/v1/settings", SettingsOut.read)
+        return RestCall("GET", "/v1/settings", SettingsOut.read)
 
     @method
-    def update_settings(self, /, **changes: str | float | None) -> Call[SettingsOut]:
+    def update_settings(self, /, **changes: str | float | None) -> RestCall[SettingsOut]:
         """Change planning settings from the next planned epoch on; None keeps a value.
 
         Args:
@@ -430,49 +432,49 @@ class Calls:
             for name, value in changes.items()
             if value is not None
         }
-        return Call("PATCH", "/v1/settings", SettingsOut.read, body)
+        return RestCall("PATCH", "/v1/settings", SettingsOut.read, body)
 
     @method
-    def leader(self) -> Call[LeaderOut]:
+    def leader(self) -> RestCall[LeaderOut]:
         """Which of several services plans and publishes."""
-        return Call("GET", "/v1/leader", LeaderOut.read)
+        return RestCall("GET", "/v1/leader", LeaderOut.read)
 
     @method
-    def whoami(self) -> Call[WhoOut]:
+    def whoami(self) -> RestCall[WhoOut]:
         """The caller's name and role."""
-        return Call("GET", "/v1/whoami", WhoOut.read)
+        return RestCall("GET", "/v1/whoami", WhoOut.read)
 
     @method
-    def create_token(self, name: str, role: str, *, ttl: str | None = None) -> Call[TokenMade]:
+    def create_token(self, name: str, role: str, *, ttl: str | None = None) -> RestCall[TokenMade]:
         """Create a token; its secret is in this answer and nowhere else."""
         body = _given(name=name, role=role, ttl=ttl)
-        return Call("POST", "/v1/tokens", TokenMade.read, body)
+        return RestCall("POST", "/v1/tokens", TokenMade.read, body)
 
     @method
-    def tokens(self) -> Call[list[TokenOut]]:
+    def tokens(self) -> RestCall[list[TokenOut]]:
         """All tokens, oldest first."""
-        return Call("GET", "/v1/tokens", lambda doc: TokenList.read(doc).items)
+        return RestCall("GET", "/v1/tokens", lambda doc: TokenList.read(doc).items)
 
     @method
-    def revoke_token(self, ident: str) -> Call[TokenOut]:
+    def revoke_token(self, ident: str) -> RestCall[TokenOut]:
         """Revoke a token at once."""
-        return Call("DELETE", _path("tokens", ident), TokenOut.read)
+        return RestCall("DELETE", _path("tokens", ident), TokenOut.read)
 
     @method
-    def audit(self, kind: str = "change", *, limit: int = 100) -> Call[list[AuditRecord]]:
+    def audit(self, kind: str = "change", *, limit: int = 100) -> RestCall[list[AuditRecord]]:
         """Audit entries of a kind, newest first: ``change``, ``push`` or ``refusal``."""
         params = {"kind": kind, "limit": str(limit)}
-        return Call("GET", "/v1/audit", lambda doc: AuditPage.read(doc).items, params=params)
+        return RestCall("GET", "/v1/audit", lambda doc: AuditPage.read(doc).items, params=params)
 
     @method
-    def health(self) -> Call[HealthOut]:
+    def health(self) -> RestCall[HealthOut]:
         """State of every component, those first that need somebody."""
-        return Call("GET", "/v1/health", HealthOut.read)
+        return RestCall("GET", "/v1/health", HealthOut.read)
 
     @method
-    def ready(self) -> Call[None]:
+    def ready(self) -> RestCall[None]:
         """Return if the service serves requests and plans epochs; raise otherwise."""
-        return Call("GET", "/readyz", _nothing)
+        return RestCall("GET", "/readyz", _nothing)
 
 
 class Client(Calls, Blocking):
@@ -498,7 +500,7 @@ class Client(Calls, Blocking):
         """Close all connections."""
         self._http.close()
 
-    def send(self, call: Call[T]) -> T:
+    def send(self, call: RestCall[T]) -> T:
         """The answer to ``call``.
 
         Raises:
@@ -518,7 +520,7 @@ class Client(Calls, Blocking):
         A lost connection is made again, and results since then are sent first; a ``gap`` says how
         many rows are missing.
         """
-        follower = Follower(name, from_start, limit)
+        follower = TailFollower(name, from_start, limit)
         while not follower.over:
             try:
                 response = self._http.send(follower.request(self._http), stream=True)
@@ -557,7 +559,7 @@ class AsyncClient(Calls, Asynchronous):
         """Close all connections."""
         await self._http.aclose()
 
-    async def send(self, call: Call[T]) -> T:
+    async def send(self, call: RestCall[T]) -> T:
         """The answer to ``call``.
 
         Raises:
@@ -577,7 +579,7 @@ class AsyncClient(Calls, Asynchronous):
         A lost connection is made again, and results since then are sent first; a ``gap`` says how
         many rows are missing.
         """
-        follower = Follower(name, from_start, limit)
+        follower = TailFollower(name, from_start, limit)
         while not follower.over:
             try:
                 response = await self._http.send(follower.request(self._http), stream=True)

@@ -1,7 +1,7 @@
 """REST calls as data, and how a description of a call becomes a method of both clients.
 
-A :class:`Call` says what to send and how to read the answer. Clients differ in sending only, so a
-method is written once, as a function that returns a :class:`Call`; :class:`method` sends it.
+A :class:`RestCall` says what to send and how to read the answer. Clients differ in sending only, so
+a method is written once, as a function that returns a :class:`RestCall`; :class:`method` sends it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ JsonObject = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[T]):
+class RestCall(Generic[T]):
     """A request, and how its answer is read."""
 
     method: str
@@ -96,7 +96,7 @@ def unreachable(url: str, cause: httpx.HTTPError | httpx.InvalidURL) -> ApiError
 class Blocking:
     """Base of clients whose methods return answers."""
 
-    def send(self, call: Call[T]) -> T:
+    def send(self, call: RestCall[T]) -> T:
         """The answer to ``call``."""
         raise NotImplementedError
 
@@ -104,7 +104,7 @@ class Blocking:
 class Asynchronous:
     """Base of clients whose methods are awaited."""
 
-    async def send(self, call: Call[T]) -> T:
+    async def send(self, call: RestCall[T]) -> T:
         """The answer to ``call``."""
         raise NotImplementedError
 
@@ -112,7 +112,7 @@ class Asynchronous:
 class method(Generic[P, T]):
     """A method of both clients, from the function that describes its call."""
 
-    def __init__(self, describe: Callable[Concatenate[Any, P], Call[T]]) -> None:
+    def __init__(self, describe: Callable[Concatenate[Any, P], RestCall[T]]) -> None:
         self._describe = describe
 
     @overload
@@ -120,7 +120,7 @@ class method(Generic[P, T]):
     @overload
     def __get__(self, client: Asynchronous, owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
     @overload
-    def __get__(self, client: None, owner: type) -> Callable[Concatenate[Any, P], Call[T]]: ...
+    def __get__(self, client: None, owner: type) -> Callable[Concatenate[Any, P], RestCall[T]]: ...
     def __get__(self, client: Any, owner: type) -> Any:
         if client is None:
             return self._describe
@@ -147,7 +147,7 @@ class pages(Generic[P, T]):
     """A method of both clients that reads a list page by page, a page when it is needed."""
 
     def __init__(
-        self, describe: Callable[Concatenate[Any, Mapping[str, str], P], Call[Page[T]]]
+        self, describe: Callable[Concatenate[Any, Mapping[str, str], P], RestCall[Page[T]]]
     ) -> None:
         self._describe = describe
 
@@ -156,14 +156,14 @@ class pages(Generic[P, T]):
     @overload
     def __get__(self, client: Asynchronous, owner: type) -> Callable[P, AsyncIterator[T]]: ...
     @overload
-    def __get__(self, client: None, owner: type) -> Callable[..., Call[Page[T]]]: ...
+    def __get__(self, client: None, owner: type) -> Callable[..., RestCall[Page[T]]]: ...
     def __get__(self, client: Any, owner: type) -> Any:
         if client is None:
             return self._describe
         whole = _all_awaited if isinstance(client, Asynchronous) else _all
 
         def read(*args: P.args, **options: P.kwargs) -> Any:
-            def describe(after: Mapping[str, str]) -> Call[Page[T]]:
+            def describe(after: Mapping[str, str]) -> RestCall[Page[T]]:
                 return self._describe(client, after, *args, **options)
 
             return whole(client, describe)
@@ -171,7 +171,9 @@ class pages(Generic[P, T]):
         return update_wrapper(read, self._describe)
 
 
-def _all(client: Blocking, describe: Callable[[Mapping[str, str]], Call[Page[T]]]) -> Iterator[T]:
+def _all(
+    client: Blocking, describe: Callable[[Mapping[str, str]], RestCall[Page[T]]]
+) -> Iterator[T]:
     after: dict[str, str] | None = {}
     while after is not None:
         page = client.send(describe(after))
@@ -180,7 +182,7 @@ def _all(client: Blocking, describe: Callable[[Mapping[str, str]], Call[Page[T]]
 
 
 async def _all_awaited(
-    client: Asynchronous, describe: Callable[[Mapping[str, str]], Call[Page[T]]]
+    client: Asynchronous, describe: Callable[[Mapping[str, str]], RestCall[Page[T]]]
 ) -> AsyncIterator[T]:
     after: dict[str, str] | None = {}
     while after is not None:

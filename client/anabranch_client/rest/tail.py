@@ -41,7 +41,7 @@ class TailEvent:
 
 
 @dataclass(slots=True)
-class Follower:
+class TailFollower:
     """State of one tail; outlives its connections.
 
     Attributes:
@@ -77,7 +77,7 @@ class Follower:
             ApiError: the service refused.
         """
         if not response.is_success:
-            calls.Call("GET", "", lambda _: None).answer(response)
+            calls.RestCall("GET", "", lambda _: None).answer(response)
         self._lost_since, self._answered = None, True
 
     def feed(self, part: bytes) -> Iterator[TailEvent]:

@@ -155,7 +155,7 @@ Event = Turn | Ended | Heard | Progressed
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartProcess:
     """Start a member."""
 
     member: Member
@@ -177,7 +177,7 @@ class Say:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class AllReady:
     """All members are up, for the first time."""
 
 
@@ -189,7 +189,7 @@ class GiveUp:
     cause: Cause
 
 
-Action = Start | Kill | Say | Ready | GiveUp
+Action = StartProcess | Kill | Say | AllReady | GiveUp
 
 
 def handle(now: Situation, event: Event) -> tuple[Situation, list[Action]]:
@@ -228,7 +228,7 @@ def _turn(now: Situation, at: float) -> tuple[Situation, list[Action]]:
             now = now.put(member, standing)
         if standing.phase is Phase.WAITING:
             if at >= standing.due and (member is Member.REDIS or reachable):
-                actions.append(Start(member))
+                actions.append(StartProcess(member))
                 now = now.put(member, replace(standing, phase=Phase.STARTING, since=at, heard=at))
             continue
         hung = _hung(member, standing, at)
@@ -306,5 +306,5 @@ def _heard(now: Situation, at: float, member: Member, up: bool) -> tuple[Situati
         actions.append(Say(f"{member} works again after {at - before.ended:.1f} s"))
     if not now.ready and all(s.phase is Phase.UP for s in now.members.values()):
         now = replace(now, ready=True)
-        actions.append(Ready())
+        actions.append(AllReady())
     return now, actions

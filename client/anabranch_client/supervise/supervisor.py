@@ -28,6 +28,7 @@ from anabranch_client.processes.redis_server import RedisServer, prepare
 from anabranch_client.supervise.home import TOKEN_VARIABLE, Home
 from anabranch_client.supervise.policy import (
     Action,
+    AllReady,
     Cause,
     Ended,
     Event,
@@ -36,10 +37,9 @@ from anabranch_client.supervise.policy import (
     Kill,
     Member,
     Progressed,
-    Ready,
     Say,
     Situation,
-    Start,
+    StartProcess,
     Turn,
     handle,
 )
@@ -184,9 +184,9 @@ class Supervisor:
                 child = self._children.pop(member, None)
                 if child is not None:
                     child.kill()
-            case Start(member):
+            case StartProcess(member):
                 self._start(member)
-            case Ready():
+            case AllReady():
                 self.ready()
             case GiveUp(member, cause):
                 self._log(f"{member} ended: {cause}; everything is stopped")

@@ -3,8 +3,8 @@
 An address that a client library would read otherwise than this module is a way around the list of
 hosts, so only plain forms are accepted: no escapes, no second authority, no unknown parameters.
 
->>> parse_path("file:///data/x"), parse_path("s3a://bucket/x")
-(Place(scheme='file', host='', path='/data/x'), Place(scheme='s3a', host='bucket', path='/x'))
+>>> parse_path("s3a://bucket/x")
+PathAddress(scheme='s3a', host='bucket', path='/x')
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _PARAMETER = re.compile(r"([A-Za-z_]+)=([A-Za-z0-9_ ./:+$*{}-]*)")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PathAddress:
     """A path: of this machine (``scheme`` is ``file``, ``host`` empty), or of another system."""
 
     scheme: str
@@ -64,7 +64,7 @@ class Place:
     path: str
 
 
-def parse_path(text: str, field: str = "path") -> Place:
+def parse_path(text: str, field: str = "path") -> PathAddress:
     """The place that a path of a registration names.
 
     Raises:
@@ -78,7 +78,7 @@ def parse_path(text: str, field: str = "path") -> Place:
     if match is None:
         if text.startswith("//"):
             text = "/" + text.lstrip("/")
-        return Place("file", "", text)
+        return PathAddress("file", "", text)
     scheme, rest = match[1].lower(), match[2]
     if scheme == "file":
         local = "/" + rest[2:].lstrip("/") if rest.startswith("///") else rest
@@ -86,7 +86,7 @@ def parse_path(text: str, field: str = "path") -> Place:
             raise AccessError(
                 "bad-path", "this is no path of this machine", field=field, remedy="file:///a/path"
             )
-        return Place("file", "", local)
+        return PathAddress("file", "", local)
     if scheme not in REMOTE:
         raise AccessError(
             "bad-path",
@@ -113,7 +113,7 @@ def parse_path(text: str, field: str = "path") -> Place:
             field=field,
             remedy="name one directory",
         )
-    return Place(scheme, found[2] + (f":{found[3]}" if found[3] else ""), "/" + path)
+    return PathAddress(scheme, found[2] + (f":{found[3]}" if found[3] else ""), "/" + path)
 
 
 def check_path(

@@ -24,8 +24,8 @@ PARTITION_BY = "anabranch.partitionBy"
 KEY = "anabranch.key"
 
 
-class SinkError(PlannerError):
-    """A sink that can't be written to, whatever the runtime finds."""
+class SinkDefinitionError(PlannerError):
+    """A registered sink that can't be written to, whatever the runtime finds."""
 
 
 class SinkKind(StrEnum):
@@ -38,7 +38,7 @@ class SinkKind(StrEnum):
     TABLE = "table"
 
 
-class Payload(StrEnum):
+class SinkPayload(StrEnum):
     """The content of an entry of a Redis Stream: one row as JSON, or many as an Arrow stream."""
 
     JSON = "json"
@@ -97,16 +97,16 @@ def check_sink(sink: SinkSpec, columns: Sequence[tuple[str, str]]) -> None:
         columns: (name, type) of the query's results.
 
     Raises:
-        SinkError: naming the field and the remedy.
+        SinkDefinitionError: naming the field and the remedy.
 
     >>> check_sink(SinkSpec("count", (("colour", "red"),)), [("a", "int")])
     Traceback (most recent call last):
         ...
-    anabranch_contract.connectors.sinks.SinkError: sink.options.colour: the sink count has no \
-option 'colour' (it has none)
+    anabranch_contract.connectors.sinks.SinkDefinitionError: sink.options.colour: the sink count \
+has no option 'colour' (it has none)
     """
     if sink.mode != "append":
-        raise SinkError(
+        raise SinkDefinitionError(
             "bad-sink",
             f"a sink can't be written in mode {sink.mode!r}: each batch would undo the one before",
             field="sink.mode",
@@ -133,18 +133,18 @@ def _check_options(sink: SinkSpec) -> None:
     )
     if sink.kind is SinkKind.FILES or sink.format == "delta":
         if sink.path is not None and not sink.path.startswith("/") and "://" not in sink.path:
-            raise SinkError(
+            raise SinkDefinitionError(
                 "bad-sink",
                 f"{sink.path!r} is relative, and the runtime's directory is not yours",
                 field="sink.path",
                 remedy="give it in full",
             )
         if sink.path is None and sink.format == "delta":
-            raise SinkError(
+            raise SinkDefinitionError(
                 "bad-sink", "a Delta table needs a path", field="sink.path", remedy="give it"
             )
     if sink.path is not None and takes_no_path:
-        raise SinkError(
+        raise SinkDefinitionError(
             "bad-sink",
             f"the sink {sink.format} has no path",
             field="sink.path",
@@ -155,14 +155,14 @@ def _check_options(sink: SinkSpec) -> None:
     for name, _ in sink.options:
         allowed = own if name.startswith(OWN) else listed
         if allowed is not None and name.lower() not in (a.lower() for a in allowed):
-            raise SinkError(
+            raise SinkDefinitionError(
                 "unknown-sink-option",
                 f"the sink {sink.format} has no option {name!r}",
                 field=f"sink.options.{name}",
                 remedy=f"it has {', '.join(allowed)}" if allowed else "it has none",
             )
         if any(name.lower() == r.lower() for r in _RESERVED.get(sink.format, ())):
-            raise SinkError(
+            raise SinkDefinitionError(
                 "unknown-sink-option",
                 f"option {name!r} of {sink.format} is not for queries to set: it tells batches "
                 "apart, or keeps results from being lost",
@@ -171,7 +171,7 @@ def _check_options(sink: SinkSpec) -> None:
             )
     for name in _required(sink):
         if sink.option(name) is None:
-            raise SinkError(
+            raise SinkDefinitionError(
                 "missing-sink-option",
                 f"the sink {sink.format} needs the option {name!r}",
                 field=f"sink.options.{name}",
@@ -185,31 +185,31 @@ def _required(sink: SinkSpec) -> tuple[str, ...]:
 
 def _check_redis(sink: SinkSpec) -> None:
     payload = sink.option("payload")
-    if payload is not None and payload not in list(Payload):
-        raise SinkError(
+    if payload is not None and payload not in list(SinkPayload):
+        raise SinkDefinitionError(
             "bad-sink",
             f"{payload!r} is no payload",
             field="sink.options.payload",
-            remedy=f"choose {' or '.join(Payload)}",
+            remedy=f"choose {' or '.join(SinkPayload)}",
         )
     for name in ("maxlen", "rows"):
         text = sink.option(name)
         if text is not None and (not text.isascii() or not text.isdigit() or int(text) < 1):
-            raise SinkError(
+            raise SinkDefinitionError(
                 "bad-sink",
                 f"{text!r} is no positive number",
                 field=f"sink.options.{name}",
                 remedy="give a whole number of at least 1",
             )
-    if sink.option("rows") is not None and payload != Payload.ARROW:
-        raise SinkError(
+    if sink.option("rows") is not None and payload != SinkPayload.ARROW:
+        raise SinkDefinitionError(
             "bad-sink",
             "rows per entry can be chosen for payload arrow only",
             field="sink.options.rows",
             remedy="leave it out: an entry with payload json is one row",
         )
     if sink.option("stream") == "":
-        raise SinkError(
+        raise SinkDefinitionError(
             "bad-sink", "the stream has no name", field="sink.options.stream", remedy="name it"
         )
 
@@ -218,7 +218,7 @@ def _check_columns(sink: SinkSpec, columns: Sequence[tuple[str, str]]) -> None:
     names = {name.lower(): kind for name, kind in columns}
     added = sink.option(BATCH_COLUMN)
     if added is not None and (not added or added.lower() in names):
-        raise SinkError(
+        raise SinkDefinitionError(
             "bad-sink",
             f"{added!r} is no name that a further column could have",
             field=f"sink.options.{BATCH_COLUMN}",
@@ -227,7 +227,7 @@ def _check_columns(sink: SinkSpec, columns: Sequence[tuple[str, str]]) -> None:
     for option in (PARTITION_BY, KEY):
         for name in (sink.option(option) or "").split(",") if sink.option(option) else ():
             if name.strip().lower() not in names:
-                raise SinkError(
+                raise SinkDefinitionError(
                     "unknown-column",
                     f"the query's results have no column {name.strip()!r}",
                     field=f"sink.options.{option}",
@@ -235,14 +235,14 @@ def _check_columns(sink: SinkSpec, columns: Sequence[tuple[str, str]]) -> None:
                 )
     parts = partition_columns(sink)
     if parts and len(set(map(str.lower, parts))) >= len(names):
-        raise SinkError(
+        raise SinkDefinitionError(
             "bad-sink",
             "no column is left beside those that the files are partitioned by",
             field=f"sink.options.{PARTITION_BY}",
             remedy="leave at least one out",
         )
     if sink.format == "text" and (len(columns) != 1 or columns[0][1] != "string"):
-        raise SinkError(
+        raise SinkDefinitionError(
             "bad-sink",
             "text files hold one string column, the query's results have "
             + ", ".join(f"{n} {t}" for n, t in columns),
@@ -250,7 +250,7 @@ def _check_columns(sink: SinkSpec, columns: Sequence[tuple[str, str]]) -> None:
             remedy="select one string, or choose csv or json",
         )
     if sink.format == "kafka" and sink.option("topic") is None and "topic" not in names:
-        raise SinkError(
+        raise SinkDefinitionError(
             "missing-sink-option",
             "nothing says which topic the results go to",
             field="sink.options.topic",

@@ -25,7 +25,7 @@ RECORDED = "recorded"
 SPARK_FILES = ("parquet", "json", "csv", "orc", "xml", "avro")
 
 
-class Payload(StrEnum):
+class SourcePayload(StrEnum):
     """The content of an entry of a Redis Stream.
 
     ``FIELDS``: a field per column, as text. ``JSON``: in one field a JSON object, or several, one
@@ -37,7 +37,7 @@ class Payload(StrEnum):
     ARROW = "arrow"
 
 
-class Start(StrEnum):
+class StreamStart(StrEnum):
     """First data of a stream without a position: existing data, or new data only."""
 
     EARLIEST = "earliest"
@@ -94,9 +94,9 @@ class RedisStreamOptions:
 
     url: str | None = None
     keys: tuple[str, ...] = ()
-    payload: Payload = Payload.JSON
+    payload: SourcePayload = SourcePayload.JSON
     field: str = "data"
-    start: Start = Start.EARLIEST
+    start: StreamStart = StreamStart.EARLIEST
     on_loss: OnLoss = OnLoss.STOP
 
 
@@ -116,12 +116,12 @@ def redis_stream_options(options: Mapping[str, str]) -> RedisStreamOptions:
         raise bad_option("keys", "no key is given", "name the Redis Streams, separated by commas")
     if len(set(keys)) < len(keys):
         raise bad_option("keys", "a key is given twice", "name each Redis Stream once")
-    payload = choice(Payload, options, "payload", Payload.JSON)
-    default = "arrow" if payload is Payload.ARROW else "data"
+    payload = choice(SourcePayload, options, "payload", SourcePayload.JSON)
+    default = "arrow" if payload is SourcePayload.ARROW else "data"
     field = options.get("field", default)
-    if not field or (payload is Payload.FIELDS and "field" in options):
+    if not field or (payload is SourcePayload.FIELDS and "field" in options):
         raise bad_option("field", "payload fields has no single field", "leave field out")
-    start = choice(Start, options, "start", Start.EARLIEST)
+    start = choice(StreamStart, options, "start", StreamStart.EARLIEST)
     on_loss = choice(OnLoss, options, "on_loss", OnLoss.STOP)
     return RedisStreamOptions(url, keys, payload, field, start, on_loss)
 

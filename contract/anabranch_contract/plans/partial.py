@@ -19,39 +19,46 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from anabranch_contract.errors import RulesetError
-from anabranch_contract.plans.ruleset import Edge, Kept, ProbeRule, Ruleset, StoreId, Substreams
+from anabranch_contract.plans.ruleset import (
+    Edge,
+    KeptValues,
+    ProbeRule,
+    Ruleset,
+    StoreId,
+    Substreams,
+)
 from anabranch_contract.queries.joins import AttrRef, Label
 
 #: An attribute and the key type in which it is compared.
 _Typed = tuple[AttrRef, str]
 
 
-class Values(NamedTuple):
+class ValueSet(NamedTuple):
     """A set of hashes: ``hashes`` if ``listed``, else all other hashes.
 
-    >>> some, others = Values(frozenset({1, 2})), Values(frozenset({2, 3}), listed=False)
-    >>> some.union(others), others.has(some), others.has(Values(frozenset({5})))
-    (Values(hashes=frozenset({3}), listed=False), False, True)
+    >>> some, others = ValueSet(frozenset({1, 2})), ValueSet(frozenset({2, 3}), listed=False)
+    >>> some.union(others), others.has(some), others.has(ValueSet(frozenset({5})))
+    (ValueSet(hashes=frozenset({3}), listed=False), False, True)
     """
 
     hashes: frozenset[int]
     listed: bool = True
 
-    def union(self, other: Values) -> Values:
+    def union(self, other: ValueSet) -> ValueSet:
         """The union of both sets."""
         if self.listed and other.listed:
-            return Values(self.hashes | other.hashes)
+            return ValueSet(self.hashes | other.hashes)
         if self.listed:
-            return Values(other.hashes - self.hashes, listed=False)
+            return ValueSet(other.hashes - self.hashes, listed=False)
         if other.listed:
-            return Values(self.hashes - other.hashes, listed=False)
-        return Values(self.hashes & other.hashes, listed=False)
+            return ValueSet(self.hashes - other.hashes, listed=False)
+        return ValueSet(self.hashes & other.hashes, listed=False)
 
-    def has(self, other: Values) -> bool:
+    def has(self, other: ValueSet) -> bool:
         """Whether all of ``other`` is in it."""
         return self.union(other) == self
 
-    def is_apart_from(self, other: Values) -> bool:
+    def is_apart_from(self, other: ValueSet) -> bool:
         """Whether the sets are disjoint."""
         if self.listed and other.listed:
             return not self.hashes & other.hashes
@@ -66,23 +73,25 @@ class Values(NamedTuple):
         return not self.listed and not self.hashes
 
 
-def values_of(function: Substreams, numbers: Iterable[int]) -> Values:
+def values_of(function: Substreams, numbers: Iterable[int]) -> ValueSet:
     """The values of the substreams ``numbers``, and maybe more: ranges of hashes count as all
     values that are in no group.
     """
     own = set(numbers)
     groups = list(enumerate(function.groups, function.others))
     if all(number >= function.others for number in own):
-        return Values(frozenset(h for n, group in groups if n in own for h in group))
-    return Values(frozenset(h for n, group in groups if n not in own for h in group), listed=False)
+        return ValueSet(frozenset(h for n, group in groups if n in own for h in group))
+    return ValueSet(
+        frozenset(h for n, group in groups if n not in own for h in group), listed=False
+    )
 
 
-def kept_values(kept: Kept) -> Values:
+def kept_values(kept: KeptValues) -> ValueSet:
     """The values that a store keeps."""
-    return Values(frozenset(kept.hashes), kept.listed)
+    return ValueSet(frozenset(kept.hashes), kept.listed)
 
 
-def covers(kept: Kept | None, wanted: Kept | None) -> bool:
+def covers(kept: KeptValues | None, wanted: KeptValues | None) -> bool:
     """Whether a store that keeps ``kept`` has all that one with ``wanted`` has to; None: all."""
     if kept is None or wanted is None:
         return kept is None
@@ -117,7 +126,7 @@ class Ways:
                 equal[rule.out] = before | _reached(rule, before, members[rule.store])
         return Ways(functions, ruleset.takers if functions else {}, equal)
 
-    def found(self, rule: ProbeRule) -> tuple[Kept, ...]:
+    def found(self, rule: ProbeRule) -> tuple[KeptValues, ...]:
         """Values of an intermediate result that tuples on ``rule`` can match, one entry for each
         attribute of the store that equals the splitting attribute; empty: unrestricted.
         """
@@ -128,7 +137,7 @@ class Ways:
         hashes = tuple(sorted(values.hashes))
         before = self.equal.get(rule.edge) or _alone(function)
         return tuple(
-            Kept(k.build, k.type, hashes, values.listed)
+            KeptValues(k.build, k.type, hashes, values.listed)
             for k in rule.key
             if (k.probe, k.type) in before
         )
@@ -138,7 +147,7 @@ class Ways:
         function = self.functions.get(start)
         return range(1 if function is None else function.count)
 
-    def needed(self, kept: Kept | None, start: Label, edges: Iterable[Edge]) -> set[int]:
+    def needed(self, kept: KeptValues | None, start: Label, edges: Iterable[Edge]) -> set[int]:
         """The substreams of ``start`` that have to keep up a store that keeps ``kept``.
 
         Args:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from anabranch_contract import codec
 from anabranch_contract.codec import Message, Raw, Row
 from anabranch_contract.errors import RulesetError
-from anabranch_contract.plans.rows import Document
+from anabranch_contract.plans.rows import RulesetRows
 from anabranch_contract.plans.ruleset import RulesetId, digest
 
 #: Version of the patch format; row texts within are as in rulesets.
@@ -86,7 +86,7 @@ def difference(base: RulesetId, base_text: str, text: str) -> Patch:
     """The patch that makes ``text`` of ``base_text``, that of ``base``; both as ``ruleset.dumps``
     writes them.
     """
-    before, after = Document.of(base_text).sections, Document.of(text)
+    before, after = RulesetRows.of(base_text).sections, RulesetRows.of(text)
     sections = {name: _edits(before.get(name, []), rows) for name, rows in after.sections.items()}
     return Patch(base, digest(base_text), digest(text), sections, dict(after.scalars))
 
@@ -102,14 +102,14 @@ def applied(base_text: str, patch: Patch) -> str:
         raise RulesetError("base-differs", f"the ruleset {patch.base} is not the patch's base")
     if is_patch(base_text):
         raise RulesetError("patch-of-patch", f"the base {patch.base} is a patch itself")
-    base = Document.of(base_text).sections
+    base = RulesetRows.of(base_text).sections
     sections: dict[str, list[bytes]] = {}
     for name, edits in patch.sections.items():
         there, rows = base.get(name, []), sections.setdefault(name, [])
         for edit in edits:
             rows += there[edit.start : edit.start + edit.count]
             rows += map(bytes, edit.rows)
-    text = Document(sections, patch.scalars).text()
+    text = RulesetRows(sections, patch.scalars).text()
     if digest(text) != patch.digest:
         raise RulesetError("digest-differs", f"a patch of {patch.base} makes another ruleset")
     return text

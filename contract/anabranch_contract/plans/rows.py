@@ -26,7 +26,7 @@ _FIELDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class RulesetRows:
     """A ruleset's text, split into rows.
 
     Attributes:
@@ -37,7 +37,7 @@ class Document:
     scalars: Mapping[str, Raw]
 
     @classmethod
-    def of(cls, text: str) -> Document:
+    def of(cls, text: str) -> RulesetRows:
         """The document of ``text``.
 
         Raises:
@@ -78,9 +78,9 @@ def decoded(text: str, before: Decoded | None = None) -> Decoded:
     Raises:
         RulesetError: as ``ruleset.from_json`` does.
     """
-    document = Document.of(text)
+    document = RulesetRows.of(text)
     # All but the rows is read as ever.
-    empty = loads(Document({name: [] for name in document.sections}, document.scalars).text())
+    empty = loads(RulesetRows({name: [] for name in document.sections}, document.scalars).text())
     rows: dict[str, dict[bytes, Any]] = {}
     fields: dict[str, Any] = {}
     for name, texts in document.sections.items():

@@ -153,7 +153,7 @@ class Substreams(Row, frozen=True):
         return sum(shares[number] for number in numbers)
 
 
-class Kept(Row, frozen=True):
+class KeptValues(Row, frozen=True):
     """The values of a key whose combinations a store keeps (``plans.partial``).
 
     Attributes:
@@ -219,7 +219,7 @@ class StoreSpec:
     columns: tuple[tuple[Label, str], ...] = ()
     bounds: tuple[TimeBound, ...] = ()
     indexes: tuple[IndexSpec, ...] = ()
-    kept: Kept | None = None
+    kept: KeptValues | None = None
 
     hot: tuple[HotValue, ...] = ()
 

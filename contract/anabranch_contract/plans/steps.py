@@ -6,7 +6,7 @@ sub-join that the path has reached, hence its canonical id.
 
 Every edge is counted. Counts of the edges by which all tuples of a start take a step add up, over
 any number of substreams. If only some substreams take the step, or a look-ahead filter has dropped
-some tuples before it, the counts belong to a :class:`Part`: its selectivity need not be the
+some tuples before it, the counts belong to a :class:`StepPart`: its selectivity need not be the
 selectivity of all tuples.
 """
 
@@ -31,7 +31,7 @@ from anabranch_contract.queries.joins import AttrRef, KeyClass, Label, RelationI
 from anabranch_contract.queries.mirs import MirId, canonical
 
 
-class Part(Row, frozen=True):
+class StepPart(Row, frozen=True):
     """The tuples over which a step is counted, if not all tuples of its starts.
 
     Attributes:
@@ -55,10 +55,10 @@ class Part(Row, frozen=True):
 
 
 #: All tuples.
-WHOLE = Part()
+WHOLE = StepPart()
 
 
-class Step(NamedTuple):
+class SubJoinStep(NamedTuple):
     """A step, and the tuples that it is counted on.
 
     Attributes:
@@ -69,10 +69,10 @@ class Step(NamedTuple):
     joined: MirId
     head: tuple[Label, ...]
     target: tuple[Label, ...]
-    part: Part = WHOLE
+    part: StepPart = WHOLE
 
     @property
-    def whole(self) -> Step:
+    def whole(self) -> SubJoinStep:
         """The step of all tuples."""
         return self._replace(part=WHOLE)
 
@@ -89,24 +89,24 @@ class CountedStep(NamedTuple):
             keys it has looked for; None: no edge.
     """
 
-    step: Step
+    step: SubJoinStep
     asked: tuple[Edge, int] | None = None
 
 
-def steps_of(ruleset: Ruleset) -> dict[str, Step]:
+def steps_of(ruleset: Ruleset) -> dict[str, SubJoinStep]:
     """Edge -> the step that leads to it, of all tuples."""
     relation_of: dict[Label, RelationId] = {
         label: relation for query in ruleset.queries for _, label, relation in query.members
     }
     reached: dict[Edge, tuple[frozenset[Label], tuple[KeyClass, ...]]] = {}
-    found: dict[str, Step] = {}
+    found: dict[str, SubJoinStep] = {}
     for rule in ruleset.paths:
         head, classes = reached.get(rule.edge, (frozenset({rule.start}), ()))
         classes = _closed(classes, _equalities(rule))
         labels = head | frozenset(rule.members)
         reached[rule.out] = labels, classes
         joined = canonical(classes, relation_of, labels).id
-        found[rule.out] = Step(joined, tuple(sorted(head)), tuple(sorted(rule.members)))
+        found[rule.out] = SubJoinStep(joined, tuple(sorted(head)), tuple(sorted(rule.members)))
     return found
 
 
@@ -118,17 +118,17 @@ def counted_steps(ruleset: Ruleset) -> dict[str, CountedStep]:
     sifted: dict[Edge, bool] = {}
     for rule in ruleset.paths:
         sifted[rule.out] = bool(rule.ahead) or sifted.get(rule.edge, False)
-    taken: dict[tuple[Label, Step, bool], set[int]] = defaultdict(set)
+    taken: dict[tuple[Label, SubJoinStep, bool], set[int]] = defaultdict(set)
     divided = [rule for rule in ruleset.paths if rule.start in counts]
     for rule in divided:
         numbers = takers[rule.out] or range(counts[rule.start])
         taken[rule.start, steps[rule.out], sifted[rule.out]].update(numbers)
-    parts = {edge: Part(sifted=True) if some else WHOLE for edge, some in sifted.items()}
+    parts = {edge: StepPart(sifted=True) if some else WHOLE for edge, some in sifted.items()}
     for rule in divided:
         some = taken[rule.start, steps[rule.out], sifted[rule.out]]
         if len(some) < counts[rule.start]:
             numbers = takers[rule.out]
-            parts[rule.out] = Part(rule.start, digests[rule.start], numbers, sifted[rule.out])
+            parts[rule.out] = StepPart(rule.start, digests[rule.start], numbers, sifted[rule.out])
     asked = _asked(ruleset)
     return {
         rule.out: CountedStep(steps[rule.out]._replace(part=parts[rule.out]), asked[rule.out])

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from anabranch_contract.codec import Message
 from anabranch_contract.plans.ruleset import RulesetId
-from anabranch_contract.plans.steps import WHOLE, Part, Step
+from anabranch_contract.plans.steps import WHOLE, StepPart, SubJoinStep
 from anabranch_contract.protocol.measurements import EdgeStatistics, Writes
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
@@ -35,17 +35,17 @@ class StepMeasures:
     head: tuple[Label, ...]
     target: tuple[Label, ...]
     counts: EdgeStatistics
-    part: Part = WHOLE
+    part: StepPart = WHOLE
 
     @classmethod
-    def of(cls, step: Step, counts: EdgeStatistics) -> StepMeasures:
+    def of(cls, step: SubJoinStep, counts: EdgeStatistics) -> StepMeasures:
         """The counts of ``step``."""
         return cls(step.joined, step.head, step.target, counts, step.part)
 
     @property
-    def step(self) -> Step:
+    def step(self) -> SubJoinStep:
         """The step, and the part that was counted."""
-        return Step(self.joined, self.head, self.target, self.part)
+        return SubJoinStep(self.joined, self.head, self.target, self.part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +92,10 @@ class DriftedStep:
     figure: str
     before: float
     after: float
-    part: Part = WHOLE
+    part: StepPart = WHOLE
 
     def __str__(self) -> str:
-        step = Step(self.joined, self.head, self.target, self.part)
+        step = SubJoinStep(self.joined, self.head, self.target, self.part)
         return f"{step}: {self.figure} per probe from {self.before:.3g} to {self.after:.3g}"
 
 

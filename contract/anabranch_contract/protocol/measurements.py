@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any, TypeAlias
 
 from anabranch_contract.codec import Message
-from anabranch_contract.plans.steps import WHOLE, Part, Step
+from anabranch_contract.plans.steps import WHOLE, StepPart, SubJoinStep
 from anabranch_contract.protocol.counts import Summed
 from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.queries.joins import Equality, Label, RelationId
@@ -36,17 +36,17 @@ class JoinSample:
     probes: float
     pairs: float
     hits: float
-    part: Part = WHOLE
+    part: StepPart = WHOLE
 
     @classmethod
-    def of(cls, step: Step, probes: float, pairs: float, hits: float) -> JoinSample:
+    def of(cls, step: SubJoinStep, probes: float, pairs: float, hits: float) -> JoinSample:
         """The measurements of ``step``."""
         return cls(step.joined, step.head, step.target, probes, pairs, hits, step.part)
 
     @property
-    def step(self) -> Step:
+    def step(self) -> SubJoinStep:
         """The step, and the part that was counted."""
-        return Step(self.joined, self.head, self.target, self.part)
+        return SubJoinStep(self.joined, self.head, self.target, self.part)
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,7 +256,7 @@ class KeyClass:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class QueryMember:
     """One alias of a query, canonically labelled."""
 
     alias: str
@@ -293,7 +293,7 @@ class JoinQuery:
     """
 
     id: QueryId
-    members: tuple[Member, ...]
+    members: tuple[QueryMember, ...]
     relations: tuple[Relation, ...]
     predicates: tuple[Equality, ...]
     classes: tuple[KeyClass, ...]

@@ -11,15 +11,15 @@ from collections.abc import Mapping
 from anabranch_contract.codec import Row
 from anabranch_contract.queries.expressions import Call, Column, Expr, columns
 from anabranch_contract.queries.types import TypeKind
-from anabranch_contract.queries.views import Aggregate, Function, View
+from anabranch_contract.queries.views import AggregateFunction, View, ViewAggregate
 
 #: Aggregates that can be estimated.
-SCALABLE = frozenset({Function.COUNT, Function.SUM, Function.AVG})
+SCALABLE = frozenset({AggregateFunction.COUNT, AggregateFunction.SUM, AggregateFunction.AVG})
 
 _REASONS = {
-    Function.MIN: "the least of the joined rows that were kept: that of all is no greater",
-    Function.MAX: "the greatest of the joined rows that were kept: that of all is no less",
-    Function.COUNT: "distinct values of the joined rows that were kept: all have no fewer",
+    AggregateFunction.MIN: "the least of the joined rows that were kept: that of all is no greater",
+    AggregateFunction.MAX: "the greatest of the joined rows that were kept: that of all is no less",
+    AggregateFunction.COUNT: "distinct values of the joined rows that were kept: all have no fewer",
 }
 _SPREAD = "the spread of the joined rows that were kept"
 
@@ -37,7 +37,7 @@ class PartialMark(Row, frozen=True):
     reason: str
 
 
-def scalable(view: View) -> Mapping[str, Aggregate]:
+def scalable(view: View) -> Mapping[str, ViewAggregate]:
     """Column -> its aggregate, where that is a count, a sum or an average (or one as a double)."""
     if not view.grouped:
         return {}
@@ -80,12 +80,12 @@ def partial_marks(view: View) -> tuple[PartialMark, ...]:
     return tuple(found)
 
 
-def _mark(name: str, expr: Expr, used: list[Aggregate]) -> PartialMark:
+def _mark(name: str, expr: Expr, used: list[ViewAggregate]) -> PartialMark:
     if isinstance(expr, Column) and len(used) == 1:
         one = used[0]
         if one.distinct:
-            return PartialMark(name, "distinct", _REASONS[Function.COUNT])
-        if one.function in (Function.MIN, Function.MAX):
+            return PartialMark(name, "distinct", _REASONS[AggregateFunction.COUNT])
+        if one.function in (AggregateFunction.MIN, AggregateFunction.MAX):
             return PartialMark(name, str(one.function), _REASONS[one.function])
         if one.function not in SCALABLE:
             return PartialMark(name, str(one.function), _SPREAD)

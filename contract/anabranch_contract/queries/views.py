@@ -34,7 +34,7 @@ class Change(StrEnum):
     DELETE = "delete"
 
 
-class Function(StrEnum):
+class AggregateFunction(StrEnum):
     """The aggregate functions."""
 
     COUNT = "count"
@@ -48,11 +48,11 @@ class Function(StrEnum):
     VAR_POP = "var_pop"
 
 
-class Aggregate(Row, frozen=True):
+class ViewAggregate(Row, frozen=True):
     """An aggregate of the joined rows' ``column`` (None: of rows), called ``name``."""
 
     name: str
-    function: Function
+    function: AggregateFunction
     column: str | None
     distinct: bool
     type: DataType
@@ -65,7 +65,7 @@ class Total(Row, frozen=True):
 
     name: str
     aggregate: str
-    function: Function
+    function: AggregateFunction
     type: DataType
 
 
@@ -80,7 +80,7 @@ class TimeWindow(Row, frozen=True):
     start: int = 0
 
 
-class Sort(Row, frozen=True):
+class SortKey(Row, frozen=True):
     """One entry of ORDER BY."""
 
     expr: Expr
@@ -103,11 +103,11 @@ class View:
 
     grouped: bool
     keys: tuple[tuple[str, DataType], ...]
-    aggregates: tuple[Aggregate, ...]
+    aggregates: tuple[ViewAggregate, ...]
     projection: tuple[Output, ...]
     window: TimeWindow | None = None
     having: Expr | None = None
-    order: tuple[Sort, ...] = ()
+    order: tuple[SortKey, ...] = ()
     limit: int | None = None
     offset: int = 0
     totals: tuple[Total, ...] = ()

@@ -77,7 +77,7 @@ class WhoOut(Document):
     required: bool = Field(description="Whether this service requires tokens.")
 
 
-class Kind(StrEnum):
+class AuditKind(StrEnum):
     """Kinds of entries."""
 
     CHANGE = "change"
@@ -97,7 +97,7 @@ class AuditRecord(Closed):
     """
 
     at: Time
-    kind: Open[Kind]
+    kind: Open[AuditKind]
     token: str
     name: str
     role: str

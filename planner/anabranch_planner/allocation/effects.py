@@ -11,7 +11,7 @@ from typing import NamedTuple
 from anabranch_contract.plans.plan import Plan
 from anabranch_contract.plans.rations import Allocation, shares_at
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
-from anabranch_planner.allocation.forest import Forest, Step
+from anabranch_planner.allocation.forest import Forest, ForestStep
 from anabranch_planner.allocation.of_plan import forest_of_plan
 from anabranch_planner.allocation.rankings import goal_name, rationed_goals, tied_queries
 from anabranch_planner.allocation.schedule import schedule
@@ -82,7 +82,8 @@ def _restricted(forest: Forest, named: Collection[tuple[str, str]]) -> Forest:
             fixed.add(step)
             step = forest.steps[step].parent
     steps = (
-        Step(step.parent, 0.0) if at in fixed else step for at, step in enumerate(forest.steps)
+        ForestStep(step.parent, 0.0) if at in fixed else step
+        for at, step in enumerate(forest.steps)
     )
     goals = (goal for goal in forest.goals if (goal.query, goal.start) in named)
     return Forest(tuple(steps), tuple(goals))

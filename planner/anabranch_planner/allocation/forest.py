@@ -18,7 +18,7 @@ from anabranch_contract.errors import StatisticsError
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ForestStep:
     """A step of a probe tree.
 
     Attributes:
@@ -31,7 +31,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class ForestGoal:
     """A goal at the end of a path, or of several: one for each kind of its starting tuples that
     takes an order of its own.
 
@@ -62,8 +62,8 @@ class Forest:
         StatisticsError: a figure is negative or not finite, or a number names no step.
     """
 
-    steps: tuple[Step, ...]
-    goals: tuple[Goal, ...]
+    steps: tuple[ForestStep, ...]
+    goals: tuple[ForestGoal, ...]
 
     def __post_init__(self) -> None:
         for at, step in enumerate(self.steps):

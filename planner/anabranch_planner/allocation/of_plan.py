@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from anabranch_contract.plans.plan import Plan
 from anabranch_contract.queries.joins import JoinQuery
-from anabranch_planner.allocation.forest import Forest, Goal, Step
+from anabranch_planner.allocation.forest import Forest, ForestGoal, ForestStep
 from anabranch_planner.allocation.rankings import goal_name
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import Prefix, trails
@@ -40,7 +40,7 @@ def forest_of_plan(plan: Plan, queries: Sequence[JoinQuery], model: CostModel) -
     ordered = sorted(found.steps, key=lambda prefix: (len(prefix.path), prefix))
     number: dict[Prefix, int] = {prefix: at for at, prefix in enumerate(ordered)}
     kept: set[Prefix] = set()
-    goals: dict[tuple[str, str], Goal] = {}
+    goals: dict[tuple[str, str], ForestGoal] = {}
     for order, prefixes in zip(plan.orders, found.orders, strict=True):
         if order.maintains:
             kept.update(prefixes)
@@ -48,12 +48,12 @@ def forest_of_plan(plan: Plan, queries: Sequence[JoinQuery], model: CostModel) -
         last = found.steps[prefixes[-1]] if prefixes else None
         results = 0.0 if last is None else model.probe(last.after, order.start, order.substream)
         name = goal_name(order.goal, order.start)
-        other = goals.get(name, Goal(*name, (), 0.0, 0.0))
+        other = goals.get(name, ForestGoal(*name, (), 0.0, 0.0))
         ends = {*other.steps, *(number[prefix] for prefix in prefixes[-1:])}
         goals[name] = replace(other, steps=tuple(sorted(ends)), output=other.output + results)
     steps = []
     for prefix in ordered:
         price = 0.0 if prefix in kept else step_price(found.steps[prefix], mirs, model)
         parent = prefix._replace(path=prefix.path[:-1])
-        steps.append(Step(number.get(parent), price))
+        steps.append(ForestStep(number.get(parent), price))
     return Forest(tuple(steps), tuple(goals[name] for name in sorted(goals)))

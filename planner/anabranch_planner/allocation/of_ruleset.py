@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset, arrival_edge
 from anabranch_contract.queries.joins import Label, QueryId
-from anabranch_planner.allocation.forest import Forest, Goal, Step
+from anabranch_planner.allocation.forest import Forest, ForestGoal, ForestStep
 from anabranch_planner.allocation.rankings import goal_name
 
 
@@ -41,16 +41,17 @@ def forest_of(
             fixed.add(rule.edge)
     number = {rule.out: at for at, rule in enumerate(ordered)}
     steps = tuple(
-        Step(number.get(rule.edge), 0.0 if rule.out in fixed else price(rule)) for rule in ordered
+        ForestStep(number.get(rule.edge), 0.0 if rule.out in fixed else price(rule))
+        for rule in ordered
     )
     only = {q.id: q.members[0][1] for q in ruleset.queries}
-    goals: dict[tuple[str, str], Goal] = {}
+    goals: dict[tuple[str, str], ForestGoal] = {}
     for output in ruleset.output_rules:
         last = rule_of.get(output.edge)
         start = only[output.query] if last is None else last.start
         if (output.query, start) in rationed:
             name = goal_name(output.query, start)
-            other = goals.get(name, Goal(*name, (), 0.0, 0.0))
+            other = goals.get(name, ForestGoal(*name, (), 0.0, 0.0))
             goals[name] = replace(
                 other,
                 steps=(*other.steps, *([] if last is None else [number[output.edge]])),

@@ -9,15 +9,15 @@ from anabranch_contract.queries.expressions import Expr, size
 from anabranch_contract.queries.types import TypeKind
 from anabranch_planner.binding.naming import spark_name
 from anabranch_planner.binding.typecheck import typed
-from anabranch_planner.sql.scope import Scope, Shown
+from anabranch_planner.sql.scope import Scope, ShownColumn
 from anabranch_planner.sql.syntax import describe
-from anabranch_planner.sql.unresolved import Item, at, located
+from anabranch_planner.sql.unresolved import SelectItem, at, located
 
 #: Terms of an expression that a query in FROM may show: each may be named many times outside.
 LARGEST = 10_000
 
 
-def columns_of(items: Iterable[Item], scope: Scope) -> Iterator[Shown]:
+def columns_of(items: Iterable[SelectItem], scope: Scope) -> Iterator[ShownColumn]:
     """The columns of a SELECT list.
 
     Raises:
@@ -43,10 +43,10 @@ def columns_of(items: Iterable[Item], scope: Scope) -> Iterator[Shown]:
                     " are written out",
                     remedy="compute it where the results are read",
                 )
-            yield Shown(called, expr)
+            yield ShownColumn(called, expr)
 
 
-def written(items: Iterable[Item], scope: Scope) -> tuple[tuple[str, Expr], ...]:
+def written(items: Iterable[SelectItem], scope: Scope) -> tuple[tuple[str, Expr], ...]:
     """The same, where they are written to a sink.
 
     Raises:

@@ -32,18 +32,18 @@ from anabranch_contract.queries.types import TIMESTAMPS, DataType, TypeKind
 from anabranch_contract.queries.views import (
     WINDOW_END,
     WINDOW_START,
-    Aggregate,
-    Function,
-    Sort,
+    AggregateFunction,
+    SortKey,
     TimeWindow,
     View,
+    ViewAggregate,
 )
 from anabranch_planner.binding.naming import bare, spark_name
 from anabranch_planner.binding.outputs import require_new, require_writable
 from anabranch_planner.binding.typecheck import boolean, coerce, typed
 from anabranch_planner.sql.aggregates import BIGINT, REFUSED, holds_aggregate, is_aggregate, kind_of
 from anabranch_planner.sql.arguments import refuse_others
-from anabranch_planner.sql.scope import Scope, Shown
+from anabranch_planner.sql.scope import Scope, ShownColumn
 from anabranch_planner.sql.syntax import as_written, called, describe
 from anabranch_planner.sql.unresolved import Node, PostJoin, Unresolved, at, unsupported
 
@@ -68,7 +68,7 @@ class Split:
         scalars: queries that are values in it, by the names of the columns that stand for them.
     """
 
-    joined: tuple[Shown, ...]
+    joined: tuple[ShownColumn, ...]
     view: View
     scalars: tuple[tuple[str, JoinQuery], ...] = ()
 
@@ -98,9 +98,11 @@ class _Splitter:
     _slots: dict[Expr, int] = field(default_factory=dict)
     #: Resolved tree -> the column of the groups that it is.
     _terms: dict[Node, Column] = field(default_factory=dict)
-    _keys: list[Shown] = field(default_factory=list)
+    _keys: list[ShownColumn] = field(default_factory=list)
     _arguments: dict[Expr, str] = field(default_factory=dict)
-    _aggregates: dict[tuple[Function, str | None, bool], Aggregate] = field(default_factory=dict)
+    _aggregates: dict[tuple[AggregateFunction, str | None, bool], ViewAggregate] = field(
+        default_factory=dict
+    )
     _window: TimeWindow | None = None
     _window_tree: Node | None = None
     #: The SELECT list, resolved, and the expressions of its names (lower case).
@@ -112,7 +114,7 @@ class _Splitter:
         assert self.query.post_join is not None
         return self.query.post_join
 
-    def split(self) -> tuple[tuple[Shown, ...], View]:
+    def split(self) -> tuple[tuple[ShownColumn, ...], View]:
         clauses = self._clauses
         items = list(self._items())
         grouped = clauses.group is not None or clauses.having is not None or clauses.distinct
@@ -126,7 +128,7 @@ class _Splitter:
 
     # --- the two kinds of view ---------------------------------------------------------------
 
-    def _grouped(self, trees: list[tuple[str, Node]]) -> tuple[tuple[Shown, ...], View]:
+    def _grouped(self, trees: list[tuple[str, Node]]) -> tuple[tuple[ShownColumn, ...], View]:
         clauses = self._clauses
         for tree in self._groups():
             with at(tree):
@@ -137,10 +139,10 @@ class _Splitter:
             with at(clauses.having):
                 having = self._condition(self._resolved(clauses.having))
         order = tuple(self._sorts(clauses.order))
-        joined = [*self._keys, *(Shown(name, e) for e, name in self._arguments.items())]
+        joined = [*self._keys, *(ShownColumn(name, e) for e, name in self._arguments.items())]
         if not joined:
             # Rows are counted only, and Parquet files without columns lose their number.
-            joined.append(Shown("one", Literal(1, _INT)))
+            joined.append(ShownColumn("one", Literal(1, _INT)))
         view = View(
             grouped=True,
             keys=tuple((k.name, k.expr.type) for k in self._keys if k.name != _W),
@@ -154,7 +156,7 @@ class _Splitter:
         )
         return tuple(joined), view
 
-    def _ranked(self, trees: list[tuple[str, Node]]) -> tuple[tuple[Shown, ...], View]:
+    def _ranked(self, trees: list[tuple[str, Node]]) -> tuple[tuple[ShownColumn, ...], View]:
         clauses = self._clauses
         if clauses.limit is None:
             with at(clauses.order[0] if clauses.order else None):
@@ -173,7 +175,7 @@ class _Splitter:
 
         projection = _outputs((name, column(tree)) for name, tree in trees)
         order = tuple(
-            Sort(column(self._resolved(o.this)), bool(o.args.get("desc")), _nulls_first(o))
+            SortKey(column(self._resolved(o.this)), bool(o.args.get("desc")), _nulls_first(o))
             for o in clauses.order
         )
         view = View(
@@ -185,7 +187,7 @@ class _Splitter:
             limit=self._limit(order),
             offset=self._offset(),
         )
-        return tuple(Shown(name, e) for e, name in columns.items()), view
+        return tuple(ShownColumn(name, e) for e, name in columns.items()), view
 
     # --- clauses -----------------------------------------------------------------------------
 
@@ -227,7 +229,7 @@ class _Splitter:
             else:
                 yield self._resolved(node, aliases_last=True)
 
-    def _sorts(self, order: Iterable[exp.Ordered]) -> Iterator[Sort]:
+    def _sorts(self, order: Iterable[exp.Ordered]) -> Iterator[SortKey]:
         for entry in order:
             node = entry.this
             with at(node):
@@ -236,9 +238,9 @@ class _Splitter:
                 else:
                     tree = self._resolved(node)
                 found = self._over_groups(tree)
-            yield Sort(found, bool(entry.args.get("desc")), _nulls_first(entry))
+            yield SortKey(found, bool(entry.args.get("desc")), _nulls_first(entry))
 
-    def _limit(self, order: Sequence[Sort]) -> int | None:
+    def _limit(self, order: Sequence[SortKey]) -> int | None:
         clauses = self._clauses
         if clauses.limit is None:
             if clauses.offset is not None:
@@ -307,7 +309,7 @@ class _Splitter:
 
     def _below(self) -> Scope:
         """The scope in which trees of slots are typed."""
-        return Scope(visible=tuple(Shown(f"{_SLOT}{n}", e) for e, n in self._slots.items()))
+        return Scope(visible=tuple(ShownColumn(f"{_SLOT}{n}", e) for e, n in self._slots.items()))
 
     # --- keys and aggregates -----------------------------------------------------------------
 
@@ -334,7 +336,7 @@ class _Splitter:
             )
         known = next((k for k in self._keys if k.expr == found), None)
         if known is None:
-            known = Shown(f"k{len(self._keys) + 1}", found)
+            known = ShownColumn(f"k{len(self._keys) + 1}", found)
             self._keys.append(known)
         self._terms[tree] = Column("", known.name, found.type)
 
@@ -375,7 +377,7 @@ class _Splitter:
             )
         self._window_tree = tree
         self._window = TimeWindow(_W, length, slide, start)
-        self._keys.append(Shown(_W, coerce(time, TIMESTAMP)))
+        self._keys.append(ShownColumn(_W, coerce(time, TIMESTAMP)))
 
     def _over_groups(self, tree: Node) -> Expr:
         """A resolved tree as an expression over keys and aggregates."""
@@ -396,7 +398,7 @@ class _Splitter:
                 return called(made, describe(part))
 
             rewritten = _replaced(tree, found)
-            shown = (Shown(n, Column("", n, c.type)) for n, c in names.items())
+            shown = (ShownColumn(n, Column("", n, c.type)) for n, c in names.items())
             return substitute(
                 typed(rewritten, Scope(visible=tuple(shown))), lambda c: names[c.name]
             )
@@ -476,7 +478,7 @@ class _Splitter:
                 if name != "count" or distinct:
                     raise unsupported(f"{name}(*)", "name a column")
                 if condition is None:
-                    return self._added(Function.COUNT, None, BIGINT, distinct=False)
+                    return self._added(AggregateFunction.COUNT, None, BIGINT, distinct=False)
                 value: Expr = Literal(1, _INT)
             else:
                 value = typed(arguments[0], self._below())
@@ -485,11 +487,11 @@ class _Splitter:
                 value = Call("case", (value, Literal(1, _INT)), _INT)
             if condition is not None:
                 value = Call("case", (condition, value), value.type)
-            distinct = distinct and kind.function is Function.COUNT
+            distinct = distinct and kind.function is AggregateFunction.COUNT
             return self._added(kind.function, value, kind.type, distinct=distinct)
 
     def _added(
-        self, function: Function, value: Expr | None, type_: DataType, *, distinct: bool
+        self, function: AggregateFunction, value: Expr | None, type_: DataType, *, distinct: bool
     ) -> Column:
         column = None
         if value is not None:
@@ -498,7 +500,7 @@ class _Splitter:
         what = (function, column, distinct)
         if what not in self._aggregates:
             name = f"g{len(self._aggregates) + 1}"
-            self._aggregates[what] = Aggregate(name, function, column, distinct, type_)
+            self._aggregates[what] = ViewAggregate(name, function, column, distinct, type_)
         return Column("", self._aggregates[what].name, type_)
 
     def _refuse_ungrouped(self, part: exp.Column) -> None:

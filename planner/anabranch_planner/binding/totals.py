@@ -13,14 +13,14 @@ from dataclasses import replace
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.expressions import Column, Expr, Output, substitute
 from anabranch_contract.queries.joins import JoinQuery
-from anabranch_contract.queries.views import Aggregate, Function, Sort, Total
+from anabranch_contract.queries.views import AggregateFunction, SortKey, Total, ViewAggregate
 from anabranch_planner.sql.unresolved import unsupported
 
 _COMBINED = {
-    Function.COUNT: Function.SUM,
-    Function.SUM: Function.SUM,
-    Function.MIN: Function.MIN,
-    Function.MAX: Function.MAX,
+    AggregateFunction.COUNT: AggregateFunction.SUM,
+    AggregateFunction.SUM: AggregateFunction.SUM,
+    AggregateFunction.MIN: AggregateFunction.MIN,
+    AggregateFunction.MAX: AggregateFunction.MAX,
 }
 
 
@@ -44,7 +44,7 @@ def with_totals(query: JoinQuery, scalars: Iterable[tuple[str, JoinQuery]]) -> J
         view,
         projection=tuple(Output(o.name, filled(o.expr)) for o in view.projection),
         having=None if view.having is None else filled(view.having),
-        order=tuple(Sort(filled(s.expr), s.descending, s.nulls_first) for s in view.order),
+        order=tuple(SortKey(filled(s.expr), s.descending, s.nulls_first) for s in view.order),
     )
     return replace(query, view=view)
 
@@ -93,7 +93,9 @@ def _added(query: JoinQuery, inner: JoinQuery) -> tuple[JoinQuery, Expr]:
             None,
         )
         if own is None:
-            own = Aggregate(f"g{len(aggregates) + 1}s", wanted.function, column, False, wanted.type)
+            own = ViewAggregate(
+                f"g{len(aggregates) + 1}s", wanted.function, column, False, wanted.type
+            )
             aggregates.append(own)
         total = next((t for t in totals if t.aggregate == own.name), None)
         if total is None:

@@ -23,7 +23,7 @@ from typer.core import TyperGroup
 
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Formulation, Objective, Optimizer, Plan, Solver
-from anabranch_planner.command.problem_file import Problem, parse_problem
+from anabranch_planner.command.problem_file import ProblemFile, parse_problem
 from anabranch_planner.command.problem_report import Planned, ahead_of, document, doubts, facts
 from anabranch_planner.documents.yaml import load_yaml
 from anabranch_planner.explain.explain import explain_text
@@ -41,7 +41,7 @@ INTERRUPTED = 130
 _WrongUsage = cast("type[Exception]", typer.BadParameter.__mro__[1])
 
 
-class Guarded(TyperGroup):
+class PlannerCommands(TyperGroup):
     """A command group whose errors are one line on standard error and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -64,7 +64,7 @@ def _ended(message: str, code: int) -> typer.Exit:
 
 
 app = typer.Typer(
-    cls=Guarded,
+    cls=PlannerCommands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -173,7 +173,7 @@ def plan(
 
 
 @app.command()
-def _options(problem: Problem, objective: Objective, limits: Limits) -> Options:
+def _options(problem: ProblemFile, objective: Objective, limits: Limits) -> Options:
     """Planner options of ``problem``; the rest are defaults."""
     limited = any(x is not None for x in (limits.memory, limits.copies, limits.mirs))
     return Options(
@@ -214,7 +214,7 @@ def _warm_up(solver: Solver) -> None:
         solve(Solver.HIGHS, Request(program))
 
 
-def _show(planned: Planned, problem: Problem) -> None:
+def _show(planned: Planned, problem: ProblemFile) -> None:
     console = Console(highlight=False, soft_wrap=True, emoji=False)
     for name, value in facts(planned).items():
         console.print(f"[bold]{name:<22}[/bold]{escape(value)}")

@@ -59,7 +59,7 @@ from anabranch_planner.normal.normalise import normalise
 from anabranch_planner.search.demands import Limits
 from anabranch_planner.sql.scope import nearest
 from anabranch_planner.sql.syntax import parse_expression
-from anabranch_planner.sql.unresolved import Condition, Item, Node, Source, Unresolved
+from anabranch_planner.sql.unresolved import Condition, FromEntry, Node, SelectItem, Unresolved
 
 #: The event-time column of a stream that declares neither columns nor an event time.
 EVENT_TIME = "event_time"
@@ -80,7 +80,7 @@ _TIMESTAMP = DataType(TypeKind.TIMESTAMP)
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ProblemFile:
     """A problem to plan.
 
     Attributes:
@@ -136,7 +136,7 @@ class _Query:
         ]
 
 
-def parse_problem(document: Any) -> Problem:
+def parse_problem(document: Any) -> ProblemFile:
     """The problem that ``document`` (plain values, as YAML or JSON gives them) describes.
 
     Raises:
@@ -175,7 +175,7 @@ def parse_problem(document: Any) -> Problem:
         for name, entry in entries.items()
         for key, rates in _values(name, entry, columns[name]).items()
     }
-    return Problem(
+    return ProblemFile(
         streams=tuple(streams.values()),
         queries=tuple(queries),
         statistics=replace(
@@ -414,12 +414,12 @@ def _join_query(query: _Query, streams: Mapping[str, Stream]) -> JoinQuery:
         read[query.names[0]].add(streams[query.aliases[0].stream].columns[0][0])
     unresolved = Unresolved(
         sources=tuple(
-            Source(alias.stream, name, field=f"relations[{i}]")
+            FromEntry(alias.stream, name, field=f"relations[{i}]")
             for i, (name, alias) in enumerate(zip(query.names, query.aliases, strict=True))
         ),
         conditions=query.conditions,
         items=tuple(
-            Item(exp.column(column, table=alias, quoted=True), f"{alias}.{column}")
+            SelectItem(exp.column(column, table=alias, quoted=True), f"{alias}.{column}")
             for alias, columns in read.items()
             for column in sorted(columns)
         ),

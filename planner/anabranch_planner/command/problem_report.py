@@ -9,13 +9,13 @@ from typing import Any
 from anabranch_contract.plans.plan import Plan, ProbeOrder
 from anabranch_contract.queries.joins import JoinQuery
 from anabranch_contract.queries.mirs import sub_join
-from anabranch_planner.command.problem_file import Problem
+from anabranch_planner.command.problem_file import ProblemFile
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.cost.uncertainty import CostRange, cost_range
 from anabranch_planner.explain.explain import mir_label, store_labels
 from anabranch_planner.plans.compile import compile_ruleset
-from anabranch_planner.plans.look_ahead import Question, questions
+from anabranch_planner.plans.look_ahead import LookAheadFilter, questions
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,11 @@ class Planned:
         spent: seconds by phase of making ``plan``. ``seconds``: all of it.
     """
 
-    problem: Problem
+    problem: ProblemFile
     plan: Plan
     individual: Plan
     shared: Plan
-    ahead: tuple[Question, ...] = ()
+    ahead: tuple[LookAheadFilter, ...] = ()
     spent: Mapping[str, float] = field(default_factory=dict)
     seconds: float = 0.0
 
@@ -162,7 +162,7 @@ def _told_apart(plan: Plan) -> str:
     return ", ".join(found) or "nothing"
 
 
-def ahead_of(problem: Problem, plan: Plan) -> tuple[Question, ...]:
+def ahead_of(problem: ProblemFile, plan: Plan) -> tuple[LookAheadFilter, ...]:
     """Look-ahead filters that save more than they cost in the rules of ``plan``."""
     rules = compile_ruleset(
         plan, problem.queries, (), epoch=0, parallelism=problem.parallelism, sinks={}
@@ -178,7 +178,7 @@ def ahead_of(problem: Problem, plan: Plan) -> tuple[Question, ...]:
     return questions(rules, problem.queries, model, problem.statistics.constants())
 
 
-def _asked(ahead: tuple[Question, ...]) -> str:
+def _asked(ahead: tuple[LookAheadFilter, ...]) -> str:
     """Text of the look-ahead filters: store, key, probe, and share of tuples that pass."""
     found = (
         f"{one.asked.mir} by {', '.join(str(k.probe) for k in one.asked.key)}"
@@ -188,7 +188,7 @@ def _asked(ahead: tuple[Question, ...]) -> str:
     return "; ".join(found) or "nothing"
 
 
-def doubts(problem: Problem, plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def doubts(problem: ProblemFile, plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Assumptions for missing statistics, and corrections of contradictory ones."""
     model = CostModel(
         problem.statistics,
@@ -203,7 +203,7 @@ def doubts(problem: Problem, plan: Plan) -> tuple[tuple[str, ...], tuple[str, ..
     return tuple(assumed), model.contradictions
 
 
-def _spread(problem: Problem, plan: Plan) -> CostRange:
+def _spread(problem: ProblemFile, plan: Plan) -> CostRange:
     return cost_range(
         plan,
         problem.queries,

@@ -13,13 +13,12 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from anabranch_contract.plans.partial import Values as Hashes
-from anabranch_contract.plans.partial import values_of
+from anabranch_contract.plans.partial import ValueSet, values_of
 from anabranch_contract.plans.ruleset import Substreams
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, KeyClass, Label
 from anabranch_contract.queries.mirs import Mir, MirId
 from anabranch_planner.cost.timing import Users
-from anabranch_planner.cost.values import Values, joined_columns
+from anabranch_planner.cost.values import ValueShares, joined_columns
 
 #: A key class of an intermediate result, and the values of it that are left out.
 LeftOut = tuple[KeyClass, frozenset[int]]
@@ -67,7 +66,7 @@ class SetAside:
         inside = function.type == key_class.type and AttrRef(start, function.attribute) in (
             key_class.members
         )
-        return not (inside and Hashes(hashes).has(own))
+        return not (inside and ValueSet(hashes).has(own))
 
     def left_out(self, mir: Mir) -> LeftOut | None:
         """Values that the store of ``mir`` may exclude; None: it must hold all."""
@@ -95,7 +94,7 @@ class SetAside:
                 found = own.hashes if found is None else found & own.hashes
         return found or frozenset()
 
-    def share(self, mir: Mir, values: Values) -> float:
+    def share(self, mir: Mir, values: ValueShares) -> float:
         """Of the combinations over ``mir``, an intermediate result, the share that is left out."""
         found = self.left_out(mir)
         if found is None:

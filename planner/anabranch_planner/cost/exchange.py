@@ -37,7 +37,7 @@ DEFAULT_ROW = 100.0
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class ExchangeModel:
     """Between how many hosts tuples travel.
 
     Attributes:
@@ -109,7 +109,7 @@ class Crossing:
         users: the queries of each sub-join; None: all columns travel.
     """
 
-    def __init__(self, exchange: Exchange, users: Users | None) -> None:
+    def __init__(self, exchange: ExchangeModel, users: Users | None) -> None:
         self._exchange, self._users = exchange, users
         self._widths: dict[tuple[str, Label | None], float] = {}
 

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from anabranch_contract.errors import StatisticsError
 from anabranch_contract.queries.joins import AttrRef, Equality, Label, RelationId
 from anabranch_planner.cost.statistics.statistics import Statistics
-from anabranch_planner.cost.values import Values
+from anabranch_planner.cost.values import ValueShares
 
 #: Default tuples per unit of time of a relation without statistics.
 DEFAULT_CARDINALITY = 1000.0
@@ -47,7 +47,7 @@ class Figures:
         self._ahead = statistics.ahead()
         self._sizes: dict[RelationId, float] = {}
         self._links: dict[Keys, tuple[bool, float]] = {}
-        self.values = Values(statistics, self.distinct)
+        self.values = ValueShares(statistics, self.distinct)
         self.assumed: set[str] = set()
         self.contradictions: set[str] = set()
 

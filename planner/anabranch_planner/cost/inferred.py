@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from anabranch_contract.plans.steps import Step
+from anabranch_contract.plans.steps import SubJoinStep
 from anabranch_contract.protocol.measurements import JoinSample
 from anabranch_contract.queries.joins import JoinQuery
 from anabranch_contract.queries.mirs import is_connected, join_keys, sub_join
@@ -22,15 +22,15 @@ class Inference:
 
     def __init__(self, queries: Sequence[JoinQuery], subs: SubJoins | None = None) -> None:
         self._subs = SubJoins(queries) if subs is None else subs
-        self._known: dict[Step, Step | None] = {}
+        self._known: dict[SubJoinStep, SubJoinStep | None] = {}
 
-    def smaller(self, step: Step) -> Step | None:
+    def smaller(self, step: SubJoinStep) -> SubJoinStep | None:
         """``step`` between the labels that its keys are of; None: these are all, or not joined."""
         if step not in self._known:
             self._known[step] = self._find(step)
         return self._known[step]
 
-    def _find(self, step: Step) -> Step | None:
+    def _find(self, step: SubJoinStep) -> SubJoinStep | None:
         joined, head, target = step.joined, frozenset(step.head), frozenset(step.target)
         query = self._subs.containing(head | target, joined)
         if query is None:
@@ -46,7 +46,7 @@ class Inference:
             # The step's substreams are defined only where the start is joined.
             return None
         smaller = sub_join(query, heads | targets).id
-        return Step(smaller, tuple(sorted(heads)), tuple(sorted(targets)), step.part)
+        return SubJoinStep(smaller, tuple(sorted(heads)), tuple(sorted(targets)), step.part)
 
     def extend(self, samples: Iterable[JoinSample]) -> tuple[JoinSample, ...]:
         """``samples`` of one time, completed with inferred samples of smaller, unsampled sub-joins.

@@ -58,7 +58,7 @@ from anabranch_planner.cost.statistics.constants import CostConstants
 from anabranch_planner.cost.statistics.forecast import Supply, met
 from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.timing import LoosestBounds, PairBounds, shares
-from anabranch_planner.cost.values import SubstreamShares, Values
+from anabranch_planner.cost.values import SubstreamShares, ValueShares
 
 #: Upper limit of the products that costs sum up, far from infinity for any number of relations.
 LARGEST_PRODUCT = 1e250
@@ -157,7 +157,7 @@ class CostModel:
         return self._divided.count(start)
 
     @property
-    def values(self) -> Values:
+    def values(self) -> ValueShares:
         """The shares of the values of keys."""
         return self._figures.values
 

@@ -31,7 +31,7 @@ _Tie = tuple[object, ...]
 _Identity = tuple[object, ...]
 
 
-class Part:
+class PlanPart:
     """A part of a plan, compared by identity.
 
     Attributes:
@@ -85,14 +85,14 @@ class Part:
         return cast("_T", known[1])
 
 
-def whole(plan: Plan, queries: Sequence[JoinQuery]) -> Part:
+def whole(plan: Plan, queries: Sequence[JoinQuery]) -> PlanPart:
     """All of a plan as one part."""
-    return Part(0, plan, tuple(queries))
+    return PlanPart(0, plan, tuple(queries))
 
 
 def divide(
-    plan: Plan, queries: Sequence[JoinQuery], before: Iterable[Part] = ()
-) -> tuple[Part, ...]:
+    plan: Plan, queries: Sequence[JoinQuery], before: Iterable[PlanPart] = ()
+) -> tuple[PlanPart, ...]:
     """Split ``plan`` into its parts, in the order of ``queries``.
 
     Args:
@@ -108,13 +108,13 @@ def divide(
         made = pieces.of(members, orders)
         part = known.get(_identity(made, members))
         if part is None:
-            part = Part(first, made, members)
+            part = PlanPart(first, made, members)
             first = part.end
         found.append(part)
     return tuple(found)
 
 
-def footprint_of_parts(parts: Iterable[Part]) -> Footprint:
+def footprint_of_parts(parts: Iterable[PlanPart]) -> Footprint:
     """The steps and copies of a plan that has ``parts``."""
     found = [part.footprint for part in parts]
     return Footprint(

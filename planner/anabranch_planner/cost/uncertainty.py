@@ -26,10 +26,10 @@ from dataclasses import dataclass
 from anabranch_contract.plans.plan import Plan
 from anabranch_contract.protocol.measurements import FrequentValues, JoinSample
 from anabranch_contract.queries.joins import Equality, JoinQuery, RelationId
-from anabranch_planner.cost.exchange import Exchange
+from anabranch_planner.cost.exchange import ExchangeModel
 from anabranch_planner.cost.figures import DEFAULT_CARDINALITY
 from anabranch_planner.cost.statistics.constants import CostConstants
-from anabranch_planner.cost.statistics.statistics import Ahead, Statistics
+from anabranch_planner.cost.statistics.statistics import PeriodForecast, Statistics
 from anabranch_planner.cost.validate import cost_of
 
 #: Factor by which an assumed figure may be wrong, in either direction.
@@ -122,11 +122,11 @@ class _Assuming:
     def samples(self) -> Sequence[JoinSample]:
         return self.base.samples()
 
-    def ahead(self) -> Ahead | None:
+    def ahead(self) -> PeriodForecast | None:
         return self.base.ahead()
 
     def constants(self) -> CostConstants | None:
         return self.base.constants()
 
-    def exchange(self) -> Exchange | None:
+    def exchange(self) -> ExchangeModel | None:
         return self.base.exchange()

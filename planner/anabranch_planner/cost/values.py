@@ -37,7 +37,7 @@ Hashes = NDArray[np.uint64]
 Column = tuple["RelationId", str]
 
 
-class Values:
+class ValueShares:
     """Shares of the values of keys.
 
     Args:
@@ -154,7 +154,7 @@ def union(some: Sequence[Hashes]) -> Hashes:
 
 def combined(columns: Sequence[tuple[Shares, float]]) -> Shares:
     """Of a cross product the share in which all columns have one value, by the shares of each
-    (:meth:`Values.shares_of`).
+    (:meth:`ValueShares.shares_of`).
     """
     product = columns[0][0].copy()
     for shares, _ in columns[1:]:
@@ -187,7 +187,7 @@ def _listed(known: FrequentValues | None) -> _Listed:
 class SubstreamShares:
     """Each substream's share of the tuples that a start sends."""
 
-    def __init__(self, values: Values, substreams: Sequence[Substreams]) -> None:
+    def __init__(self, values: ValueShares, substreams: Sequence[Substreams]) -> None:
         self._values = values
         self._functions = {one.start: one for one in substreams}
         self._groups = {one.start: _groups(one) for one in substreams}

@@ -23,7 +23,7 @@ else:
 MAX_DEPTH = 20
 
 
-class _Loader(SafeLoader):
+class _ProblemLoader(SafeLoader):
     """Refuses a key that occurs twice; reads ``1e3`` as the number that it looks like."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -40,7 +40,7 @@ class _Loader(SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-_Loader.add_implicit_resolver(
+_ProblemLoader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)[eE][-+]?\d+"),
     list("-+.0123456789"),
@@ -63,7 +63,7 @@ def load_yaml(text: str) -> Any:
                 depth -= 1
             if depth > MAX_DEPTH:
                 raise _malformed("the file is nested too deeply", "see the format's description")
-        return yaml.load(text, Loader=_Loader)
+        return yaml.load(text, Loader=_ProblemLoader)
     except yaml.MarkedYAMLError as cause:
         mark = cause.problem_mark or cause.context_mark
         where = f" in line {mark.line + 1}" if mark is not None else ""

@@ -19,7 +19,7 @@ from anabranch_planner.search.copies import attribute_rank
 Access = tuple[str, MirId, AttrRef | None]
 
 
-class Ledger:
+class DetourCosts:
     """The additional cost of doing without each store, without making the plans.
 
     Users of the plan's steps and copies are counted. Doing without a store removes some users and

@@ -11,7 +11,7 @@ from typing import Any
 from anabranch_contract.plans.plan import Plan
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
 from anabranch_contract.queries.mirs import MirId
-from anabranch_planner.cost.parts import Part, divide
+from anabranch_planner.cost.parts import PlanPart, divide
 from anabranch_planner.cost.steps import Prefix
 
 
@@ -45,7 +45,7 @@ def store_labels(plan: Plan) -> dict[tuple[MirId, AttrRef | None], str]:
 
 
 def explain(
-    plan: Plan, queries: Sequence[JoinQuery], parts: Sequence[Part] | None = None
+    plan: Plan, queries: Sequence[JoinQuery], parts: Sequence[PlanPart] | None = None
 ) -> dict[str, Any]:
     """The plan as a JSON document.
 
@@ -114,7 +114,7 @@ class _Explained:
     shared_steps: int
 
 
-def _explain_part(part: Part) -> _Explained:
+def _explain_part(part: PlanPart) -> _Explained:
     plan, found = part.plan, part.trails
     labels = store_labels(plan)
     goal_names = {str(m.id): mir_label(m.members) for m in plan.mirs}

@@ -32,7 +32,7 @@ EVIDENCE = 4
 GAIN = 1 - 1e-9
 
 
-class Kind(StrEnum):
+class StatisticKind(StrEnum):
     """Kinds of statistics; they decide the trend and the bounds."""
 
     #: Tuples per second: linear, not negative.
@@ -45,12 +45,12 @@ class Kind(StrEnum):
     @property
     def damped(self) -> bool:
         """Whether its trend is damped."""
-        return self is Kind.HIT_RATIO
+        return self is StatisticKind.HIT_RATIO
 
     @property
     def bounds(self) -> tuple[float, float]:
         """Its least and its greatest value."""
-        return (0.0, 1.0) if self is Kind.HIT_RATIO else (0.0, math.inf)
+        return (0.0, 1.0) if self is StatisticKind.HIT_RATIO else (0.0, math.inf)
 
 
 class Method(StrEnum):
@@ -83,7 +83,7 @@ class Forecast:
 
 
 def forecasts(
-    asked: Sequence[tuple[Series, Kind]], period: float, horizon: float = 1.0
+    asked: Sequence[tuple[Series, StatisticKind]], period: float, horizon: float = 1.0
 ) -> tuple[Forecast, ...]:
     """The forecasts of many series, in their order; each is the same as alone.
 
@@ -100,7 +100,7 @@ def forecasts(
     >>> series = Series()
     >>> for second in range(0, 60, 3):
     ...     series = series.append(float(second), 100.0 + second).series
-    >>> (found,) = forecasts([(series, Kind.RATE)], period=3.0, horizon=2.0)
+    >>> (found,) = forecasts([(series, StatisticKind.RATE)], period=3.0, horizon=2.0)
     >>> found.method, round(found.value, 6), round(found.error_of_last, 6)
     (<Method.TREND: 'trend'>, 163.0, 6.0)
     """

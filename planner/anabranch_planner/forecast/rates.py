@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from anabranch_contract.protocol.interims import Arrivals
-from anabranch_planner.forecast.forecast import Kind, forecasts
+from anabranch_planner.forecast.forecast import StatisticKind, forecasts
 from anabranch_planner.forecast.series import Series
 
 #: Periods that are looked at, at most, where no other number is given.
@@ -70,7 +70,9 @@ def rates(measured: Sequence[Arrivals], horizon: float, length: int = PERIODS) -
             asked[relation] = (mean, Series.of(series, length, HALF_LIFE * length * batches))
         else:
             found[relation] = mean
-    made = forecasts([(series, Kind.RATE) for _, series in asked.values()], batches, horizon)
+    made = forecasts(
+        [(series, StatisticKind.RATE) for _, series in asked.values()], batches, horizon
+    )
     for (relation, (mean, _)), one in zip(asked.items(), made, strict=True):
         found[relation] = max(one.value or 0.0, FLOOR * mean)
     return dict(sorted(found.items()))

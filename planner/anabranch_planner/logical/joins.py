@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from anabranch_planner.logical.nodes import CROSS, INNER, Condition, Exchange, Filter, Join, Node
+from anabranch_planner.logical.nodes import CROSS, INNER, Conjunct, Exchange, Filter, Join, Node
 
 
-def join_tree(items: Sequence[Node], conditions: Iterable[Condition]) -> Node:
+def join_tree(items: Sequence[Node], conditions: Iterable[Conjunct]) -> Node:
     """The inner join of ``items`` from left to right; cross products as late as possible.
 
     Every condition is in the lowest join that has its tables; a filter over all joins has the
@@ -30,7 +30,7 @@ def join_tree(items: Sequence[Node], conditions: Iterable[Condition]) -> Node:
     return Filter((current,), tuple(open_conditions))
 
 
-def joined(left: Node, right: Node, kind: str, conditions: Sequence[Condition]) -> Join:
+def joined(left: Node, right: Node, kind: str, conditions: Sequence[Conjunct]) -> Join:
     """A join with both sides exchanged by the keys of the equalities between them, if any."""
     keys: list[tuple[str, str]] = []
     for condition in conditions:
@@ -44,17 +44,17 @@ def joined(left: Node, right: Node, kind: str, conditions: Sequence[Condition]) 
 
 
 def within(
-    conditions: Iterable[Condition], tables: frozenset[str]
-) -> tuple[list[Condition], list[Condition]]:
+    conditions: Iterable[Conjunct], tables: frozenset[str]
+) -> tuple[list[Conjunct], list[Conjunct]]:
     """The conditions that read ``tables`` and no others, and the rest."""
-    inside: list[Condition] = []
-    outside: list[Condition] = []
+    inside: list[Conjunct] = []
+    outside: list[Conjunct] = []
     for condition in conditions:
         own = condition.tables and condition.tables <= tables
         (inside if own else outside).append(condition)
     return inside, outside
 
 
-def _links(condition: Condition, one: frozenset[str], other: frozenset[str]) -> bool:
+def _links(condition: Conjunct, one: frozenset[str], other: frozenset[str]) -> bool:
     tables = condition.tables
     return bool(tables & one and tables & other) and tables <= one | other

@@ -15,7 +15,7 @@ INNER, CROSS, LEFT, RIGHT, FULL, SEMI, ANTI = (
 
 
 @dataclass(frozen=True)
-class Condition:
+class Conjunct:
     """A conjunct.
 
     Attributes:
@@ -30,7 +30,7 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Item:
+class ProjectedColumn:
     """A column of a projection: an expression, and its name."""
 
     text: str
@@ -83,7 +83,7 @@ class Scan(Node):
 class Filter(Node):
     """The rows that satisfy all conditions."""
 
-    conditions: tuple[Condition, ...]
+    conditions: tuple[Conjunct, ...]
 
     def __str__(self) -> str:
         return f"Filter {conjunction(self.conditions)}"
@@ -114,7 +114,7 @@ class Join(Node):
     """A binary join; ``semi`` and ``anti`` keep the left side's columns only."""
 
     kind: str
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[Conjunct, ...] = ()
 
     def __str__(self) -> str:
         return f"Join {self.kind} {conjunction(self.conditions)}".rstrip()
@@ -136,8 +136,8 @@ class MultiJoin(Node):
         replaces: the converted nodes, each with the rule that made it a member of the group.
     """
 
-    predicates: tuple[Condition, ...]
-    residual: tuple[Condition, ...]
+    predicates: tuple[Conjunct, ...]
+    residual: tuple[Conjunct, ...]
     replaces: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -161,7 +161,7 @@ class Aggregate(Node):
 class Project(Node):
     """Expressions of rows, or of groups where the input is an aggregation."""
 
-    items: tuple[Item, ...]
+    items: tuple[ProjectedColumn, ...]
 
     def __str__(self) -> str:
         return f"Project {', '.join(map(str, self.items))}"
@@ -188,7 +188,7 @@ class Limit(Node):
         return f"Limit {self.count or 'none'}" + (f" offset {self.offset}" if self.offset else "")
 
 
-def conjunction(conditions: tuple[Condition, ...]) -> str:
+def conjunction(conditions: tuple[Conjunct, ...]) -> str:
     """Conditions joined by AND."""
     return " AND ".join(c.text for c in conditions)
 
@@ -232,9 +232,9 @@ def to_document(node: Node) -> dict[str, Any]:
 
 
 def _held(value: Any) -> Any:
-    if isinstance(value, Item) and value.name:
+    if isinstance(value, ProjectedColumn) and value.name:
         return {"expr": value.text, "name": value.name}
-    return value.text if isinstance(value, Condition | Item) else value
+    return value.text if isinstance(value, Conjunct | ProjectedColumn) else value
 
 
 def to_dot(root: Node) -> str:

@@ -11,19 +11,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from anabranch_contract.durations import format_duration
 from anabranch_contract.queries.expressions import Call, Column, Expr, Output, columns, substitute
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label, Stream
-from anabranch_contract.queries.views import WINDOW_END, WINDOW_START, View
-from anabranch_contract.queries.views import Sort as Order
+from anabranch_contract.queries.views import WINDOW_END, WINDOW_START, SortKey, View
 from anabranch_planner.logical.expression_text import conjuncts, quoted, text_of
 from anabranch_planner.logical.joins import join_tree, joined
 from anabranch_planner.logical.nodes import (
     Aggregate,
-    Condition,
+    Conjunct,
     Exchange,
     Filter,
-    Item,
     Limit,
     Node,
     Project,
+    ProjectedColumn,
     Scan,
     Sort,
 )
@@ -77,7 +76,7 @@ class _Joins:
         """The tables under their filters, joined."""
         return join_tree([self.table(label) for label in self.query.labels], self.conditions())
 
-    def filters(self, label: Label) -> list[Condition]:
+    def filters(self, label: Label) -> list[Conjunct]:
         """The filter of a table, by conjuncts."""
         alias = self.alias_of[label]
         return [_condition(_of_alias(e, alias)) for e in self.query.relation_of(label).filter]
@@ -88,13 +87,13 @@ class _Joins:
         filters = self.filters(label)
         return Filter((scan,), tuple(filters)) if filters else scan
 
-    def conditions(self) -> list[Condition]:
+    def conditions(self) -> list[Conjunct]:
         """The conditions over several tables."""
         found = []
         for equality in self.query.predicates:
             one, other = self._side(equality.left), self._side(equality.right)
             tables = frozenset((one[0], other[0]))
-            found.append(Condition(f"{one[1]} = {other[1]}", tables, (one, other)))
+            found.append(Conjunct(f"{one[1]} = {other[1]}", tables, (one, other)))
         found += [_condition(self.aliased(expr)) for expr in self.query.residuals]
         return found + self._time_bounds()
 
@@ -105,14 +104,14 @@ class _Joins:
             return alias, f"{quoted(alias)}.{quoted(ref.attribute)}"
         return alias, text_of(_of_alias(derived, alias))
 
-    def _time_bounds(self) -> list[Condition]:
+    def _time_bounds(self) -> list[Conjunct]:
         bounds, labels = irredundant(self.query.bounds), self.query.labels
         found = []
         for i, one in enumerate(labels):
             for j in range(i + 1, len(labels)):
                 text = _between(self._time(one), self._time(labels[j]), bounds[i][j], bounds[j][i])
                 tables = frozenset((self.alias_of[one], self.alias_of[labels[j]]))
-                found += [Condition(text, tables)] if text else []
+                found += [Conjunct(text, tables)] if text else []
         return found
 
     def _time(self, label: Label) -> str:
@@ -124,12 +123,12 @@ def _of_alias(expr: Expr, alias: str) -> Expr:
     return substitute(expr, lambda c: Column(alias, c.name, c.type))
 
 
-def _condition(expr: Expr) -> Condition:
+def _condition(expr: Expr) -> Conjunct:
     """A filter or residual as an operand of AND."""
     text = text_of(expr)
     if isinstance(expr, Call) and expr.op == "or":
         text = f"({text})"
-    return Condition(text, frozenset(c.alias for c in columns(expr)))
+    return Conjunct(text, frozenset(c.alias for c in columns(expr)))
 
 
 def _between(one: str, other: str, ahead: int | None, behind: int | None) -> str:
@@ -177,7 +176,7 @@ def _over(expr: Expr, terms: Mapping[str, Expr]) -> Expr:
 
 
 def _projected(plan: Node, outputs: Iterable[Output]) -> Node:
-    items = tuple(Item(text_of(o.expr), o.name) for o in outputs)
+    items = tuple(ProjectedColumn(text_of(o.expr), o.name) for o in outputs)
     return Project((plan,), items) if items else plan
 
 
@@ -229,7 +228,7 @@ def _calls(view: View, below: Mapping[str, Expr]) -> dict[str, Column]:
     return found
 
 
-def _direction(order: Order, text: str) -> str:
+def _direction(order: SortKey, text: str) -> str:
     nulls = "" if order.nulls_first != order.descending else (
         " NULLS FIRST" if order.nulls_first else " NULLS LAST"
     )  # fmt: skip

@@ -35,7 +35,7 @@ class Rule(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class NodeGroup:
     """Members that become one node, with their rules: joins, and exchanges between them; the root
     is the first.
     """
@@ -78,7 +78,7 @@ def multi_joins(root: Node) -> list[MultiJoin]:
     return [node for node in ordered(root) if isinstance(node, MultiJoin)]
 
 
-def groups(root: Node) -> list[Group]:
+def groups(root: Node) -> list[NodeGroup]:
     """Step 1: the groups of a plan, from the root on."""
     outputs: dict[Node, list[Node]] = {}
     nodes = ordered(root)
@@ -101,14 +101,14 @@ def groups(root: Node) -> list[Group]:
             found.append({})
         found[group][node] = rule
         group_of[node] = group
-    return [Group(members) for members in found]
+    return [NodeGroup(members) for members in found]
 
 
 def _is_inner(node: Node) -> bool:
     return isinstance(node, Join) and node.kind in (INNER, CROSS)
 
 
-def _replaced(node: Node, roots: Mapping[Node, Group], done: dict[Node, Node]) -> Node:
+def _replaced(node: Node, roots: Mapping[Node, NodeGroup], done: dict[Node, Node]) -> Node:
     """Step 2, remembering replaced nodes: shared nodes stay shared."""
     if node in done:
         return done[node]

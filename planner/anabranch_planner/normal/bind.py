@@ -32,7 +32,7 @@ from anabranch_planner.normal.conditions import canonical, is_true
 from anabranch_planner.normal.key_classes import Side, key_sides
 from anabranch_planner.normal.time_conditions import AliasBound, difference_bounds
 from anabranch_planner.sql.scope import Scope, find_stream
-from anabranch_planner.sql.unresolved import Node, Source, Unresolved, at, located
+from anabranch_planner.sql.unresolved import FromEntry, Node, Unresolved, at, located
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def _resolve(query: Unresolved, streams: Mapping[str, Stream], found: Bound, wit
 
 
 def _source(
-    source: Source,
+    source: FromEntry,
     place: int,
     streams: Mapping[str, Stream],
     found: Bound,

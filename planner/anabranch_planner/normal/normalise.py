@@ -20,9 +20,9 @@ from anabranch_contract.queries.joins import (
     JoinQuery,
     KeyClass,
     Label,
-    Member,
     Micros,
     QueryId,
+    QueryMember,
     Relation,
     StreamName,
     label_for,
@@ -185,7 +185,7 @@ def _joined(
     connecting = tuple(relabelled(c, labels) for c in classes if len(c.aliases) > 1)
     found = JoinQuery(
         id=QueryId(given.id),
-        members=tuple(Member(a, labels[a], relations[a].id) for a in names),
+        members=tuple(QueryMember(a, labels[a], relations[a].id) for a in names),
         relations=tuple({relations[a].id: relations[a] for a in names}.values()),
         predicates=_predicates(bound.equalities, labels),
         classes=_key_classes(connecting),

@@ -59,7 +59,7 @@ from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label, Relation
 from anabranch_contract.queries.mirs import Mir, MirId, base_mir, canonical, join_keys
 from anabranch_planner.cost.footprint import Footprint, qualified
 from anabranch_planner.cost.model import CostModel
-from anabranch_planner.cost.parts import Part, divide
+from anabranch_planner.cost.parts import PlanPart, divide
 from anabranch_planner.cost.steps import Trail
 from anabranch_planner.explain.explain import mir_label
 
@@ -68,7 +68,7 @@ RECONSIDERED = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Backfill:
+class BackfillDecision:
     """The decision how the past of one MIR is answered.
 
     Attributes:
@@ -95,9 +95,9 @@ def decide(
     setting: Backfilling = Backfilling.AUTO,
     horizon: float = BACKFILL_HORIZON,
     running: Footprint | None = None,
-    earlier: Iterable[Backfill] = (),
-    parts: Sequence[Part] | None = None,
-) -> tuple[Backfill, ...]:
+    earlier: Iterable[BackfillDecision] = (),
+    parts: Sequence[PlanPart] | None = None,
+) -> tuple[BackfillDecision, ...]:
     """One decision for every MIR that ``plan`` keeps, in order of owner and MIR.
 
     Args:
@@ -147,7 +147,7 @@ def _kept(plan: Plan) -> dict[tuple[str, MirId], Mir]:
     return {(c.owner, c.mir): mirs[c.mir] for c in plan.copies if c.mir in mirs}
 
 
-def _figures(part: Part, costs: _Costs, horizon: float) -> list[Backfill]:
+def _figures(part: PlanPart, costs: _Costs, horizon: float) -> list[BackfillDecision]:
     """Costs of coverage and backfill for every MIR that ``part`` keeps; none is chosen yet."""
     probing: dict[tuple[str, MirId], list[Trail]] = {}
     for trail in part.trails.steps.values():
@@ -158,11 +158,15 @@ def _figures(part: Part, costs: _Costs, horizon: float) -> list[Backfill]:
             costs.coverage(trail, mir, horizon) for trail in probing.get(store, ())
         )
         order, cost = costs.backfill(store[0], mir)
-        found.append(Backfill(mir.id, store[0], order, coverage, cost, chosen=False, reason=""))
+        found.append(
+            BackfillDecision(mir.id, store[0], order, coverage, cost, chosen=False, reason="")
+        )
     return found
 
 
-def _decided(found: Backfill, setting: Backfilling, *, new: bool, before: bool) -> Backfill:
+def _decided(
+    found: BackfillDecision, setting: Backfilling, *, new: bool, before: bool
+) -> BackfillDecision:
     if setting is not Backfilling.AUTO:
         return replace(found, chosen=setting is Backfilling.ALWAYS, reason=f"setting: {setting}")
     if before and not new:
@@ -174,7 +178,7 @@ def _decided(found: Backfill, setting: Backfilling, *, new: bool, before: bool) 
     return replace(found, reason=reason)
 
 
-def document(found: Backfill) -> dict[str, Any]:
+def document(found: BackfillDecision) -> dict[str, Any]:
     """The decision as it is shown."""
     return {**asdict(found), "label": mir_label(sorted(found.order)), "order": list(found.order)}
 

@@ -29,9 +29,9 @@ from anabranch_contract.plans.ruleset import (
 from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_contract.queries.mirs import MirId
-from anabranch_planner.cost.parts import Part, divide, whole
+from anabranch_planner.cost.parts import PlanPart, divide, whole
 from anabranch_planner.cost.steps import SubJoins
-from anabranch_planner.plans.backfill import Backfill
+from anabranch_planner.plans.backfill import BackfillDecision
 from anabranch_planner.plans.compiling.queries import Sketch, check_same, query_specs, sketches
 from anabranch_planner.plans.compiling.rules import (
     SortedRules,
@@ -63,10 +63,10 @@ def compile_ruleset(
     epoch: int,
     parallelism: int,
     sinks: Mapping[str, SinkSpec],
-    backfills: Sequence[Backfill] = (),
+    backfills: Sequence[BackfillDecision] = (),
     freshness: Mapping[str, Mapping[str, int]] | None = None,
     past: Collection[str] = (),
-    parts: Sequence[Part] | None = None,
+    parts: Sequence[PlanPart] | None = None,
 ) -> Ruleset:
     """Compile ``plan`` to the ruleset of ``epoch``.
 
@@ -138,7 +138,7 @@ class _Common:
     streams: Mapping[StreamName, Stream]
     kinds: KeyTypes
     bases: Mapping[Place, StoreSpec]
-    backfills: Mapping[tuple[str, MirId], Backfill]
+    backfills: Mapping[tuple[str, MirId], BackfillDecision]
     derived: Mapping[tuple[StreamName, str], Expr]
     parallelism: int
 
@@ -154,7 +154,7 @@ class _PartRules:
     backfills: Sequence[BackfillRule]
 
 
-def _rules_of(part: Part, common: _Common) -> _PartRules:
+def _rules_of(part: PlanPart, common: _Common) -> _PartRules:
     """The rules of ``part``, those made before where nothing has changed."""
     copies, bases = part.plan.copies, common.bases
     stores = dict.fromkeys((c.owner, c.mir) for c in copies)
@@ -175,7 +175,7 @@ def _rules_of(part: Part, common: _Common) -> _PartRules:
     return part.once("rules", given, partial(_make_rules, part, given, past))
 
 
-def _make_rules(part: Part, given: Given, past: Sequence[Backfill]) -> _PartRules:
+def _make_rules(part: PlanPart, given: Given, past: Sequence[BackfillDecision]) -> _PartRules:
     tables = PartTables.of(part)
     stores = stores_of_part(tables, given)
     trees = tree_rules(tables, stores)
@@ -195,18 +195,17 @@ def compile_revision(
     revision: int,
     subs: SubJoins | None = None,
 ) -> Ruleset:
-    """The ``revision`` of ``running`` that follows ``plan``.
+    """Compile ``plan`` as ``revision`` of ``running``.
 
     Args:
         plan: a valid plan for exactly ``queries``, over stores of ``running``
             (:func:`~anabranch_planner.replan.revise.fits` says who may use which).
-        queries: those of ``running``.
-        subs: theirs, where several revisions are compiled.
+        queries: the queries of ``running``.
+        subs: sub-joins of ``queries``, to be shared by the compilation of several revisions.
 
     Returns:
-        ``running`` with other routes. It has the stores that ``running`` has, but for those of
-        intermediate results that the plan does not keep; each with its former indexes, and those
-        that the plan's probes use.
+        ``running`` with the plan's routes. Stores of intermediate results that the plan drops are
+        removed; the other stores keep their indexes and gain the indexes of the plan's probes.
 
     Raises:
         RulesetError: the plan has a store that ``running`` has not, or contradicts ``queries``.

@@ -14,7 +14,7 @@ from anabranch_contract import codec
 from anabranch_contract.plans.ruleset import HotValue, Ruleset, Substreams
 from anabranch_planner.cost import footprint
 from anabranch_planner.cost.footprint import Footprint, FootprintError
-from anabranch_planner.plans.backfill import Backfill
+from anabranch_planner.plans.backfill import BackfillDecision
 
 VERSION = 1
 
@@ -31,12 +31,14 @@ class Decisions:
     """
 
     footprint: Footprint
-    backfills: tuple[Backfill, ...] = ()
+    backfills: tuple[BackfillDecision, ...] = ()
     substreams: tuple[Substreams, ...] = ()
     hot: dict[str, tuple[HotValue, ...]] = field(default_factory=dict)
 
 
-def decisions_of(ruleset: Ruleset, prints: Footprint, backfills: tuple[Backfill, ...]) -> Decisions:
+def decisions_of(
+    ruleset: Ruleset, prints: Footprint, backfills: tuple[BackfillDecision, ...]
+) -> Decisions:
     """The decisions behind ``ruleset``; ``prints``: the footprint of its plan."""
     return Decisions(
         prints,
@@ -73,7 +75,7 @@ def from_document(document: Mapping[str, Any]) -> Decisions:
     try:
         return Decisions(
             footprint.from_json(document["footprint"]),
-            codec.from_json(document["backfills"], tuple[Backfill, ...]),
+            codec.from_json(document["backfills"], tuple[BackfillDecision, ...]),
             codec.from_json(document["substreams"], tuple[Substreams, ...]),
             codec.from_json(document["hot"], dict[str, tuple[HotValue, ...]]),
         )

@@ -51,7 +51,7 @@ from anabranch_contract.plans.ruleset import (
 )
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label, RelationId
 from anabranch_contract.queries.mirs import Mir, base_mir
-from anabranch_planner.cost.exchange import Exchange
+from anabranch_planner.cost.exchange import ExchangeModel
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics.constants import CostConstants
 from anabranch_planner.cost.steps import SubJoins
@@ -146,7 +146,7 @@ def hot_keys(
     ruleset: Ruleset,
     queries: Sequence[JoinQuery],
     model: CostModel,
-    exchange: Exchange | None,
+    exchange: ExchangeModel | None,
     constants: CostConstants | None = None,
     earlier: Mapping[str, Sequence[HotValue]] | None = None,
 ) -> HotKeys:
@@ -162,7 +162,7 @@ def hot_keys(
     if exchange is None or exchange.hosts < 2 or model.on_one_host:
         return HotKeys(1 if exchange is None else exchange.hosts)
     loads = _Loads(ruleset, queries, model, exchange, constants or CostConstants())
-    return _Chooser(loads, exchange.hosts, earlier or {}).chosen()
+    return _HotValueChooser(loads, exchange.hosts, earlier or {}).chosen()
 
 
 @dataclass(slots=True)
@@ -195,7 +195,7 @@ class _Loads:
         ruleset: Ruleset,
         queries: Sequence[JoinQuery],
         model: CostModel,
-        exchange: Exchange,
+        exchange: ExchangeModel,
         constants: CostConstants,
     ) -> None:
         self.routes, self.subs = Routes(ruleset), SubJoins(queries)
@@ -304,7 +304,7 @@ class _Loads:
         return self.subs.of(self.users[rule.out], self.heads[rule.out])
 
 
-class _Chooser:
+class _HotValueChooser:
     """Takes one value of a store after the other."""
 
     def __init__(

@@ -38,7 +38,7 @@ from anabranch_planner.plans.traffic import users_of
 MARGIN = 1.1
 
 
-class Question(NamedTuple):
+class LookAheadFilter(NamedTuple):
     """A look-ahead filter that pays.
 
     Attributes:
@@ -65,7 +65,7 @@ def look_ahead(
     return ask(ruleset, questions(ruleset, queries, model, constants))
 
 
-def ask(ruleset: Ruleset, found: Sequence[Question]) -> Ruleset:
+def ask(ruleset: Ruleset, found: Sequence[LookAheadFilter]) -> Ruleset:
     """``ruleset`` with these look-ahead filters."""
     if not found:
         return ruleset
@@ -78,7 +78,7 @@ def ask(ruleset: Ruleset, found: Sequence[Question]) -> Ruleset:
     return made
 
 
-def questions_document(ruleset: Ruleset, found: Sequence[Question]) -> list[dict[str, Any]]:
+def questions_document(ruleset: Ruleset, found: Sequence[LookAheadFilter]) -> list[dict[str, Any]]:
     """The questions of ``ruleset`` as JSON, that which saves most first; seconds are of CPU per
     unit of time.
     """
@@ -103,7 +103,7 @@ def questions(
     queries: Sequence[JoinQuery],
     model: CostModel,
     constants: CostConstants | None = None,
-) -> tuple[Question, ...]:
+) -> tuple[LookAheadFilter, ...]:
     """Choose the look-ahead filters that pay, in the order of paths.
 
     Args:
@@ -116,7 +116,7 @@ def questions(
     known = askable(ruleset)
     if not known:
         return ()
-    return _Chooser(ruleset, queries, model, constants or CostConstants(), known).chosen()
+    return _FilterChooser(ruleset, queries, model, constants or CostConstants(), known).chosen()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class _Work:
     make: float
 
 
-class _Chooser:
+class _FilterChooser:
     def __init__(
         self,
         ruleset: Ruleset,
@@ -145,9 +145,9 @@ class _Chooser:
         for rule in self.paths:
             self.heads[rule.out] = self._head(rule).union(rule.members)
 
-    def chosen(self) -> tuple[Question, ...]:
+    def chosen(self) -> tuple[LookAheadFilter, ...]:
         """Choose the filters that pay, along the paths."""
-        found: list[Question] = []
+        found: list[LookAheadFilter] = []
         #: Edge -> share of its tuples that passes, and names of the filters passed.
         left: dict[Edge, float] = {}
         told: dict[Edge, frozenset[object]] = {}
@@ -169,13 +169,13 @@ class _Chooser:
             left[rule.out], told[rule.out] = share, before
         return tuple(found)
 
-    def _question(self, rule: ProbeRule, asked: Presence, share: float) -> Question:
+    def _question(self, rule: ProbeRule, asked: Presence, share: float) -> LookAheadFilter:
         """Look-ahead filter ``asked`` before ``rule``, for a ``share`` of its tuples."""
         sent = share * self._sent(rule)
         kept = self._present(rule, asked)
         price = self._calls + self._look(asked, sent) + sent * kept * self.constants.match
         saved = (1.0 - kept) * share * self._before(rule, asked)
-        return Question(rule.out, asked, kept, saved, price)
+        return LookAheadFilter(rule.out, asked, kept, saved, price)
 
     def _before(self, rule: ProbeRule, asked: Presence) -> float:
         """Seconds of ``rule`` and all steps behind it, up to the probe that ``asked`` tests."""

@@ -17,12 +17,12 @@ from functools import reduce
 from msgspec import structs
 
 from anabranch_contract.plans.partial import (
-    Values,
+    ValueSet,
     Ways,
     check_kept,
     kept_values,
 )
-from anabranch_contract.plans.ruleset import Kept, Ruleset, StoreId, StoreSpec
+from anabranch_contract.plans.ruleset import KeptValues, Ruleset, StoreId, StoreSpec
 from anabranch_contract.queries.mirs import MirId
 
 
@@ -36,7 +36,7 @@ def narrow(ruleset: Ruleset) -> Ruleset:
     return made
 
 
-def renamed(ruleset: Ruleset, kept: Mapping[StoreId, tuple[StoreId, Kept | None]]) -> Ruleset:
+def renamed(ruleset: Ruleset, kept: Mapping[StoreId, tuple[StoreId, KeptValues | None]]) -> Ruleset:
     """``ruleset`` with these stores under other ids, which keep other values."""
 
     def name(store: StoreId) -> StoreId:
@@ -68,7 +68,7 @@ def renamed(ruleset: Ruleset, kept: Mapping[StoreId, tuple[StoreId, Kept | None]
     )
 
 
-def _wanted(ruleset: Ruleset) -> dict[StoreId, Kept]:
+def _wanted(ruleset: Ruleset) -> dict[StoreId, KeptValues]:
     """Store -> what all probes of its copies can find together, where that is not everything."""
     probing = [rule for rule in ruleset.probe_rules if rule.fill]
     if not ruleset.substreams or not probing:
@@ -79,18 +79,18 @@ def _wanted(ruleset: Ruleset) -> dict[StoreId, Kept]:
         copies[store.owner, store.mir].append(store.id)
     owner_of = {store.id: store.owner for store in ruleset.stores}
     #: Owner and intermediate result -> for each probe what that can find, by each attribute.
-    asked: dict[tuple[str, MirId], list[tuple[Kept, ...]]] = defaultdict(list)
+    asked: dict[tuple[str, MirId], list[tuple[KeptValues, ...]]] = defaultdict(list)
     for rule in probing:
         asked[owner_of[rule.store], rule.mir].append(ways.found(rule))
-    found: dict[StoreId, Kept] = {}
+    found: dict[StoreId, KeptValues] = {}
     for result, probes in asked.items():
         by = set.intersection(*({(k.attribute, k.type) for k in some} for some in probes))
         options = []
         for one in sorted(by):
             each = (k for some in probes for k in some if (k.attribute, k.type) == one)
-            values = reduce(Values.union, map(kept_values, each))
+            values = reduce(ValueSet.union, map(kept_values, each))
             if not values.is_all:
-                options.append(Kept(*one, tuple(sorted(values.hashes)), values.listed))
+                options.append(KeptValues(*one, tuple(sorted(values.hashes)), values.listed))
         if options:
             # Few that are kept are fewer than all but a few.
             kept = min(options, key=lambda one: (not one.listed, len(one.hashes)))
@@ -98,6 +98,6 @@ def _wanted(ruleset: Ruleset) -> dict[StoreId, Kept]:
     return found
 
 
-def _narrowed(store: StoreId, kept: Kept) -> StoreId:
+def _narrowed(store: StoreId, kept: KeptValues) -> StoreId:
     digest = hashlib.sha256(repr(kept).encode()).hexdigest()[:6]
     return StoreId(f"{store}~{digest}")

@@ -30,8 +30,8 @@ from anabranch_planner.search.building.builder import build_problem
 from anabranch_planner.search.demands import Limits, Switching, demand
 from anabranch_planner.search.dppick import pick_orders
 from anabranch_planner.search.general import solve_as_printed
-from anabranch_planner.search.outcome import Outcome, Settings
-from anabranch_planner.search.problem import Problem
+from anabranch_planner.search.outcome import Outcome, SolveSettings
+from anabranch_planner.search.problem import PlanProblem
 from anabranch_planner.search.routes import Routing
 from anabranch_planner.search.warm_start import complete, running_routes
 from anabranch_planner.skew.excluded import set_aside
@@ -103,9 +103,9 @@ class Options:
         return self.mir and (most is None or (most > 0 and self.optimizer is Optimizer.CLASH))
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> SolveSettings:
         """The settings of each solve."""
-        return Settings(self.solver, self.seed, self.threads, self.max_flows)
+        return SolveSettings(self.solver, self.seed, self.threads, self.max_flows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class PlanRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
+class StandalonePlans:
     """Standalone plans of every query, for comparison with a joint one.
 
     Attributes:
@@ -129,17 +129,17 @@ class Apart:
     shared: Plan
 
 
-def plan_apart(problem: Problem, request: PlanRequest) -> Apart:
+def plan_apart(problem: PlanProblem, request: PlanRequest) -> StandalonePlans:
     """The plans of both optimisers that choose for every query by itself, from one solve each."""
     options = request.options
     outcomes = _apart(problem, options)
-    return Apart(
+    return StandalonePlans(
         make_plan(Optimizer.INDIVIDUAL, options.objective, outcomes),
         make_plan(Optimizer.SHARED, options.objective, outcomes),
     )
 
 
-def apart_of(plan: Plan, options: Options) -> Apart | None:
+def apart_of(plan: Plan, options: Options) -> StandalonePlans | None:
     """Standalone plans derived from a joint ``plan`` of one query without substreams, limits and
     charges, which equals the standalone one; None: the plan is not of this form.
     """
@@ -153,7 +153,7 @@ def apart_of(plan: Plan, options: Options) -> Apart | None:
         orders=tuple(replace(order, owner=owner) for order in plan.orders),
         copies=tuple(replace(copy, owner=owner) for copy in plan.copies),
     )
-    return Apart(individual, replace(plan, optimizer=Optimizer.SHARED))
+    return StandalonePlans(individual, replace(plan, optimizer=Optimizer.SHARED))
 
 
 def check(queries: Sequence[JoinQuery], request: PlanRequest) -> Sequence[JoinQuery]:
@@ -166,7 +166,7 @@ def check(queries: Sequence[JoinQuery], request: PlanRequest) -> Sequence[JoinQu
     return queries
 
 
-def build(queries: Sequence[JoinQuery], request: PlanRequest) -> Problem:
+def build(queries: Sequence[JoinQuery], request: PlanRequest) -> PlanProblem:
     """The graph of states of all queries."""
     options = request.options
     with options.deadline.phase("build"):
@@ -207,7 +207,7 @@ def cost_model(
     return model.divided(substreams) if substreams else model
 
 
-def charge(problem: Problem, request: PlanRequest) -> Problem:
+def charge(problem: PlanProblem, request: PlanRequest) -> PlanProblem:
     """The problem within limits, and with charges for switching.
 
     Raises:
@@ -220,7 +220,7 @@ def charge(problem: Problem, request: PlanRequest) -> Problem:
         return demand(problem, options.limits or Limits(), options.switching)
 
 
-def solve(problem: Problem, request: PlanRequest) -> tuple[Outcome, ...]:
+def solve(problem: PlanProblem, request: PlanRequest) -> tuple[Outcome, ...]:
     """The cheapest routes found in time: for all queries together, or per query.
 
     Raises:
@@ -276,12 +276,12 @@ def _demanding(options: Options) -> bool:
     return options.limits is not None or options.switching is not None
 
 
-def _warm(problem: Problem) -> Routing | None:
+def _warm(problem: PlanProblem) -> Routing | None:
     """The running plan, if changing it is charged."""
     return complete(problem, running_routes(problem)) if problem.extra_steps else None
 
 
-def _apart(whole: Problem, options: Options) -> tuple[Outcome, ...]:
+def _apart(whole: PlanProblem, options: Options) -> tuple[Outcome, ...]:
     """Every query's own optimum, planned standalone."""
     outcomes = []
     for number, problem in enumerate(whole.apart()):

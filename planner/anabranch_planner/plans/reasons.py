@@ -31,7 +31,7 @@ from anabranch_contract.queries.mirs import MirId
 from anabranch_planner.cost.footprint import qualified
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import Trails, trails
-from anabranch_planner.explain.detours import Ledger
+from anabranch_planner.explain.detours import DetourCosts
 from anabranch_planner.explain.explain import mir_label, store_labels
 from anabranch_planner.plans.shares import Game, game
 
@@ -125,7 +125,7 @@ def reasons(
         key=lambda c: (-len(users.get(c, ())), c),
     )
     looked_at = candidates[:at_most]
-    ledger = Ledger(plan, queries, model, found)
+    ledger = DetourCosts(plan, queries, model, found)
     kept = []
     for owner, mir in looked_at:
         saved, upkeep = ledger.saving(owner, mir)

@@ -21,7 +21,7 @@ from anabranch_contract.plans.needs import Needed, Needs
 from anabranch_contract.plans.routes import Routes
 from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset, StoreSpec
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
-from anabranch_planner.cost.exchange import ARRIVAL, Exchange
+from anabranch_planner.cost.exchange import ARRIVAL, ExchangeModel
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import PlanError, SubJoins
 
@@ -30,7 +30,7 @@ from anabranch_planner.cost.steps import PlanError, SubJoins
 _Place = AttrRef | bool | None
 
 
-class Traffic(NamedTuple):
+class StepTraffic(NamedTuple):
     """Traffic of a step to other hosts, per unit of time.
 
     Attributes:
@@ -44,8 +44,8 @@ class Traffic(NamedTuple):
 
 
 def traffic(
-    ruleset: Ruleset, queries: Sequence[JoinQuery], model: CostModel, exchange: Exchange
-) -> dict[Edge, Traffic]:
+    ruleset: Ruleset, queries: Sequence[JoinQuery], model: CostModel, exchange: ExchangeModel
+) -> dict[Edge, StepTraffic]:
     """Edge -> traffic of the step that leads to it.
 
     Args:
@@ -85,7 +85,7 @@ def traffic(
             )
             tuples += float(of_hot @ np.array([more[value] for value in sorted(more)]))
         width = width_of(routes, needs.probe(rule), rule.start, head, exchange)
-        found[rule.out] = Traffic(probes, tuples, tuples * width)
+        found[rule.out] = StepTraffic(probes, tuples, tuples * width)
     return found
 
 
@@ -113,7 +113,7 @@ def _hop(
     spec: StoreSpec,
     query: JoinQuery,
     place: _Place,
-    exchange: Exchange,
+    exchange: ExchangeModel,
     away: float,
 ) -> tuple[float, _Place]:
     """Expected copies of a tuple sent to other hosts, and the place of its matches.
@@ -137,7 +137,7 @@ def _hop(
 
 
 def _more_copies(
-    hot: Mapping[int, int], before: Mapping[int, int] | None, exchange: Exchange
+    hot: Mapping[int, int], before: Mapping[int, int] | None, exchange: ExchangeModel
 ) -> dict[int, float]:
     """Hash -> how many more hosts a tuple of a hot value is sent to than one that is at home.
 
@@ -166,7 +166,7 @@ def are_equal(query: JoinQuery, one: AttrRef, other: AttrRef) -> bool:
 
 
 def width_of(
-    routes: Routes, needed: Needed, start: Label, head: frozenset[Label], exchange: Exchange
+    routes: Routes, needed: Needed, start: Label, head: frozenset[Label], exchange: ExchangeModel
 ) -> float:
     """Bytes of a tuple over ``head``: its ``needed`` columns, event times and arrivals."""
     read = needed.columns_of(start, routes.stream)

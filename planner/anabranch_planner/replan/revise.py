@@ -39,7 +39,7 @@ from anabranch_planner.search.copies import attribute_rank
 from anabranch_planner.search.demands import Limits, Switching, demand
 from anabranch_planner.search.dppick import pick_orders
 from anabranch_planner.search.outcome import Outcome
-from anabranch_planner.search.problem import Problem
+from anabranch_planner.search.problem import PlanProblem
 from anabranch_planner.search.rations import under_rations
 from anabranch_planner.search.warm_start import complete, running_routes
 
@@ -218,7 +218,7 @@ def _solve(request: RevisionRequest, model: CostModel) -> list[tuple[str, Outcom
     return found
 
 
-def _problem(part: OwnersPart, model: CostModel) -> Problem:
+def _problem(part: OwnersPart, model: CostModel) -> PlanProblem:
     """The graph is the same for all revisions of a ruleset; only its prices change.
 
     But for queries beyond the cap, whose one order is chosen by prices.

@@ -122,7 +122,7 @@ def plan_of(
     Raises:
         RulesetError: the ruleset has a store or a query that ``queries`` do not explain.
     """
-    reader = _Reader(ruleset, queries)
+    reader = _RulesetReader(ruleset, queries)
     orders = [*reader.query_orders(), *reader.upkeep_orders()]
     stores = reader.stores()
     copies = [StoreCopy(s.mir, _attribute(s), s.owner) for s in stores]
@@ -141,7 +141,7 @@ def plan_of(
     )
 
 
-class _Reader:
+class _RulesetReader:
     """Looks rules of one ruleset up."""
 
     def __init__(self, ruleset: Ruleset, queries: Sequence[JoinQuery]) -> None:

@@ -46,11 +46,11 @@ from anabranch_planner.search.anytime import solve_problem
 from anabranch_planner.search.assemble import Reused, gap, make_plan
 from anabranch_planner.search.bounds.lower_bounds import floor, relaxed
 from anabranch_planner.search.building.builder import Builder
-from anabranch_planner.search.copies import Access, Kept
+from anabranch_planner.search.copies import CopyAccess, Kept
 from anabranch_planner.search.demands import Switching
 from anabranch_planner.search.neighbourhood import nearest, reoptimise, size_of
 from anabranch_planner.search.outcome import Outcome
-from anabranch_planner.search.problem import EdgeId, GoalKey, Problem, Sub
+from anabranch_planner.search.problem import EdgeId, GoalKey, PlanProblem, Sub
 from anabranch_planner.search.routes import Routing, finish
 
 #: Share of the queries up to which only these are replanned, not all.
@@ -62,7 +62,7 @@ ROUNDING = 1e-9
 
 
 @dataclass(slots=True)
-class _Last:
+class _LastPlan:
     """The last plan and its inputs.
 
     Attributes:
@@ -78,7 +78,7 @@ class _Last:
     queries: dict[QueryId, JoinQuery]
     builder: Builder
     routes: dict[GoalKey, tuple[EdgeId, ...]]
-    accesses: Mapping[EdgeId, Access]
+    accesses: Mapping[EdgeId, CopyAccess]
     copies: Mapping[Sub, Kept]
     bound: float
     gap: float
@@ -89,7 +89,7 @@ class _Last:
 
 
 @dataclass(frozen=True, slots=True)
-class _Change:
+class _QueryChange:
     """The queries that are new, that are gone, and whose figures have moved.
 
     One that has changed is both new and gone.
@@ -121,7 +121,7 @@ class Session:
     """Joint plans (optimiser ``clash``) of queries that come, go and stay."""
 
     def __init__(self) -> None:
-        self._last: _Last | None = None
+        self._last: _LastPlan | None = None
 
     def plan(
         self,
@@ -201,7 +201,7 @@ class Session:
         routing = outcomes[0].routing
         taken = abs(plan.cost + plan.switching - routing.cost) <= ROUNDING * routing.cost
         if _follows(options) and taken:
-            self._last = _Last(
+            self._last = _LastPlan(
                 _settings(options),
                 statistics,
                 {q.id: q for q in queries},
@@ -219,7 +219,7 @@ class Session:
         return plan
 
 
-def _going_on(options: Options, last: _Last, weight: float) -> Options:
+def _going_on(options: Options, last: _LastPlan, weight: float) -> Options:
     """``options`` with what depends on the last plan: a charge for switching from it, and how it
     tells tuples apart.
     """
@@ -253,8 +253,8 @@ def _settings(options: Options) -> tuple[object, ...]:
 
 
 def _change(
-    last: _Last, queries: Sequence[JoinQuery], statistics: Statistics, options: Options
-) -> _Change | None:
+    last: _LastPlan, queries: Sequence[JoinQuery], statistics: Statistics, options: Options
+) -> _QueryChange | None:
     """The changes since the last plan; None: unknown, so all must be replanned."""
     moved: frozenset[str] | None = frozenset()
     if statistics is not last.statistics:
@@ -271,7 +271,7 @@ def _change(
     if (added or dropped) and last.builder.model.aside.any:
         # Exclusions of intermediate results depend on all their probers.
         return None
-    return _Change(
+    return _QueryChange(
         added,
         dropped,
         tuple(
@@ -289,18 +289,17 @@ def _total(plan: Plan) -> float:
 
 
 def _follow(
-    last: _Last,
-    change: _Change,
+    last: _LastPlan,
+    change: _QueryChange,
     queries: Sequence[JoinQuery],
     statistics: Statistics,
     options: Options,
     weight: float,
     anew: Plan | None = None,
-) -> _Last | None:
+) -> _LastPlan | None:
     """Plan ``change`` incrementally; unchanged queries keep their routes.
 
-    Args:
-        anew: a full plan of the same queries, whose bound holds; only new queries are planned.
+    If a full plan of the same queries is given, its bound holds, and only new queries are planned.
 
     Returns:
         None: a remaining store may be partitioned by an attribute that no query joins by any more.
@@ -341,7 +340,7 @@ def _follow(
         start = finish(charged, known) if complete else Routing(known, {}, {}, float("inf"))
         settings = options.settings
 
-        def improved(part: Problem) -> Routing:
+        def improved(part: PlanProblem) -> Routing:
             return solve_problem(part, settings, deadline).routing
 
         routing = reoptimise(charged, start, free, improved)
@@ -358,7 +357,7 @@ def _follow(
     with deadline.phase("assemble"):
         outcome = Outcome(charged, routing, bound, method, 0, 0)
         plan = make_plan(Optimizer.CLASH, options.objective, [outcome], reused)
-    return _Last(
+    return _LastPlan(
         last.settings,
         statistics,
         {q.id: q for q in queries},
@@ -375,7 +374,7 @@ def _follow(
     )
 
 
-def _spent(last: _Last, names: Iterable[QueryId]) -> float:
+def _spent(last: _LastPlan, names: Iterable[QueryId]) -> float:
     """Cost of the parts of ``names`` in the last plan, including the maintenance that they need."""
     graph, builder = last.builder.graph, last.builder
     pending = [goal.key for name in names for goal in builder.query_goals(name)]
@@ -405,7 +404,7 @@ class Reach:
     stores: set[Sub]
 
 
-def reach(problem: Problem, names: Iterable[str]) -> Reach:
+def reach(problem: PlanProblem, names: Iterable[str]) -> Reach:
     """Edges and stores that the queries ``names`` can use."""
     wanted, target, mirs = set(names), problem.graph.target, problem.mirs
     pending = [goal for goal in problem.goals if goal.mir is None and goal.name in wanted]
@@ -420,7 +419,7 @@ def reach(problem: Problem, names: Iterable[str]) -> Reach:
     return Reach(edges, stores)
 
 
-def around(problem: Problem, names: Collection[str], flows: int) -> list[str]:
+def around(problem: PlanProblem, names: Collection[str], flows: int) -> list[str]:
     """``names`` and their best partners for sharing, with at most ``flows`` flows together."""
     goals = [goal for goal in problem.goals if goal.mir is None]
     mine = {e for goal in goals if goal.name in names for e in goal.edges}
@@ -433,7 +432,9 @@ def around(problem: Problem, names: Collection[str], flows: int) -> list[str]:
     return nearest(names, shared, size, flows)
 
 
-def _charged(problem: Problem, free: Collection[str], last: _Last, weight: float) -> Problem:
+def _charged(
+    problem: PlanProblem, free: Collection[str], last: _LastPlan, weight: float
+) -> PlanProblem:
     """``problem`` with a charge for copies that the last plan has not, and for steps that it has
     not where queries of ``free`` may use them.
     """
@@ -457,7 +458,9 @@ def _charged(problem: Problem, free: Collection[str], last: _Last, weight: float
     )
 
 
-def exclusive(problem: Problem, names: Collection[str], others: Reach, options: Options) -> float:
+def exclusive(
+    problem: PlanProblem, names: Collection[str], others: Reach, options: Options
+) -> float:
     """Lower bound of the cost of ``names`` beyond any plan of the others; see the module."""
     alone = problem.part_of(names)
     cost, spread = list(problem.graph.cost), list(problem.graph.spread)

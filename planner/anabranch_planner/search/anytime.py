@@ -24,13 +24,13 @@ from anabranch_planner.search.bounds import free_copies
 from anabranch_planner.search.bounds.lower_bounds import by_shares, cheapest_copy, floor
 from anabranch_planner.search.bounds.reduce import drop_unprofitable
 from anabranch_planner.search.branch import INTEGRAL, Search, advance, begin, read, support
-from anabranch_planner.search.components import Part, batches, join, restrict, split
+from anabranch_planner.search.components import SubProblem, batches, join, restrict, split
 from anabranch_planner.search.copies import Kept, decided
 from anabranch_planner.search.formulation import start_values
 from anabranch_planner.search.general import delegate
 from anabranch_planner.search.neighbourhood import search
-from anabranch_planner.search.outcome import Found, Outcome, Settings, Tally
-from anabranch_planner.search.problem import Problem, Sub
+from anabranch_planner.search.outcome import ComponentPlans, Outcome, SolveSettings, Tally
+from anabranch_planner.search.problem import PlanProblem, Sub
 from anabranch_planner.search.routes import (
     Routes,
     Routing,
@@ -65,7 +65,7 @@ BOUND_SHARE, COPIES_SHARE, PIECE_SHARE = 0.4, 0.8, 0.2
 
 
 def solve_problem(
-    problem: Problem, settings: Settings, deadline: Deadline, known: Routing | None = None
+    problem: PlanProblem, settings: SolveSettings, deadline: Deadline, known: Routing | None = None
 ) -> Outcome:
     """The best plan of ``problem`` that is found in time.
 
@@ -110,7 +110,7 @@ def solve_problem(
     return Outcome(problem, best, bound, method, tally.variables, tally.rows, proven=proven)
 
 
-def _beyond_reach(problem: Problem, settings: Settings, deadline: Deadline) -> str:
+def _beyond_reach(problem: PlanProblem, settings: SolveSettings, deadline: Deadline) -> str:
     """The reason not to build the program of the whole; empty if it is built."""
     if settings.as_a_whole:
         return ""
@@ -124,7 +124,7 @@ def _beyond_reach(problem: Problem, settings: Settings, deadline: Deadline) -> s
 
 
 def _piecemeal(
-    problem: Problem, known: Routing, settings: Settings, deadline: Deadline, why: str
+    problem: PlanProblem, known: Routing, settings: SolveSettings, deadline: Deadline, why: str
 ) -> Outcome:
     """Copies apart from routes, where only they tie the queries together; else a bound by shares.
     Then neighbourhoods instead of the whole.
@@ -142,7 +142,7 @@ def _piecemeal(
             share = deadline.share(BOUND_SHARE)
             bound = max(bound, by_shares(problem, share, settings.seed))
 
-    def solve(part: Problem) -> Routing:
+    def solve(part: PlanProblem) -> Routing:
         share = deadline.share(PIECE_SHARE)
         return solve_problem(part, replace(settings, as_a_whole=True), share).routing
 
@@ -151,7 +151,7 @@ def _piecemeal(
     return Outcome(problem, best, min(bound, best.cost), f"neighbourhoods: {why}", 0, 0)
 
 
-def _unused(problem: Problem, parts: Sequence[Part]) -> float:
+def _unused(problem: PlanProblem, parts: Sequence[SubProblem]) -> float:
     """One copy of every base store that no component is charged for."""
     charged: dict[int, int] = {}
     for part in parts:
@@ -162,7 +162,7 @@ def _unused(problem: Problem, parts: Sequence[Part]) -> float:
     )
 
 
-def _lower(problem: Problem, reduced: Problem, routing: Routing) -> Routes | None:
+def _lower(problem: PlanProblem, reduced: PlanProblem, routing: Routing) -> Routes | None:
     """``routing`` of ``problem`` as routes of ``reduced``, if that still has all its MIRs."""
     if any(m not in reduced.mirs for m in routing.kept(problem)):
         return None
@@ -170,7 +170,7 @@ def _lower(problem: Problem, reduced: Problem, routing: Routing) -> Routes | Non
     return {at[problem.goals[g].key]: path for g, path in routing.routes.items()}
 
 
-def _lift(problem: Problem, reduced: Problem, found: Found) -> Routing:
+def _lift(problem: PlanProblem, reduced: PlanProblem, found: ComponentPlans) -> Routing:
     """The routing of ``problem`` that a routing of ``reduced`` stands for."""
     at = {g.key: i for i, g in enumerate(problem.goals)}
     routes = {at[reduced.goals[g].key]: path for g, path in found.routes.items()}
@@ -178,15 +178,15 @@ def _lift(problem: Problem, reduced: Problem, found: Found) -> Routing:
 
 
 def _branch(
-    problem: Problem,
-    parts: Sequence[Part],
-    settings: Settings,
+    problem: PlanProblem,
+    parts: Sequence[SubProblem],
+    settings: SolveSettings,
     deadline: Deadline,
     tally: Tally,
     *,
     nodes: int | None = None,
     warm: Routes | None = None,
-) -> Found:
+) -> ComponentPlans:
     """Branch and bound on every component.
 
     Args:
@@ -198,7 +198,7 @@ def _branch(
     routes: Routes = {}
     copies: dict[Sub, Kept] = {}
     bound = 0.0
-    hard: list[tuple[Part, Search]] = []
+    hard: list[tuple[SubProblem, Search]] = []
     for batch in batches(parts):
         whole = batch[0] if len(batch) == 1 else join(problem, batch)
         search = _begin(whole, settings, deadline, tally, warm)
@@ -235,11 +235,11 @@ def _branch(
         routes |= {part.goals[g]: path for g, path in search.best.routes.items()}
         copies |= decided(part.problem, search.best.copies)
         bound += search.bound
-    return Found(routes, copies, bound, all(search.done for _, search in hard))
+    return ComponentPlans(routes, copies, bound, all(search.done for _, search in hard))
 
 
 def _begin(
-    part: Part, settings: Settings, deadline: Deadline, tally: Tally, warm: Routes | None
+    part: SubProblem, settings: SolveSettings, deadline: Deadline, tally: Tally, warm: Routes | None
 ) -> Search:
     problem = part.problem
     given = {i: warm[g] for i, g in enumerate(part.goals) if g in warm} if warm else {}
@@ -252,7 +252,7 @@ def _begin(
     return search
 
 
-def _settled(search: Search, part: Part) -> bool:
+def _settled(search: Search, part: SubProblem) -> bool:
     """Whether the relaxation of a batch is integral on one of its components."""
     if search.root is None:
         return False
@@ -264,7 +264,7 @@ def _settled(search: Search, part: Part) -> bool:
 
 
 def _read_settled(
-    problem: Problem, search: Search, whole: Part, settled: Sequence[Part]
+    problem: PlanProblem, search: Search, whole: SubProblem, settled: Sequence[SubProblem]
 ) -> tuple[Routes, dict[Sub, Kept], float] | None:
     """Routes, copies and cost of the components that their batch's relaxation settles."""
     if not settled:
@@ -281,7 +281,7 @@ def _read_settled(
     return routes, decided(part.problem, found.copies), found.cost
 
 
-def _enforce(part: Part, search: Search, settings: Settings, deadline: Deadline) -> None:
+def _enforce(part: SubProblem, search: Search, settings: SolveSettings, deadline: Deadline) -> None:
     """Look for a better plan among what the root relaxation uses."""
     used = support(search)
     if used is None or deadline.expired():
@@ -302,7 +302,7 @@ def _enforce(part: Part, search: Search, settings: Settings, deadline: Deadline)
     search.improve(finish(part.problem, routes, found.copies))
 
 
-def _close(search: Search, settings: Settings, deadline: Deadline) -> None:
+def _close(search: Search, settings: SolveSettings, deadline: Deadline) -> None:
     """Branch; if that takes long hand over to general branch and cut; then branch to the end."""
     if search.done or search.root is None:
         return

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from anabranch_contract.plans.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
 from anabranch_contract.queries.joins import AttrRef
 from anabranch_contract.queries.mirs import MirId
-from anabranch_planner.search.copies import Access, attribute_rank
+from anabranch_planner.search.copies import CopyAccess, attribute_rank
 from anabranch_planner.search.outcome import Outcome
-from anabranch_planner.search.problem import EdgeId, Goal, GoalKey, Graph, Problem, Sub
+from anabranch_planner.search.problem import EdgeId, Goal, GoalKey, Graph, PlanProblem, Sub
 from anabranch_planner.search.routes import Routing
 
 #: How a step is accessed, by the path that it ends.
-PathAccess = dict[tuple["EdgeId", ...], Access]
+PathAccess = dict[tuple["EdgeId", ...], CopyAccess]
 #: Steps by edge and access.
 Steps = dict[tuple["EdgeId", "AttrRef | None", bool], Step]
 
@@ -42,7 +42,7 @@ class Reused:
         }
         return Reused(steps, self.orders, self.candidates)
 
-    def count(self, problem: Problem) -> int:
+    def count(self, problem: PlanProblem) -> int:
         """The candidates of all goals of ``problem``."""
         known, self.candidates = self.candidates, {}
         for goal in problem.goals:
@@ -52,7 +52,7 @@ class Reused:
 
 
 def assemble(
-    problem: Problem, routing: Routing, owner: str = "", reused: Reused | None = None
+    problem: PlanProblem, routing: Routing, owner: str = "", reused: Reused | None = None
 ) -> tuple[list[ProbeOrder], list[StoreCopy]]:
     """The orders and copies of ``routing``."""
     reused = Reused() if reused is None else reused
@@ -76,7 +76,7 @@ def assemble(
 
 
 def merge_prefixes(
-    parts: Sequence[tuple[Problem, Routing]],
+    parts: Sequence[tuple[PlanProblem, Routing]],
 ) -> tuple[list[ProbeOrder], list[StoreCopy], float]:
     """Merge equal elements of standalone plans, without new choices.
 
@@ -89,7 +89,7 @@ def merge_prefixes(
         parts: problems over one graph, so that equal edges have equal indices.
     """
     routes: dict[GoalKey, tuple[EdgeId, ...]] = {}
-    goals: dict[GoalKey, tuple[Problem, Goal]] = {}
+    goals: dict[GoalKey, tuple[PlanProblem, Goal]] = {}
     accesses: PathAccess = {}
     for problem, routing in parts:
         for index, path in routing.routes.items():
@@ -138,23 +138,23 @@ def merge_prefixes(
     return orders, copies, sum(steps.values()) + sum(c.insert_cost for c in copies)
 
 
-def _id(problem: Problem, store: Sub) -> MirId:
+def _id(problem: PlanProblem, store: Sub) -> MirId:
     return problem.graph.mir(store).id
 
 
-def _price(problem: Problem, path: tuple[EdgeId, ...]) -> tuple[float, tuple[EdgeId, ...]]:
+def _price(problem: PlanProblem, path: tuple[EdgeId, ...]) -> tuple[float, tuple[EdgeId, ...]]:
     return sum(problem.graph.cost[e] for e in path), path
 
 
-def _preference(access: Access) -> tuple[bool, tuple[str, ...]]:
+def _preference(access: CopyAccess) -> tuple[bool, tuple[str, ...]]:
     return access.broadcast, attribute_rank(access.partition)
 
 
 def _order(
-    problem: Problem,
+    problem: PlanProblem,
     goal: Goal,
     path: tuple[EdgeId, ...],
-    accesses: Sequence[Access],
+    accesses: Sequence[CopyAccess],
     owner: str,
     steps: Steps,
 ) -> ProbeOrder:
@@ -168,7 +168,7 @@ def _order(
     return ProbeOrder(goal.name, goal.maintains, goal.start, tuple(made), owner, goal.substream)
 
 
-def _step(problem: Problem, e: EdgeId, access: Access) -> Step:
+def _step(problem: PlanProblem, e: EdgeId, access: CopyAccess) -> Step:
     graph, model = problem.graph, problem.model
     return Step(
         target=graph.mir(graph.target[e]).id,

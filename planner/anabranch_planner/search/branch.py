@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from anabranch_planner.search.bounds.cuts import broken
 from anabranch_planner.search.copies import Kept, decided
 from anabranch_planner.search.formulation import Variables, formulate
-from anabranch_planner.search.problem import EdgeId, Problem, Sub
+from anabranch_planner.search.problem import EdgeId, PlanProblem, Sub
 from anabranch_planner.search.routes import (
     Routing,
     finish,
@@ -74,7 +74,7 @@ class Search:
         nodes: relaxations solved.
     """
 
-    problem: Problem
+    problem: PlanProblem
     best: Routing
     made: Variables
     relaxation: Relaxation
@@ -109,7 +109,9 @@ class Search:
             self.bound = self.best.cost
 
 
-def begin(problem: Problem, known: Routing, deadline: Deadline, seed: int, floor: float) -> Search:
+def begin(
+    problem: PlanProblem, known: Routing, deadline: Deadline, seed: int, floor: float
+) -> Search:
     """Solve the root relaxation of a component that has the plan ``known``.
 
     Args:
@@ -262,7 +264,7 @@ def _take(search: Search, bound: float) -> None:
         search.unread = min(search.unread, bound)
 
 
-def read(problem: Problem, made: Variables, values: list[float]) -> Routing | None:
+def read(problem: PlanProblem, made: Variables, values: list[float]) -> Routing | None:
     """The plan that a point of the program with integral decisions describes, if any.
 
     Flows on edges that no other goal has may be split between paths of equal cost, so every
@@ -292,7 +294,7 @@ def read(problem: Problem, made: Variables, values: list[float]) -> Routing | No
     )
 
 
-def _given(problem: Problem, made: Variables, values: list[float]) -> dict[Sub, Kept]:
+def _given(problem: PlanProblem, made: Variables, values: list[float]) -> dict[Sub, Kept]:
     """The copies of a point that have to be taken as they are."""
     kept: dict[Sub, Kept] = {}
     for (store, attribute), i in made.copies.items():
@@ -301,7 +303,7 @@ def _given(problem: Problem, made: Variables, values: list[float]) -> dict[Sub, 
     return decided(problem, kept)
 
 
-def rounded(problem: Problem, made: Variables, values: NDArray[np.float64]) -> Routing | None:
+def rounded(problem: PlanProblem, made: Variables, values: NDArray[np.float64]) -> Routing | None:
     """A plan near a fractional point, if there is one."""
     cost, point = problem.graph.cost, values.tolist()
     prices = {e: cost[e] * max(1.0 - point[i], LEAST) for e, i in made.edges.items()}

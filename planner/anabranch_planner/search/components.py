@@ -10,25 +10,25 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from anabranch_planner.search.problem import EdgeId, Goal, Problem, Sub
+from anabranch_planner.search.problem import EdgeId, Goal, PlanProblem, Sub
 
 #: Components of at most this many flows are solved together, up to this many times as many.
 SMALL, BATCH = 150, 40
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SubProblem:
     """A problem of some of the goals of a larger one.
 
     Attributes:
         goals: for every goal of :attr:`problem`, its index in the larger problem.
     """
 
-    problem: Problem
+    problem: PlanProblem
     goals: tuple[int, ...]
 
 
-def split(problem: Problem) -> list[Part]:
+def split(problem: PlanProblem) -> list[SubProblem]:
     """The components of ``problem``, in order of their first goals.
 
     A memory budget concerns all stores, so a problem that has one is one component. A cap on
@@ -74,28 +74,28 @@ def split(problem: Problem) -> list[Part]:
     for g in range(len(parent)):
         members.setdefault(find(g), []).append(g)
     if len(members) == 1:
-        return [Part(problem, tuple(range(len(parent))))]
+        return [SubProblem(problem, tuple(range(len(parent))))]
     ranks = _ranks(problem)
     return [_part(problem, goals, ranks) for goals in members.values()]
 
 
-def join(problem: Problem, parts: Sequence[Part]) -> Part:
+def join(problem: PlanProblem, parts: Sequence[SubProblem]) -> SubProblem:
     """Several components of ``problem`` as one part."""
     return _part(problem, [g for part in parts for g in part.goals], _ranks(problem))
 
 
-def _ranks(problem: Problem) -> dict[Sub, int]:
+def _ranks(problem: PlanProblem) -> dict[Sub, int]:
     """Rank of each base store among the required stores."""
     return {store: rank for rank, store in enumerate(problem.required)}
 
 
-def _part(problem: Problem, members: list[int], ranks: dict[Sub, int]) -> Part:
+def _part(problem: PlanProblem, members: list[int], ranks: dict[Sub, int]) -> SubProblem:
     return _build(problem, members, {g: problem.goals[g] for g in members}, ranks)
 
 
 def _build(
-    problem: Problem, members: Iterable[int], goals: dict[int, Goal], ranks: dict[Sub, int]
-) -> Part:
+    problem: PlanProblem, members: Iterable[int], goals: dict[int, Goal], ranks: dict[Sub, int]
+) -> SubProblem:
     """The part over ``members`` (indices of goals; of an MIR all or none). There may be a thousand
     parts, so none looks at what others have.
     """
@@ -115,12 +115,12 @@ def _build(
         partitions={s: problem.partitions[s] for s in stores},
         inserts={s: problem.inserts[s] for s in stores},
     )
-    return Part(part, tuple(order))
+    return SubProblem(part, tuple(order))
 
 
 def restrict(
-    problem: Problem, allowed: Callable[[int, EdgeId], bool], alive: Collection[Sub]
-) -> Part | None:
+    problem: PlanProblem, allowed: Callable[[int, EdgeId], bool], alive: Collection[Sub]
+) -> SubProblem | None:
     """``problem`` with fewer choices.
 
     Args:
@@ -165,7 +165,7 @@ def restrict(
         del kept[gone]
 
 
-def _keep_required(problem: Problem, part: Part) -> Part:
+def _keep_required(problem: PlanProblem, part: SubProblem) -> SubProblem:
     """All base stores of ``problem`` stay, probed or not: their copies are paid in any case."""
     stores = (*problem.required, *part.problem.mirs)
     whole = replace(
@@ -174,13 +174,13 @@ def _keep_required(problem: Problem, part: Part) -> Part:
         partitions={s: problem.partitions[s] for s in stores},
         inserts={s: problem.inserts[s] for s in stores},
     )
-    return Part(whole, part.goals)
+    return SubProblem(whole, part.goals)
 
 
-def batches(parts: Sequence[Part]) -> list[list[Part]]:
+def batches(parts: Sequence[SubProblem]) -> list[list[SubProblem]]:
     """Small components together, large ones each on their own."""
     large = [[p] for p in parts if p.problem.flows > SMALL]
-    small: list[list[Part]] = []
+    small: list[list[SubProblem]] = []
     room = -1
     for part in parts:
         size = part.problem.flows

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from anabranch_contract.queries.joins import AttrRef
-from anabranch_planner.search.problem import EdgeId, Problem, Sub
+from anabranch_planner.search.problem import EdgeId, PlanProblem, Sub
 
 #: Candidate attributes per store up to which every subset is tried.
 MAX_ATTRIBUTES = 8
@@ -22,7 +22,7 @@ ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class CopyAccess:
     """The copy by which a step reaches its store, and whether it probes all partitions."""
 
     broadcast: bool
@@ -39,14 +39,14 @@ Kept = tuple[AttrRef | None, ...]
 
 
 def choose_copies(
-    problem: Problem, steps: Iterable[EdgeId], given: Mapping[Sub, Kept] | None = None
-) -> tuple[dict[EdgeId, Access], dict[Sub, Kept]]:
+    problem: PlanProblem, steps: Iterable[EdgeId], given: Mapping[Sub, Kept] | None = None
+) -> tuple[dict[EdgeId, CopyAccess], dict[Sub, Kept]]:
     """The cheapest copies for ``steps`` (distinct edges), and each step's access.
 
     Every required base store has at least one copy, probed or not. Ties go to fewer copies, then to
-    the smaller attributes. :attr:`Problem.most_copies` is respected; so is :attr:`Problem.memory`,
-    but only greedily, by giving up one copy after the other (the exact choice is the integer
-    program's, see :func:`decided`).
+    the smaller attributes. The problem's ``most_copies`` is respected; so is its ``memory``, but
+    only greedily, by giving up one copy after the other (the exact choice is the integer program's,
+    see :func:`decided`).
 
     Args:
         given: fixed copies of these stores; unused ones are left out.
@@ -62,31 +62,31 @@ def choose_copies(
     }
     if problem.memory is not None:
         _fit(problem, probes, copies)
-    accesses: dict[EdgeId, Access] = {}
+    accesses: dict[EdgeId, CopyAccess] = {}
     for store, edges in probes.items():
         _reach(problem, store, edges, copies[store], accesses)
     return accesses, copies
 
 
 def _reach(
-    problem: Problem,
+    problem: PlanProblem,
     store: Sub,
     edges: list[EdgeId],
     kept: Kept,
-    accesses: dict[EdgeId, Access],
+    accesses: dict[EdgeId, CopyAccess],
 ) -> None:
     """The access of each of ``edges`` to ``store``: :func:`access_by` for many at once."""
     if kept == (None,):
-        accesses.update(dict.fromkeys(edges, Access(False, None)))
+        accesses.update(dict.fromkeys(edges, CopyAccess(False, None)))
         return
     candidates, known = problem.partitions[store], problem.graph.known
-    routed = [(1 << i, Access(False, a)) for i, a in enumerate(candidates) if a in kept]
-    broadcast = Access(True, kept[0])
+    routed = [(1 << i, CopyAccess(False, a)) for i, a in enumerate(candidates) if a in kept]
+    broadcast = CopyAccess(True, kept[0])
     for e in edges:
         accesses[e] = next((access for bit, access in routed if known[e] & bit), broadcast)
 
 
-def _fit(problem: Problem, probes: dict[Sub, list[EdgeId]], copies: dict[Sub, Kept]) -> None:
+def _fit(problem: PlanProblem, probes: dict[Sub, list[EdgeId]], copies: dict[Sub, Kept]) -> None:
     """Give up copies until they fit, those first that cost least per byte; one of each stays."""
     size = problem.bytes
     while not fits(problem, copies):
@@ -105,13 +105,13 @@ def _fit(problem: Problem, probes: dict[Sub, list[EdgeId]], copies: dict[Sub, Ke
         _, store, copies[store] = min(options, key=lambda o: o[:2])
 
 
-def fits(problem: Problem, copies: Mapping[Sub, Kept]) -> bool:
-    """Whether ``copies`` are within :attr:`Problem.memory`, but for :data:`ROUNDING`."""
+def fits(problem: PlanProblem, copies: Mapping[Sub, Kept]) -> bool:
+    """Whether ``copies`` are within :attr:`PlanProblem.memory`, but for :data:`ROUNDING`."""
     held = sum(problem.bytes[store] * len(kept) for store, kept in copies.items())
     return problem.memory is None or held <= problem.memory * (1 + ROUNDING)
 
 
-def decided(problem: Problem, copies: Mapping[Sub, Kept]) -> dict[Sub, Kept]:
+def decided(problem: PlanProblem, copies: Mapping[Sub, Kept]) -> dict[Sub, Kept]:
     """Copies of an optimum that :func:`choose_copies` might miss.
 
     With a memory budget: all copies. Otherwise: the copies of stores with too many attributes to
@@ -124,29 +124,29 @@ def decided(problem: Problem, copies: Mapping[Sub, Kept]) -> dict[Sub, Kept]:
     return {s: k for s, k in copies.items() if len(problem.partitions[s]) > MAX_ATTRIBUTES}
 
 
-def _used(problem: Problem, edges: list[EdgeId], kept: Kept) -> Kept:
+def _used(problem: PlanProblem, edges: list[EdgeId], kept: Kept) -> Kept:
     used = {access_by(problem, e, kept).partition for e in edges}
     return tuple(a for a in kept if a in used) or kept[:1]
 
 
-def _priced(problem: Problem, edges: list[EdgeId], kept: Kept) -> float:
+def _priced(problem: PlanProblem, edges: list[EdgeId], kept: Kept) -> float:
     """The cost of probing with the copies ``kept``, beyond one partition each."""
     spread = problem.graph.spread
     return sum(spread[e] for e in edges if access_by(problem, e, kept).broadcast)
 
 
-def access_by(problem: Problem, edge: EdgeId, kept: Kept) -> Access:
+def access_by(problem: PlanProblem, edge: EdgeId, kept: Kept) -> CopyAccess:
     """The access of ``edge`` to a store with the copies ``kept`` (at least one)."""
     if kept == (None,):
-        return Access(False, None)
+        return CopyAccess(False, None)
     known = problem.graph.known[edge]
     for i, attribute in enumerate(problem.partitions[problem.graph.target[edge]]):
         if known >> i & 1 and attribute in kept:
-            return Access(False, attribute)
-    return Access(True, kept[0])
+            return CopyAccess(False, attribute)
+    return CopyAccess(True, kept[0])
 
 
-def _cover(problem: Problem, store: Sub, edges: list[EdgeId]) -> Kept:
+def _cover(problem: PlanProblem, store: Sub, edges: list[EdgeId]) -> Kept:
     candidates = problem.partitions[store]
     if not candidates:
         return (None,)

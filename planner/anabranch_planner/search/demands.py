@@ -21,7 +21,7 @@ from anabranch_contract.errors import PlannerError
 from anabranch_contract.queries.joins import AttrRef
 from anabranch_planner.cost.footprint import Footprint, StepKey
 from anabranch_planner.search.copies import ROUNDING
-from anabranch_planner.search.problem import EdgeId, Problem, Sub
+from anabranch_planner.search.problem import EdgeId, PlanProblem, Sub
 
 #: Default bytes per tuple of a relation.
 DEFAULT_WIDTH = 100.0
@@ -93,7 +93,7 @@ class Switching:
             )
 
 
-def demand(problem: Problem, limits: Limits, switching: Switching | None) -> Problem:
+def demand(problem: PlanProblem, limits: Limits, switching: Switching | None) -> PlanProblem:
     """``problem`` under ``limits`` and with what ``switching`` charges.
 
     Raises:
@@ -124,13 +124,13 @@ def demand(problem: Problem, limits: Limits, switching: Switching | None) -> Pro
     )
 
 
-def _bytes(problem: Problem, store: Sub, widths: Mapping[str, float]) -> float:
+def _bytes(problem: PlanProblem, store: Sub, widths: Mapping[str, float]) -> float:
     mir = problem.graph.mir(store)
     width = sum(widths.get(r, DEFAULT_WIDTH) for r in mir.relations)
     return problem.model.cardinality(mir) * width
 
 
-def _new_steps(problem: Problem, switching: Switching) -> dict[EdgeId, float]:
+def _new_steps(problem: PlanProblem, switching: Switching) -> dict[EdgeId, float]:
     graph, running = problem.graph, switching.running.steps
     charged = {}
     for e in dict.fromkeys(e for goal in problem.goals for e in goal.edges):
@@ -147,7 +147,9 @@ def _new_steps(problem: Problem, switching: Switching) -> dict[EdgeId, float]:
     return charged
 
 
-def _new_copies(problem: Problem, switching: Switching) -> dict[tuple[Sub, AttrRef | None], float]:
+def _new_copies(
+    problem: PlanProblem, switching: Switching
+) -> dict[tuple[Sub, AttrRef | None], float]:
     running = switching.running.copies
     charged: dict[tuple[Sub, AttrRef | None], float] = {}
     for store, attributes in problem.partitions.items():

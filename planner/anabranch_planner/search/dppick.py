@@ -32,11 +32,11 @@ from anabranch_contract.plans.plan import Objective
 from anabranch_planner.cost.statistics.constants import DEFAULT_LOOKS, CostConstants
 from anabranch_planner.search.bounds.lower_bounds import floor
 from anabranch_planner.search.outcome import Outcome
-from anabranch_planner.search.problem import EdgeId, Goal, Problem
+from anabranch_planner.search.problem import EdgeId, Goal, PlanProblem
 from anabranch_planner.search.routes import finish
 
 
-def pick_orders(problem: Problem) -> Outcome:
+def pick_orders(problem: PlanProblem) -> Outcome:
     """dpPick's order for every goal of ``problem``, which has no intermediate results.
 
     Of equal orders the one whose first different step is listed first.
@@ -59,7 +59,7 @@ def pick_orders(problem: Problem) -> Outcome:
 
 
 def _cheapest(
-    problem: Problem, goal: Goal, figures: dict[EdgeId, tuple[float, float]]
+    problem: PlanProblem, goal: Goal, figures: dict[EdgeId, tuple[float, float]]
 ) -> tuple[EdgeId, ...]:
     """The path of ``goal`` with the least cost by Eq. 8."""
     graph = problem.graph
@@ -78,7 +78,7 @@ def _cheapest(
     return tuple(path)
 
 
-def _step(problem: Problem, e: EdgeId, constants: CostConstants) -> tuple[float, float]:
+def _step(problem: PlanProblem, e: EdgeId, constants: CostConstants) -> tuple[float, float]:
     """Seconds of a query and its matches, and ``gamma``."""
     graph, model = problem.graph, problem.model
     before, after, store = (

@@ -13,14 +13,14 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from anabranch_contract.queries.joins import Label
-from anabranch_planner.search.problem import EdgeId, Goal, Problem, Sub
+from anabranch_planner.search.problem import EdgeId, Goal, PlanProblem, Sub
 
 #: A base store and the label that is filled from it (a store may have several); or an MIR's store
 #: and None.
 Place = tuple["Sub", "Label | None"]
 
 
-class Need(NamedTuple):
+class FillingNeed(NamedTuple):
     """Requirement of filling a place: a copy of its store by an attribute in the mask ``known``, or
     a broadcast of one of ``steps``.
     """
@@ -30,11 +30,11 @@ class Need(NamedTuple):
 
 
 #: The needs of an MIR's upkeep at the base stores of its labels.
-Upkeep = dict[Place, Need]
+Upkeep = dict[Place, FillingNeed]
 NO_STEPS: frozenset[EdgeId] = frozenset()
 
 
-def needs(problem: Problem, broadcast: Collection[EdgeId]) -> dict[Sub, Upkeep]:
+def needs(problem: PlanProblem, broadcast: Collection[EdgeId]) -> dict[Sub, Upkeep]:
     """Requirements that the upkeep of every MIR has in any case.
 
     Args:
@@ -56,15 +56,15 @@ def needs(problem: Problem, broadcast: Collection[EdgeId]) -> dict[Sub, Upkeep]:
 
 
 def fillings(
-    problem: Problem, goal: Goal, upkeep: dict[Sub, Upkeep], broadcast: Collection[EdgeId]
-) -> dict[Place, list[tuple[EdgeId, Need]]]:
+    problem: PlanProblem, goal: Goal, upkeep: dict[Sub, Upkeep], broadcast: Collection[EdgeId]
+) -> dict[Place, list[tuple[EdgeId, FillingNeed]]]:
     """The edges by which a path may fill each place that has a choice of copies, with their needs.
 
     Args:
         upkeep: of the MIRs that the goal may probe.
     """
     graph, partitions = problem.graph, problem.partitions
-    found: dict[Place, list[tuple[EdgeId, Need]]] = {}
+    found: dict[Place, list[tuple[EdgeId, FillingNeed]]] = {}
     for e in goal.edges:
         store = graph.target[e]
         inside = upkeep[store] if store in problem.mirs else None
@@ -73,20 +73,20 @@ def fillings(
                 found.setdefault(place, []).append((e, need))
         if len(partitions[store]) > 1:
             label = graph.members(e)[0] if inside is None else None
-            need = Need(graph.known[e], frozenset((e,)) if e in broadcast else NO_STEPS)
+            need = FillingNeed(graph.known[e], frozenset((e,)) if e in broadcast else NO_STEPS)
             found.setdefault((store, label), []).append((e, need))
     return found
 
 
-def either(ways: Iterable[Need]) -> Need:
+def either(ways: Iterable[FillingNeed]) -> FillingNeed:
     """Requirement that holds whichever of ``ways`` is taken: the union of their alternatives."""
     known, steps = 0, NO_STEPS
     for need in ways:
         known |= need.known
         if need.steps:
             steps |= need.steps
-    return Need(known, steps)
+    return FillingNeed(known, steps)
 
 
-def _choice(need: Need) -> tuple[int, int, int]:
+def _choice(need: FillingNeed) -> tuple[int, int, int]:
     return need.known.bit_count(), len(need.steps), need.known

@@ -50,8 +50,8 @@ from itertools import chain
 
 from anabranch_contract.queries.joins import AttrRef
 from anabranch_planner.search.copies import ROUNDING
-from anabranch_planner.search.fillings import NO_STEPS, Need, either, fillings, needs
-from anabranch_planner.search.problem import EdgeId, Problem, Sub
+from anabranch_planner.search.fillings import NO_STEPS, FillingNeed, either, fillings, needs
+from anabranch_planner.search.problem import EdgeId, PlanProblem, Sub
 from anabranch_planner.search.routes import Routing
 from anabranch_planner.solvers.program import INFINITY, Program
 
@@ -72,7 +72,7 @@ class Variables:
     broadcasts: dict[EdgeId, int] = field(default_factory=dict)
     flows: list[list[int]] = field(default_factory=list)
 
-    def of(self, problem: Problem, flows: list[list[int]]) -> Variables:
+    def of(self, problem: PlanProblem, flows: list[list[int]]) -> Variables:
         """The same variables seen from a part of the problem, whose goals have ``flows``."""
         edges = {e for goal in problem.goals for e in goal.edges}
         return Variables(
@@ -85,7 +85,7 @@ class Variables:
         )
 
 
-def formulate(problem: Problem, at_most: float = INFINITY) -> Variables:
+def formulate(problem: PlanProblem, at_most: float = INFINITY) -> Variables:
     """The program of ``problem``.
 
     Args:
@@ -119,7 +119,7 @@ def formulate(problem: Problem, at_most: float = INFINITY) -> Variables:
     return made
 
 
-def _add_flow(problem: Problem, made: Variables, index: int, uses: dict[EdgeId, int]) -> None:
+def _add_flow(problem: PlanProblem, made: Variables, index: int, uses: dict[EdgeId, int]) -> None:
     goal, graph, program, mirs = problem.goals[index], problem.graph, made.program, made.mirs
     tails, heads, targets = graph.tail, graph.head, graph.target
     balance: dict[int, tuple[list[int], list[float]]] = {}
@@ -157,7 +157,7 @@ def _add_flow(problem: Problem, made: Variables, index: int, uses: dict[EdgeId, 
         program.row(-INFINITY, 0.0, (*found, mirs[mir]), (*([1.0] * len(found)), -1.0))
 
 
-def _add_copies(problem: Problem, made: Variables) -> None:
+def _add_copies(problem: PlanProblem, made: Variables) -> None:
     graph, program = problem.graph, made.program
     for store, attributes in problem.partitions.items():
         if len(attributes) < 2 and store in made.mirs:
@@ -192,7 +192,9 @@ def _add_copies(problem: Problem, made: Variables) -> None:
     for e in asking:
         if e not in served:
             broadcast = frozenset((e,)) if e in made.broadcasts else NO_STEPS
-            serving = _serving(problem, made, graph.target[e], Need(graph.known[e], broadcast))
+            serving = _serving(
+                problem, made, graph.target[e], FillingNeed(graph.known[e], broadcast)
+            )
             program.row(-INFINITY, 0.0, [made.edges[e], *serving], [1.0, *([-1.0] * len(serving))])
     if problem.memory is not None:
         copies: dict[Sub, list[int]] = {}
@@ -201,13 +203,13 @@ def _add_copies(problem: Problem, made: Variables) -> None:
         _add_memory(problem, made, copies)
 
 
-def _asks(problem: Problem, edge: EdgeId) -> bool:
+def _asks(problem: PlanProblem, edge: EdgeId) -> bool:
     """Whether it takes a certain copy for the step not to be broadcast."""
     several = len(problem.partitions[problem.graph.target[edge]])
     return problem.graph.known[edge] != (1 << several) - 1
 
 
-def _may_be_broadcast(problem: Problem, edge: EdgeId) -> bool:
+def _may_be_broadcast(problem: PlanProblem, edge: EdgeId) -> bool:
     """Whether no copy that the step knows costs at most what broadcasting the step costs more.
 
     If one does, some optimal plan keeps that copy instead, unless copies are limited.
@@ -220,7 +222,7 @@ def _may_be_broadcast(problem: Problem, edge: EdgeId) -> bool:
     return min(prices, default=INFINITY) > problem.graph.spread[edge]
 
 
-def _add_memory(problem: Problem, made: Variables, stores: dict[Sub, list[int]]) -> None:
+def _add_memory(problem: PlanProblem, made: Variables, stores: dict[Sub, list[int]]) -> None:
     """Add the row that bounds memory: all but one copy of each relation's store fit the rest.
 
     Written in parts of that rest, and without what alone exceeds it: a solver's tolerance is
@@ -251,14 +253,14 @@ def _add_memory(problem: Problem, made: Variables, stores: dict[Sub, list[int]])
         program.row(-INFINITY, room, indices, sizes)
 
 
-def _copies(problem: Problem, made: Variables, store: Sub, known: int) -> list[int]:
+def _copies(problem: PlanProblem, made: Variables, store: Sub, known: int) -> list[int]:
     """The variables of the copies of ``store`` by the attributes in the mask ``known``."""
     return [
         made.copies[store, a] for i, a in enumerate(problem.partitions[store]) if known >> i & 1
     ]
 
 
-def _add_once(problem: Problem, made: Variables) -> set[EdgeId]:
+def _add_once(problem: PlanProblem, made: Variables) -> set[EdgeId]:
     """Add the rows that serve all ways of a path to fill a place together (:mod:`fillings`).
 
     Returns:
@@ -270,7 +272,7 @@ def _add_once(problem: Problem, made: Variables) -> set[EdgeId]:
         return set()
     target = problem.graph.target
     upkeep = needs(problem, made.broadcasts)
-    always: dict[tuple[int | None, Sub], dict[Need, None]] = {}
+    always: dict[tuple[int | None, Sub], dict[FillingNeed, None]] = {}
     asking: set[EdgeId] = set()
     for goal, flows in zip(problem.goals, made.flows, strict=True):
         at = dict(zip(goal.edges, flows, strict=True))
@@ -287,7 +289,7 @@ def _add_once(problem: Problem, made: Variables) -> set[EdgeId]:
                 if label is None or known != whole.known:
                     if len(together) == 1:
                         continue
-                    less = _serving(problem, made, store, Need(known, steps))
+                    less = _serving(problem, made, store, FillingNeed(known, steps))
                     made.program.row(
                         -INFINITY,
                         0.0,
@@ -305,7 +307,11 @@ def _add_once(problem: Problem, made: Variables) -> set[EdgeId]:
 
 
 def _add_needs(
-    problem: Problem, made: Variables, kept: int | None, store: Sub, several: Collection[Need]
+    problem: PlanProblem,
+    made: Variables,
+    kept: int | None,
+    store: Sub,
+    several: Collection[FillingNeed],
 ) -> None:
     """Add rows that serve ``several`` needs: in any case, or where the variable ``kept`` is 1."""
     every = (1 << len(problem.partitions[store])) - 1
@@ -323,13 +329,13 @@ def _add_needs(
             made.program.row(0.0, INFINITY, [*serving, kept], [*ones, -1.0])
 
 
-def _serving(problem: Problem, made: Variables, store: Sub, need: Need) -> list[int]:
+def _serving(problem: PlanProblem, made: Variables, store: Sub, need: FillingNeed) -> list[int]:
     """The variables of the copies and broadcasts that serve ``need``."""
     steps = [made.broadcasts[e] for e in sorted(need.steps)]
     return _copies(problem, made, store, need.known) + steps
 
 
-def start_values(problem: Problem, made: Variables, routing: Routing) -> list[float]:
+def start_values(problem: PlanProblem, made: Variables, routing: Routing) -> list[float]:
     """``routing`` as a feasible point of the program, for a solver to start from.
 
     It costs no more: where the program has a step not broadcast, a copy is kept instead.
@@ -354,7 +360,7 @@ def start_values(problem: Problem, made: Variables, routing: Routing) -> list[fl
     return values
 
 
-def _cheapest(problem: Problem, made: Variables, edge: EdgeId) -> int:
+def _cheapest(problem: PlanProblem, made: Variables, edge: EdgeId) -> int:
     """The cheapest copy that a step knows."""
     store, known = problem.graph.target[edge], problem.graph.known[edge]
     return min(_copies(problem, made, store, known), key=lambda i: made.program.costs[i])

@@ -8,21 +8,25 @@ from anabranch_contract.plans.plan import Solver
 from anabranch_contract.queries.joins import JoinQuery
 from anabranch_planner.search.bounds.lower_bounds import floor
 from anabranch_planner.search.branch import read
-from anabranch_planner.search.components import Part, batches, join
+from anabranch_planner.search.components import SubProblem, batches, join
 from anabranch_planner.search.copies import Kept, decided
 from anabranch_planner.search.formulation import formulate, start_values
-from anabranch_planner.search.outcome import Found, Outcome, Settings, Tally
+from anabranch_planner.search.outcome import ComponentPlans, Outcome, SolveSettings, Tally
 from anabranch_planner.search.printed.formulation import solve_paper
-from anabranch_planner.search.problem import Problem, Sub
+from anabranch_planner.search.problem import PlanProblem, Sub
 from anabranch_planner.search.routes import Routes, finish, first_routing, tree_routes
 from anabranch_planner.solvers.deadline import Deadline
-from anabranch_planner.solvers.interface import Request, Status
+from anabranch_planner.solvers.interface import Request, SolveStatus
 from anabranch_planner.solvers.registry import opened
 
 
 def delegate(
-    problem: Problem, parts: Sequence[Part], settings: Settings, deadline: Deadline, tally: Tally
-) -> Found:
+    problem: PlanProblem,
+    parts: Sequence[SubProblem],
+    settings: SolveSettings,
+    deadline: Deadline,
+    tally: Tally,
+) -> ComponentPlans:
     """A program per component (small ones together) for a general solver."""
     routes: Routes = {}
     copies: dict[Sub, Kept] = {}
@@ -46,18 +50,18 @@ def delegate(
             if solution.values is not None:
                 found = read(part.problem, made, list(solution.values))
                 best = found if found is not None and found.cost < best.cost else best
-            done = solution.status is Status.OPTIMAL
+            done = solution.status is SolveStatus.OPTIMAL
             closed = closed and done
-            trouble = trouble or (solution.message if solution.status is Status.FAILED else "")
+            trouble = trouble or (solution.message if solution.status is SolveStatus.FAILED else "")
             low = floor(part.problem)
             bound += best.cost if done else min(max(solution.bound, low), best.cost)
             routes |= {part.goals[g]: path for g, path in best.routes.items()}
             copies |= decided(part.problem, best.copies)
-    return Found(routes, copies, bound, closed, trouble)
+    return ComponentPlans(routes, copies, bound, closed, trouble)
 
 
 def solve_as_printed(
-    problem: Problem, queries: Sequence[JoinQuery], settings: Settings, deadline: Deadline
+    problem: PlanProblem, queries: Sequence[JoinQuery], settings: SolveSettings, deadline: Deadline
 ) -> Outcome:
     """``problem`` by the paper's own program (:mod:`paper`), for comparison.
 
@@ -79,7 +83,7 @@ def solve_as_printed(
     if solution.values is not None:
         routes = tree_routes(problem, result.edges, problem.mirs.keys() - set(result.mirs))
         best = min(known, finish(problem, routes), key=lambda r: r.cost)
-    done = solution.status is Status.OPTIMAL
+    done = solution.status is SolveStatus.OPTIMAL
     method = f"{solver} on the formulation as printed"
     if not done:
         method += ": " + (solution.message or "out of time")

@@ -16,7 +16,7 @@ from random import Random
 
 from anabranch_contract.queries.joins import AttrRef
 from anabranch_planner.search.copies import choose_copies
-from anabranch_planner.search.problem import EdgeId, Goal, Problem, Sub
+from anabranch_planner.search.problem import EdgeId, Goal, PlanProblem, Sub
 from anabranch_planner.search.routes import Routing, finish
 from anabranch_planner.solvers.deadline import Deadline
 
@@ -26,7 +26,7 @@ FLOWS, CHARGED_FLOWS = 2_500, 800
 ROUNDS = 2
 
 
-def size_of(problem: Problem) -> int:
+def size_of(problem: PlanProblem) -> int:
     """The number of flows that a neighbourhood of ``problem`` should have."""
     return CHARGED_FLOWS if problem.charged else FLOWS
 
@@ -34,7 +34,7 @@ def size_of(problem: Problem) -> int:
 class Sharing:
     """The queries that can share steps with each query."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: PlanProblem) -> None:
         self._problem = problem
         self._edges: dict[str, set[EdgeId]] = defaultdict(set)
         self._users: dict[EdgeId, list[str]] = defaultdict(list)
@@ -72,10 +72,10 @@ def nearest(
 
 
 def reoptimise(
-    problem: Problem,
+    problem: PlanProblem,
     routing: Routing,
     free: Collection[str],
-    solve: Callable[[Problem], Routing],
+    solve: Callable[[PlanProblem], Routing],
 ) -> Routing:
     """The best plan in which only the orders of the queries ``free`` may change.
 
@@ -95,8 +95,8 @@ def reoptimise(
 
 
 def _around(
-    problem: Problem, routing: Routing, free: Collection[str]
-) -> tuple[Problem, list[int], dict[int, tuple[EdgeId, ...]]]:
+    problem: PlanProblem, routing: Routing, free: Collection[str]
+) -> tuple[PlanProblem, list[int], dict[int, tuple[EdgeId, ...]]]:
     """The small problem, its goals' indices in the large one, and the routes that stay."""
     graph, target = problem.graph, problem.graph.target
     fixed: dict[int, tuple[EdgeId, ...]] = {}
@@ -163,7 +163,7 @@ def _around(
     return part, indices, fixed
 
 
-def _left(problem: Problem, kept: Collection[Sub]) -> int | None:
+def _left(problem: PlanProblem, kept: Collection[Sub]) -> int | None:
     """How many intermediate results may be kept beside ``kept``."""
     if problem.most_mirs is None:
         return None
@@ -171,9 +171,9 @@ def _left(problem: Problem, kept: Collection[Sub]) -> int | None:
 
 
 def search(
-    problem: Problem,
+    problem: PlanProblem,
     routing: Routing,
-    solve: Callable[[Problem], Routing],
+    solve: Callable[[PlanProblem], Routing],
     deadline: Deadline,
     seed: int,
 ) -> Routing:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from anabranch_contract.plans.plan import Solver
 from anabranch_planner.search.copies import Kept
 from anabranch_planner.search.formulation import Variables
-from anabranch_planner.search.problem import Problem, Sub
+from anabranch_planner.search.problem import PlanProblem, Sub
 from anabranch_planner.search.routes import Routes, Routing
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SolveSettings:
     """Settings of a solve.
 
     Attributes:
@@ -36,7 +36,7 @@ class Outcome:
         proven: whether ``bound`` is the plan's cost because nothing is cheaper.
     """
 
-    problem: Problem
+    problem: PlanProblem
     routing: Routing
     bound: float
     method: str
@@ -59,7 +59,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ComponentPlans:
     """The best plan of some components, the sum of their bounds, and whether all are optimal.
 
     ``copies`` lists only copies that do not follow from the routes; ``trouble`` is the message of a

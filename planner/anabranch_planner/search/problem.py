@@ -2,8 +2,8 @@
 
 A *state* ``(r, X)`` is the partial result over the canonical sub-join ``X`` that a tuple of ``r``
 started; an *edge* probes a store and leads to a larger state. Equal states of different queries
-are one node, because what a step costs and finds depends on the state and the store only. Where
-the tuples of ``r`` are told apart, each substream has states, edges and goals of its own. A
+are one node, because a step's cost and matches depend only on the state and the store. If the
+tuples of ``r`` are split into substreams, each substream has states, edges and goals of its own. A
 *goal* is a path that must exist: from ``(r, {r})`` to ``(r, K)`` for every label ``r`` of every
 query ``K`` and, where an MIR is probed, to ``(r, M)`` for every member ``r`` of the MIR ``M``.
 
@@ -12,7 +12,7 @@ as many as connected label sets, where orders are as many as permutations of the
 never multiply: partition attributes belong to stores, and an edge only says which it knows.
 
 Everything is an index here (a sub-join, a state, an edge), because a problem has tens of thousands
-of edges and is built anew every epoch; within a query label sets are bit masks. Indices are given
+of edges and is rebuilt every epoch; within a query label sets are bit masks. Indices are given
 in order of first appearance over queries sorted by id, so equal input gives equal indices.
 """
 
@@ -107,7 +107,7 @@ class Graph:
         cost: the cost of the step to one partition (chi = 1).
         spread: the additional cost of a broadcast.
         known: mask of the store's candidate partition attributes whose value the probing tuple
-            knows: bit ``i`` stands for ``Problem.partitions[store][i]``. 0 without partitioning.
+            knows: bit ``i`` stands for ``partitions[store][i]`` of the problem; 0 without.
         states: number of states.
     """
 
@@ -141,7 +141,7 @@ class Graph:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class PlanProblem:
     """The choices of an optimiser.
 
     Attributes:
@@ -221,7 +221,7 @@ class Problem:
         """Edges summed over goals: the size of the integer program."""
         return sum(len(g.edges) for g in self.goals)
 
-    def apart(self) -> list[Problem]:
+    def apart(self) -> list[PlanProblem]:
         """The problems that the queries would be alone, over the same graph."""
         mine: dict[str, list[Goal]] = {str(q): [] for q in self.queries}
         for goal in self.goals:
@@ -229,12 +229,12 @@ class Problem:
                 mine[goal.name].append(goal)
         return [self._part((query,), mine[query]) for query in self.queries]
 
-    def part_of(self, names: Collection[str]) -> Problem:
+    def part_of(self, names: Collection[str]) -> PlanProblem:
         """The problem that the queries ``names`` would be alone, over the same graph."""
         goals = [goal for goal in self.goals if goal.mir is None and goal.name in names]
         return self._part(tuple(q for q in self.queries if q in names), goals)
 
-    def _part(self, queries: tuple[QueryId, ...], goals: list[Goal]) -> Problem:
+    def _part(self, queries: tuple[QueryId, ...], goals: list[Goal]) -> PlanProblem:
         target = self.graph.target
         probed = dict.fromkeys(target[e] for goal in goals for e in goal.edges)
         mirs = {}

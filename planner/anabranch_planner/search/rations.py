@@ -18,11 +18,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from anabranch_contract.queries.joins import Label
-from anabranch_planner.search.problem import EdgeId, Problem
+from anabranch_planner.search.problem import EdgeId, PlanProblem
 from anabranch_planner.search.routes import shortest
 
 
-def under_rations(problem: Problem, rations: Mapping[tuple[str, Label], float]) -> Problem:
+def under_rations(problem: PlanProblem, rations: Mapping[tuple[str, Label], float]) -> PlanProblem:
     """``problem`` with prices under ``rations``.
 
     Args:

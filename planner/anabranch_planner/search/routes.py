@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeAlias
 
-from anabranch_planner.search.copies import Access, Kept, choose_copies, fits
-from anabranch_planner.search.problem import EdgeId, Goal, Problem, Sub
+from anabranch_planner.search.copies import CopyAccess, Kept, choose_copies, fits
+from anabranch_planner.search.problem import EdgeId, Goal, PlanProblem, Sub
 
-#: Goal (its index in :attr:`Problem.goals`) -> its path.
+#: Goal (its index in :attr:`PlanProblem.goals`) -> its path.
 Routes = dict[int, tuple["EdgeId", ...]]
 #: Edge -> price.
 Prices: TypeAlias = "Sequence[float] | Mapping[EdgeId, float]"
@@ -33,17 +33,19 @@ class Routing:
     """
 
     routes: Routes
-    accesses: dict[EdgeId, Access]
+    accesses: dict[EdgeId, CopyAccess]
     copies: dict[Sub, Kept]
     cost: float
     switching: float = 0.0
 
-    def kept(self, problem: Problem) -> frozenset[Sub]:
+    def kept(self, problem: PlanProblem) -> frozenset[Sub]:
         """The intermediate results that are kept."""
         return frozenset(s for s in self.copies if s in problem.mirs)
 
 
-def finish(problem: Problem, routes: Routes, given: Mapping[Sub, Kept] | None = None) -> Routing:
+def finish(
+    problem: PlanProblem, routes: Routes, given: Mapping[Sub, Kept] | None = None
+) -> Routing:
     """Drop what no query needs from ``routes``, choose copies, and add up the cost.
 
     The cost is infinite where the routing does not fit the memory, or keeps more intermediate
@@ -66,7 +68,7 @@ def finish(problem: Problem, routes: Routes, given: Mapping[Sub, Kept] | None = 
     return Routing(needed, accesses, copies, cost + switching, switching)
 
 
-def _needed(problem: Problem, routes: Routes) -> Routes:
+def _needed(problem: PlanProblem, routes: Routes) -> Routes:
     pending = [g for g, goal in enumerate(problem.goals) if goal.mir is None]
     target, mirs = problem.graph.target, problem.mirs
     needed: Routes = {}
@@ -82,7 +84,7 @@ def _needed(problem: Problem, routes: Routes) -> Routes:
 
 
 def shortest(
-    problem: Problem,
+    problem: PlanProblem,
     goal: Goal,
     prices: Prices,
     barred: Collection[Sub],
@@ -118,7 +120,7 @@ def shortest(
     return tuple(reversed(path))
 
 
-def tree_routes(problem: Problem, edges: Iterable[EdgeId], barred: Collection[Sub]) -> Routes:
+def tree_routes(problem: PlanProblem, edges: Iterable[EdgeId], barred: Collection[Sub]) -> Routes:
     """Routes inside a choice: only ``edges``, probing no store in ``barred``.
 
     Every state keeps one incoming edge for all goals, so routes merge into trees. A goal that may
@@ -154,7 +156,7 @@ def tree_routes(problem: Problem, edges: Iterable[EdgeId], barred: Collection[Su
 
 
 def route_greedily(
-    problem: Problem,
+    problem: PlanProblem,
     kept: Collection[Sub] = (),
     rounds: int = 2,
     hints: Prices | None = None,
@@ -195,7 +197,7 @@ def route_greedily(
     return finish(problem, tree_routes(problem, (e for e, n in uses.items() if n), barred))
 
 
-def first_routing(problem: Problem) -> Routing:
+def first_routing(problem: PlanProblem) -> Routing:
     """A plan to begin from: over base stores if there is one, else with every MIR kept."""
     found = route_greedily(problem) or route_greedily(problem, problem.mirs)
     assert found is not None, "a problem in which every MIR that is left can be kept has a plan"

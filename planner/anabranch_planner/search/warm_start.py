@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from anabranch_planner.search.problem import EdgeId, Problem
+from anabranch_planner.search.problem import EdgeId, PlanProblem
 from anabranch_planner.search.routes import Routes, Routing, finish, shortest, tree_routes
 
 
-def running_routes(problem: Problem) -> Routes:
+def running_routes(problem: PlanProblem) -> Routes:
     """The paths that the running plan has, where ``problem`` charges switching from it.
 
     What that charge is not written for is running (:func:`demands.demand`).
@@ -20,7 +20,7 @@ def running_routes(problem: Problem) -> Routes:
     return tree_routes(problem, (e for e in edges if e not in problem.extra_steps), barred)
 
 
-def complete(problem: Problem, routes: Routes) -> Routing | None:
+def complete(problem: PlanProblem, routes: Routes) -> Routing | None:
     """``routes`` with the cheapest paths beside them for the goals that they lack.
 
     What the given routes pay for is free to the others. MIRs are kept where ``routes`` keeps

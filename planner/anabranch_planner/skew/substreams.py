@@ -47,7 +47,7 @@ WORTH = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SubstreamChoice:
     """The substreams of a start, and their saving.
 
     Attributes:
@@ -63,7 +63,7 @@ def choose(
     starts: Starts,
     most: int,
     earlier: Iterable[Substreams] = (),
-) -> tuple[Choice, ...]:
+) -> tuple[SubstreamChoice, ...]:
     """Choose the starts to split into two to ``most`` substreams, sorted.
 
     Args:
@@ -136,7 +136,7 @@ def _divided(
     starts: Starts,
     most: int,
     earlier: Substreams | None,
-) -> Choice | None:
+) -> SubstreamChoice | None:
     """The best way to tell a start apart by its attribute ``key``; None: it is not worth it.
 
     Args:
@@ -157,7 +157,7 @@ def _divided(
     if earlier is not None:
         stays = _cost(earlier, prices, hashes, calls)
         if stays < before and stays <= after + WORTH * before:
-            return Choice(earlier, before, stays)
+            return SubstreamChoice(earlier, before, stays)
     if len(chosen) < 2 or before - after < WORTH * before:
         return None
     nearest = prices[list(chosen)].argmin(axis=0)
@@ -173,7 +173,7 @@ def _divided(
     found, shares = zip(*sorted(groups), strict=True)
     others = round(max(1.0 - sum(shares), 0.0), 6)
     function = Substreams(key.label, key.attribute, kind, found, shares=(others, *shares))
-    return Choice(function, before, after)
+    return SubstreamChoice(function, before, after)
 
 
 def _cost(function: Substreams, prices: Costs, hashes: NDArray[np.uint64], calls: float) -> float:

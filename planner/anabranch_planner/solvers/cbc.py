@@ -11,7 +11,7 @@ from typing import Any
 import pulp
 from pulp.apis.coin_api import COIN_CMD, pulp_cbc_path
 
-from anabranch_planner.solvers.interface import Request, Solution, Status
+from anabranch_planner.solvers.interface import Request, Solution, SolveStatus
 
 _LOWER = re.compile(r"^Lower bound:\s+(\S+)", re.MULTILINE)
 _SECONDS = re.compile(r"^Time \(Wallclock seconds\):\s+(\S+)", re.MULTILINE)
@@ -48,16 +48,16 @@ def solve(request: Request) -> Solution:
     seconds = float(found[1]) if (found := _SECONDS.search(text)) else 0.0
     bound = float(found[1]) - PRINTED if (found := _LOWER.search(text)) else -math.inf
     if ended == pulp.LpStatusInfeasible:
-        return Solution(Status.INFEASIBLE, None, math.inf, seconds)
+        return Solution(SolveStatus.INFEASIBLE, None, math.inf, seconds)
     if problem.sol_status == pulp.LpSolutionNoSolutionFound:
-        return Solution(Status.NOTHING, None, program.offset + bound / scale, seconds)
+        return Solution(SolveStatus.NOTHING, None, program.offset + bound / scale, seconds)
     if ended != pulp.LpStatusOptimal:
         message = f"CBC: {pulp.LpStatus[ended]}"
-        return Solution(Status.FAILED, None, -math.inf, seconds, message)
+        return Solution(SolveStatus.FAILED, None, -math.inf, seconds, message)
     values = tuple(v.varValue or 0.0 for v in variables)
-    status = Status.FEASIBLE
+    status = SolveStatus.FEASIBLE
     if problem.sol_status == pulp.LpSolutionOptimal:
-        status = Status.OPTIMAL
+        status = SolveStatus.OPTIMAL
         objective = sum(c * v for c, v in zip(program.costs, values, strict=True))
         bound = max(bound, (objective - request.gap * abs(objective)) * scale - INCREMENT)
     return Solution(status, values, program.offset + bound / scale, seconds)

@@ -19,7 +19,7 @@ from threading import Thread
 from typing import IO, Protocol, cast
 
 from anabranch_contract.plans.plan import Solver
-from anabranch_planner.solvers.interface import Request, Solution, Status
+from anabranch_planner.solvers.interface import Request, Solution, SolveStatus
 
 #: Bytes that hold a message's length.
 PREFIX = 8
@@ -56,7 +56,7 @@ def load(solver: Solver) -> BackEnd:
 
 def failed(message: str) -> Solution:
     """The answer of a solver that broke."""
-    return Solution(Status.FAILED, None, -float("inf"), 0.0, message)
+    return Solution(SolveStatus.FAILED, None, -float("inf"), 0.0, message)
 
 
 def unavailable(solver: Solver, cause: BaseException) -> str:

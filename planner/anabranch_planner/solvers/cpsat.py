@@ -31,7 +31,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from anabranch_planner.solvers.interface import Request, Solution, Status
+from anabranch_planner.solvers.interface import Request, Solution, SolveStatus
 from anabranch_planner.solvers.program import Program
 
 #: The sum of all scaled costs stays below this. CP-SAT adds in 64 bits.
@@ -51,7 +51,9 @@ def solve(request: Request) -> Solution:
     fractional = [i for i, top in enumerate(program.tops) if not float(top).is_integer()]
     if fractional:
         where = f"variable {fractional[0]} has the top {program.tops[fractional[0]]}"
-        return Solution(Status.FAILED, None, -math.inf, 0.0, f"CP-SAT needs integral tops; {where}")
+        return Solution(
+            SolveStatus.FAILED, None, -math.inf, 0.0, f"CP-SAT needs integral tops; {where}"
+        )
     scale = _scale([c * t for c, t in zip(program.costs, program.tops, strict=True)], COSTS_UP_TO)
     model = cp_model.CpModel()
     _fill(model.proto, program, scale, request.start)
@@ -68,15 +70,15 @@ def solve(request: Request) -> Solution:
         solver.parameters.max_time_in_seconds = max(request.time_limit, 0.0)
     ended = solver.solve(model)
     statuses = {
-        cp_model.OPTIMAL: Status.OPTIMAL,
-        cp_model.FEASIBLE: Status.FEASIBLE,
-        cp_model.INFEASIBLE: Status.INFEASIBLE,
-        cp_model.UNKNOWN: Status.NOTHING,
+        cp_model.OPTIMAL: SolveStatus.OPTIMAL,
+        cp_model.FEASIBLE: SolveStatus.FEASIBLE,
+        cp_model.INFEASIBLE: SolveStatus.INFEASIBLE,
+        cp_model.UNKNOWN: SolveStatus.NOTHING,
     }
     if ended not in statuses:
-        return Solution(Status.FAILED, None, -math.inf, 0.0, f"CP-SAT: {model.validate()}")
+        return Solution(SolveStatus.FAILED, None, -math.inf, 0.0, f"CP-SAT: {model.validate()}")
     status = statuses[ended]
-    found = status in (Status.OPTIMAL, Status.FEASIBLE)
+    found = status in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE)
     bound = float(solver.response_proto.inner_objective_lower_bound) / scale
     return Solution(
         status=status,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from anabranch_planner.solvers.interface import Request, Solution, Status
+from anabranch_planner.solvers.interface import Request, Solution, SolveStatus
 
 
 def solve(request: Request) -> Solution:
@@ -20,21 +20,23 @@ def solve(request: Request) -> Solution:
         point.col_value = list(request.start)
         highs.setSolution(point)
     if highs.run() == highspy.HighsStatus.kError:
-        return Solution(Status.FAILED, None, float("-inf"), highs.getRunTime(), "HiGHS gave up")
+        return Solution(
+            SolveStatus.FAILED, None, float("-inf"), highs.getRunTime(), "HiGHS gave up"
+        )
     info = highs.getInfo()
     feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
     ended = highs.getModelStatus()
     if ended == highspy.HighsModelStatus.kInfeasible:
-        status = Status.INFEASIBLE
+        status = SolveStatus.INFEASIBLE
     elif not feasible:
-        status = Status.NOTHING
+        status = SolveStatus.NOTHING
     elif ended == highspy.HighsModelStatus.kOptimal:
-        status = Status.OPTIMAL
+        status = SolveStatus.OPTIMAL
     else:
-        status = Status.FEASIBLE
+        status = SolveStatus.FEASIBLE
     # Once the tree is explored HiGHS calls the point optimal, but may leave the bound of its last
     # node in place.
-    best = info.objective_function_value if status is Status.OPTIMAL else info.mip_dual_bound
+    best = info.objective_function_value if status is SolveStatus.OPTIMAL else info.mip_dual_bound
     return Solution(
         status=status,
         values=tuple(highs.getSolution().col_value) if feasible else None,

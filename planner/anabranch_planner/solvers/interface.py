@@ -8,7 +8,7 @@ from enum import StrEnum
 from anabranch_planner.solvers.program import Program
 
 
-class Status(StrEnum):
+class SolveStatus(StrEnum):
     """The end of a solve.
 
     ``FEASIBLE``: a point, not proven optimal; ``NOTHING``: the limit passed without a point;
@@ -56,7 +56,7 @@ class Solution:
         seconds: the time that the solver says it took.
     """
 
-    status: Status
+    status: SolveStatus
     values: tuple[float, ...] | None
     bound: float
     seconds: float

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from anabranch_planner.solvers.interface import Request, Solution, Status
+from anabranch_planner.solvers.interface import Request, Solution, SolveStatus
 from anabranch_planner.solvers.program import Program
 
 #: The solver behind MathOpt. SCIP is slower on larger programs than MathOpt's HiGHS, but the latter
@@ -52,16 +52,16 @@ def solve(request: Request) -> Solution:
     if result.has_primal_feasible_solution():
         values = tuple(result.variable_values(list(model.variables())))
     if reason is known.OPTIMAL:
-        status = Status.OPTIMAL
+        status = SolveStatus.OPTIMAL
     elif reason is known.INFEASIBLE:
-        status = Status.INFEASIBLE
+        status = SolveStatus.INFEASIBLE
     elif values is not None:
-        status = Status.FEASIBLE
+        status = SolveStatus.FEASIBLE
     elif reason is known.NO_SOLUTION_FOUND:
-        status = Status.NOTHING
+        status = SolveStatus.NOTHING
     else:
         message = f"MathOpt: {reason.value} {result.termination.detail}".strip()
-        return Solution(Status.FAILED, None, -math.inf, 0.0, message)
+        return Solution(SolveStatus.FAILED, None, -math.inf, 0.0, message)
     return Solution(
         status=status,
         values=values,

@@ -35,7 +35,7 @@ from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Solver
 from anabranch_planner.solvers import child as child_process
 from anabranch_planner.solvers.child import failed, guarded, receive, send
-from anabranch_planner.solvers.interface import Request, Solution, Status
+from anabranch_planner.solvers.interface import Request, Solution, SolveStatus
 from anabranch_planner.solvers.program import Program
 
 #: Seconds that a child may take to load its solver.
@@ -69,7 +69,7 @@ def proven(
     Raises:
         PlannerError: ``no-solution``: ``answer``, which is of ``solver``, is not optimal.
     """
-    if answer.status is not Status.OPTIMAL or answer.values is None:
+    if answer.status is not SolveStatus.OPTIMAL or answer.values is None:
         message = f"{solver} ended with {answer.status}: {answer.message}"
         raise PlannerError("no-solution", message, field=field, remedy=remedy)
     return answer.values
@@ -96,8 +96,8 @@ def _empty(request: Request) -> Solution:
     """The solution of a program without variables, on which solvers disagree."""
     program = request.program
     if _excess(program, np.zeros(0)) > 1.0:
-        return Solution(Status.INFEASIBLE, None, math.inf, 0.0)
-    return Solution(Status.OPTIMAL, (), program.offset, 0.0)
+        return Solution(SolveStatus.INFEASIBLE, None, math.inf, 0.0)
+    return Solution(SolveStatus.OPTIMAL, (), program.offset, 0.0)
 
 
 def _no_solver(request: Request) -> Solution:
@@ -125,11 +125,11 @@ def checked(solver: Solver, request: Request, solution: Solution) -> Solution:
     least what the variables' ranges prove.
     """
     program = request.program
-    has_point = solution.status in (Status.OPTIMAL, Status.FEASIBLE)
+    has_point = solution.status in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE)
     if has_point != (solution.values is not None):
         return failed(f"the solver {solver} says {solution.status}, with or without a point")
     bound = math.inf
-    if solution.status is not Status.INFEASIBLE:
+    if solution.status is not SolveStatus.INFEASIBLE:
         ranges = zip(program.costs, program.tops, strict=True)
         floor = program.offset + sum(c * t for c, t in ranges if c < 0)
         bound = floor if math.isnan(solution.bound) else max(solution.bound, floor)
@@ -150,7 +150,7 @@ def checked(solver: Solver, request: Request, solution: Solution) -> Solution:
             f"(off by {off:g}, rows violated by {excess * TOLERANCE:g})"
         )
     value = program.offset + float(np.dot(np.array(program.costs), rounded))
-    if solution.status is Status.OPTIMAL and not integral.any():
+    if solution.status is SolveStatus.OPTIMAL and not integral.any():
         # HiGHS reports a bound for programs with integers only.
         bound = value
     return replace(solution, values=tuple(rounded.tolist()), bound=min(bound, value))

@@ -36,7 +36,7 @@ from anabranch_contract.queries.expressions import Call, Column, Expr, size
 from anabranch_contract.queries.expressions import columns as columns_of
 from anabranch_contract.queries.types import DataType, TypeKind, parse_type
 from anabranch_planner.binding.typecheck import coerce, typed
-from anabranch_planner.sql.scope import Scope, Shown, Table, nearest
+from anabranch_planner.sql.scope import FromTable, Scope, ShownColumn, nearest
 from anabranch_planner.sql.syntax import parse_expression
 from anabranch_planner.sql.unresolved import located
 
@@ -188,11 +188,11 @@ def read_schema(text: str) -> tuple[tuple[str, DataType], ...]:
 
 def _scope(own: Columns, data: Columns | None) -> Scope:
     """Scope of the source's columns by name, and of the parsed object's by ``data.NAME``."""
-    visible = tuple(Shown(name, Column("", name, kind)) for name, kind in own)
+    visible = tuple(ShownColumn(name, Column("", name, kind)) for name, kind in own)
     tables = {}
     if data is not None:
-        fields = tuple(Shown(name, Column(_DATA, name, kind)) for name, kind in data)
-        tables[DATA] = Table(fields, "the parsed object (data)")
+        fields = tuple(ShownColumn(name, Column(_DATA, name, kind)) for name, kind in data)
+        tables[DATA] = FromTable(fields, "the parsed object (data)")
     return Scope({}, tables, visible)
 
 

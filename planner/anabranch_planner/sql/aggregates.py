@@ -10,31 +10,31 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import DOUBLE, MAX_PRECISION
 from anabranch_contract.queries.expressions import BOOLEAN
 from anabranch_contract.queries.types import FLOATING, INTEGRAL, NUMERIC, DataType, TypeKind
-from anabranch_contract.queries.views import Function
+from anabranch_contract.queries.views import AggregateFunction
 from anabranch_planner.sql.unresolved import Node, unsupported
 
 BIGINT = DataType(TypeKind.BIGINT)
 
 #: Spark's names; ``post_join`` writes ``count_if``, ``bool_and`` and ``bool_or`` as others.
 AGGREGATES = {
-    "count": Function.COUNT,
-    "sum": Function.SUM,
-    "avg": Function.AVG,
-    "mean": Function.AVG,
-    "min": Function.MIN,
-    "max": Function.MAX,
-    "std": Function.STDDEV_SAMP,
-    "stddev": Function.STDDEV_SAMP,
-    "stddev_samp": Function.STDDEV_SAMP,
-    "stddev_pop": Function.STDDEV_POP,
-    "variance": Function.VAR_SAMP,
-    "var_samp": Function.VAR_SAMP,
-    "var_pop": Function.VAR_POP,
-    "count_if": Function.COUNT,
-    "bool_and": Function.MIN,
-    "every": Function.MIN,
-    "bool_or": Function.MAX,
-    "some": Function.MAX,
+    "count": AggregateFunction.COUNT,
+    "sum": AggregateFunction.SUM,
+    "avg": AggregateFunction.AVG,
+    "mean": AggregateFunction.AVG,
+    "min": AggregateFunction.MIN,
+    "max": AggregateFunction.MAX,
+    "std": AggregateFunction.STDDEV_SAMP,
+    "stddev": AggregateFunction.STDDEV_SAMP,
+    "stddev_samp": AggregateFunction.STDDEV_SAMP,
+    "stddev_pop": AggregateFunction.STDDEV_POP,
+    "variance": AggregateFunction.VAR_SAMP,
+    "var_samp": AggregateFunction.VAR_SAMP,
+    "var_pop": AggregateFunction.VAR_POP,
+    "count_if": AggregateFunction.COUNT,
+    "bool_and": AggregateFunction.MIN,
+    "every": AggregateFunction.MIN,
+    "bool_or": AggregateFunction.MAX,
+    "some": AggregateFunction.MAX,
 }
 #: Aggregates of Spark's that are refused, and why.
 REFUSED = {
@@ -70,19 +70,23 @@ def holds_aggregate(node: Node) -> bool:
     return any(is_aggregate(part) for part in node.walk())
 
 
-_OF_NUMBERS = frozenset(Function) - {Function.COUNT, Function.MIN, Function.MAX}
+_OF_NUMBERS = frozenset(AggregateFunction) - {
+    AggregateFunction.COUNT,
+    AggregateFunction.MIN,
+    AggregateFunction.MAX,
+}
 _OF_BOOLEANS = frozenset({"count_if", "bool_and", "every", "bool_or", "some"})
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class TypedAggregate:
     """An aggregate function and the type of its result."""
 
-    function: Function
+    function: AggregateFunction
     type: DataType
 
 
-def kind_of(name: str, argument: DataType, *, distinct: bool) -> Kind:
+def kind_of(name: str, argument: DataType, *, distinct: bool) -> TypedAggregate:
     """The aggregate ``name`` over an argument of a type.
 
     Raises:
@@ -104,28 +108,31 @@ def kind_of(name: str, argument: DataType, *, distinct: bool) -> Kind:
             f"{name}() is of numbers, its argument is of type {argument}",
             remedy="cast it to a number first",
         )
-    if distinct and (function is not Function.COUNT or argument.kind in FLOATING):
-        if function in (Function.MIN, Function.MAX):
-            return Kind(function, argument)
+    if distinct and (function is not AggregateFunction.COUNT or argument.kind in FLOATING):
+        if function in (AggregateFunction.MIN, AggregateFunction.MAX):
+            return TypedAggregate(function, argument)
         raise unsupported(
             f"{name}(DISTINCT ...) of {argument}",
             "only count(DISTINCT x) of anything but floats is",
         )
-    return Kind(function, _type_of(function, argument))
+    return TypedAggregate(function, _type_of(function, argument))
 
 
-def _type_of(function: Function, argument: DataType) -> DataType:
-    if function is Function.COUNT:
+def _type_of(function: AggregateFunction, argument: DataType) -> DataType:
+    if function is AggregateFunction.COUNT:
         return BIGINT
-    if function in (Function.MIN, Function.MAX):
+    if function in (AggregateFunction.MIN, AggregateFunction.MAX):
         return argument
-    if argument.kind is TypeKind.DECIMAL and function in (Function.SUM, Function.AVG):
-        more, digits = (10, 0) if function is Function.SUM else (4, 4)
+    if argument.kind is TypeKind.DECIMAL and function in (
+        AggregateFunction.SUM,
+        AggregateFunction.AVG,
+    ):
+        more, digits = (10, 0) if function is AggregateFunction.SUM else (4, 4)
         return DataType(
             TypeKind.DECIMAL,
             min(argument.precision + more, MAX_PRECISION),
             min(argument.scale + digits, MAX_PRECISION),
         )
-    if argument.kind in INTEGRAL and function is Function.SUM:
+    if argument.kind in INTEGRAL and function is AggregateFunction.SUM:
         return BIGINT
     return DOUBLE

@@ -21,7 +21,7 @@ _SUBSTRING_END = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class ScalarFunction:
     """One function: its operation, argument kinds by position (the last repeats), arity, and type
     where that does not follow from the arguments.
     """
@@ -34,33 +34,33 @@ class Function:
 
 
 _INTEGER = frozenset({TypeKind.INT, TypeKind.SMALLINT, TypeKind.TINYINT})
-_SUBSTRING = Function("substring", (_TEXT, _INTEGER, _INTEGER), 2, 3)
+_SUBSTRING = ScalarFunction("substring", (_TEXT, _INTEGER, _INTEGER), 2, 3)
 _FUNCTIONS = {
-    "lower": Function("lower", (_TEXT,)),
-    "lcase": Function("lower", (_TEXT,)),
-    "upper": Function("upper", (_TEXT,)),
-    "ucase": Function("upper", (_TEXT,)),
-    "trim": Function("trim", (_TEXT,)),
-    "length": Function("length", (_TEXT,)),
-    "char_length": Function("length", (_TEXT,)),
-    "character_length": Function("length", (_TEXT,)),
+    "lower": ScalarFunction("lower", (_TEXT,)),
+    "lcase": ScalarFunction("lower", (_TEXT,)),
+    "upper": ScalarFunction("upper", (_TEXT,)),
+    "ucase": ScalarFunction("upper", (_TEXT,)),
+    "trim": ScalarFunction("trim", (_TEXT,)),
+    "length": ScalarFunction("length", (_TEXT,)),
+    "char_length": ScalarFunction("length", (_TEXT,)),
+    "character_length": ScalarFunction("length", (_TEXT,)),
     "substring": _SUBSTRING,
     "substr": _SUBSTRING,
-    "concat": Function("concat", (_TEXT,), 1, None),
-    "abs": Function("abs", (NUMERIC,)),
-    "year": Function("year", (_CALENDAR,)),
-    "month": Function("month", (_CALENDAR,)),
-    "day": Function("day", (_CALENDAR,)),
-    "dayofmonth": Function("day", (_CALENDAR,)),
-    "hour": Function("hour", (TIMESTAMPS,)),
-    "minute": Function("minute", (TIMESTAMPS,)),
-    "second": Function("second", (TIMESTAMPS,)),
+    "concat": ScalarFunction("concat", (_TEXT,), 1, None),
+    "abs": ScalarFunction("abs", (NUMERIC,)),
+    "year": ScalarFunction("year", (_CALENDAR,)),
+    "month": ScalarFunction("month", (_CALENDAR,)),
+    "day": ScalarFunction("day", (_CALENDAR,)),
+    "dayofmonth": ScalarFunction("day", (_CALENDAR,)),
+    "hour": ScalarFunction("hour", (TIMESTAMPS,)),
+    "minute": ScalarFunction("minute", (TIMESTAMPS,)),
+    "second": ScalarFunction("second", (TIMESTAMPS,)),
     **{
-        name: Function(name, (INTEGRAL,), type=TIMESTAMP)
+        name: ScalarFunction(name, (INTEGRAL,), type=TIMESTAMP)
         for name in ("timestamp_seconds", "timestamp_millis", "timestamp_micros")
     },
     **{
-        name: Function(name, (_INSTANT,), type=BIGINT)
+        name: ScalarFunction(name, (_INSTANT,), type=BIGINT)
         for name in ("unix_seconds", "unix_millis", "unix_micros")
     },
 }

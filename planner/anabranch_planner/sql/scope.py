@@ -61,7 +61,7 @@ def find_stream(name: str, streams: Mapping[str, Stream]) -> Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownColumn:
     """A column as a table shows it: its name there, and what it is."""
 
     name: str
@@ -69,10 +69,10 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class FromTable:
     """One entry of FROM: its columns in order, and how errors call it."""
 
-    columns: tuple[Shown, ...]
+    columns: tuple[ShownColumn, ...]
     what: str
 
 
@@ -88,8 +88,8 @@ class Scope:
     """
 
     streams: Mapping[str, Stream] = field(default_factory=dict)
-    tables: Mapping[str, Table] = field(default_factory=dict)
-    visible: tuple[Shown, ...] = ()
+    tables: Mapping[str, FromTable] = field(default_factory=dict)
+    visible: tuple[ShownColumn, ...] = ()
     registered: Mapping[str, Stream] = field(default_factory=dict)
 
     @classmethod
@@ -102,13 +102,15 @@ class Scope:
             QueryError: ``names`` for its columns are not as many as those.
         """
         base = within + alias
-        columns = tuple(Shown(name, Column(base, name, kind)) for name, kind in stream.columns)
+        columns = tuple(
+            ShownColumn(name, Column(base, name, kind)) for name, kind in stream.columns
+        )
         what = f"stream {str(stream.name)!r} (alias {alias!r})"
         columns = _renamed(columns, names, what)
-        return cls({base: stream}, {alias: Table(columns, what)}, columns)
+        return cls({base: stream}, {alias: FromTable(columns, what)}, columns)
 
     def as_table(
-        self, alias: str | None, columns: Iterable[Shown], names: Sequence[str] = ()
+        self, alias: str | None, columns: Iterable[ShownColumn], names: Sequence[str] = ()
     ) -> Scope:
         """The scope as seen from outside of its query: ``columns`` under one name, or none.
 
@@ -117,7 +119,7 @@ class Scope:
         """
         what = f"the subquery {alias!r}" if alias is not None else "a subquery"
         shown = _renamed(tuple(columns), names, what)
-        return Scope(self.streams, {} if alias is None else {alias: Table(shown, what)}, shown)
+        return Scope(self.streams, {} if alias is None else {alias: FromTable(shown, what)}, shown)
 
     def joined(self, other: Scope, using: Iterable[str] = ()) -> Scope:
         """The scope beside ``other``; ``using`` are columns that become one.
@@ -155,7 +157,7 @@ class Scope:
         """The table that ``name`` means, as declared; None if there is none."""
         return next((a for a in self.tables if a.lower() == name.lower()), None)
 
-    def table(self, name: str) -> Table:
+    def table(self, name: str) -> FromTable:
         """The table that ``name`` means.
 
         Raises:
@@ -179,7 +181,7 @@ class Scope:
         exact = [a for a in self.streams if a.lower() == lowered]
         return exact or [a for a in self.streams if a.lower().startswith(f"{lowered}.")]
 
-    def shown(self, name: str, qualifier: str = "") -> Shown:
+    def shown(self, name: str, qualifier: str = "") -> ShownColumn:
         """The column that a (possibly qualified) name means.
 
         Raises:
@@ -212,7 +214,7 @@ class Scope:
         found = [a for a, s in self.streams.items() if str(s.name).lower() == lowered]
         return found[0] if len(found) == 1 and found[0] in self.tables else None
 
-    def _meant(self, name: str, candidates: Iterable[Shown], qualifier: str) -> str:
+    def _meant(self, name: str, candidates: Iterable[ShownColumn], qualifier: str) -> str:
         """A remedy: the tables that have a column, else streams that are not joined, else the
         nearest name and the tables that have that.
         """
@@ -249,7 +251,9 @@ class Scope:
         return self.shown(name, qualifier).expr
 
 
-def _renamed(columns: tuple[Shown, ...], names: Sequence[str], what: str) -> tuple[Shown, ...]:
+def _renamed(
+    columns: tuple[ShownColumn, ...], names: Sequence[str], what: str
+) -> tuple[ShownColumn, ...]:
     if not names:
         return columns
     if len(names) != len(columns):
@@ -258,4 +262,4 @@ def _renamed(columns: tuple[Shown, ...], names: Sequence[str], what: str) -> tup
             f"{len(names)} names are given for the {len(columns)} columns of {what}",
             remedy="name all of them, or none",
         )
-    return tuple(Shown(name, c.expr) for name, c in zip(names, columns, strict=True))
+    return tuple(ShownColumn(name, c.expr) for name, c in zip(names, columns, strict=True))

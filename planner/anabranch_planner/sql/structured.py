@@ -17,7 +17,7 @@ from typing import Any
 from anabranch_contract.errors import QueryError
 from anabranch_planner.sql.scope import nearest
 from anabranch_planner.sql.syntax import parse_expression, parse_item
-from anabranch_planner.sql.unresolved import Condition, Item, Source, Unresolved, located
+from anabranch_planner.sql.unresolved import Condition, FromEntry, SelectItem, Unresolved, located
 
 _PARTS = ("from", "join", "where", "select")
 
@@ -60,10 +60,10 @@ def _selected(document: Mapping[str, Any]) -> list[Any]:
     return items
 
 
-def _sources(value: Any) -> list[Source]:
+def _sources(value: Any) -> list[FromEntry]:
     if isinstance(value, Mapping):
         return [
-            Source(_name(stream, f"from.{alias}"), str(alias), field=f"from.{alias}")
+            FromEntry(_name(stream, f"from.{alias}"), str(alias), field=f"from.{alias}")
             for alias, stream in value.items()
         ] or _sources(None)
     if not isinstance(value, list | tuple) or not value:
@@ -80,7 +80,7 @@ def _sources(value: Any) -> list[Source]:
         stream = _name(entry.get("stream"), f"{field}.stream")
         alias = entry.get("alias")
         named = stream if alias is None else _name(alias, f"{field}.alias")
-        found.append(Source(stream, named, field=field))
+        found.append(FromEntry(stream, named, field=field))
     return found
 
 
@@ -97,7 +97,7 @@ def _condition(value: Any, scope: int, field: str) -> Condition:
         return Condition(parse_expression(value), scope, field)
 
 
-def _item(value: Any, field: str) -> Item:
+def _item(value: Any, field: str) -> SelectItem:
     alias = None
     if isinstance(value, Mapping):
         if not set(value) <= {"expr", "as"}:
@@ -112,4 +112,4 @@ def _item(value: Any, field: str) -> Item:
         return item
     if item.node is None or item.name is not None:
         raise _malformed(f"{value!r} can't be named {alias!r}", field, "name one expression once")
-    return Item(item.node, alias, None, field)
+    return SelectItem(item.node, alias, None, field)

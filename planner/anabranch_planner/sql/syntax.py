@@ -32,11 +32,11 @@ from anabranch_planner.sql.functions import UNARY_PLUS
 from anabranch_planner.sql.places import misspelt
 from anabranch_planner.sql.unresolved import (
     Condition,
-    Item,
+    FromEntry,
     Node,
     OuterSide,
     PostJoin,
-    Source,
+    SelectItem,
     Unresolved,
     at,
     unsupported,
@@ -162,7 +162,7 @@ def parse_expression(text: str) -> Node:
     return node
 
 
-def parse_item(text: str, field: str) -> Item:
+def parse_item(text: str, field: str) -> SelectItem:
     """One entry of a select list, given as text: an expression, ``*`` or ``alias.*``."""
     return _item(parse_expression(text), field)
 
@@ -321,8 +321,8 @@ def _with(select: exp.Select, outer: Mapping[str, Unresolved]) -> Mapping[str, U
             own.add(name.lower())
             columns = _names(cte.args["alias"])
             if columns:
-                source = Source(inner, name, columns=columns, node=cte)
-                inner = Unresolved((source,), (), (Item(None),))
+                source = FromEntry(inner, name, columns=columns, node=cte)
+                inner = Unresolved((source,), (), (SelectItem(None),))
             known[name.lower()] = inner
     return known
 
@@ -359,7 +359,7 @@ def _unresolved(select: exp.Select, outer: Mapping[str, Unresolved], *, whole: b
     )
 
 
-def _items(select: exp.Select) -> list[Item]:
+def _items(select: exp.Select) -> list[SelectItem]:
     items = []
     for node in select.expressions:
         with at(node):
@@ -367,7 +367,7 @@ def _items(select: exp.Select) -> list[Item]:
     return items
 
 
-def _in_order(items: list[Item], first: Source, second: Source) -> list[Item]:
+def _in_order(items: list[SelectItem], first: FromEntry, second: FromEntry) -> list[SelectItem]:
     """``items`` with a star replaced by stars of ``first`` and ``second``, in this order."""
     found = []
     for item in items:
@@ -498,7 +498,7 @@ def _limited(query: Unresolved) -> Unresolved:
 
 def _joined(
     first: Node, joins: Iterable[exp.Join], ctes: Mapping[str, Unresolved]
-) -> tuple[list[Source], list[Condition]]:
+) -> tuple[list[FromEntry], list[Condition]]:
     """The joined sources in order; a comma-separated table may carry joins of its own."""
     ordered: list[exp.Join] = list(first.args.get("joins") or ())
     for join in joins:
@@ -540,20 +540,20 @@ def _identifier(node: Node) -> str:
     )
 
 
-def _source(node: Node, ctes: Mapping[str, Unresolved]) -> Source:
+def _source(node: Node, ctes: Mapping[str, Unresolved]) -> FromEntry:
     with at(node):
         alias = node.args.get("alias")
         name = alias.name if alias is not None and alias.name else None
         columns = _names(alias)
         if isinstance(node, exp.Subquery):
             refuse_others(node, {"this", "alias", "joins"})
-            return Source(_inside(node.this, ctes), name, columns=columns, node=node)
+            return FromEntry(_inside(node.this, ctes), name, columns=columns, node=node)
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
             raise unsupported(f"{describe(node)} in FROM", "name a registered stream")
         if node.args.get("db") or node.args.get("catalog"):
             raise unsupported(f"the qualified name {describe(node)}", "name a registered stream")
         of = ctes.get(node.name.lower(), node.name)
-        return Source(of, name or node.name, columns=columns, node=node)
+        return FromEntry(of, name or node.name, columns=columns, node=node)
 
 
 def _inside(node: Node, ctes: Mapping[str, Unresolved]) -> Unresolved:
@@ -574,7 +574,7 @@ def _names(alias: Node | None) -> tuple[str, ...]:
     return tuple(_identifier(column) for column in alias.args.get("columns") or ())
 
 
-def _item(node: Node, field: str) -> Item:
+def _item(node: Node, field: str) -> SelectItem:
     name = None
     if isinstance(node, exp.Alias):
         name, node = node.alias, node.this
@@ -585,8 +585,8 @@ def _item(node: Node, field: str) -> Item:
         if name is not None:
             raise unsupported("* with an alias", "name the columns that you want")
         qualifier = node.table if isinstance(node, exp.Column) else None
-        return Item(None, None, qualifier, field)
-    return Item(node, name, None, field)
+        return SelectItem(None, None, qualifier, field)
+    return SelectItem(node, name, None, field)
 
 
 def describe(node: Node) -> str:

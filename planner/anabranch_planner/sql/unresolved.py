@@ -18,7 +18,7 @@ Node: TypeAlias = exp.Expr
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class FromEntry:
     """One entry of the FROM list.
 
     Attributes:
@@ -51,7 +51,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class SelectItem:
     """One entry of the SELECT list; ``name`` is None where the user gave none.
 
     A star has no ``node``; ``qualifier`` is then the alias before it, or None.
@@ -91,7 +91,7 @@ class OuterSide:
     """
 
     kind: JoinKind
-    source: Source
+    source: FromEntry
     on: Node | None
 
 
@@ -103,9 +103,9 @@ class Unresolved:
     statement has ``post_join`` clauses, or ``outer`` joins.
     """
 
-    sources: tuple[Source, ...]
+    sources: tuple[FromEntry, ...]
     conditions: tuple[Condition, ...]
-    items: tuple[Item, ...]
+    items: tuple[SelectItem, ...]
     post_join: PostJoin | None = None
     outer: tuple[OuterSide, ...] = ()
 

@@ -22,7 +22,7 @@ from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.activations import Activation, LeftRows
 from anabranch_contract.protocol.keys import Keys
 from anabranch_runtime.control import Control
-from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.sinks.delivery import Delivery, Write
 from anabranch_runtime.sinks.publisher import local_writers
@@ -50,7 +50,7 @@ CHECKPOINTS = ".views-checkpoints"
 
 
 def spark_writers(
-    session: SparkSession, settings: Settings, namespace: str
+    session: SparkSession, settings: DriverSettings, namespace: str
 ) -> dict[SinkKind, Write]:
     """Writers of the sinks that only Spark can write, by ``session``."""
     write = spark_writer(
@@ -63,7 +63,7 @@ def spark_writers(
     return {SinkKind.FILES: write, SinkKind.TABLE: write}
 
 
-def checkpoints_of(settings: Settings) -> Path:
+def checkpoints_of(settings: DriverSettings) -> Path:
     """Folder of Spark's checkpoints of views. Where the state directory is a cache, they last as
     long as the results, from which views are made.
     """
@@ -81,7 +81,7 @@ class Beside:
         PipelineError: ``views-lost``: the process has ended.
     """
 
-    settings: Settings
+    settings: DriverSettings
     url: str
     namespace: str
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
@@ -203,7 +203,7 @@ class Beside:
         return answer
 
 
-def _serve(calls: Connection, settings: Settings, url: str, namespace: str) -> None:
+def _serve(calls: Connection, settings: DriverSettings, url: str, namespace: str) -> None:
     """Main loop of the process: serve one call after the other, until the connection closes."""
     # If spark-submit has started the driver, these point to its JVM.
     for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):

@@ -34,7 +34,7 @@ from anabranch_runtime.state.manifest import State
 from anabranch_runtime.storage.ahead import give_way
 from anabranch_runtime.storage.durable import durable
 from anabranch_runtime.storage.segment import Merge, Segment
-from anabranch_runtime.task.compact import Compaction, Merged, compact, merged_pack
+from anabranch_runtime.task.compact import Compaction, MergedSegment, compact, merged_pack
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
@@ -52,7 +52,7 @@ class Compactor:
     """
 
     root: Path
-    work: Callable[[Compaction], Merged] = compact
+    work: Callable[[Compaction], MergedSegment] = compact
     beside: bool = False
     queue: Callable[[Compaction], str | None] = lambda _: None
     leaving: threading.Event = field(default_factory=threading.Event)

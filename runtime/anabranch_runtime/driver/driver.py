@@ -2,7 +2,7 @@
 
 1. The batch's epoch is decided and recorded before it starts, so a repeat makes the same choice.
 2. Tasks write segments and staged results under names that carry the attempt.
-3. Results move to names that carry query and batch, replacing those of an earlier attempt.
+3. Results move to names that carry query and batch, replacing an earlier attempt's results.
 4. The manifest commits the batch atomically. Until here a crash leaves garbage only.
 5. Spark commits its offsets. A batch that the manifest has is skipped when Spark repeats it.
 
@@ -46,13 +46,13 @@ from anabranch_runtime.driver.epoch_cycle import (
     step,
 )
 from anabranch_runtime.driver.fold_reports import fullness, snapshot, steps_seen, without_batches
-from anabranch_runtime.driver.progress import ProgressReporter, Shown, shown_on_disk
+from anabranch_runtime.driver.progress import ProgressReporter, ViewOutput, shown_on_disk
 from anabranch_runtime.driver.reporting.batch_report import Times, batch_report, log_batch
 from anabranch_runtime.driver.reporting.interim_reporter import EARLY, InterimReporter, Written
 from anabranch_runtime.driver.reporting.state_publisher import StatePublisher
 from anabranch_runtime.driver.reporting.telemetry import Counters
 from anabranch_runtime.driver.revisions import Revisions
-from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.epochs import backfill
 from anabranch_runtime.epochs.access import latest_tiles, seen_from
 from anabranch_runtime.epochs.arrival_costs import arrival_costs
@@ -73,7 +73,7 @@ from anabranch_runtime.rations.freshness import present
 from anabranch_runtime.rations.rationer import Rationer
 from anabranch_runtime.recovery.checkpoint import brings_nothing, planned_at
 from anabranch_runtime.recovery.durability import Durability
-from anabranch_runtime.recovery.journal import Choice
+from anabranch_runtime.recovery.journal import JournalEntry
 from anabranch_runtime.sinks.completeness import CompletenessFiles
 from anabranch_runtime.sinks.late import publish_late
 from anabranch_runtime.sinks.ledger import Ledger
@@ -121,13 +121,13 @@ class Driver:
         publisher: ``pipeline`` adds writers that need Spark.
         compactor: merges between batches; ``pipeline`` puts one in its place that merges beside.
         cluster: where tasks share nothing but the object store, how they meet.
-        views: maintains post-join views; None: nobody does, joined rows wait.
-        tails: for those who follow results.
-        progress: what is reported. ``rationer``: decides what batches withhold from probes.
+        views: maintains post-join views; None: joined rows wait for a driver that does.
+        tails: newest results, for clients that follow them.
+        progress: reports of progress. ``rationer``: decides the rations of each batch's probes.
     """
 
     def __init__(
-        self, settings: Settings, control: Control, total_batches: int | None = None
+        self, settings: DriverSettings, control: Control, total_batches: int | None = None
     ) -> None:
         """Recover the state.
 
@@ -174,7 +174,7 @@ class Driver:
         self._step_names = Steps()
         # Where a replay waits for revisions, periods are of as many batches.
         seconds = math.inf if settings.revise_batches else settings.interim_seconds
-        # Without revisions nobody waits for a replay's drifts.
+        # A replay without revisions reports no drift early: no decision waits for it.
         early = EARLY if live else math.inf if settings.revise_batches else None
         self._interims = InterimReporter(control, self.state, self._step_names, seconds, early)
         self._identity = ""
@@ -296,7 +296,7 @@ class Driver:
         """Pass the committed state to views, with the ruleset of the epoch."""
         rules = self._rules() if ruleset is None else ruleset
         if self.views is not None and rules is not None:
-            # What is owed may still come: their clocks wait for it.
+            # Owed results may still arrive: clocks of views wait for them.
             state = self.state
             self.views.committed(state.next_batch, clocks(state), rules, state.queries)
 
@@ -324,12 +324,12 @@ class Driver:
         views = {} if self.views is None else self.views.problems()
         return {**self.publisher.problems(), **views}
 
-    def _shown(self) -> Shown:
+    def _shown(self) -> ViewOutput:
         """Rows of views and outer joins; from disk while Spark starts."""
         views = self.views
         if views is None:
             return shown_on_disk(self.settings.results, self._rules())
-        return Shown(views.shown(), views.left_rows())
+        return ViewOutput(views.shown(), views.left_rows())
 
     @property
     def exhausted(self) -> bool:
@@ -381,7 +381,7 @@ class Driver:
             self._apply(number, job, choice, ruleset, started)
 
     def _apply(
-        self, number: int, job: Job, choice: Choice, ruleset: Ruleset, started: float
+        self, number: int, job: Job, choice: JournalEntry, ruleset: Ruleset, started: float
     ) -> None:
         """Run the batch by its choice, and commit it."""
         settings = self.settings
@@ -442,7 +442,7 @@ class Driver:
             self.cluster.met(state.placement, reports)
         self._after(ruleset, reports, located, failures, Times(started, entered, done))
 
-    def _choose(self, number: int) -> tuple[Choice, Ruleset]:
+    def _choose(self, number: int) -> tuple[JournalEntry, Ruleset]:
         """Choose and record the batch's journal entry, or repeat an interrupted run's.
 
         Returns:
@@ -462,7 +462,7 @@ class Driver:
                 rations = ()
             owed = bool(rations) and self.rationer.catches_up
             load = self.rationer.known
-            choice = Choice(
+            choice = JournalEntry(
                 *(epoch, published, offsets, logs),
                 rations=rations,
                 owed=owed,
@@ -521,7 +521,7 @@ class Driver:
             _LOG.warning("ruleset of the epoch not found", error=str(error))
             return None
 
-    def _context(self, batch: Batch, choice: Choice) -> BatchContext:
+    def _context(self, batch: Batch, choice: JournalEntry) -> BatchContext:
         state, ruleset, sources = batch.state, batch.ruleset, self.progress.sources
         live, planned = self.settings.mode is Mode.LIVE, self._planned(choice)
         storage, manifests = self.durability.storage, self.durability.manifests
@@ -565,11 +565,11 @@ class Driver:
             ),
         )
 
-    def _planned(self, choice: Choice) -> int | None:
+    def _planned(self, choice: JournalEntry) -> int | None:
         """Planning time of a batch; None in step mode, where speed must not matter."""
         return planned_at(choice.offsets) if self.settings.mode is Mode.LIVE else None
 
-    def _plan_input(self, choice: Choice) -> BatchInput | None:
+    def _plan_input(self, choice: JournalEntry) -> BatchInput | None:
         """The input from the sources that the runtime reads itself."""
         sources, state = self.progress.sources, self.state
         if sources is None or choice.offsets is None:
@@ -590,7 +590,7 @@ class Driver:
         rules = self._rules() if sources is not None and sources.feeds else None
         return {} if rules is None else arrival_costs(self.state, rules)
 
-    def _note_left_out(self, number: int, choice: Choice, read: BatchInput) -> None:
+    def _note_left_out(self, number: int, choice: JournalEntry, read: BatchInput) -> None:
         """Before any publication: record the input that a repetition has to leave out as well."""
         if read.left_out != choice.left_out:
             self.durability.choices.record(number, replace(choice, left_out=read.left_out))

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from anabranch_contract.protocol.progress import Boundary, Mode
-from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.state.manifest import State
 
-#: Number of ``Settings.epoch_seconds`` that an epoch lasts without changes and arrivals.
+#: Number of ``DriverSettings.epoch_seconds`` that an epoch lasts without changes and arrivals.
 IDLE_EPOCHS = 12
 #: Epochs that end early after a change: it is planned at the end of the first, active after the
 #: second.
@@ -38,7 +38,7 @@ class Cycle:
     digest: int = 0
     eager: int = 0
 
-    def is_due(self, settings: Settings, now: float) -> bool:
+    def is_due(self, settings: DriverSettings, now: float) -> bool:
         """Whether the epoch has lasted long enough to end between two batches."""
         return now - self.since >= settings.epoch_seconds
 
@@ -97,7 +97,7 @@ Instruction: TypeAlias = "ReportStart | EnterIdle | ReportEnd"
 Step: TypeAlias = "tuple[Cycle, list[Instruction]]"
 
 
-def step(cycle: Cycle, state: State, event: Event, settings: Settings, now: float) -> Step:
+def step(cycle: Cycle, state: State, event: Event, settings: DriverSettings, now: float) -> Step:
     """The next cycle, and the instructions to carry out before it holds.
 
     Args:
@@ -121,7 +121,7 @@ def step(cycle: Cycle, state: State, event: Event, settings: Settings, now: floa
     return cycle, todo
 
 
-def is_full(state: State, settings: Settings) -> bool:
+def is_full(state: State, settings: DriverSettings) -> bool:
     """Whether the epoch of the last batch has had all its batches."""
     every = settings.epoch_batches
     if settings.mode is Mode.STEP:
@@ -130,7 +130,7 @@ def is_full(state: State, settings: Settings) -> bool:
 
 
 def _between_batches(
-    cycle: Cycle, state: State, seen: Quiet, settings: Settings, now: float
+    cycle: Cycle, state: State, seen: Quiet, settings: DriverSettings, now: float
 ) -> Step:
     if seen.published is None:
         return cycle, []

@@ -38,7 +38,7 @@ from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.exit_cause import redis_away
 from anabranch_runtime.driver.reporting.heartbeat import LONG, Heart
 from anabranch_runtime.driver.reporting.source_health import SourceHealth
-from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.recovery.checkpoint import source_offsets
@@ -139,7 +139,7 @@ class Opened:
 
 
 @dataclass(slots=True)
-class Pipeline:
+class SparkPipeline:
     """One pipeline: all registered streams, one Spark query, one driver.
 
     Attributes:
@@ -147,7 +147,7 @@ class Pipeline:
         abandon: ends the process where it can't be left in order, for the reason that it is given.
     """
 
-    settings: Settings
+    settings: DriverSettings
     control: Control
     master: str
     begun: Future[SparkSession] | None = None

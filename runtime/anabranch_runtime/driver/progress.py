@@ -32,7 +32,7 @@ _LOG = structlog.get_logger("anabranch.runtime")
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ViewOutput:
     """Output of views and outer joins.
 
     Attributes:
@@ -44,7 +44,7 @@ class Shown:
     left: dict[str, LeftRows] = field(default_factory=dict)
 
 
-def shown_on_disk(results: Path, rules: Ruleset | None) -> Shown:
+def shown_on_disk(results: Path, rules: Ruleset | None) -> ViewOutput:
     """The counts that an earlier run has left in the ``results`` directory.
 
     A view without a count has no rows so far, for any number of joined rows, so all views of
@@ -52,7 +52,7 @@ def shown_on_disk(results: Path, rules: Ruleset | None) -> Shown:
     """
     queries = () if rules is None else rules.queries
     none = {str(q.id): 0 for q in queries if q.has_post_join and q.left_of is None}
-    return Shown(none | all_shown(results), all_left(results))
+    return ViewOutput(none | all_shown(results), all_left(results))
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class ProgressReporter:
     batch_seconds: float = 0.0
     private: int = 0
     problems: dict[str, str] = field(default_factory=dict)
-    shown: Shown = field(default_factory=Shown)
+    shown: ViewOutput = field(default_factory=ViewOutput)
     telemetry: Telemetry = field(default_factory=Telemetry)
     sites: tuple[str, ...] = ()
     #: The sources that were looked at for streams whose sites have no executors.
@@ -102,7 +102,7 @@ class ProgressReporter:
         phase: str,
         state: State,
         problems: dict[str, str],
-        shown: Shown,
+        shown: ViewOutput,
         *,
         exhausted: bool,
         error: str | None = None,

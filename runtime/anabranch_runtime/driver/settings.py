@@ -14,7 +14,7 @@ from anabranch_runtime.storage.verify import Verify
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class DriverSettings:
     """Settings of a pipeline.
 
     Attributes:

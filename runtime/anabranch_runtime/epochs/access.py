@@ -19,7 +19,7 @@ from anabranch_contract.queries.joins import Relation, RelationId
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.state.coverage import Access, Interval, Tile, tile
 from anabranch_runtime.state.manifest import State, StoreState
-from anabranch_runtime.state.slices import Source
+from anabranch_runtime.state.slices import SegmentRows
 
 #: All of a rule that its access depends on.
 _Asked = tuple[str, str, frozenset[tuple[str, str]], tuple[FillStep, ...]]
@@ -212,10 +212,10 @@ def relation_tiles(
     return tuple(tiles)
 
 
-def stored_in(state: State, relation: Relation, batches: Interval) -> tuple[Source, ...]:
+def stored_in(state: State, relation: Relation, batches: Interval) -> tuple[SegmentRows, ...]:
     """The stored rows of ``relation`` that arrived in ``batches``."""
     return tuple(
-        Source(tile.store, segment, tile.interval, 0, segment.rows)
+        SegmentRows(tile.store, segment, tile.interval, 0, segment.rows)
         for tile in relation_tiles(state, relation, batches)
         for segment in state.stores[tile.store].segments
         if segment.first_batch <= tile.interval[1] and segment.last_batch >= tile.interval[0]

@@ -38,7 +38,7 @@ _OPTIONS = [("grpc.keepalive_time_ms", _KEEPALIVE), ("grpc.keepalive_timeout_ms"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CoordinatorAddress:
     """Address and token of the coordinator; ``version``: of the driver's package."""
 
     location: str
@@ -137,7 +137,7 @@ class Meeting(flight.FlightServerBase):  # type: ignore[misc]
                 remedy="see that no other process has the port (--meeting-port) and that the "
                 "address (spark.driver.bindAddress, else spark.driver.host) is this host's",
             ) from cause
-        self.place = Place(f"grpc://{host}:{self.port}", token)
+        self.place = CoordinatorAddress(f"grpc://{host}:{self.port}", token)
         self._changed = threading.Condition()
         self._rounds: dict[str, dict[int, _Round]] = defaultdict(dict)
         #: The last attempts: tasks of earlier ones have gone.
@@ -201,7 +201,7 @@ class Meeting(flight.FlightServerBase):  # type: ignore[misc]
 class Delegate:
     """One task's side; maps a message to the messages of all, in task order."""
 
-    place: Place
+    place: CoordinatorAddress
     attempt: str
     task: int
     tasks: int

@@ -33,7 +33,7 @@ _PASSES, _CANDIDATES = 4, 64
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FrequentHashes:
     """Result of :func:`frequent`.
 
     Attributes:
@@ -50,7 +50,7 @@ class Found:
     rest: int
 
 
-def frequent(hashes: U64, known: U64, least: int, most: int) -> Found:
+def frequent(hashes: U64, known: U64, least: int, most: int) -> FrequentHashes:
     """Count ``known`` among ``hashes``, and find at most ``most`` others that occur ``least`` times
     or more, ``least`` at least 1. ``known`` has no hash twice, and at most 256.
 
@@ -73,7 +73,7 @@ def frequent(hashes: U64, known: U64, least: int, most: int) -> Found:
         counted, new = np.concatenate([counted, candidates[likely]]), len(likely)
     if len(counted) == len(known):
         none = np.empty(0, np.int64)
-        return Found(counts, none.view(np.uint64), none, none, rest)
+        return FrequentHashes(counts, none.view(np.uint64), none, none, rest)
     fresh, fresh_counts = counted[len(known) :], counts[len(known) :]
     order = np.lexsort((fresh, -fresh_counts))
     listed = min(int(np.count_nonzero(fresh_counts >= least)), most)
@@ -81,7 +81,7 @@ def frequent(hashes: U64, known: U64, least: int, most: int) -> Found:
         rest = max(rest, int(fresh_counts[order[listed]]))
     order = order[:listed]
     places = positions[len(known) :][order]
-    return Found(counts[: len(known)], fresh[order], fresh_counts[order], places, rest)
+    return FrequentHashes(counts[: len(known)], fresh[order], fresh_counts[order], places, rest)
 
 
 @njit(cache=True, nogil=True)

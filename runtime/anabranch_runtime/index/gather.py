@@ -1,7 +1,8 @@
 """Gathering a column from many tables at once, in whatever order the rows are wanted.
 
-A column that lies in several segments is described by where its buffers are (:class:`Places`), so
-one pass of a kernel picks all rows, without sorting them by table and back.
+A column that lies in several segments is described by where its buffers are
+(:class:`ColumnPlaces`), so one pass of a kernel picks all rows, without sorting them by table and
+back.
 
 >>> tables = places([place_of(pa.array(["a", None])), place_of(pa.array(["b", "cd"]))])
 >>> which, rows = np.array([1, 0, 1, 0], np.int16), np.array([1, 1, 0, 0], np.int32)
@@ -41,7 +42,7 @@ _FIXED: dict[int, tuple[Any, Any, int]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ColumnPlace:
     """Where a column is in memory; ``column`` keeps it there.
 
     Attributes:
@@ -59,7 +60,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class ColumnPlaces:
     """A column's places in several tables, one entry of each array per table."""
 
     columns: tuple[pa.Array, ...]
@@ -74,9 +75,9 @@ class Places:
     width: int
 
 
-def places(found: Sequence[Place]) -> Places:
+def places(found: Sequence[ColumnPlace]) -> ColumnPlaces:
     """Several places of one column as one value."""
-    return Places(
+    return ColumnPlaces(
         tuple(p.column for p in found),
         np.array([p.first for p in found], np.int64),
         np.array([p.data for p in found], np.int64),
@@ -88,19 +89,21 @@ def places(found: Sequence[Place]) -> Places:
     )
 
 
-def place_of(column: pa.Array) -> Place:
+def place_of(column: pa.Array) -> ColumnPlace:
     """The place of ``column``, which is no chunked array."""
     buffers, kind = column.buffers(), column.type
     valid = buffers[0].address if column.null_count and buffers[0] is not None else 0
     width = _width(kind)
     if width == _OTHER or buffers[1] is None:
-        return Place(column, 0, 0, valid, column.offset)
+        return ColumnPlace(column, 0, 0, valid, column.offset)
     data = buffers[2].address if width == _VARYING and buffers[2] is not None else 0
     width = 4 if width == _VARYING else width // 8
-    return Place(column, buffers[1].address + column.offset * width, data, valid, column.offset)
+    return ColumnPlace(
+        column, buffers[1].address + column.offset * width, data, valid, column.offset
+    )
 
 
-def gather(tables: Places, which: Which, rows: I32) -> pa.Array:
+def gather(tables: ColumnPlaces, which: Which, rows: I32) -> pa.Array:
     """``result[i]`` is row ``rows[i]`` of the column in table ``which[i]``."""
     if prefetch.is_enabled():
         prefetch.for_rows(tables.columns, which, len(rows))
@@ -120,7 +123,7 @@ def gather(tables: Places, which: Which, rows: I32) -> pa.Array:
     return pa.Array.from_buffers(tables.kind, len(rows), [valid, pa.py_buffer(values)], nulls)
 
 
-def gather_words(tables: Places, which: Which, rows: I32) -> NDArray[np.int64]:
+def gather_words(tables: ColumnPlaces, which: Which, rows: I32) -> NDArray[np.int64]:
     """The same for columns of 64-bit integers without NULLs, as numpy."""
     if prefetch.is_enabled():
         prefetch.for_rows(tables.columns, which, len(rows))
@@ -154,7 +157,7 @@ def _width(kind: pa.DataType) -> int:
 
 
 def _validity(
-    tables: Places, which: NDArray[np.integer[Any]], rows: I32
+    tables: ColumnPlaces, which: NDArray[np.integer[Any]], rows: I32
 ) -> tuple[pa.Buffer | None, int]:
     if not tables.nullable:
         return None, 0
@@ -163,7 +166,7 @@ def _validity(
     return (pa.py_buffer(bits), int(nulls)) if nulls else (None, 0)
 
 
-def _varying(tables: Places, which: Which, rows: I32) -> pa.Array:
+def _varying(tables: ColumnPlaces, which: Which, rows: I32) -> pa.Array:
     chosen = NOWHERE if which is None else which
     offsets = np.empty(len(rows) + 1, np.int32)
     total = kernels.gather_lengths(tables.first, chosen, rows, offsets)
@@ -176,7 +179,7 @@ def _varying(tables: Places, which: Which, rows: I32) -> pa.Array:
     return pa.Array.from_buffers(tables.kind, len(rows), buffers, nulls)
 
 
-def _anything(tables: Places, which: Which, rows: I32) -> pa.Array:
+def _anything(tables: ColumnPlaces, which: Which, rows: I32) -> pa.Array:
     """Any type, by Arrow's own means."""
     bases = np.cumsum([0, *(len(c) for c in tables.columns)], dtype=np.int64)
     wanted = rows.astype(np.int64)
@@ -191,13 +194,13 @@ class BatchTable:
     """A record batch as a table of base rows."""
 
     batch: pa.RecordBatch
-    _places: dict[str, Place] = field(default_factory=dict, compare=False)
+    _places: dict[str, ColumnPlace] = field(default_factory=dict, compare=False)
 
     def column(self, name: str) -> pa.Array:
         """A column."""
         return self.batch.column(name)
 
-    def place(self, name: str) -> Place:
+    def place(self, name: str) -> ColumnPlace:
         """The place of a column."""
         if name not in self._places:
             self._places[name] = place_of(self.batch.column(name))

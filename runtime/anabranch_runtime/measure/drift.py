@@ -34,7 +34,7 @@ from operator import attrgetter
 import numpy as np
 import numpy.typing as npt
 
-from anabranch_contract.plans.steps import CountedStep, Step
+from anabranch_contract.plans.steps import CountedStep, SubJoinStep
 from anabranch_contract.protocol.interims import DriftedRate, DriftedStep, Drifts
 from anabranch_contract.protocol.measurements import EdgeStatistics
 
@@ -137,7 +137,7 @@ class Edges:
     """
 
     names: tuple[str, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[SubJoinStep, ...]
     index: npt.NDArray[np.intp]
 
     @staticmethod
@@ -161,7 +161,7 @@ class Watch:
         values: the newest value of each statistic.
     """
 
-    steps: tuple[Step, ...] = ()
+    steps: tuple[SubJoinStep, ...] = ()
     relations: tuple[str, ...] = ()
     sums: Sums = field(default_factory=lambda: Sums.zero(0))
     pooled: Array = field(default_factory=lambda: np.zeros((3, 0)))
@@ -173,7 +173,7 @@ class Watch:
         """Whether something has drifted."""
         return bool((self.sums.height > THRESHOLD).any())
 
-    def named(self, steps: Sequence[Step], relations: Sequence[str]) -> Watch:
+    def named(self, steps: Sequence[SubJoinStep], relations: Sequence[str]) -> Watch:
         """The same of these steps and relations: new ones begin, others are forgotten."""
         if self.steps == tuple(steps) and self.relations == tuple(relations):
             return self

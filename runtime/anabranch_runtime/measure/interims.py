@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from anabranch_contract.plans.ruleset import RulesetId
-from anabranch_contract.plans.steps import CountedStep, Step
+from anabranch_contract.plans.steps import CountedStep, SubJoinStep
 from anabranch_contract.protocol.interims import Interim, StepMeasures, StoreSize
 from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_runtime.measure.join_samples import of_steps
@@ -33,7 +33,7 @@ class Period:
     since: float
     begun: State
     edges: Mapping[str, EdgeStatistics]
-    steps: Mapping[Step, EdgeStatistics] = field(default_factory=dict)
+    steps: Mapping[SubJoinStep, EdgeStatistics] = field(default_factory=dict)
     rulesets: frozenset[RulesetId] = frozenset()
 
 
@@ -98,7 +98,7 @@ def _rulesets(period: Period, last: State) -> frozenset[RulesetId]:
 
 def _counted(
     period: Period, state: State, steps: Mapping[str, CountedStep]
-) -> dict[Step, EdgeStatistics]:
+) -> dict[SubJoinStep, EdgeStatistics]:
     found = dict(period.steps)
     # A failed query's rules are gone, its counters stay until the epoch ends.
     known = {edge: counts for edge, counts in state.edges.items() if edge in steps}

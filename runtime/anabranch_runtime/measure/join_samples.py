@@ -24,7 +24,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from anabranch_contract.plans.ruleset import Ruleset
-from anabranch_contract.plans.steps import CountedStep, Step, counted_steps
+from anabranch_contract.plans.steps import CountedStep, SubJoinStep, counted_steps
 from anabranch_contract.protocol.measurements import EdgeStatistics, JoinSample
 
 #: Weight of an old sample where the step was seen again, and where it was not.
@@ -47,12 +47,12 @@ class Steps:
 
 def of_steps(
     steps: Mapping[str, CountedStep], edges: Mapping[str, EdgeStatistics]
-) -> dict[Step, EdgeStatistics]:
+) -> dict[SubJoinStep, EdgeStatistics]:
     """The counts of ``edges`` by step, with the pairs of tuples that look-aheads have dropped.
 
     Of several questions of one look-ahead each is taken to have dropped the same share.
     """
-    found: dict[Step, EdgeStatistics] = {}
+    found: dict[SubJoinStep, EdgeStatistics] = {}
     for edge, (step, asked) in steps.items():
         counts = edges.get(edge)
         if counts is None:

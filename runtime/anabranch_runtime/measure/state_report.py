@@ -35,7 +35,7 @@ MOST_SEGMENTS, MOST_EDGES, MOST_QUERIES = 1000, 200, 50
 
 
 @dataclass(frozen=True, slots=True)
-class Weight:
+class SegmentSize:
     """The size of a segment: its bytes, its rows' bytes, and per index its key, entries, bytes and
     bytes of its filter.
     """
@@ -45,7 +45,7 @@ class Weight:
     indexes: tuple[tuple[str, int, int, int], ...]
 
     @staticmethod
-    def of(segment: Segment) -> Weight:
+    def of(segment: Segment) -> SegmentSize:
         """By its descriptor."""
         indexes, total = [], segment.data[1]
         for key, _, blobs in segment.indexes:
@@ -53,22 +53,24 @@ class Weight:
             size = sum(lengths)
             indexes.append((key, lengths[0] // 8, size, sum(lengths[3:])))
             total += size
-        return Weight(total, segment.data[1], tuple(indexes))
+        return SegmentSize(total, segment.data[1], tuple(indexes))
 
 
 @dataclass(slots=True)
 class Weights:
     """The weights of stores' segments, remembered from one report to the next: most stay."""
 
-    _known: dict[str, tuple[tuple[Segment, ...], dict[int, Weight]]] = field(default_factory=dict)
+    _known: dict[str, tuple[tuple[Segment, ...], dict[int, SegmentSize]]] = field(
+        default_factory=dict
+    )
 
-    def of(self, store: str, segments: tuple[Segment, ...]) -> list[Weight]:
+    def of(self, store: str, segments: tuple[Segment, ...]) -> list[SegmentSize]:
         """The weight of each segment of ``store``."""
         known, weights = self._known.get(store, ((), {}))
         if segments is not known:
             # Compared by identity: segments of ``known`` are alive, so no other object has their
             # ids.
-            found = {id(s): weights.get(id(s)) or Weight.of(s) for s in segments}
+            found = {id(s): weights.get(id(s)) or SegmentSize.of(s) for s in segments}
             self._known[store] = segments, found
             weights = found
         return [weights[id(s)] for s in segments]
@@ -105,7 +107,7 @@ class Packs:
         # A pack that only an object store has counts with its known segments.
         return Packs({pack: pack_bytes(root / pack) or size for pack, size in live.items()}, live)
 
-    def share(self, segments: Sequence[Segment], weights: Sequence[Weight]) -> int:
+    def share(self, segments: Sequence[Segment], weights: Sequence[SegmentSize]) -> int:
         """The part of the files that falls to ``segments``."""
         parts = (
             w.bytes * self.disk[s.path] / self.live[s.path]
@@ -280,7 +282,7 @@ def _attribute(partition: tuple[AttrRef, str] | None) -> str | None:
     return None if partition is None else str(partition[0])
 
 
-def _levels(segments: Iterable[Segment], weights: Iterable[Weight]) -> Iterator[LevelReport]:
+def _levels(segments: Iterable[Segment], weights: Iterable[SegmentSize]) -> Iterator[LevelReport]:
     levels: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for segment, weight in zip(segments, weights, strict=True):
         levels[segment.level].append((segment.rows, weight.bytes))
@@ -293,7 +295,7 @@ def _levels(segments: Iterable[Segment], weights: Iterable[Weight]) -> Iterator[
         )
 
 
-def _indexes(name: str, weights: Iterable[Weight], state: State) -> Iterator[IndexReport]:
+def _indexes(name: str, weights: Iterable[SegmentSize], state: State) -> Iterator[IndexReport]:
     """Every index that segments have, or that a probe has made for the moment."""
     known = (
         {name: found[name]} if name in found else {} for found in (state.reads_before, state.reads)

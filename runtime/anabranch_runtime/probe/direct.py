@@ -8,7 +8,7 @@ They make the same tuples as others (``probe``); all else goes the general way.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,16 +20,13 @@ from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.index import prefetch
 from anabranch_runtime.index.direct import match_few
-from anabranch_runtime.index.gather import NOWHERE, Places
+from anabranch_runtime.index.gather import NOWHERE, ColumnPlaces
 from anabranch_runtime.index.matching import TooManyPairs
-from anabranch_runtime.probe.groups import Group
-from anabranch_runtime.probe.reads import LookupCounts
+from anabranch_runtime.probe.groups import LiveSegments, SegmentGroup
+from anabranch_runtime.probe.reads import EdgeMeter, LookupCounts, ReadMeters
 from anabranch_runtime.state.coverage import Access
 from anabranch_runtime.storage.partial import Partial, RowSet, concat_rows, narrow
 from anabranch_runtime.storage.segment import SIGMA, TAU, IndexKey
-
-if TYPE_CHECKING:  # the two call each other
-    from anabranch_runtime.probe.probe import EdgeMeter, Prober
 
 Ints = NDArray[np.int64]
 I32 = NDArray[np.int32]
@@ -113,19 +110,21 @@ class Direct:
         groups: (store, segments) of each tile.
     """
 
+    segments: LiveSegments
     step: DirectStep
     partial: Partial
-    keys: Places
+    keys: ColumnPlaces
     rows: RowSet
     starts: RowSet
     sigmas: Ints
-    groups: list[tuple[str, list[Group]]]
+    groups: list[tuple[str, list[SegmentGroup]]]
 
     @staticmethod
-    def of(prober: Prober, partial: Partial, rule: ProbeRule, access: Access) -> Direct | None:
+    def of(
+        layout: Layout, segments: LiveSegments, partial: Partial, rule: ProbeRule, access: Access
+    ) -> Direct | None:
         """The probe; None: it goes the general way."""
-        layout = prober.layout
-        if access.gaps or prober.by_stream or prefetch.is_enabled():
+        if access.gaps or prefetch.is_enabled():
             return None
         step = step_of(layout, rule)
         if step is None:
@@ -143,14 +142,14 @@ class Direct:
         for tile in access.tiles:
             if layout.missing_filter(rule.mir, tile.store):
                 return None
-            some = prober.segments.groups(tile.store, tile.interval, split=False)
+            some = segments.groups(tile.store, tile.interval, split=False)
             if any(group.any_clipped for group in some):
                 return None
             groups.append((tile.store, some))
         sigmas = starts.tables.places(SIGMA).first
-        return Direct(step, partial, keys, rows, starts, sigmas, groups)
+        return Direct(segments, step, partial, keys, rows, starts, sigmas, groups)
 
-    def join(self, prober: Prober, meter: EdgeMeter, most: int) -> Partial | None:
+    def join(self, reads: ReadMeters, meter: EdgeMeter, most: int) -> Partial | None:
         """The tuples that the probe makes before residuals are checked; None: there are none. All
         that is counted of it but the tuples that are made is added to ``meter``.
 
@@ -165,12 +164,12 @@ class Direct:
         for store, groups in self.groups:
             lookup = lookups.get(store)
             if lookup is None:
-                lookup = prober.reads.begin(store, self.step.index.name, n)
+                lookup = reads.begin(store, self.step.index.name, n)
                 lookups[store] = lookup
             inside = sum(len(group.readers) for group in groups)
-            lookup.by_batch += n * (prober.segments.count(store) - inside)
+            lookup.by_batch += n * (self.segments.count(store) - inside)
             for group in groups:
-                found = self._match(prober.layout, group, lows, highs, left, lookup, meter)
+                found = self._match(group, lows, highs, left, lookup, meter)
                 if found is not None:
                     parts.append(found)
                     left -= len(found[0])
@@ -189,8 +188,7 @@ class Direct:
 
     def _match(
         self,
-        layout: Layout,
-        group: Group,
+        group: SegmentGroup,
         lows: Ints,
         highs: Ints,
         most: int,

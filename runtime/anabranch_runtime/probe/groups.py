@@ -29,7 +29,7 @@ _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
 
 
 @dataclass(slots=True)
-class Group:
+class SegmentGroup:
     """Some segments of a store as one batch sees them.
 
     Attributes:
@@ -55,7 +55,7 @@ class Group:
     _whole: tuple[Bools, int] | None = None
     _indexes: dict[IndexKey, tuple[list[HashIndex], Ints]] = field(default_factory=dict)
     _times: dict[int, tuple[Ints, Ints]] = field(default_factory=dict)
-    _parts: dict[bytes, Group] = field(default_factory=dict)
+    _parts: dict[bytes, SegmentGroup] = field(default_factory=dict)
     _some: dict[bytes, Tables] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -123,13 +123,13 @@ class Group:
             tables = self._some[key] = Tables([self.readers[i] for i in hit])
         return tables, hit
 
-    def where(self, mask: Bools) -> Group:
+    def where(self, mask: Bools) -> SegmentGroup:
         """The segments for which ``mask`` holds."""
         key = mask.tobytes()
         found = self._parts.get(key)
         if found is None:
             readers = tuple(r for r, kept in zip(self.readers, mask, strict=True) if kept)
-            found = self._parts[key] = Group(
+            found = self._parts[key] = SegmentGroup(
                 readers,
                 self.partition,
                 self.rows[mask],
@@ -170,7 +170,7 @@ class LiveSegments:
         self._root, self._batch = root, batch
         self._work = {name: np.zeros(count, np.int64) for name, count in (counted or {}).items()}
         self._by_store = {store: list(known) for store, known in segments.items()}
-        self._groups: dict[tuple[str, Interval, bool], list[Group]] = {}
+        self._groups: dict[tuple[str, Interval, bool], list[SegmentGroup]] = {}
 
     def add(self, segments: Iterable[Segment]) -> None:
         """Add newly written segments of a task."""
@@ -204,7 +204,7 @@ class LiveSegments:
             if segment.first_batch <= high and segment.last_batch >= low
         ]
 
-    def groups(self, store: str, interval: Interval, *, split: bool) -> list[Group]:
+    def groups(self, store: str, interval: Interval, *, split: bool) -> list[SegmentGroup]:
         """The store's segments that have rows of ``interval``: a group per partition (``split``)
         or one for all.
         """
@@ -214,7 +214,7 @@ class LiveSegments:
             found = self._groups[key] = self._make(store, interval, split=split)
         return found
 
-    def _make(self, store: str, interval: Interval, *, split: bool) -> list[Group]:
+    def _make(self, store: str, interval: Interval, *, split: bool) -> list[SegmentGroup]:
         partitions: dict[int, list[SegmentReader]] = {}
         for reader in self.within(store, interval):
             partitions.setdefault(reader.segment.partition if split else -1, []).append(reader)
@@ -223,10 +223,10 @@ class LiveSegments:
 
     def _group(
         self, readers: Sequence[SegmentReader], partition: int, interval: Interval, counted: bool
-    ) -> Group:
+    ) -> SegmentGroup:
         low, high = interval
         segments = [r.segment for r in readers]
-        return Group(
+        return SegmentGroup(
             tuple(readers),
             partition,
             np.array([s.rows for s in segments], np.int64),

@@ -13,7 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from anabranch_contract.plans.ruleset import KeyPart, ProbeRule, TimeBound
-from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import Label
 from anabranch_runtime.columns.arrays import plain
@@ -31,8 +30,8 @@ from anabranch_runtime.index.gather import gather, pick, place_of, places
 from anabranch_runtime.index.keys import key_vector, partition_of, values_equal
 from anabranch_runtime.index.matching import ANY, Constraint, Probes, TooManyPairs, in_order, match
 from anabranch_runtime.probe.direct import Direct
-from anabranch_runtime.probe.groups import Group, LiveSegments
-from anabranch_runtime.probe.reads import LookupCounts, ReadMeters
+from anabranch_runtime.probe.groups import LiveSegments, SegmentGroup
+from anabranch_runtime.probe.reads import EdgeMeter, LookupCounts, ReadMeters
 from anabranch_runtime.state.coverage import Access, Tile
 from anabranch_runtime.state.dealt import Dealt
 from anabranch_runtime.storage.partial import (
@@ -53,30 +52,6 @@ I32 = NDArray[np.int32]
 #: more than the lookups in vain.
 FEW = 1 << 11
 _LEAST, _GREATEST = np.int64(-(1 << 63)), np.int64((1 << 63) - 1)
-
-
-@dataclass(slots=True)
-class EdgeMeter:
-    """Running counts of one edge; see ``EdgeStatistics``."""
-
-    probes: int = 0
-    matches: int = 0
-    seconds: float = 0.0
-    pairs: int = 0
-    hits: int = 0
-    found: int = 0
-    calls: int = 0
-    looked: int = 0
-    made: int = 0
-    sent: int = 0
-    sent_bytes: int = 0
-    asked: int = 0
-    dropped: int = 0
-
-    @property
-    def counts(self) -> EdgeStatistics:
-        """The counts so far."""
-        return EdgeStatistics(**asdict(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +143,12 @@ class Prober:
         self, partial: Partial, rule: ProbeRule, access: Access, meter: EdgeMeter
     ) -> Partial | None:
         most = self.most if partial.length > 1 else ANY
-        direct = Direct.of(self, partial, rule, access) if partial.length <= FEW else None
+        direct = None
+        if partial.length <= FEW and not self.by_stream:
+            direct = Direct.of(self.layout, self.segments, partial, rule, access)
         if direct is None:
             return self.generally(partial, rule, access, meter, most)
-        made = direct.join(self, meter, most)
+        made = direct.join(self.reads, meter, most)
         if made is not None:
             # Time bounds hold already: all of them concern the looked-up member.
             made = check(self.layout, made, (), rule.residuals)
@@ -348,7 +325,7 @@ class Lookup:
         """Segments looked into so far, summed over the tuples."""
         return sum(counts.looked for _, counts in self._lookups.values())
 
-    def routed(self, tile: Tile) -> Iterator[tuple[Group, Probes]]:
+    def routed(self, tile: Tile) -> Iterator[tuple[SegmentGroup, Probes]]:
         """The tile's segments, with the probes that may match there.
 
         With many probes that know the partition attribute, each partition gets its own probes; else
@@ -385,7 +362,7 @@ class Lookup:
         return found
 
     def match(
-        self, tile: Tile, group: Group, probes: Probes, meter: EdgeMeter | None, most: int
+        self, tile: Tile, group: SegmentGroup, probes: Probes, meter: EdgeMeter | None, most: int
     ) -> tuple[I32, RowSet] | None:
         """The pairs of ``probes`` with rows of ``group`` (segments of ``tile``).
 
@@ -442,7 +419,7 @@ class Lookup:
                 meter.hits += int(counted[whole].sum())
         return (positions, joined) if len(positions) else None
 
-    def _arrival(self, store: StoreLayout, tile: Tile, group: Group) -> list[Constraint]:
+    def _arrival(self, store: StoreLayout, tile: Tile, group: SegmentGroup) -> list[Constraint]:
         """That each member arrived before the start tuple, and in the tile's batches (of an MIR
         its newest member: see ``_afterwards``).
         """
@@ -481,7 +458,7 @@ class Lookup:
                 self._arrived[label] = sigma if label in self.target.inclusive else sigma - 1
         return self._arrived[label]
 
-    def _timing(self, store: StoreLayout, group: Group) -> list[Constraint]:
+    def _timing(self, store: StoreLayout, group: SegmentGroup) -> list[Constraint]:
         """The bounds between the partial result and new members, on the stored event time."""
         found = []
         for label, low, high in self._ranges:
@@ -490,7 +467,7 @@ class Lookup:
             found.append(Constraint(group.tables.places(name).first, low, high))
         return found
 
-    def _in_time(self, group: Group) -> Group:
+    def _in_time(self, group: SegmentGroup) -> SegmentGroup:
         """The segments with rows possibly within the bounds."""
         for label, low, high in self._ranges:
             least, greatest = group.times(self.target.members.index(label))
@@ -521,7 +498,7 @@ class Lookup:
         self,
         store: StoreLayout,
         tile: Tile,
-        group: Group,
+        group: SegmentGroup,
         positions: I32,
         rows: RowSet,
         weaker: Sequence[Expr],

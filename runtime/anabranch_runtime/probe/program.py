@@ -32,7 +32,7 @@ FEWEST = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ProbeProgram:
     """Rules by numbers.
 
     Attributes:
@@ -63,7 +63,7 @@ class Program:
 
 
 @per_ruleset
-def program(ruleset: Ruleset) -> Program:
+def program(ruleset: Ruleset) -> ProbeProgram:
     """The program of ``ruleset``."""
     layout = Layout(ruleset, {})
     steps: list[DirectStep] = []
@@ -116,7 +116,7 @@ def _compiled(
     roots: Mapping[Label, dict[str, int]],
     children: list[list[int]],
     others: list[tuple[ProbeRule, ...]],
-) -> Program:
+) -> ProbeProgram:
     names = {SIGMA: 0, TAU: 1}
     read: dict[str, set[int]] = defaultdict(set)
     questions: dict[tuple[str, str, IndexKey], int] = {}
@@ -138,7 +138,7 @@ def _compiled(
         keyed = members.index(step.label)
         lines.append((keyed, column, less, first, len(bounds), questions[question]))
     wanted = (layout.inserts, layout.outputs)
-    return Program(
+    return ProbeProgram(
         tuple(rules),
         tuple(labels),
         np.array(lines, np.int64).reshape(-1, 6),

@@ -1,4 +1,4 @@
-"""Lookups of a batch's probes in stores, counted per call of the matching kernel.
+"""Counts of a batch's probes: per edge, and of lookups in stores per call of the matching kernel.
 
 A probe with too many matches is tried again in smaller pieces (``pieces``), so its counts hold only
 once it has finished.
@@ -7,16 +7,41 @@ once it has finished.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_contract.protocol.reads import Reads
 from anabranch_runtime.columns.arrays import Bools
 from anabranch_runtime.index.matching import Marks
 
 I32 = NDArray[np.int32]
+
+
+@dataclass(slots=True)
+class EdgeMeter:
+    """Running counts of one edge; see ``EdgeStatistics``."""
+
+    probes: int = 0
+    matches: int = 0
+    seconds: float = 0.0
+    pairs: int = 0
+    hits: int = 0
+    found: int = 0
+    calls: int = 0
+    looked: int = 0
+    made: int = 0
+    sent: int = 0
+    sent_bytes: int = 0
+    asked: int = 0
+    dropped: int = 0
+
+    @property
+    def counts(self) -> EdgeStatistics:
+        """The counts so far."""
+        return EdgeStatistics(**asdict(self))
 
 
 @dataclass(slots=True)

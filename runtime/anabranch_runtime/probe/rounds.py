@@ -41,7 +41,7 @@ from anabranch_runtime.index.rounds import (
 from anabranch_runtime.probe import probe
 from anabranch_runtime.probe.numbered import NumberedTables
 from anabranch_runtime.probe.probe import Prober
-from anabranch_runtime.probe.program import Program, program
+from anabranch_runtime.probe.program import ProbeProgram, program
 from anabranch_runtime.state.coverage import Access
 from anabranch_runtime.storage.partial import Partial
 from anabranch_runtime.storage.segment import SIGMA, TAU, IndexKey, SegmentReader
@@ -87,7 +87,7 @@ class Targets:
         names: (store, index) of each. ``outside``: number of segments skipped by their batches.
     """
 
-    def __init__(self, made: Program, prober: Prober, tables: NumberedTables) -> None:
+    def __init__(self, made: ProbeProgram, prober: Prober, tables: NumberedTables) -> None:
         self._program, self._prober, self._tables = made, prober, tables
         self.questions = np.full((len(made.questions), 2), _UNKNOWN, np.int64)
         self._stores: list[tuple[int, int]] = []
@@ -177,7 +177,7 @@ class Rounds:
     access: Mapping[str, Access]
     deliver: Deliver
     alone: Alone
-    _program: Program = field(init=False)
+    _program: ProbeProgram = field(init=False)
     _tables: NumberedTables = field(init=False)
     _targets: Targets = field(init=False)
     _counts: Ints = field(init=False)

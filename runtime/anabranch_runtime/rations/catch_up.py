@@ -46,10 +46,10 @@ from anabranch_runtime.rations.freshness import fresh_until
 from anabranch_runtime.state.coverage import Access, Tile
 from anabranch_runtime.state.debt import (
     CatchUp,
+    CatchUpStarts,
     Debt,
     OwedBatches,
     OwedGoal,
-    Starts,
     cut_starts,
 )
 from anabranch_runtime.state.manifest import State
@@ -163,13 +163,13 @@ def begin(state: State, ruleset: Ruleset, throttle: Throttle) -> State:
     return replace(state, debt=Debt((owed, *others), rows))
 
 
-def _starts(state: State, ruleset: Ruleset, owed: OwedBatches) -> tuple[Starts, ...]:
+def _starts(state: State, ruleset: Ruleset, owed: OwedBatches) -> tuple[CatchUpStarts, ...]:
     relations, specs = {r.id: r for r in ruleset.relations}, {q.id: q for q in ruleset.queries}
     of: dict[RelationId, list[tuple[QueryId, str]]] = defaultdict(list)
     for goal in owed.goals:
         of[_relation(specs[goal.query], goal.alias)].append((goal.query, goal.alias))
     return tuple(
-        Starts(tuple(goals), stored_in(state, relations[relation], (owed.first, owed.last)))
+        CatchUpStarts(tuple(goals), stored_in(state, relations[relation], (owed.first, owed.last)))
         for relation, goals in sorted(of.items())
     )
 

@@ -29,7 +29,7 @@ Limits: TypeAlias = "frozenset[tuple[Ranking, int]] | None"
 
 
 @dataclass(frozen=True, slots=True)
-class Rationing:
+class RationLimits:
     """The limits of a ruleset's parts.
 
     Attributes:
@@ -49,13 +49,13 @@ class Rationing:
         return _own(self.goals.get((query, start)))
 
 
-def rationing(ruleset: Ruleset, rations: tuple[Ration, ...]) -> Rationing:
+def rationing(ruleset: Ruleset, rations: tuple[Ration, ...]) -> RationLimits:
     """The limits that follow from ``rations``; rations of other queries are ignored."""
     goals = {(r.query, r.start): (r.ranking, limit(r.share)) for r in rations if r.share < 1}
     if not goals:
-        return Rationing({}, goals)
+        return RationLimits({}, goals)
     found = behind(ruleset, lambda query, start: _own(goals.get((query, start))), None, _any_of)
-    return Rationing({e: limits for e, limits in found.items() if limits is not None}, goals)
+    return RationLimits({e: limits for e, limits in found.items() if limits is not None}, goals)
 
 
 def least_limits(

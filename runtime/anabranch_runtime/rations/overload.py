@@ -36,7 +36,7 @@ RISE, CALM = 1 / 8, 3
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class BatchWork:
     """Work of one batch.
 
     Attributes:
@@ -70,7 +70,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoadState:
     """The measured load, and the controller's state.
 
     Attributes:
@@ -89,21 +89,21 @@ class Load:
     needed: float = 0.0
     overloaded: bool = False
     calm: int = 0
-    works: tuple[Work, ...] = ()
+    works: tuple[BatchWork, ...] = ()
     waiting: int | None = 0
     savable: float = 0.0
 
 
-def observe(load: Load, work: Work, latency: float) -> Load:
+def observe(load: LoadState, work: BatchWork, latency: float) -> LoadState:
     """The load after a batch.
 
     Args:
         latency: promised seconds from the arrival of a tuple to the commit of its results.
 
-    >>> load = Load()
-    >>> for _ in range(8):  # 10,000 rows a second, of which each is probed with for 0.1 ms
+    >>> load = LoadState()
+    >>> for _ in range(8):  # 10,000 rows a second, each with 0.1 ms of probing
     ...     probing = load.budget * 1.0
-    ...     work = Work(10_000, 0.4 + probing, probing, load.budget, 1.0, 1.0, 9_000, 2.0)
+    ...     work = BatchWork(10_000, 0.4 + probing, probing, load.budget, 1.0, 1.0, 9_000, 2.0)
     ...     load = observe(load, work, latency=2.0)
     >>> load.overloaded, load.budget < 0.5
     (True, True)
@@ -116,15 +116,15 @@ def observe(load: Load, work: Work, latency: float) -> Load:
     share, needed = _room(works, before, length, savable)
     late = work.waited > length or work.seconds > length
     if not load.overloaded and not late:
-        return Load(1.0, needed, works=works, waiting=before, savable=savable)
+        return LoadState(1.0, needed, works=works, waiting=before, savable=savable)
     budget = min(share, load.budget + RISE) if load.overloaded else share
     budget = max(min(int(budget / GRAIN) * GRAIN, 1.0), 0.0)
     calm = load.calm + 1 if share >= 1 and budget >= 1 and not late else 0
-    known = Load(budget, needed, budget < 1 or load.overloaded, calm, works, before, savable)
+    known = LoadState(budget, needed, budget < 1 or load.overloaded, calm, works, before, savable)
     return replace(known, overloaded=False, budget=1.0, calm=0) if calm >= CALM else known
 
 
-def _savable(works: tuple[Work, ...], known: float) -> float:
+def _savable(works: tuple[BatchWork, ...], known: float) -> float:
     """Seconds per row that rations can save, from the batches that have probed; else ``known``.
 
     Probes get dearer for as long as windows fill, and a budget that follows too late lets input
@@ -133,7 +133,7 @@ def _savable(works: tuple[Work, ...], known: float) -> float:
     return max(_mean_savable(works, known, FADING), _mean_savable(works, known, RISING))
 
 
-def _mean_savable(works: tuple[Work, ...], known: float, fading: float) -> float:
+def _mean_savable(works: tuple[BatchWork, ...], known: float, fading: float) -> float:
     seconds = rows = 0.0
     for age, work in enumerate(reversed(works)):
         if work.budget >= GRAIN:
@@ -144,7 +144,7 @@ def _mean_savable(works: tuple[Work, ...], known: float, fading: float) -> float
 
 
 def _room(
-    works: tuple[Work, ...], before: int, length: float, savable: float
+    works: tuple[BatchWork, ...], before: int, length: float, savable: float
 ) -> tuple[float, float]:
     """The share of rationed probes for which a batch of ``length`` seconds has time, and the
     share of that length that everything would take.
@@ -162,7 +162,7 @@ def _room(
     return (room / (due * savable) if due * savable > 0 else 1.0), everything
 
 
-def _arrived(works: tuple[Work, ...], before: int, length: float) -> float:
+def _arrived(works: tuple[BatchWork, ...], before: int, length: float) -> float:
     """Rows per second: the greater of the rates of all batches and of the last ``length`` seconds.
 
     Args:

@@ -15,7 +15,7 @@ from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.intake import StreamIntake
 from anabranch_contract.protocol.progress import Mode, Rationing
 from anabranch_runtime.control import Control
-from anabranch_runtime.rations.overload import Load, Work, observe
+from anabranch_runtime.rations.overload import BatchWork, LoadState, observe
 from anabranch_runtime.recovery.journal import KnownLoad
 
 #: The least ration: a sample of every goal, so that its withheld results can be estimated and its
@@ -34,7 +34,7 @@ class Rationer:
         """Go on with the load that was ``known`` to the driver before, if there was one."""
         self._control, self._live = control, mode is Mode.LIVE
         self.schedule: RationSchedule | None = None
-        self._load = Load() if known is None or not self._live else _resumed(known)
+        self._load = LoadState() if known is None or not self._live else _resumed(known)
         self._rations: tuple[Ration, ...] = ()
         self._ended = time.monotonic()
 
@@ -79,7 +79,7 @@ class Rationer:
         """
         schedule = self.schedule = self._control.ration_schedule()
         if schedule is None:
-            self._load, self._rations, self._ended = Load(), (), time.monotonic()
+            self._load, self._rations, self._ended = LoadState(), (), time.monotonic()
             return ()
         goals = {
             (query.id, label)
@@ -104,7 +104,7 @@ class Rationer:
         schedule, stand = self.schedule, list(streams)
         if schedule is None or not self._live:
             return
-        work = Work(
+        work = BatchWork(
             rows,
             seconds,
             probing,
@@ -123,6 +123,6 @@ class Rationer:
         return self._load.budget if self._live else 1.0
 
 
-def _resumed(known: KnownLoad) -> Load:
+def _resumed(known: KnownLoad) -> LoadState:
     """The load without new measurements: waiting input has had time to arrive."""
-    return Load(known.budget, 0.0, known.overloaded, waiting=None, savable=known.savable)
+    return LoadState(known.budget, 0.0, known.overloaded, waiting=None, savable=known.savable)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from anabranch_contract.plans.ruleset import QuerySpec
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.index.ranks import WHOLE
-from anabranch_runtime.rations.limits import Rationing
+from anabranch_runtime.rations.limits import RationLimits
 from anabranch_runtime.rations.shares import Ranks
 from anabranch_runtime.storage.partial import Partial
 
@@ -18,7 +18,7 @@ def kept_by(
     partial: Partial,
     query: QuerySpec,
     layout: Layout,
-    rationing: Rationing,
+    rationing: RationLimits,
     ranks: Ranks,
     count: int,
 ) -> list[pa.Array]:

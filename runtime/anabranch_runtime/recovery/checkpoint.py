@@ -148,13 +148,14 @@ def decide(
 ) -> Repair:
     """Decide the repairs that make a checkpoint agree with a state.
 
+    An empty checkpoint is rebuilt if the last argument allows it, and is an error otherwise.
+
     Args:
         seen: contents of the checkpoint.
         next_batch: the state's.
         reached: the text of the offsets of ``next_batch - 1``; None if the state has none.
         choices: the state's journal.
         replay: whether a lost choice would be made again in the same way (step mode).
-        anew: whether an empty checkpoint may be rebuilt.
 
     Raises:
         StateError: they can't be made to agree: ``checkpoint-lost``, ``checkpoint-behind``,

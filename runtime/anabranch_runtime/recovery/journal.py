@@ -14,7 +14,7 @@ from anabranch_contract import codec
 from anabranch_contract.plans.rations import Ration
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.state.unread import LeftOut
+from anabranch_runtime.state.unread import UnreadInput
 from anabranch_runtime.storage.documents import Kind, read_document
 from anabranch_runtime.storage.durable import durable
 
@@ -34,7 +34,7 @@ class KnownLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class JournalEntry:
     """Journal entry of a batch: epoch, ruleset, input offsets, rations.
 
     Attributes:
@@ -53,7 +53,7 @@ class Choice:
     ruleset: RulesetId
     offsets: str | None = None
     logs: dict[str, tuple[int, int]] = field(default_factory=dict)
-    left_out: dict[str, LeftOut] = field(default_factory=dict)
+    left_out: dict[str, UnreadInput] = field(default_factory=dict)
     rations: tuple[Ration, ...] = ()
     owed: bool = False
     load: KnownLoad | None = None
@@ -70,7 +70,7 @@ class Journal:
     def __init__(self, root: Path) -> None:
         self._durable = durable(root)
         self._path = root / "choice.json"
-        self._known: dict[int, Choice] = {}
+        self._known: dict[int, JournalEntry] = {}
         self.damage: StateError | None = None
         if not self._path.exists():
             return
@@ -109,11 +109,11 @@ class Journal:
         """The rulesets that batches have been begun by."""
         return frozenset(c.ruleset for c in self._known.values())
 
-    def get(self, batch: int) -> Choice | None:
+    def get(self, batch: int) -> JournalEntry | None:
         """The choice for ``batch``; None if it has not begun."""
         return self._known.get(batch)
 
-    def record(self, batch: int, choice: Choice) -> None:
+    def record(self, batch: int, choice: JournalEntry) -> None:
         """Make ``choice`` durable; returns once it is."""
         known = {b: c for b, c in self._known.items() if b < batch} | {batch: choice}
         known = dict(sorted(known.items())[-REMEMBERED:])
@@ -121,9 +121,9 @@ class Journal:
         self._known, self.damage = known, None
 
 
-def _read(path: Path) -> dict[int, Choice]:
+def _read(path: Path) -> dict[int, JournalEntry]:
     body = read_document(path, KIND)
     try:
-        return dict(codec.from_json(body, tuple[tuple[int, Choice], ...]))
+        return dict(codec.from_json(body, tuple[tuple[int, JournalEntry], ...]))
     except codec.Malformed as cause:
         raise StateError("damaged-journal", f"{path} is no journal: {cause}") from cause

@@ -41,7 +41,7 @@ _BETWEEN = ".."
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergedResults:
     """Outcome of a merge of the result files below one directory.
 
     Attributes:
@@ -55,7 +55,7 @@ class Merged:
     bytes: int
 
 
-def merge_results(results: Path, settled: int, large: int = LARGE) -> Merged:
+def merge_results(results: Path, settled: int, large: int = LARGE) -> MergedResults:
     """Merge the files of all queries.
 
     Args:
@@ -90,7 +90,7 @@ def merge_results(results: Path, settled: int, large: int = LARGE) -> Merged:
             after += len(files)
             size += sum(file.stat().st_size for file in files)
         _settle(results)
-    return Merged(queries, before, after, size)
+    return MergedResults(queries, before, after, size)
 
 
 def settle(results: Path) -> None:

@@ -34,7 +34,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class SinkFailure:
     """A sink that has failed ``times`` in a row and is not tried before ``retry``."""
 
     message: str
@@ -56,7 +56,7 @@ class Publisher:
     writers: dict[SinkKind, Write] = field(default_factory=dict)
     _files: ParquetSink = field(init=False)
     _outbox: Outbox = field(init=False)
-    _failures: dict[str, Failure] = field(init=False, default_factory=dict)
+    _failures: dict[str, SinkFailure] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         settle(self.results)
@@ -195,7 +195,7 @@ class Publisher:
             message = masked(first_line(error))
             times = 1 + (self._failures[delivery.query].times if self._known(delivery) else 0)
             retry = time.monotonic() + pause_after(times)
-            self._failures[delivery.query] = Failure(message, times, retry)
+            self._failures[delivery.query] = SinkFailure(message, times, retry)
             _LOG.warning(
                 "sink failed",
                 query=delivery.query,

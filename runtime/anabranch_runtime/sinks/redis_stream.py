@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import redis
 from redis.exceptions import ResponseError
 
-from anabranch_contract.connectors.sinks import ARROW_ROWS, Payload
+from anabranch_contract.connectors.sinks import ARROW_ROWS, SinkPayload
 from anabranch_contract.queries.runs import query_of
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks.delivery import Delivery
@@ -92,7 +92,7 @@ def append(delivery: Delivery, *, url: str, namespace: str, identity: str) -> No
     """
     sink = delivery.sink
     stream = sink.option("stream") or default_stream(namespace, delivery.query)
-    payload = Payload(sink.option("payload") or Payload.JSON)
+    payload = SinkPayload(sink.option("payload") or SinkPayload.JSON)
     connection = redis.Redis.from_url(
         sink.option("url") or url, socket_timeout=PATIENCE, socket_connect_timeout=PATIENCE
     )
@@ -143,12 +143,12 @@ def _check(stream: str, answer: list[str]) -> None:
         )
 
 
-def _entries(delivery: Delivery, payload: Payload) -> Iterator[bytes]:
+def _entries(delivery: Delivery, payload: SinkPayload) -> Iterator[bytes]:
     """A batch's entries in the order that every attempt has."""
     table = delivery.read()
     text = _texts(table)
     order = pc.sort_indices(text)
-    if payload is Payload.JSON:
+    if payload is SinkPayload.JSON:
         for first in range(0, len(order), ROWS):
             yield from text.take(order.slice(first, ROWS)).cast(pa.large_binary()).to_pylist()
         return

@@ -32,17 +32,17 @@ from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.recovery.checkpoint import source_offsets
 from anabranch_runtime.sources.dealing import (
     WORTH,
+    PieceCost,
     Sites,
-    Weight,
     deal,
     is_uneven,
     prices,
     together,
     weigh,
 )
-from anabranch_runtime.sources.feed import PATIENT, Feed, Piece, Problem, UnreadNote
+from anabranch_runtime.sources.feed import PATIENT, Feed, Piece, PieceError, UnreadNote
 from anabranch_runtime.sources.planned import TRIALS, Planned
-from anabranch_runtime.state.unread import FeedState, Held, LeftOut
+from anabranch_runtime.state.unread import FeedState, Held, UnreadInput
 
 Shares = tuple[tuple[Piece, ...], ...]
 
@@ -99,9 +99,9 @@ class _FeedInput:
     pieces: list[Piece] = field(default_factory=list)
     held: Held | None = None
     #: Source -> reason why the batch leaves it out.
-    skipped: dict[str, Problem] = field(default_factory=dict)
+    skipped: dict[str, PieceError] = field(default_factory=dict)
     #: Number of a piece -> problem of its missing entries.
-    missing: dict[int, Problem] = field(default_factory=dict)
+    missing: dict[int, PieceError] = field(default_factory=dict)
 
     def plan(self) -> None:
         """Divide the input between the offsets."""
@@ -117,7 +117,7 @@ class _FeedInput:
     def _trials(self) -> int:
         return 0 if self.known.held is None else self.known.held.trials
 
-    def refuse(self, failed: Sequence[tuple[Piece, Problem]]) -> None:
+    def refuse(self, failed: Sequence[tuple[Piece, PieceError]]) -> None:
         """Go on without these pieces."""
         wait = [(p, why) for p, why in failed if not self._is_given_up(why)]
         if not wait:
@@ -132,7 +132,7 @@ class _FeedInput:
         trials = self._trials + 1 if again else 1
         self.held = Held(self.upto, _record([piece], why, self.batch), why.remedy, trials)
 
-    def _is_given_up(self, why: Problem) -> bool:
+    def _is_given_up(self, why: PieceError) -> bool:
         if self.feed.on_loss is OnLoss.STOP:
             return False
         return self._trials + 1 >= PATIENT.get(why.code, 0)
@@ -148,12 +148,12 @@ class _FeedInput:
         return found + [_record([numbered[n]], w, self.batch) for n, w in self.missing.items()]
 
     @property
-    def left_out(self) -> LeftOut | None:
+    def left_out(self) -> UnreadInput | None:
         """For the journal."""
         if self.held is None and not self.skipped:
             return None
         skipped = {source: (why.code, why.message) for source, why in self.skipped.items()}
-        return LeftOut(self.upto, self.held, skipped)
+        return UnreadInput(self.upto, self.held, skipped)
 
 
 class BatchInput:
@@ -166,7 +166,7 @@ class BatchInput:
         batch: int,
         before: str | None,
         upto: str,
-        left_out: Mapping[str, LeftOut] | None = None,
+        left_out: Mapping[str, UnreadInput] | None = None,
         costs: Mapping[str, float] | None = None,
     ) -> None:
         """Plan it.
@@ -211,7 +211,7 @@ class BatchInput:
                 earlier = (left_out or {}).get(feed_id)
                 if earlier is not None:
                     found.upto, found.held = earlier.upto, earlier.held
-                    found.skipped = {s: Problem(*why) for s, why in earlier.skipped.items()}
+                    found.skipped = {s: PieceError(*why) for s, why in earlier.skipped.items()}
                 found.plan()
                 self._feeds[feed_id] = found
         self._divide()
@@ -232,7 +232,7 @@ class BatchInput:
     def _readable(self) -> list[Piece]:
         return [p for found in self._feeds.values() for p in found.readable]
 
-    def _weigh(self, pieces: list[Piece]) -> tuple[list[Weight], list[Weight]]:
+    def _weigh(self, pieces: list[Piece]) -> tuple[list[PieceCost], list[PieceCost]]:
         """Weight of each of ``pieces``, and load of each task before the assignment."""
         price = self._price(pieces)
         loads = [together(weigh(share, price)) for share in self._fixed]
@@ -265,7 +265,7 @@ class BatchInput:
 
         If not, the batch is to be run again with the present shares.
         """
-        failed: dict[str, list[tuple[Piece, Problem]]] = {}
+        failed: dict[str, list[tuple[Piece, PieceError]]] = {}
         pieces = {p.number: (i, p) for i, f in self._feeds.items() for p in f.pieces}
         for found in self._feeds.values():
             found.missing = {}
@@ -296,7 +296,7 @@ class BatchInput:
         return tuple(found)
 
     @property
-    def left_out(self) -> dict[str, LeftOut]:
+    def left_out(self) -> dict[str, UnreadInput]:
         """Feed -> its unreadable input, for the journal."""
         found = {name: f.left_out for name, f in self._feeds.items()}
         return {name: left for name, left in found.items() if left is not None}
@@ -336,7 +336,7 @@ def _is_same(record: StreamRecord, spec: Stream) -> bool:
     return same and columns == spec.columns
 
 
-def _record(pieces: Sequence[Piece], why: Problem, batch: int) -> UnreadPiece:
+def _record(pieces: Sequence[Piece], why: PieceError, batch: int) -> UnreadPiece:
     """The record of a batch's unread part of one file or key."""
     one, counted = pieces[0], why.missing is None
     lengths = [

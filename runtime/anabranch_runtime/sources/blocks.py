@@ -11,7 +11,7 @@ import pyarrow as pa
 from redis.exceptions import RedisError
 
 from anabranch_runtime.errors import EntriesLost, SourceError
-from anabranch_runtime.sources.feed import Piece, Problem
+from anabranch_runtime.sources.feed import Piece, PieceError
 from anabranch_runtime.sources.invalid import Decoded
 
 #: Bits of a position that count the rows of one piece.
@@ -36,7 +36,7 @@ class Block:
 
 def read_pieces(
     pieces: Iterable[Piece],
-    failed: Callable[[Piece, Problem], None] | None = None,
+    failed: Callable[[Piece, PieceError], None] | None = None,
     here: Callable[[Piece], Piece] = lambda piece: piece,
 ) -> Iterator[Block]:
     """The tuples of a task's share of a batch. ``here`` gives the local form of each piece on this
@@ -71,11 +71,11 @@ def _position(piece: Piece) -> int:
     return (piece.number + 1) << PIECE_BITS
 
 
-def _problem(error: Exception) -> Problem:
+def _problem(error: Exception) -> PieceError:
     if isinstance(error, SourceError):
         missing = error.count if isinstance(error, EntriesLost) else None
-        return Problem(error.code, error.message, error.remedy, missing)
-    return Problem("unreadable", str(error) or repr(error))
+        return PieceError(error.code, error.message, error.remedy, missing)
+    return PieceError("unreadable", str(error) or repr(error))
 
 
 def read_piece(piece: Piece) -> Iterator[Decoded]:

@@ -35,7 +35,7 @@ UNEVEN = 1.1
 WORTH = 1 << 14
 
 
-class Weight(NamedTuple):
+class PieceCost(NamedTuple):
     """Seconds between two exchanges: ``taken`` until tuples are stored, ``probed`` after that."""
 
     taken: float = 0.0
@@ -60,14 +60,14 @@ def prices(pieces: Sequence[Piece], costs: Mapping[str, float]) -> dict[str, flo
     return {stream: costs.get(stream, mean) for stream in rows}
 
 
-def weigh(pieces: Sequence[Piece], price: Mapping[str, float]) -> list[Weight]:
+def weigh(pieces: Sequence[Piece], price: Mapping[str, float]) -> list[PieceCost]:
     """The weight of each piece; ``price``: stream -> seconds of probing per row."""
-    return [Weight(TAKEN_IN * p.rows, price[p.stream] * p.rows) for p in pieces]
+    return [PieceCost(TAKEN_IN * p.rows, price[p.stream] * p.rows) for p in pieces]
 
 
 def deal(
-    weights: Sequence[Weight],
-    loads: Sequence[Weight],
+    weights: Sequence[PieceCost],
+    loads: Sequence[PieceCost],
     allowed: Sequence[Collection[int]] | None = None,
 ) -> list[int]:
     """The task of each weight: a function of its arguments alone.
@@ -120,7 +120,7 @@ class Sites:
         for number, site in enumerate(at):
             there[site].append(number)
         bound = [self.of.get(piece.stream, "") in there for piece in pieces]
-        loads, found = [Weight()] * len(at), []
+        loads, found = [PieceCost()] * len(at), []
         for is_bound in (True, False):
             some = [p for p, is_so in zip(pieces, bound, strict=True) if is_so == is_bound]
             weights = weigh(some, self.price)
@@ -132,12 +132,14 @@ class Sites:
         return found
 
 
-def together(weights: Sequence[Weight]) -> Weight:
+def together(weights: Sequence[PieceCost]) -> PieceCost:
     """The weight of them all."""
-    return Weight(sum(w.taken for w in weights), sum(w.probed for w in weights))
+    return PieceCost(sum(w.taken for w in weights), sum(w.probed for w in weights))
 
 
-def is_uneven(weights: Sequence[Weight], tasks: Sequence[int], loads: Sequence[Weight]) -> bool:
+def is_uneven(
+    weights: Sequence[PieceCost], tasks: Sequence[int], loads: Sequence[PieceCost]
+) -> bool:
     """Whether a batch takes much longer than with equal loads, with ``weights`` assigned to
     ``tasks`` that had ``loads`` before.
     """

@@ -34,7 +34,7 @@ PATIENT = {"unreadable-file": 3.0, "unreadable": 3.0, "no-server": inf, "bad-str
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class PieceError:
     """Error in reading a piece.
 
     Attributes:
@@ -53,7 +53,7 @@ class UnreadNote:
     """A task's note of a piece, by number, that it could not read."""
 
     piece: int
-    why: Problem
+    why: PieceError
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Piece:
     first: int | str = 0
     last: int | str | None = None
     before: Any = None
-    gone: Problem | None = None
+    gone: PieceError | None = None
     number: int = -1
 
 

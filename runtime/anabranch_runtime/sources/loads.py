@@ -18,8 +18,9 @@ whose end is only known after everything was read ends with a batch of its own, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from anabranch_runtime.recovery.checkpoint import source_offsets
@@ -31,6 +32,9 @@ from anabranch_runtime.state.unread import FeedState
 #: of others.
 QUIET_FIRST, LONGEST_FIRST = 1.0, 60.0
 QUIET, LONGEST = 0.25, 5.0
+#: Factor by which that is longer at least than the longest pause between files of the load: a
+#: writer on a busy machine pauses again and again.
+PAUSES = 4.0
 #: Bytes per second by which files are written at least: a large one may be waited for longer.
 WRITING = 50e6
 #: Seconds after which a load of a source of Spark's ends that always has more to give, or fails.
@@ -64,10 +68,14 @@ class Load:
         """Whether it is the backlog: no load of the feed has ended."""
         return self.number == 0 and (self.is_open or self.began == 0.0)
 
-    @property
-    def quiet(self) -> float:
-        """Seconds without new files after which it has all of them."""
-        return QUIET_FIRST if self.is_first else QUIET
+    def quiet(self, pause: float) -> float:
+        """Seconds without new files after which it has all of them.
+
+        Args:
+            pause: seconds, the longest so far between two of its files.
+        """
+        quiet = QUIET_FIRST if self.is_first else QUIET
+        return min(max(quiet, PAUSES * pause), self.longest)
 
     @property
     def longest(self) -> float:
@@ -84,6 +92,11 @@ class Load:
     def ended(self) -> Load:
         """This load once all of it has been read."""
         return replace(self, is_open=False, end=None)
+
+
+def longest_pause(times: Iterable[float]) -> float:
+    """Longest pause between two of ``times``, in seconds; 0 without two."""
+    return max((after - before for before, after in pairwise(sorted(times))), default=0.0)
 
 
 def loads_of(offset: Mapping[str, Any]) -> dict[str, Load]:

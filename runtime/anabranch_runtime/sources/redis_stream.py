@@ -28,15 +28,15 @@ from redis.exceptions import RedisError, ResponseError
 
 from anabranch_contract.connectors.sources import (
     OnLoss,
-    Payload,
     RedisStreamOptions,
-    Start,
+    SourcePayload,
+    StreamStart,
     redis_stream_options,
 )
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_runtime.errors import EntriesLost, SourceError
 from anabranch_runtime.sources.decode import from_arrow, from_json, schema_of
-from anabranch_runtime.sources.feed import Piece, Problem, Waiting, feed_id
+from anabranch_runtime.sources.feed import Piece, PieceError, Waiting, feed_id
 from anabranch_runtime.sources.invalid import Decoded, unreadable
 from anabranch_runtime.sources.loads import Load
 from anabranch_runtime.sources.permitted import revealed
@@ -61,7 +61,7 @@ _ALL = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class StreamPosition:
     """Read position in one Redis Stream: see the module."""
 
     last: str = _NOTHING
@@ -88,7 +88,9 @@ class Look:
     now: int
 
 
-def settle(key: str, look: Look, position: Position | None, on_loss: OnLoss) -> Position:
+def settle(
+    key: str, look: Look, position: StreamPosition | None, on_loss: OnLoss
+) -> StreamPosition:
     """The position to go on from; it skips lost entries where ``on_loss`` allows.
 
     ``position`` None: the key was never read, and its present first entry is the beginning.
@@ -105,7 +107,7 @@ def settle(key: str, look: Look, position: Position | None, on_loss: OnLoss) -> 
         )
     if position is None:
         first = look.added - look.length
-        return Position(_NOTHING, first, first)
+        return StreamPosition(_NOTHING, first, first)
     if look.added < position.ordinal or _number(look.newest) < _number(position.last):
         if on_loss is OnLoss.STOP:
             raise SourceError(
@@ -117,7 +119,7 @@ def settle(key: str, look: Look, position: Position | None, on_loss: OnLoss) -> 
                 " from its beginning",
             )
         first = look.added - look.length
-        return Position(_NOTHING, first, first, position.generation + 1)
+        return StreamPosition(_NOTHING, first, first, position.generation + 1)
     lost = look.added - position.ordinal - look.length
     if lost <= 0:
         return position
@@ -126,7 +128,9 @@ def settle(key: str, look: Look, position: Position | None, on_loss: OnLoss) -> 
     return replace(position, ordinal=position.ordinal + lost)
 
 
-def _not_beyond(look: Look, position: Position, end: Position) -> tuple[Look, Position]:
+def _not_beyond(
+    look: Look, position: StreamPosition, end: StreamPosition
+) -> tuple[Look, StreamPosition]:
     """``look`` and ``position`` as if nothing were behind ``end``."""
     if position.generation != end.generation or look.added <= end.ordinal:
         return look, position
@@ -158,10 +162,10 @@ class RedisFeed:
 
     def begin(self) -> Any:
         """First position of a stream that starts with new entries."""
-        if self.options.start is Start.EARLIEST:
+        if self.options.start is StreamStart.EARLIEST:
             return None
         looks = {key: self._look(key, _NOTHING) for key in self.keys}
-        return {k: Position(v.newest, v.added, v.added).to_json() for k, v in looks.items()}
+        return {k: StreamPosition(v.newest, v.added, v.added).to_json() for k, v in looks.items()}
 
     def waiting(self, offset: Any) -> Waiting:
         """Entries that are not read yet, by the rows that entries have lately had."""
@@ -187,7 +191,7 @@ class RedisFeed:
 
     def has_reached(self, offset: Any, end: Any) -> bool:
         """Whether each key has been read as far, or is another one by now."""
-        pairs = ((Position(*offset[k]), Position(*at)) for k, at in end.items())
+        pairs = ((StreamPosition(*offset[k]), StreamPosition(*at)) for k, at in end.items())
         return all(a.generation > b.generation or a.ordinal >= b.ordinal for a, b in pairs)
 
     def is_apart(self, offset: Any, load: Load) -> bool:
@@ -198,7 +202,7 @@ class RedisFeed:
         """Advance by ``rows`` in all, each key in proportion to its waiting entries."""
         settled = {key: self._settled(key, offset) for key in self.keys}
         for key, at in (end or {}).items():
-            settled[key] = _not_beyond(*settled[key], Position(*at))
+            settled[key] = _not_beyond(*settled[key], StreamPosition(*at))
         weights = {
             key: (look.added - position.ordinal) * self._density.get(key, float(look.rows))
             for key, (look, position) in settled.items()
@@ -212,10 +216,10 @@ class RedisFeed:
             after[key] = position.to_json()
         return after
 
-    def _advance(self, key: str, look: Look, position: Position, most: int) -> Position:
+    def _advance(self, key: str, look: Look, position: StreamPosition, most: int) -> StreamPosition:
         unread = look.added - position.ordinal
         untouched = _number(look.deleted) <= _number(position.last)
-        if self.options.payload is Payload.FIELDS and unread <= most and untouched:
+        if self.options.payload is SourcePayload.FIELDS and unread <= most and untouched:
             return replace(position, last=look.last, ordinal=look.added)
         expected = min(unread * self._density.get(key, float(look.rows)), most)
         cuts = self._cut(key, position.last, look.last, most, max(round(expected / CUTS), 1))
@@ -233,14 +237,14 @@ class RedisFeed:
         """Ranges of ids; how many entries each must hold is part of it."""
         found = []
         for key, document in end.items():
-            upto = Position(*document)
-            before = Position(*start[key]) if start and key in start else None
+            upto = StreamPosition(*document)
+            before = StreamPosition(*start[key]) if start and key in start else None
             if before is not None and before.generation != upto.generation:
                 found.append(self._replaced(key, before))
                 before = None
             if before is None:
                 # Nothing of it had been read: the first batch begins at its base.
-                before = Position(_NOTHING, upto.base, upto.base, upto.generation)
+                before = StreamPosition(_NOTHING, upto.base, upto.base, upto.generation)
             count = upto.ordinal - before.ordinal
             if count > 0:
                 found += self._pieces(key, before, upto.last, count, parts)
@@ -248,14 +252,16 @@ class RedisFeed:
 
     def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
         """Per key, where the first of ``pieces`` begins."""
-        first: dict[str, Position] = {}
+        first: dict[str, StreamPosition] = {}
         for piece in pieces:
-            known, position = first.get(piece.source), Position(*piece.before)
+            known, position = first.get(piece.source), StreamPosition(*piece.before)
             if known is None or position.ordinal < known.ordinal:
                 first[piece.source] = position
         return {**end, **{key: position.to_json() for key, position in first.items()}}
 
-    def _pieces(self, key: str, before: Position, upto: str, count: int, parts: int) -> list[Piece]:
+    def _pieces(
+        self, key: str, before: StreamPosition, upto: str, count: int, parts: int
+    ) -> list[Piece]:
         planned = self._cuts.pop(key, None)
         if planned is not None and planned[:2] == (before.last, upto):
             cuts = planned[2]
@@ -280,16 +286,16 @@ class RedisFeed:
                 entries, rows = 0, 0
         return found
 
-    def _replaced(self, key: str, before: Position) -> Piece:
+    def _replaced(self, key: str, before: StreamPosition) -> Piece:
         """The piece for the unread entries of a Redis Stream that is not there any more."""
-        gone = Problem("stream-replaced", "the Redis Stream was deleted or its server lost it")
+        gone = PieceError("stream-replaced", "the Redis Stream was deleted or its server lost it")
         return replace(self._piece(key, before, "", 0, 0), gone=gone, last=None)
 
     @property
     def _is_arrow(self) -> bool:
-        return self.options.payload is Payload.ARROW
+        return self.options.payload is SourcePayload.ARROW
 
-    def _piece(self, key: str, before: Position, upto: str, entries: int, rows: int) -> Piece:
+    def _piece(self, key: str, before: StreamPosition, upto: str, entries: int, rows: int) -> Piece:
         where = {
             "url": self.url,
             "key": key,
@@ -314,8 +320,8 @@ class RedisFeed:
             before=before.to_json(),
         )
 
-    def _settled(self, key: str, offset: Any) -> tuple[Look, Position]:
-        known = Position(*offset[key]) if offset and key in offset else None
+    def _settled(self, key: str, offset: Any) -> tuple[Look, StreamPosition]:
+        known = StreamPosition(*offset[key]) if offset and key in offset else None
         look = self._look(key, known.last if known else _NOTHING)
         return look, settle(key, look, known, self.options.on_loss)
 
@@ -326,7 +332,7 @@ class RedisFeed:
 
     def _cut(self, key: str, after: str, upto: str, most: int, step: int) -> list[Cut]:
         """Consecutive ranges after ``after``."""
-        counted = 0 if self.options.payload is Payload.FIELDS else 1
+        counted = 0 if self.options.payload is SourcePayload.FIELDS else 1
         cuts = self._run(CUT, key, after, upto, most, step, counted)
         return [(last.decode(), entries, rows) for last, entries, rows in cuts]
 
@@ -359,8 +365,8 @@ def read_entries(piece: Piece) -> Iterator[Decoded]:
     """
     where = piece.where
     key, after, upto = where["key"], where["after"], where["upto"]
-    payload = Payload(where["payload"])
-    names = [n for n, _ in piece.columns] if payload is Payload.FIELDS else [where["field"]]
+    payload = SourcePayload(where["payload"])
+    names = [n for n, _ in piece.columns] if payload is SourcePayload.FIELDS else [where["field"]]
     schema = schema_of(piece.columns)
     read = 0
     while after != upto:
@@ -373,10 +379,10 @@ def read_entries(piece: Piece) -> Iterator[Decoded]:
         if missing:
             yield unreadable(schema, pa.array(missing, pa.binary()))
         for text in found:
-            if payload is Payload.ARROW:
+            if payload is SourcePayload.ARROW:
                 yield from from_arrow(text, piece.columns)
             else:
-                yield from from_json(text, piece.columns, text=payload is Payload.FIELDS)
+                yield from from_json(text, piece.columns, text=payload is SourcePayload.FIELDS)
     if read < where["entries"]:
         raise _gone(key, where["entries"] - read)
 

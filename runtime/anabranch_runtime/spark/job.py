@@ -13,8 +13,8 @@ from anabranch_runtime.exchange.complaints import own_version
 from anabranch_runtime.recovery.rulesets import task_ruleset
 from anabranch_runtime.sources.blocks import read_pieces
 from anabranch_runtime.sources.dealing import pieces_of
-from anabranch_runtime.sources.feed import Piece, Problem, UnreadNote
-from anabranch_runtime.spark.watchdog import Signs
+from anabranch_runtime.sources.feed import Piece, PieceError, UnreadNote
+from anabranch_runtime.spark.watchdog import TaskSigns
 from anabranch_runtime.task.context import BatchContext, exchange_directory
 from anabranch_runtime.task.rendezvous import Rendezvous
 from anabranch_runtime.task.worker import run_task
@@ -76,7 +76,7 @@ def _task(context: BatchContext) -> TaskReport:
     task, tasks = here.partitionId(), len(hosts)
     unread: list[UnreadNote] = []
 
-    def failed(piece: Piece, why: Problem) -> None:
+    def failed(piece: Piece, why: PieceError) -> None:
         unread.append(UnreadNote(piece.number, why))
 
     url, namespace = context.redis_url, context.namespace
@@ -101,7 +101,7 @@ def _task(context: BatchContext) -> TaskReport:
         tasks=tasks,
         exchange=Rendezvous(messages, task, tasks),
         sharing=hosts.count(hosts[task]),
-        advanced=Signs(messages, task).give,
+        advanced=TaskSigns(messages, task).give,
     )
     report.unread = unread
     return report

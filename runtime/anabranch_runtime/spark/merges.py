@@ -31,7 +31,7 @@ from anabranch_runtime.exchange.post_office import PostOffice
 from anabranch_runtime.recovery.rulesets import task_ruleset
 from anabranch_runtime.storage.ahead import give_way
 from anabranch_runtime.storage.segment import Merge, Segment
-from anabranch_runtime.task.compact import Compaction, Merged, compact, merged_pack
+from anabranch_runtime.task.compact import Compaction, MergedSegment, compact, merged_pack
 from anabranch_runtime.task.context import BatchContext
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The reply to an :class:`Order`: the ``error`` of a task, or the fields of :class:`Merged`."""
+    """Reply to an :class:`Order`: a task's ``error``, or the fields of :class:`MergedSegment`."""
 
     error: dict[str, Any] | None
     segment: Segment | None = None
@@ -88,7 +88,7 @@ def lately() -> bool:
     return found
 
 
-def ask(location: str, token: str, work: Compaction) -> Merged:
+def ask(location: str, token: str, work: Compaction) -> MergedSegment:
     """Have ``work`` done by the process at ``location``.
 
     Raises:
@@ -110,19 +110,19 @@ def ask(location: str, token: str, work: Compaction) -> Merged:
     if error is not None:
         raise error
     assert answer.segment is not None
-    return Merged(answer.segment, answer.seconds)
+    return MergedSegment(answer.segment, answer.seconds)
 
 
 def by_owner(
     office_of: Callable[[Compaction], str | None],
     token: str,
-    anywhere: Callable[[Compaction], Merged],
-) -> Callable[[Compaction], Merged]:
+    anywhere: Callable[[Compaction], MergedSegment],
+) -> Callable[[Compaction], MergedSegment]:
     """Merging by the owner's process, whose server ``office_of`` knows; else ``anywhere``."""
     # Not to be waited for again: a process that comes in the place of another has another port.
     gone = set[str]()
 
-    def work(compaction: Compaction) -> Merged:
+    def work(compaction: Compaction) -> MergedSegment:
         location = office_of(compaction)
         if location is not None and location not in gone:
             try:
@@ -137,7 +137,7 @@ def by_owner(
     return work
 
 
-def by_any(spark: SparkContext, cache: str = "") -> Callable[[Compaction], Merged]:
+def by_any(spark: SparkContext, cache: str = "") -> Callable[[Compaction], MergedSegment]:
     """Merging as a job of its own. It needs a slot that the tasks of a batch leave free: while it
     has one of theirs, the next batch waits, as a barrier stage starts with all its tasks.
 
@@ -145,7 +145,7 @@ def by_any(spark: SparkContext, cache: str = "") -> Callable[[Compaction], Merge
         cache: of executors that share nothing but the object store (``apart``).
     """
 
-    def work(compaction: Compaction) -> Merged:
+    def work(compaction: Compaction) -> MergedSegment:
         (found,) = spark.parallelize([compaction], 1).map(partial(_compacted, cache)).collect()
         if isinstance(found, StateError):
             raise found
@@ -154,7 +154,7 @@ def by_any(spark: SparkContext, cache: str = "") -> Callable[[Compaction], Merge
     return work
 
 
-def _compacted(cache: str, work: Compaction) -> Merged | StateError:
+def _compacted(cache: str, work: Compaction) -> MergedSegment | StateError:
     try:
         if cache:
             work = replace(work, root=str(Path(cache).absolute()))

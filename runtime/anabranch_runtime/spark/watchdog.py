@@ -4,7 +4,7 @@ tried again.
 A task that dies fails its attempt. One that hangs (a worker that has been stopped, a read that
 never returns) would hold its batch for ever while all else looks well. So a task touches a file
 beside the messages that tasks leave each other, about once a second, whenever it has got further
-(:class:`Signs`), or calls the driver where they share no folder (``exchange.meeting``). Where
+(:class:`TaskSigns`), or calls the driver where they share no folder (``exchange.meeting``). Where
 nothing has changed for long, the driver cancels the batch's job (:class:`Watchdog`). Spark then
 kills its workers, which fails the attempt. If even that has no effect, the process has to end.
 Times are compared with themselves only, so clocks of hosts may differ.
@@ -35,7 +35,7 @@ GRACE = 60.0
 
 
 @dataclass(slots=True)
-class Signs:
+class TaskSigns:
     """The signs of life of one task; a batch that is over within a second costs nothing."""
 
     directory: Path

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from anabranch_contract.codec import Row
 from anabranch_contract.plans.rations import Ranking
 from anabranch_contract.queries.joins import QueryId
-from anabranch_runtime.state.slices import Source, cut
+from anabranch_runtime.state.slices import SegmentRows, cut
 
 
 class OwedGoal(Row, frozen=True):
@@ -31,7 +31,7 @@ class OwedGoal(Row, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Starts:
+class CatchUpStarts:
     """Stored rows from which a catch-up starts.
 
     Attributes:
@@ -40,7 +40,7 @@ class Starts:
     """
 
     goals: tuple[tuple[QueryId, str], ...]
-    sources: tuple[Source, ...]
+    sources: tuple[SegmentRows, ...]
 
     @property
     def rows(self) -> int:
@@ -67,7 +67,7 @@ class OwedBatches:
     goals: tuple[OwedGoal, ...]
     watermarks: dict[str, int]
     reached: dict[str, int] = field(default_factory=dict)
-    starts: tuple[Starts, ...] | None = None
+    starts: tuple[CatchUpStarts, ...] | None = None
     past: bool = False
 
     @property
@@ -89,7 +89,7 @@ class CatchUp:
     first: int
     last: int
     goals: tuple[OwedGoal, ...]
-    starts: tuple[Starts, ...]
+    starts: tuple[CatchUpStarts, ...]
     ends: bool
     watermarks: dict[str, int]
     past: bool = False
@@ -114,7 +114,7 @@ class Debt:
     rows: int = 0
 
     @property
-    def sources(self) -> Iterator[Source]:
+    def sources(self) -> Iterator[SegmentRows]:
         """Remaining stored rows of catch-ups that have begun."""
         for one in self.batches:
             for start in one.starts or ():
@@ -142,10 +142,10 @@ class Debt:
 
 
 def cut_starts(
-    starts: tuple[Starts, ...], rows: int
-) -> tuple[tuple[Starts, ...], tuple[Starts, ...]]:
+    starts: tuple[CatchUpStarts, ...], rows: int
+) -> tuple[tuple[CatchUpStarts, ...], tuple[CatchUpStarts, ...]]:
     """The first ``rows`` rows of ``starts``, and the rest."""
-    taken: list[Starts] = []
+    taken: list[CatchUpStarts] = []
     for at, one in enumerate(starts):
         if one.rows > rows:
             here, left = cut(one.sources, rows)

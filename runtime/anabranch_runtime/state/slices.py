@@ -45,7 +45,7 @@ class Throttle:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SegmentRows:
     """Rows ``first`` to ``last`` (excluded) of a base segment.
 
     Attributes:
@@ -82,7 +82,7 @@ class Backfill:
 
     rule: BackfillRule
     gaps: tuple[Interval, ...]
-    sources: tuple[Source, ...]
+    sources: tuple[SegmentRows, ...]
     total: int
     rows: int
     segments: tuple[Segment, ...] = ()
@@ -109,7 +109,7 @@ class Slice:
     store: str
     rule: BackfillRule
     gaps: tuple[Interval, ...]
-    sources: tuple[Source, ...]
+    sources: tuple[SegmentRows, ...]
     fill: tuple[tuple[Tile, ...], ...]
     merges: tuple[Merge, ...] = ()
 
@@ -119,9 +119,11 @@ class Slice:
         return sum(s.rows for s in self.sources)
 
 
-def cut(sources: tuple[Source, ...], rows: int) -> tuple[tuple[Source, ...], tuple[Source, ...]]:
+def cut(
+    sources: tuple[SegmentRows, ...], rows: int
+) -> tuple[tuple[SegmentRows, ...], tuple[SegmentRows, ...]]:
     """The first ``rows`` rows of ``sources``, and the rest."""
-    taken: list[Source] = []
+    taken: list[SegmentRows] = []
     for at, source in enumerate(sources):
         if source.rows > rows:
             middle = source.first + rows

@@ -44,7 +44,7 @@ class FeedState:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class UnreadInput:
     """The input of one feed that a begun batch leaves out, for a repetition to leave out as well.
 
     Attributes:

@@ -2,7 +2,7 @@
 
 A host with newly assigned partitions needs all of their packs at once, and an object store takes
 its time for each. So the packs of newly assigned partitions are fetched in parallel before the
-batch begins, and packs for the next assignment by a thread that gives way (:class:`Ahead`).
+batch begins, and packs for the next assignment by a thread that gives way (:class:`Prefetcher`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def bring(root: str, wanted: Iterable[Segment], advanced: Callable[[], None]) ->
 
 
 @dataclass(slots=True)
-class Ahead:
+class Prefetcher:
     """Fetches the packs that a host will need, in a thread; one at a time per process."""
 
     _thread: threading.Thread | None = None
@@ -90,4 +90,4 @@ def give_way() -> None:
 
 
 #: This process's.
-AHEAD = Ahead()
+AHEAD = Prefetcher()

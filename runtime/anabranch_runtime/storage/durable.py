@@ -31,8 +31,8 @@ from anabranch_runtime.errors import StateError
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.storage.cache import Cached, evictions, fetch, missing
 from anabranch_runtime.storage.documents import Kind, read_document, sync_directory, write_document
-from anabranch_runtime.storage.lease import Lease, taken
-from anabranch_runtime.storage.leftovers import Listed, leftovers
+from anabranch_runtime.storage.lease import StoreLease, taken
+from anabranch_runtime.storage.leftovers import ListedFile, leftovers
 from anabranch_runtime.storage.object_store import ChangedError, Remote, Version, open_remote
 from anabranch_runtime.storage.segment import Segment
 from anabranch_runtime.storage.verify import (
@@ -156,7 +156,7 @@ class Durable:
     def tidy(self, named: Collection[str], batch: int) -> None:
         """Delete the leftovers of attempts and merges (``leftovers``), at some time."""
         there = [(path, path.stat()) for path in (self.root / _PACKS).glob("*.pack")]
-        found = [Listed(f"{_PACKS}{p.name}", s.st_size, s.st_mtime) for p, s in there]
+        found = [ListedFile(f"{_PACKS}{p.name}", s.st_size, s.st_mtime) for p, s in there]
         for name in leftovers(found, named, batch):
             (self.root / name).unlink(missing_ok=True)
 
@@ -179,7 +179,7 @@ class Mirrored(Durable):
 
     remote: Remote
     limit: int | None = None
-    _lease: Lease | None = None
+    _lease: StoreLease | None = None
     #: Document -> its version in the store, as it was read or written last.
     _versions: dict[str, Version] = field(default_factory=dict)
     #: Deletes packs and old documents, in the order of the calls.
@@ -207,7 +207,7 @@ class Mirrored(Durable):
         Raises:
             StateError: ``store-in-use``.
         """
-        self._lease = Lease(self.remote, self.root)
+        self._lease = StoreLease(self.remote, self.root)
         try:
             with self._lease.held():
                 try:

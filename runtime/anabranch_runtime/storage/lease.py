@@ -49,7 +49,7 @@ class Owner:
 
 
 @dataclass(slots=True)
-class Lease:
+class StoreLease:
     """This process's hold of a store."""
 
     remote: Remote

@@ -14,7 +14,7 @@ from typing import NamedTuple
 AGE = 3600.0
 
 
-class Listed(NamedTuple):
+class ListedFile(NamedTuple):
     """A file or an object: its name, its bytes, and when it was written (seconds since 1970)."""
 
     name: str
@@ -22,7 +22,7 @@ class Listed(NamedTuple):
     changed: float
 
 
-def leftovers(found: Sequence[Listed], named: Collection[str], batch: int) -> list[str]:
+def leftovers(found: Sequence[ListedFile], named: Collection[str], batch: int) -> list[str]:
     """Garbage among the packs and staged results ``found``.
 
     Args:
@@ -31,10 +31,11 @@ def leftovers(found: Sequence[Listed], named: Collection[str], batch: int) -> li
         batch: the first batch with packs that may still be named.
 
     >>> old, new = 0.0, 2 * AGE
-    >>> found = [Listed("segments/0000000007-a-0-base.pack", 1, new),
-    ...          Listed("segments/0000000007-b-0-base.pack", 1, new),
-    ...          Listed("segments/0000000009-c-0-base.pack", 1, old),
-    ...          Listed("segments/merged-d.pack", 1, old), Listed("segments/merged-e.pack", 1, new)]
+    >>> found = [ListedFile("segments/0000000007-a-0-base.pack", 1, new),
+    ...          ListedFile("segments/0000000007-b-0-base.pack", 1, new),
+    ...          ListedFile("segments/0000000009-c-0-base.pack", 1, old),
+    ...          ListedFile("segments/merged-d.pack", 1, old),
+    ...          ListedFile("segments/merged-e.pack", 1, new)]
     >>> leftovers(found, {"segments/0000000007-a-0-base.pack"}, 9)
     ['segments/0000000007-b-0-base.pack', 'segments/merged-d.pack']
     """

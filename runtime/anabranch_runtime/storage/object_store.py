@@ -39,7 +39,7 @@ from obstore.store import GCSStore, LocalStore, ObjectStore, S3Store
 
 from anabranch_runtime.errors import PipelineError, StateError
 from anabranch_runtime.storage.documents import sync_directory
-from anabranch_runtime.storage.leftovers import Listed
+from anabranch_runtime.storage.leftovers import ListedFile
 
 T = TypeVar("T")
 
@@ -151,14 +151,14 @@ class Remote:
         """Every object -> its size in bytes."""
         return {one.name: one.size for one in self.listed()}
 
-    def listed(self, folder: str = "") -> list[Listed]:
+    def listed(self, folder: str = "") -> list[ListedFile]:
         """The objects whose names begin with ``folder``, which ends with a slash."""
         place = self._path(folder).rstrip("/")
         found = self._attempt(
             "listed", folder, lambda: list(obstore.list(self.store, place).collect())
         )
         return [
-            Listed(
+            ListedFile(
                 one["path"].removeprefix(self._path("")),
                 one["size"],
                 one["last_modified"].timestamp(),

@@ -18,7 +18,14 @@ from numpy.typing import NDArray
 
 from anabranch_contract.queries.expressions import Column
 from anabranch_contract.queries.joins import Label
-from anabranch_runtime.index.gather import Place, Places, gather, gather_words, pick, places
+from anabranch_runtime.index.gather import (
+    ColumnPlace,
+    ColumnPlaces,
+    gather,
+    gather_words,
+    pick,
+    places,
+)
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU
 
 Ints = NDArray[np.int64]
@@ -28,7 +35,7 @@ I32 = NDArray[np.int32]
 class Table(Protocol):
     """Something with named columns: a segment reader, or this batch's arrivals."""
 
-    def place(self, name: str) -> Place:
+    def place(self, name: str) -> ColumnPlace:
         """Location of a column."""
 
 
@@ -39,13 +46,13 @@ class Tables:
 
     def __init__(self, members: Sequence[Table]) -> None:
         self.members = tuple(members)
-        self._places: dict[str, Places] = {}
+        self._places: dict[str, ColumnPlaces] = {}
         self._joined: dict[tuple[Tables, ...], Tables] = {}
 
     def __len__(self) -> int:
         return len(self.members)
 
-    def places(self, name: str) -> Places:
+    def places(self, name: str) -> ColumnPlaces:
         """Locations of a column."""
         found = self._places.get(name)
         if found is None:
@@ -244,7 +251,7 @@ class _Renamed:
     table: Table
     member: str
 
-    def place(self, name: str) -> Place:
+    def place(self, name: str) -> ColumnPlace:
         if name in (SIGMA, TAU):
             return self.table.place(f"{name}:{self.member}")
         return self.table.place(f"{self.member}.{name}")

@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from anabranch_contract import codec
 from anabranch_runtime import faults
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.index.gather import Place, place_of
+from anabranch_runtime.index.gather import ColumnPlace, place_of
 from anabranch_runtime.index.hash_index import HashIndex, build_index
 from anabranch_runtime.index.keys import key_vector
 from anabranch_runtime.storage.documents import sync_directory
@@ -286,7 +286,7 @@ class SegmentReader:
         self.segment = segment
         self._buffer = buffer
         self._batch: pa.RecordBatch | None = None
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, ColumnPlace] = {}
         self._indexes: dict[IndexKey, HashIndex] = {}
         self.lines: dict[str, bytes] = {}
 
@@ -319,7 +319,7 @@ class SegmentReader:
         """A column by name."""
         return self.batch.column(name)
 
-    def place(self, name: str) -> Place:
+    def place(self, name: str) -> ColumnPlace:
         """Location of a column."""
         found = self._places.get(name)
         if found is None:

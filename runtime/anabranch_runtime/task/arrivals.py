@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # its readers need more memory than a task has
 
 
 @dataclass(slots=True)
-class Arrivals:
+class TaskArrivals:
     """A task's share of a batch: one table per relation; counts and rejected rows per stream."""
 
     tables: dict[RelationId, BatchTable] = field(default_factory=dict)
@@ -65,7 +65,7 @@ def take_in(
     failed: Callable[[RelationId, AnabranchRuntimeError], None] = _raise,
     newest_allowed: Mapping[str, int] | None = None,
     redefined: frozenset[str] = frozenset(),
-) -> Arrivals:
+) -> TaskArrivals:
     """Sort the blocks that ``task`` reads into relations.
 
     ``failed`` is called with a relation whose filter can't be evaluated. Tuples of ``redefined``
@@ -78,7 +78,7 @@ def take_in(
     Raises:
         PipelineError: one task reads more tuples than the counter holds.
     """
-    arrivals = Arrivals()
+    arrivals = TaskArrivals()
     by_stream: dict[str, list[Relation]] = defaultdict(list)
     for relation in layout.ruleset.relations:
         by_stream[relation.stream].append(relation)
@@ -134,7 +134,7 @@ def _without_ahead(
     watermarks: Mapping[str, int],
     newest: int,
     block: Block,
-    arrivals: Arrivals,
+    arrivals: TaskArrivals,
 ) -> Block:
     """``block`` without future tuples (over ``newest``), which are counted and rejected."""
     spec = layout.streams.get(block.stream)
@@ -159,7 +159,7 @@ def _admit(
     first: int,
     watermarks: Mapping[str, int],
     block: Block,
-    arrivals: Arrivals,
+    arrivals: TaskArrivals,
 ) -> pa.RecordBatch | None:
     """The block's valid, timely tuples with their ``#sigma`` (and ``#tau``)."""
     rows = block.rows

@@ -11,7 +11,7 @@ from anabranch_contract.queries.joins import Label, RelationId
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.expressions.evaluate import filter_mask
 from anabranch_runtime.state.coverage import Access
-from anabranch_runtime.state.slices import Slice, Source, cut
+from anabranch_runtime.state.slices import SegmentRows, Slice, cut
 from anabranch_runtime.storage.partial import Partial, RowSet, Tables
 from anabranch_runtime.storage.segment import Merge, PackWriter
 from anabranch_runtime.storage.segment_cache import open_segment
@@ -48,7 +48,7 @@ def as_probe(spec: StoreSpec, work: Slice) -> tuple[ProbeRule, Access]:
 
 
 def stored_rows(
-    layout: Layout, root: str, sources: tuple[Source, ...], label: Label, task: int, tasks: int
+    layout: Layout, root: str, sources: tuple[SegmentRows, ...], label: Label, task: int, tasks: int
 ) -> Iterator[Partial]:
     """The rows of ``sources`` that fall to ``task`` of ``tasks``, as members ``label``, chunk by
     chunk.
@@ -64,7 +64,7 @@ def stored_rows(
                 yield found
 
 
-def _rows(layout: Layout, root: str, source: Source, label: Label) -> Partial:
+def _rows(layout: Layout, root: str, source: SegmentRows, label: Label) -> Partial:
     """A source's rows that count, as partial results of one label."""
     reader = open_segment(root, source.segment)
     rows = np.arange(source.first, source.last, dtype=np.int32)

@@ -26,10 +26,10 @@ from anabranch_runtime.rations.limits import least_limits
 from anabranch_runtime.rations.shares import Ranks
 from anabranch_runtime.state.coverage import Access
 from anabranch_runtime.state.debt import CatchUp
-from anabranch_runtime.state.slices import Source
+from anabranch_runtime.state.slices import SegmentRows
 from anabranch_runtime.storage.partial import Partial
-from anabranch_runtime.task.courier import Courier, Work
-from anabranch_runtime.task.substreams import Divided
+from anabranch_runtime.task.courier import Courier, ProbeWork
+from anabranch_runtime.task.substreams import DividedTuples
 
 Missed = Mapping[tuple[QueryId, Label], tuple[Ranking, int]]
 
@@ -92,15 +92,15 @@ class Walk:
     owed: CatchUp
     name: str
     start: Label
-    sources: tuple[Source, ...]
+    sources: tuple[SegmentRows, ...]
     missed: Missed
     goals: Missed
     edges: Mapping[Edge, frozenset[tuple[Ranking, int]]]
-    work: Work = field(init=False)
+    work: ProbeWork = field(init=False)
 
     def __post_init__(self) -> None:
         payer = self.payer
-        self.work = Work(
+        self.work = ProbeWork(
             self.name,
             payer.pieces,
             lambda rule: until(payer.access[rule.out], self.owed.last),
@@ -122,7 +122,7 @@ class Walk:
             own = self.goals.get((output.query, found.start))
             if own is not None:
                 self.payer.emit(self._withheld(found, output.query, own), output)
-        divided = Divided(layout, found)
+        divided = DividedTuples(layout, found)
         for rule in layout.probes.get(edge, ()):
             limits = self.edges.get(rule.out)
             if limits and rule.start == found.start:

@@ -42,7 +42,7 @@ class Compaction:
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergedSegment:
     """A merge that is done.
 
     Attributes:
@@ -54,7 +54,7 @@ class Merged:
     seconds: float
 
 
-def compact(work: Compaction) -> Merged:
+def compact(work: Compaction) -> MergedSegment:
     """Rewrite the parts of ``work`` as one segment.
 
     Raises:
@@ -69,7 +69,7 @@ def compact(work: Compaction) -> Merged:
         work.merge,
         lambda writer, parts: merge(writer, work.layout, spec, parts, work.since),
     )
-    return Merged(segment, time.thread_time() - began)
+    return MergedSegment(segment, time.thread_time() - began)
 
 
 def rewrite(

@@ -28,7 +28,7 @@ from anabranch_runtime.state.slices import Slice
 from anabranch_runtime.storage.segment import Segment
 
 if TYPE_CHECKING:  # Arrow Flight is for several hosts only
-    from anabranch_runtime.exchange.meeting import Place
+    from anabranch_runtime.exchange.meeting import CoordinatorAddress
 
 Bools = NDArray[np.bool_]
 
@@ -111,7 +111,7 @@ class BatchContext:
     sampled: frozenset[str] = frozenset()
     placement: Placement | None = None
     coming: Placement | None = None
-    meeting: Place | None = None
+    meeting: CoordinatorAddress | None = None
     cache: str = ""
 
 

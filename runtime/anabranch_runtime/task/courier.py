@@ -34,7 +34,7 @@ COLUMN = 8.0
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ProbeWork:
     """Something that sends tuples down probe trees.
 
     Attributes:
@@ -67,7 +67,7 @@ class Courier:
     traffic: Traffic | None
     needs: Needs
 
-    def probe(self, work: Work, partial: Partial, rule: ProbeRule) -> None:
+    def probe(self, work: ProbeWork, partial: Partial, rule: ProbeRule) -> None:
         """Probe with ``partial`` by ``rule``, here and on other hosts."""
         access = work.access(rule)
         if self.traffic is None:
@@ -83,16 +83,18 @@ class Courier:
                 meter.calls += 1
             self._hop(work, partial, rule, 0)
 
-    def arrived(self, work: Work, edge: str, at: int, letter: Letter) -> None:
+    def arrived(self, work: ProbeWork, edge: str, at: int, letter: Letter) -> None:
         """Continue with a message from another host."""
         self._here(work, unpack(letter.rows), work.rules[edge], at, letter.of)
 
-    def _hop(self, work: Work, partial: Partial, rule: ProbeRule, at: int) -> None:
+    def _hop(self, work: ProbeWork, partial: Partial, rule: ProbeRule, at: int) -> None:
         """Probe by ``rule``, or by the ``at``-th fill step in the gaps of an MIR."""
         for staying in work.guard(rule, self._split(work, partial, rule, at)):
             self._here(work, staying, rule, at, partial.length)
 
-    def _split(self, work: Work, partial: Partial, rule: ProbeRule, at: int) -> Iterator[Partial]:
+    def _split(
+        self, work: ProbeWork, partial: Partial, rule: ProbeRule, at: int
+    ) -> Iterator[Partial]:
         """Send rows to the hosts of their matches; yield the rows that stay."""
         traffic, access = self.traffic, work.access(rule)
         assert traffic is not None
@@ -132,7 +134,7 @@ class Courier:
     def _needed(self, rule: ProbeRule, at: int) -> Needed:
         return self.needs.probe(rule) if at < 0 else self.needs.fill(rule, at)
 
-    def _here(self, work: Work, partial: Partial, rule: ProbeRule, at: int, of: int) -> None:
+    def _here(self, work: ProbeWork, partial: Partial, rule: ProbeRule, at: int, of: int) -> None:
         """Probe with ``partial``, which has been picked from ``of`` tuples."""
         access = work.access(rule)
         if at < 0:

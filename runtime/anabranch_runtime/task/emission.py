@@ -27,7 +27,7 @@ from anabranch_runtime.exchange.traffic import Letter
 from anabranch_runtime.expressions.failures import EVALUATION, Failures
 from anabranch_runtime.probe.latest import Latest
 from anabranch_runtime.probe.probe import check
-from anabranch_runtime.rations.limits import Rationing
+from anabranch_runtime.rations.limits import RationLimits
 from anabranch_runtime.rations.sampling import kept_by
 from anabranch_runtime.rations.shares import Ranks, Wanted
 from anabranch_runtime.sinks.outer_rows import left_row_columns
@@ -59,7 +59,7 @@ class Emission:
     context: BatchContext
     layout: Layout
     task: int
-    rationing: Rationing
+    rationing: RationLimits
     ranks: Ranks
     latest: Latest
     courier: Courier

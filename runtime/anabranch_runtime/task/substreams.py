@@ -18,7 +18,7 @@ from anabranch_runtime.task.kept import probed_keys
 _HALF = np.uint64(32)
 
 
-class Divided:
+class DividedTuples:
     """Starting tuples of one label.
 
     Attributes:

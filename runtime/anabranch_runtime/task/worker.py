@@ -56,23 +56,23 @@ from anabranch_runtime.rations.limits import rationing
 from anabranch_runtime.rations.shares import Ranks, Wanted
 from anabranch_runtime.sinks.late import LATE, write_late
 from anabranch_runtime.state.debt import CatchUp
-from anabranch_runtime.state.slices import Slice, Source
+from anabranch_runtime.state.slices import SegmentRows, Slice
 from anabranch_runtime.storage.durable import attach
 from anabranch_runtime.storage.partial import Partial, RowSet, Tables
 from anabranch_runtime.storage.segment import Segment
 from anabranch_runtime.storage.segment_cache import keep_open
-from anabranch_runtime.task.arrivals import Arrivals, take_in
+from anabranch_runtime.task.arrivals import TaskArrivals, take_in
 from anabranch_runtime.task.backfill import as_probe, merge_parts, stored_rows
 from anabranch_runtime.task.catch_up import Payer
 from anabranch_runtime.task.context import BatchContext, live_segments
-from anabranch_runtime.task.courier import HOP, Courier, Work, needs_of
+from anabranch_runtime.task.courier import HOP, Courier, ProbeWork, needs_of
 from anabranch_runtime.task.emission import LEAVING, OWED, Emission
 from anabranch_runtime.task.inserts import ARRIVED, PAST, Inserts
 from anabranch_runtime.task.kept import kept_part
 from anabranch_runtime.task.memory import PrivateMemory, budget
 from anabranch_runtime.task.meters import Collector
 from anabranch_runtime.task.stores import KeyCache, combination_rows
-from anabranch_runtime.task.substreams import Divided
+from anabranch_runtime.task.substreams import DividedTuples
 from anabranch_runtime.task.uploads import Uploads
 
 if TYPE_CHECKING:  # its readers need more memory than a task has
@@ -173,7 +173,7 @@ class _Task:
         )
         needs = Needs(self.layout.routes) if traffic is None else needs_of(self.layout, context)
         self.courier = Courier(self.layout, traffic, needs)
-        self.main = Work(
+        self.main = ProbeWork(
             "batch",
             self.pieces,
             lambda rule: context.access[rule.out],
@@ -292,7 +292,7 @@ class _Task:
 
     # --- storing -------------------------------------------------------------------------------
 
-    def _store_arrivals(self, arrivals: Arrivals) -> list[Segment]:
+    def _store_arrivals(self, arrivals: TaskArrivals) -> list[Segment]:
         """Write the base segments of this task's rows as one pack."""
         caches: dict[str, KeyCache] = {r: {} for r in arrivals.tables}
         tables = sorted(arrivals.tables.items())
@@ -330,7 +330,7 @@ class _Task:
 
         self.courier.needs.keep(rule.out, spec)
         name = "backfill"
-        way = Work(name, Pieces(prober), lambda _: access, {rule.out: rule}, guarded, made)
+        way = ProbeWork(name, Pieces(prober), lambda _: access, {rule.out: rule}, guarded, made)
         self.works[name] = way
         try:
             with self.inserts.pack(name) as writer:
@@ -367,7 +367,9 @@ class _Task:
         partitions = self.context.stores[segment.store].partitions
         return bool(self.traffic.fleet.own(partitions)[segment.partition])
 
-    def _share_of(self, sources: tuple[Source, ...]) -> tuple[tuple[Source, ...], int, int]:
+    def _share_of(
+        self, sources: tuple[SegmentRows, ...]
+    ) -> tuple[tuple[SegmentRows, ...], int, int]:
         """This task's share of the stored rows: sources, index, number of shares."""
         if self.traffic is None:
             return sources, self.task, self.tasks
@@ -404,7 +406,7 @@ class _Task:
 
     # --- probing -------------------------------------------------------------------------------
 
-    def _starts(self, arrivals: Arrivals) -> Iterator[Partial]:
+    def _starts(self, arrivals: TaskArrivals) -> Iterator[Partial]:
         for relation, table in sorted(arrivals.tables.items()):
             tables = Tables([table])
             for label in self.layout.starts.get(relation, ()):
@@ -416,7 +418,7 @@ class _Task:
     def _arrive(self, partial: Partial) -> None:
         """Send starting tuples down their label's trees, and out for one-relation queries."""
         edge = arrival_edge(self.layout.relation_of[partial.start])
-        divided = Divided(self.layout, partial)
+        divided = DividedTuples(self.layout, partial)
         parts: dict[tuple[int, ...], Wanted] = {(): Wanted(partial, None, self.ranks)}
         wanted = parts[()]
         for output in self.layout.outputs.get(edge, ()):
@@ -508,7 +510,7 @@ class _Task:
     def _filter_failed(self, relation: RelationId, error: AnabranchRuntimeError) -> None:
         self.failures.add(ownership(self.ruleset).of_relation(relation), error)
 
-    def _write_late(self, arrivals: Arrivals) -> None:
+    def _write_late(self, arrivals: TaskArrivals) -> None:
         """Stage the rejected rows of streams that keep them."""
         for stream, pieces in sorted(arrivals.aside.items()):
             path = Path(self.context.staging) / LATE / stream / f"{self.task}.parquet"
@@ -555,7 +557,7 @@ class _Task:
         seconds = sum(m.seconds for m in self.prober.meters.values())
         return {n: (counts * (seconds / max(total, 1))).tolist() for n, counts in work.items()}
 
-    def _account(self, arrivals: Arrivals) -> None:
+    def _account(self, arrivals: TaskArrivals) -> None:
         delays = self.collector.delays
         self.report.streams = {
             s: replace(m, delays=delays.get(s, ())) for s, m in sorted(arrivals.meters.items())

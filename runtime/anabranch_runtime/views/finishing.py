@@ -14,7 +14,7 @@ import pyarrow as pa
 from anabranch_contract.queries.expressions import Column, Expr
 from anabranch_contract.queries.scaling import scalable
 from anabranch_contract.queries.types import DataType, TypeKind
-from anabranch_contract.queries.views import Aggregate, Function, View
+from anabranch_contract.queries.views import AggregateFunction, View, ViewAggregate
 from anabranch_runtime.columns.arrow_types import arrow_type, schema_of
 from anabranch_runtime.expressions.evaluate import evaluate, filter_mask
 
@@ -38,11 +38,13 @@ def with_counts(view: View) -> View:
     """``view`` with a count for each average that is shown: averages of all joined rows could not
     be estimated from a sample otherwise (``scaled``).
     """
-    averaged = {a.column for a in scalable(view).values() if a.function is Function.AVG}
+    averaged = {a.column for a in scalable(view).values() if a.function is AggregateFunction.AVG}
     missing = sorted(str(column) for column in averaged.difference(_counts(view)))
     kind = DataType(TypeKind.BIGINT)
     added = (
-        Aggregate(COUNTING.format(n), Function.COUNT, column, distinct=False, type=kind)
+        ViewAggregate(
+            COUNTING.format(n), AggregateFunction.COUNT, column, distinct=False, type=kind
+        )
         for n, column in enumerate(missing)
     )
     return replace(view, aggregates=(*view.aggregates, *added))
@@ -55,7 +57,7 @@ def counts_beside(view: View) -> dict[str | None, str]:
 
 def _beside(view: View) -> list[tuple[str | None, str]]:
     """Averaged columns, and the aggregates that count their values."""
-    averaged = {a.column for a in scalable(view).values() if a.function is Function.AVG}
+    averaged = {a.column for a in scalable(view).values() if a.function is AggregateFunction.AVG}
     return [(column, name) for column, name in _counts(view).items() if column in averaged]
 
 
@@ -63,7 +65,7 @@ def _counts(view: View) -> dict[str | None, str]:
     return {
         a.column: a.name
         for a in reversed(view.aggregates)
-        if a.function is Function.COUNT and not a.distinct
+        if a.function is AggregateFunction.COUNT and not a.distinct
     }
 
 

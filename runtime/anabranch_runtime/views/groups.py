@@ -14,9 +14,9 @@ from anabranch_contract.plans.ruleset import QuerySpec
 from anabranch_contract.queries.views import (
     WINDOW_END,
     WINDOW_START,
-    Aggregate,
-    Function,
+    AggregateFunction,
     TimeWindow,
+    ViewAggregate,
 )
 from anabranch_runtime.sinks.view_inputs import CLOCK
 from anabranch_runtime.views.event_time import END, micros_of, moving, never_late, place
@@ -126,7 +126,7 @@ def _window(window: TimeWindow) -> SparkColumn:
     return sf.window(column, text(window.length), text(window.slide), text(window.start))
 
 
-def _aggregate(aggregate: Aggregate) -> SparkColumn:
+def _aggregate(aggregate: ViewAggregate) -> SparkColumn:
     from pyspark.sql import functions as sf
 
     if aggregate.column is None:
@@ -136,14 +136,14 @@ def _aggregate(aggregate: Aggregate) -> SparkColumn:
         # Spark refuses count(DISTINCT) over streams; a set says the same, and NULL is not in it.
         return sf.size(sf.collect_set(column)).cast("bigint")
     functions = {
-        Function.COUNT: sf.count,
-        Function.SUM: sf.sum,
-        Function.AVG: sf.avg,
-        Function.MIN: sf.min,
-        Function.MAX: sf.max,
-        Function.STDDEV_SAMP: sf.stddev_samp,
-        Function.STDDEV_POP: sf.stddev_pop,
-        Function.VAR_SAMP: sf.var_samp,
-        Function.VAR_POP: sf.var_pop,
+        AggregateFunction.COUNT: sf.count,
+        AggregateFunction.SUM: sf.sum,
+        AggregateFunction.AVG: sf.avg,
+        AggregateFunction.MIN: sf.min,
+        AggregateFunction.MAX: sf.max,
+        AggregateFunction.STDDEV_SAMP: sf.stddev_samp,
+        AggregateFunction.STDDEV_POP: sf.stddev_pop,
+        AggregateFunction.VAR_SAMP: sf.var_samp,
+        AggregateFunction.VAR_POP: sf.var_pop,
     }
     return functions[aggregate.function](column)

@@ -34,7 +34,7 @@ from anabranch_runtime.views.clock import clock_of, timed_by
 MOST = 32
 
 
-class Standing(IntEnum):
+class GroupKnowledge(IntEnum):
     """Knowledge of a group, from complete to none."""
 
     WHOLE = 0
@@ -89,20 +89,20 @@ def note_left_out(
 
 
 def standing(view: View, gaps: Iterable[LeftOut], rows: pa.Table) -> NDArray[np.int8]:
-    """The :class:`Standing` of each of the view's ``rows``."""
-    found = np.full(rows.num_rows, Standing.WHOLE, np.int8)
+    """The :class:`GroupKnowledge` of each of the view's ``rows``."""
+    found = np.full(rows.num_rows, GroupKnowledge.WHOLE, np.int8)
     names = dict(zip((name for name, _ in view.group_keys), view.identity, strict=False))
     for gap in gaps:
         met = _meets(view, gap, rows, names)
-        worst = Standing.BOUNDED
+        worst = GroupKnowledge.BOUNDED
         if gap.universe:
-            worst = Standing.UNBOUNDED
+            worst = GroupKnowledge.UNBOUNDED
             if gap.key is not None and gap.key[0] in names:
                 met &= ~_kept(gap.key, gap.share, rows[names[gap.key[0]]])
                 # The kept rows of other keys tell nothing about these.
-                worst = Standing.UNKNOWN
+                worst = GroupKnowledge.UNKNOWN
         if gap.share == 0:
-            worst = Standing.UNKNOWN
+            worst = GroupKnowledge.UNKNOWN
         found[met] = np.maximum(found[met], worst)
     return found
 

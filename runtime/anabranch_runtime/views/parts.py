@@ -12,7 +12,7 @@ import pyarrow as pa
 from anabranch_contract.protocol.activations import Activation, ViewRows
 from anabranch_contract.queries.scaling import PartialMark, partial_marks, scalable
 from anabranch_contract.queries.views import View
-from anabranch_runtime.views.left_out import Standing, standing
+from anabranch_runtime.views.left_out import GroupKnowledge, standing
 from anabranch_runtime.views.scaled import scaled_rows
 
 #: Metadata of a version's file of changes.
@@ -24,7 +24,7 @@ _TOO_LARGE = PartialMark("", "too-large", "the view has too many groups")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class VersionRows:
     """The joined rows that a version has.
 
     Attributes:
@@ -38,7 +38,7 @@ class Part:
     corrections: pa.Table | None = None
 
 
-def told(changes: pa.Table, part: Part) -> pa.Table:
+def told(changes: pa.Table, part: VersionRows) -> pa.Table:
     """``changes`` with metadata that say how complete the version is."""
     if part.missing is None:
         return changes
@@ -46,7 +46,9 @@ def told(changes: pa.Table, part: Part) -> pa.Table:
     return changes.replace_schema_metadata(found)
 
 
-def of_part(shown: ViewRows, view: View, rows: pa.Table, part: Part, *, above: bool) -> ViewRows:
+def of_part(
+    shown: ViewRows, view: View, rows: pa.Table, part: VersionRows, *, above: bool
+) -> ViewRows:
     """``shown`` with the estimate of its missing part.
 
     Args:
@@ -71,7 +73,7 @@ def of_part(shown: ViewRows, view: View, rows: pa.Table, part: Part, *, above: b
     if missing.owed or above or not view.grouped:
         return replace(shown, unscaled=_OWED if missing.owed else _ABOVE if above else _NOTHING)
     found = standing(view, gaps, rows)
-    whole = tuple((found == Standing.WHOLE).tolist())
+    whole = tuple((found == GroupKnowledge.WHOLE).tolist())
     if not scalable(view):
         return replace(shown, whole=whole, unscaled=_NOTHING)
     if part.corrections is None:

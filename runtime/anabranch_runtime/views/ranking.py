@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from anabranch_contract.queries.views import RANK, Function, View
+from anabranch_contract.queries.views import RANK, AggregateFunction, View
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.views.finishing import KEPT, SORT, finished, finished_schema, shown_schema
 
@@ -61,7 +61,11 @@ def _totals(groups: DataFrame, view: View) -> dict[str, pa.Scalar]:
         return {}
     from pyspark.sql import functions as sf
 
-    combine = {Function.SUM: sf.sum, Function.MIN: sf.min, Function.MAX: sf.max}
+    combine = {
+        AggregateFunction.SUM: sf.sum,
+        AggregateFunction.MIN: sf.min,
+        AggregateFunction.MAX: sf.max,
+    }
     found = groups.agg(
         *(
             combine[t.function](f"`{t.aggregate}`").cast(str(t.type)).alias(t.name)

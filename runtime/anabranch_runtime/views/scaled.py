@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from anabranch_contract.queries.scaling import scalable
-from anabranch_contract.queries.views import Aggregate, Function, View
+from anabranch_contract.queries.views import AggregateFunction, View, ViewAggregate
 from anabranch_runtime.views.estimates import GROUP, KEPT_RANKS, measured, part
 from anabranch_runtime.views.finishing import counts_beside
-from anabranch_runtime.views.left_out import Standing
+from anabranch_runtime.views.left_out import GroupKnowledge
 from anabranch_runtime.views.table import identities
 
 Floats = NDArray[np.float64]
@@ -40,7 +40,7 @@ def scaled_rows(
     """Of each of ``rows`` a JSON object: column -> ``value`` and ``error``, null: not known.
 
     Args:
-        found: the :class:`~anabranch_runtime.views.left_out.Standing` of each row.
+        found: the :class:`~anabranch_runtime.views.left_out.GroupKnowledge` of each row.
         table: the corrections (``estimates``).
     """
     count = rows.num_rows
@@ -58,11 +58,11 @@ def scaled_rows(
     for column, aggregate in scalable(view).items():
         values, variance = _estimated(view, rows, column, aggregate, correction)
         plain = _numbers(rows[column])
-        values = np.where(found == Standing.WHOLE, plain, values)
-        values[found == Standing.UNKNOWN] = math.nan
+        values = np.where(found == GroupKnowledge.WHOLE, plain, values)
+        values[found == GroupKnowledge.UNKNOWN] = math.nan
         errors = DEVIATIONS * np.sqrt(np.maximum(variance, 0.0))
-        errors[few | (found >= Standing.UNBOUNDED)] = math.nan
-        errors[found == Standing.WHOLE] = 0.0
+        errors[few | (found >= GroupKnowledge.UNBOUNDED)] = math.nan
+        errors[found == GroupKnowledge.WHOLE] = 0.0
         errors[np.isnan(values)] = math.nan
         for document, value, error in zip(documents, values, errors, strict=True):
             document[column] = {"value": _or_none(value), "error": _or_none(error)}
@@ -70,7 +70,7 @@ def scaled_rows(
 
 
 def _estimated(
-    view: View, rows: pa.Table, column: str, aggregate: Aggregate, correction: Correction
+    view: View, rows: pa.Table, column: str, aggregate: ViewAggregate, correction: Correction
 ) -> tuple[Floats, Floats]:
     """The values of a column for all joined rows, and their variances."""
     plain, n = _numbers(rows[column]), measured(view).index(aggregate.column)
@@ -78,9 +78,9 @@ def _estimated(
     def of(name: str) -> Floats:
         return correction(part(n, name))
 
-    if aggregate.function is Function.COUNT:
+    if aggregate.function is AggregateFunction.COUNT:
         return plain + of("count"), of("count_count")
-    if aggregate.function is Function.SUM:
+    if aggregate.function is AggregateFunction.SUM:
         return plain + of("sum"), of("sum_sum")
     counted = _numbers(rows[counts_beside(view)[aggregate.column]])
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -38,7 +38,7 @@ def row_schema(view: View) -> pa.Schema:
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class ViewTables:
     """The tables of one view, a file each, in ``folder``."""
 
     folder: Path

@@ -41,7 +41,7 @@ from anabranch_runtime.views import groups
 from anabranch_runtime.views.clock import clock_of
 from anabranch_runtime.views.counts import all_left, all_shown, all_written
 from anabranch_runtime.views.finishing import with_counts
-from anabranch_runtime.views.versions import Maker, Place, place_of
+from anabranch_runtime.views.versions import Maker, ViewPlace, place_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,13 +67,13 @@ class _Running:
         cause: error in making a version; Spark hands on its text only.
     """
 
-    place: Place
+    place: ViewPlace
     query: StreamingQuery | None = None
     cause: Exception | None = None
 
 
 @dataclass(slots=True)
-class _Kept:
+class _MaintainedView:
     """A view that is kept up to date.
 
     Attributes:
@@ -86,7 +86,7 @@ class _Kept:
         looked_at: the next batch when it was last seen to be complete.
     """
 
-    place: Place
+    place: ViewPlace
     parts: tuple[_Running, ...]
     clock: int | None = None
     known: Mapping[str, Activation] = field(default_factory=dict)
@@ -132,7 +132,7 @@ class Views:
     publish: Callable[[str, ViewRows], None]
     follow: Callable[[str, int, pa.Table, int], None] = field(default=lambda *_: None)
     _maker: Maker = field(init=False)
-    _kept: dict[str, _Kept] = field(init=False, default_factory=dict)
+    _kept: dict[str, _MaintainedView] = field(init=False, default_factory=dict)
     #: View or outer join -> rows that it has, or has given so far.
     _shown: dict[str, int] = field(init=False, default_factory=dict)
     #: View or outer join -> its last version that has written something, and rows written so far.
@@ -379,7 +379,7 @@ class Views:
             .start()
         )
 
-    def _failed(self, name: str, kept: _Kept, error: Exception) -> None:
+    def _failed(self, name: str, kept: _MaintainedView, error: Exception) -> None:
         cause = next((part.cause for part in kept.parts if part.cause is not None), error)
         message = masked(first_line(cause))
         kept.stop()
@@ -395,7 +395,7 @@ class Views:
         found = known is not None and known.results > 0
         return found and not inputs.home_of(self.results, query.id).exists()
 
-    def _new(self, query: QuerySpec) -> _Kept:
+    def _new(self, query: QuerySpec) -> _MaintainedView:
         if query.view is not None:
             query = replace(query, view=with_counts(query.view))
         home = inputs.home_of(self.results, query.id)
@@ -403,7 +403,7 @@ class Views:
         write_durably(home / _SPEC, codec.dumps(query))
         return self._taken_up(query, home)
 
-    def _taken_up(self, query: QuerySpec, home: Path) -> _Kept:
+    def _taken_up(self, query: QuerySpec, home: Path) -> _MaintainedView:
         place = place_of(query, home, self.checkpoints)
         self._shown.setdefault(str(query.id), 0)
         self._written.setdefault(str(query.id), (0, 0))
@@ -411,9 +411,9 @@ class Views:
             self._left.setdefault(str(query.id), LeftRows(query.outer.kind))
         places = (place,) if place.upper is None else (place, place.upper)
         running = tuple(_Running(p) for p in places)
-        return _Kept(place, running, looked_at=inputs.released(home) + 1)
+        return _MaintainedView(place, running, looked_at=inputs.released(home) + 1)
 
-    def _end(self, kept: _Kept) -> None:
+    def _end(self, kept: _MaintainedView) -> None:
         kept.stop()
         shutil.rmtree(kept.place.home, ignore_errors=True)
         for part in kept.parts:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from anabranch_contract.connectors.sinks import SinkKind
 from anabranch_contract.protocol.activations import ViewRows
-from anabranch_contract.queries.views import Function
+from anabranch_contract.queries.views import AggregateFunction
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.faults import Point, reach
@@ -27,10 +27,10 @@ from anabranch_runtime.views import groups, look_ups, outer_joins
 from anabranch_runtime.views.counts import add, add_left, put, shown_file, written_file
 from anabranch_runtime.views.estimates import Estimates
 from anabranch_runtime.views.finishing import finished, finished_schema
-from anabranch_runtime.views.parts import Part, of_part, told
+from anabranch_runtime.views.parts import VersionRows, of_part, told
 from anabranch_runtime.views.ranking import top_groups, top_rows
 from anabranch_runtime.views.table import (
-    Tables,
+    ViewTables,
     in_order,
     replaced,
     row_schema,
@@ -62,7 +62,7 @@ _OVER_OUTER = "+above"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ViewPlace:
     """A view that is maintained, and where.
 
     Attributes:
@@ -75,7 +75,7 @@ class Place:
     query: QuerySpec
     home: Path
     checkpoint: Path
-    upper: Place | None = None
+    upper: ViewPlace | None = None
     above: bool = False
 
     @property
@@ -86,18 +86,18 @@ class Place:
         return self.query.outer is not None and bool(self.query.outer.look_ups)
 
 
-def place_of(query: QuerySpec, home: Path, checkpoints: Path) -> Place:
+def place_of(query: QuerySpec, home: Path, checkpoints: Path) -> ViewPlace:
     """The place of a query, with that of the view over it if there is one."""
-    place = Place(query, home, checkpoints / query.id)
+    place = ViewPlace(query, home, checkpoints / query.id)
     if query.outer is None or query.view is None:
         return place
     over = replace(query, projection=query.outer.projection, outer=None)
     checkpoint = checkpoints / f"{query.id}{_OVER_OUTER}"
-    return replace(place, upper=Place(over, home / "above", checkpoint, above=True))
+    return replace(place, upper=ViewPlace(over, home / "above", checkpoint, above=True))
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ViewFrame:
     """The Spark frame, its output mode, and the writer of each micro-batch."""
 
     rows: DataFrame
@@ -127,25 +127,25 @@ class Maker:
     left: Callable[[str, LeftRows], None]
     follow: Callable[[str, int, pa.Table, int], None]
 
-    def work(self, place: Place) -> Work:
+    def work(self, place: ViewPlace) -> ViewFrame:
         """The work for a place from now on."""
         source = place.home / "input"
         query, view, outer = place.query, place.query.view, place.query.outer
         if outer is not None:
             rows = outer_joins.decided(self.session, query, source)
             undecided = Undecided(query, self.results)
-            return Work(rows, "append", partial(self._decided, place, outer, undecided))
+            return ViewFrame(rows, "append", partial(self._decided, place, outer, undecided))
         assert view is not None
-        tables = Tables(place.home / "table", view)
+        tables = ViewTables(place.home / "table", view)
         # Totals of no rows are not known here.
         if view.grouped and not view.group_keys and not view.totals:
             self._first(place, view, tables)
         rows = groups.joined_rows(self.session, query, source)
         mode = "append" if not view.grouped else "complete" if view.whole else "update"
         shown = groups.grouped(rows, query) if view.grouped else rows
-        return Work(shown, mode, partial(self._made, place, view, tables))
+        return ViewFrame(shown, mode, partial(self._made, place, view, tables))
 
-    def look_up(self, place: Place, next_batch: int) -> None:
+    def look_up(self, place: ViewPlace, next_batch: int) -> None:
         """Give the results of look-ups in the batches before ``next_batch``, one at a time: only
         rows of one batch belong together. A batch that is given again is the same version.
         """
@@ -157,7 +157,7 @@ class Maker:
             if inputs.release(home, batch + 1, None):
                 self._look_up_released(place)
 
-    def _look_up_released(self, place: Place) -> None:
+    def _look_up_released(self, place: ViewPlace) -> None:
         outer, home = place.query.outer, place.home
         assert outer is not None
         files = [inputs.files_of(home, part) for part in range(len(outer.look_ups) + 1)]
@@ -168,7 +168,7 @@ class Maker:
 
     def _decided(
         self,
-        place: Place,
+        place: ViewPlace,
         outer: OuterJoin,
         undecided: Undecided | None,
         frame: DataFrame,
@@ -181,7 +181,7 @@ class Maker:
             self.left(query, add_left(self.results, query, version, left_rows))
         self._give(place, version, outer_joins.results(outer, found))
 
-    def _give(self, place: Place, version: int, rows: pa.Table) -> None:
+    def _give(self, place: ViewPlace, version: int, rows: pa.Table) -> None:
         """Hand rows of an outer join to its sink, or to the view over them."""
         query = str(place.query.id)
         if place.upper is None:
@@ -193,7 +193,7 @@ class Maker:
             inputs.stage(place.upper.home, version, {1: [staged]})
 
     def _made(
-        self, place: Place, view: View, tables: Tables, frame: DataFrame, version: int
+        self, place: ViewPlace, view: View, tables: ViewTables, frame: DataFrame, version: int
     ) -> None:
         """A version of a view: of groups that have changed, of all, or of new joined rows."""
         before = tables.before(version)
@@ -208,39 +208,39 @@ class Maker:
             changes = replaced(view, visible(view, before), visible(view, after), version)
         self._keep(place, view, tables, version, changes, after, part)
 
-    def _part(self, place: Place, view: View, version: int, *, shown: bool) -> Part:
+    def _part(self, place: ViewPlace, view: View, version: int, *, shown: bool) -> VersionRows:
         """Released part of a version's joined rows; estimates of the rest if ``shown``."""
-        found = Part(inputs.last_batch(place.home), inputs.missing(place.home))
+        found = VersionRows(inputs.last_batch(place.home), inputs.missing(place.home))
         batches = inputs.sampled(place.home)
         if not shown or (found.missing is None and not batches):
             return found
         estimates = Estimates(place.home / "estimates", view)
         return replace(found, corrections=estimates.after(version, place.query, batches))
 
-    def _first(self, place: Place, view: View, tables: Tables) -> None:
+    def _first(self, place: ViewPlace, view: View, tables: ViewTables) -> None:
         """Aggregates of no rows at all are a row, too."""
         if (place.checkpoint / "commits").exists():
             return
         nothing = pa.RecordBatch.from_arrays(
             [
-                pa.array([0 if a.function is Function.COUNT else None], arrow_type(a.type))
+                pa.array([0 if a.function is AggregateFunction.COUNT else None], arrow_type(a.type))
                 for a in view.aggregates
             ],
             names=[a.name for a in view.aggregates],
         )
         found = _finished(view, pa.Table.from_batches([nothing]))
         changes, after = updated(view, tables.before(0), found, 0)
-        self._keep(place, view, tables, 0, changes, after, Part(-1))
+        self._keep(place, view, tables, 0, changes, after, VersionRows(-1))
 
     def _keep(
         self,
-        place: Place,
+        place: ViewPlace,
         view: View,
-        tables: Tables,
+        tables: ViewTables,
         version: int,
         changes: pa.Table,
         after: pa.Table | None,
-        part: Part,
+        part: VersionRows,
     ) -> None:
         self._write(place, version, told(changes, part))
         if after is None:
@@ -256,7 +256,7 @@ class Maker:
         shown_rows = ViewRows(version, total, tuple(names), rows, part.batch)
         self.publish(query, of_part(shown_rows, view, first, part, above=place.above))
 
-    def _write(self, place: Place, version: int, changes: pa.Table) -> None:
+    def _write(self, place: ViewPlace, version: int, changes: pa.Table) -> None:
         """Hand a version's changes to the sink; again, if the version is made again."""
         query = place.query
         folder = self.results / query.id

@@ -13,7 +13,7 @@ import structlog
 from pydantic import ValidationError
 from redis.exceptions import RedisError
 
-from anabranch_contract.rest.access import AuditRecord, Kind
+from anabranch_contract.rest.access import AuditKind, AuditRecord
 from anabranch_service.access.gate import Identity
 from anabranch_service.access.roles import Need
 from anabranch_service.clock import Clock
@@ -33,22 +33,22 @@ _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _REFUSED = frozenset({401, 403, 421})
 
 
-def kind_of(method: str, need: Need | None, status: int) -> Kind | None:
+def kind_of(method: str, need: Need | None, status: int) -> AuditKind | None:
     """As what a request is recorded; None: not at all.
 
     >>> kind_of("DELETE", Need.EDIT, 204), kind_of("GET", Need.READ, 200)
-    (<Kind.CHANGE: 'change'>, None)
+    (<AuditKind.CHANGE: 'change'>, None)
     >>> kind_of("GET", Need.READ, 403), kind_of("POST", Need.EDIT, 422)
-    (<Kind.REFUSAL: 'refusal'>, None)
+    (<AuditKind.REFUSAL: 'refusal'>, None)
     """
     if status in _REFUSED:
-        return Kind.REFUSAL
+        return AuditKind.REFUSAL
     # A request that ended with an internal error may have changed something before.
     if method in _SAFE or 400 <= status < 500:
         return None
     if need is Need.PUSH:
-        return Kind.PUSH
-    return Kind.CHANGE if need in _CHANGING else None
+        return AuditKind.PUSH
+    return AuditKind.CHANGE if need in _CHANGING else None
 
 
 class Audit:
@@ -59,7 +59,7 @@ class Audit:
 
     async def record(
         self,
-        kind: Kind,
+        kind: AuditKind,
         identity: Identity | None,
         *,
         client: str,
@@ -95,7 +95,7 @@ class Audit:
             _LOG.error("audit entry not kept", request=request, error=repr(cause))
 
     async def page(
-        self, kind: Kind, limit: int, before: str | None
+        self, kind: AuditKind, limit: int, before: str | None
     ) -> tuple[list[AuditRecord], str | None]:
         """Entries of one kind, newest first, and the cursor of the next page."""
         if before is not None and not before.strip("0-"):

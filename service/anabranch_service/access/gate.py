@@ -67,7 +67,7 @@ class Gate:
     def __init__(self, tokens: Tokens, clock: Clock, *, required: bool) -> None:
         self._tokens = tokens
         self._clock = clock
-        self._failures = Failures()
+        self._failures = FailureLimiter()
         self.required = required
 
     async def admit(self, request: Request, need: Need) -> Identity:
@@ -137,13 +137,13 @@ def _bearer(given: list[str]) -> str:
     return text.strip(" ") if scheme.lower() == "bearer" else ""
 
 
-class Failures:
+class FailureLimiter:
     """Token buckets of failures, one per address.
 
     Secrets of 256 bits can't be guessed at any rate. The limiter bounds what a stream of bad
     requests writes: each failure within the limit is in the audit log, those beyond it are not.
 
-    >>> failures = Failures(lambda: 0.0)
+    >>> failures = FailureLimiter(lambda: 0.0)
     >>> [failures.allow("10.0.0.1") for _ in range(BURST + 1)][-2:]
     [True, False]
     """

@@ -31,7 +31,7 @@ from anabranch_service.registry.publishing.publication import Publication
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.statements import usable_streams
 from anabranch_service.registry.store import Store
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 
 _LOG = structlog.get_logger(__name__)
 
@@ -45,7 +45,7 @@ class Emitter:
     """Sends events to the address that the settings name."""
 
     def __init__(
-        self, store: Store, lease: Lease, settings: Settings, metrics: Metrics, clock: Clock
+        self, store: Store, lease: Lease, settings: ServiceSettings, metrics: Metrics, clock: Clock
     ) -> None:
         self._store, self._lease, self._clock = store, lease, clock
         self._url, self._namespace = settings.lineage_url, settings.namespace

@@ -22,7 +22,7 @@ from anabranch_contract.queries.outer_joins import registered
 from anabranch_planner.cost.parts import divide
 from anabranch_planner.cost.validate import with_costs
 from anabranch_planner.passes import Decided, ask_ahead, compile_rules, deal_hot_keys
-from anabranch_planner.plans.backfill import Backfill
+from anabranch_planner.plans.backfill import BackfillDecision
 from anabranch_planner.replan.remaining import choices, plan_of_remaining
 from anabranch_service.planning.epoch import PlannedEpoch, epoch_request, plan_jointly
 from anabranch_service.planning.request import Registered, read_queries
@@ -38,7 +38,7 @@ NOT_PUBLISHED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptPlan:
     """A plan as it was published, or held: its record and its rules."""
 
     record: EpochRecord
@@ -71,9 +71,9 @@ class Weighed:
 def weigh(
     found: Registered,
     proposed: PlannedEpoch,
-    running: Kept | None,
+    running: KeptPlan | None,
     seen: Approvals,
-    approved: Kept | None,
+    approved: KeptPlan | None,
     forms: NormalForms,
     now: datetime,
 ) -> Weighed:
@@ -139,7 +139,7 @@ def _records(records: Sequence[QueryRecord], epoch: EpochRecord) -> list[QueryRe
 def _carried(
     members: Sequence[QueryRecord],
     proposed: PlannedEpoch,
-    kept: Kept | None,
+    kept: KeptPlan | None,
     forms: NormalForms,
     method: str,
 ) -> PlannedEpoch:
@@ -170,7 +170,7 @@ def _carried(
     return explained(PlannedEpoch(task, plan, rules, queries, rejected))
 
 
-def _decided(plan: Plan, record: EpochRecord) -> tuple[Backfill, ...]:
+def _decided(plan: Plan, record: EpochRecord) -> tuple[BackfillDecision, ...]:
     """The decisions on the past of ``record`` that are still of use to ``plan``."""
     earlier = RunningEpoch.of(record, ()).decisions
     kept = {(copy.owner, copy.mir) for copy in plan.copies}

@@ -25,7 +25,7 @@ from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.queries.joins import JoinQuery, RelationId
 from anabranch_contract.rest.planning.plans import AheadRecord
 from anabranch_contract.rest.queries import ProblemRecord
-from anabranch_planner.cost.parts import Part
+from anabranch_planner.cost.parts import PlanPart
 from anabranch_planner.cost.statistics.sampling import SampledStatistics
 from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.explain.explain import explain
@@ -307,7 +307,7 @@ def _attempt(
 
 
 def epoch_request(
-    queries: Sequence[JoinQuery], task: PlanTask, before: tuple[Part, ...] = ()
+    queries: Sequence[JoinQuery], task: PlanTask, before: tuple[PlanPart, ...] = ()
 ) -> EpochRequest:
     """The request for the rules of a plan of ``queries``; ``before``: parts of the one before."""
     options = task.options

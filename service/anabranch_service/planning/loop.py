@@ -34,7 +34,7 @@ from anabranch_contract.rest.queries import ProblemRecord
 from anabranch_planner.cost.validate import validate_plan
 from anabranch_service.clock import Clock
 from anabranch_service.errors import CorruptRecord
-from anabranch_service.planning.approval import Kept, Weighed, weigh
+from anabranch_service.planning.approval import KeptPlan, Weighed, weigh
 from anabranch_service.planning.epoch import PlannedEpoch, dump_ruleset, plan_epoch
 from anabranch_service.planning.process.process import NICE, PlannerProcess
 from anabranch_service.planning.rations import expected_schedule, may_ration
@@ -56,7 +56,7 @@ from anabranch_service.registry.publishing.publication import Publication, Seale
 from anabranch_service.registry.records import EpochRecord, Explanation, QueryRecord
 from anabranch_service.registry.redis.reading import read_boundary, read_snapshot
 from anabranch_service.registry.store import Store
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 
 _LOG = structlog.get_logger(__name__)
 
@@ -100,7 +100,7 @@ class EpochLoop:
         self,
         store: Store,
         lease: Lease,
-        settings: Settings,
+        settings: ServiceSettings,
         metrics: Metrics,
         clock: Clock,
         plan: Callable[[PlanTask], PlannedEpoch] = plan_and_explain,
@@ -396,10 +396,10 @@ class EpochLoop:
                     f"ruleset {name} is gone, which is to go on",
                     remedy="something else removed it; set approval to automatic",
                 )
-            running = Kept(found.running, text)
+            running = KeptPlan(found.running, text)
         held = await store.held_plan() if seen.is_approved else None
         if held is not None:
-            approved = Kept(*held)
+            approved = KeptPlan(*held)
         return await asyncio.to_thread(
             weigh, found, proposed, running, seen, approved, store.forms, self.clock()
         )

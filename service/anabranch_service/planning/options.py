@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from anabranch_contract.rest.planning.plans import DryRunIn
 from anabranch_contract.rest.planning.settings import PlanningSettings, SettingsIn, nullable
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 
 
-def default_planning(settings: Settings) -> PlanningSettings:
+def default_planning(settings: ServiceSettings) -> PlanningSettings:
     """The settings until others are put over REST."""
     return PlanningSettings(
         optimizer=settings.optimizer,

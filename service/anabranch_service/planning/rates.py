@@ -24,9 +24,9 @@ from anabranch_contract.protocol.measurements import Counts, Snapshot
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import RelationId
 from anabranch_planner.cost.statistics.statistics import (
-    Ahead,
     ForecastStatistics,
     NoStatistics,
+    PeriodForecast,
     Statistics,
 )
 from anabranch_planner.forecast.rates import PERIODS, rates, recent
@@ -74,7 +74,7 @@ def foreseen(
     if not expected or snapshot.total_batches < 1:
         return snapshot
     batches, history = max(snapshot.batches, 1), snapshot.total_batches
-    coming = Ahead(
+    coming = PeriodForecast(
         batches / history,
         {RelationId(name): batches * rate for name, rate in expected.items()},
         {

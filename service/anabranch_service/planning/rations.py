@@ -14,7 +14,7 @@ from typing import NamedTuple
 from anabranch_contract.durations import parse_duration
 from anabranch_contract.plans.rations import Floor, Overload, RationedGoal, RationSchedule
 from anabranch_contract.plans.ruleset import Edge, Ruleset, arrival_edge
-from anabranch_contract.plans.steps import Step, counted_steps
+from anabranch_contract.plans.steps import SubJoinStep, counted_steps
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import JoinQuery, Label, QueryId, StreamName
@@ -202,9 +202,9 @@ class _Figures(NamedTuple):
     made: float
 
 
-def _figures(periods: Sequence[Interim]) -> dict[Step, _Figures]:
+def _figures(periods: Sequence[Interim]) -> dict[SubJoinStep, _Figures]:
     """The figures of each part of a step, and of the step as a whole."""
-    found: dict[Step, _Figures] = {}
+    found: dict[SubJoinStep, _Figures] = {}
     for age, period in enumerate(reversed(periods)):
         weight = FADE**age
         for one in period.steps:

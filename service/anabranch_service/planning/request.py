@@ -27,7 +27,7 @@ from anabranch_service.registry.lifecycle import going_on, to_plan
 from anabranch_service.registry.records import EpochRecord, QueryRecord
 from anabranch_service.registry.statements import NormalForms, usable_streams
 from anabranch_service.registry.store import Store
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 
 _LOG = structlog.get_logger(__name__)
 
@@ -66,7 +66,7 @@ class Registered:
 
 async def read_registered(
     store: Store,
-    settings: Settings,
+    settings: ServiceSettings,
     now: datetime,
     snapshot: Snapshot | None,
     before: int | None = None,

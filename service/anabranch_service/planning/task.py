@@ -27,7 +27,7 @@ _LOG = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ExplanationBounds:
     """Bounds of an explanation: queries with shares, entries of each list of a diff, reasons."""
 
     shares: int | None
@@ -35,9 +35,9 @@ class Limits:
     reasons: int | None
 
 
-FULL = Limits(shares=None, changes=None, reasons=None)
+FULL = ExplanationBounds(shares=None, changes=None, reasons=None)
 #: The bounds of an epoch's record.
-SUMMARY = Limits(shares=200, changes=25, reasons=25)
+SUMMARY = ExplanationBounds(shares=200, changes=25, reasons=25)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class PlanTask:
     past: frozenset[str] = frozenset()
     formulation: Formulation = Formulation.TIGHT
     widths: Mapping[str, float] = field(default_factory=dict)
-    limits: Limits = SUMMARY
+    limits: ExplanationBounds = SUMMARY
 
     @property
     def decisions(self) -> Decisions | None:

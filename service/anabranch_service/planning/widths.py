@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from anabranch_contract.protocol.measurements import StreamSample
 from anabranch_contract.queries.joins import JoinQuery, RelationId, Stream
 from anabranch_contract.queries.types import DataType, TypeKind
-from anabranch_planner.cost.exchange import Exchange
+from anabranch_planner.cost.exchange import ExchangeModel
 from anabranch_planner.cost.statistics.statistics import ForecastStatistics, Statistics
 
 #: Bytes by which Arrow says where a text ends.
@@ -79,7 +79,7 @@ def with_exchange(
         if relation.stream in of_stream
     }
     known = statistics.ahead(), statistics.constants()
-    return ForecastStatistics(statistics, *known, Exchange(hosts, widths, locality))
+    return ForecastStatistics(statistics, *known, ExchangeModel(hosts, widths, locality))
 
 
 def column_widths(stream: Stream, sample: StreamSample | None) -> dict[str, float]:

@@ -47,7 +47,7 @@ def _too_slow(seconds: float) -> Busy:
     )
 
 
-class Work:
+class ThreadPools:
     """Three pools of threads; the functions that run there change nothing shared."""
 
     def __init__(self, seconds: float) -> None:

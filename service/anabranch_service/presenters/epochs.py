@@ -11,7 +11,7 @@ from anabranch_contract.rest.planning.epochs import (
     RuntimeOut,
 )
 from anabranch_service.registry.records import EpochRecord
-from anabranch_service.registry.source_status import Sources
+from anabranch_service.registry.source_status import SourceStates
 
 
 def first_batch(epoch: int, progress: Progress | None) -> int | None:
@@ -31,7 +31,7 @@ def epoch_summary(kept: KeptSummary, revisions: int, progress: Progress | None) 
 
 
 def runtime_out(
-    progress: Progress | None, heartbeat: Heartbeat | None, sources: Sources
+    progress: Progress | None, heartbeat: Heartbeat | None, sources: SourceStates
 ) -> RuntimeOut | None:
     """Short progress of the runtime, and whether it is alive."""
     if progress is None:

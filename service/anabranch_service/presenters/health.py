@@ -13,7 +13,7 @@ from anabranch_contract.rest.planning.epochs import KeptSummary
 from anabranch_contract.rest.queries import MissedOut
 from anabranch_contract.rest.system import ComponentOut
 from anabranch_service.registry.publishing.approvals import Approvals
-from anabranch_service.registry.source_status import Sources
+from anabranch_service.registry.source_status import SourceStates
 
 OK, WARNING, FAILED = "ok", "warning", "failed"
 #: Queries that miss rows and have a component each, at most.
@@ -69,7 +69,7 @@ def checked(kind: str, name: str, answer: str, remedy: str) -> Component:
 
 
 def stream_components(
-    records: Iterable[StreamRecord], sources: Sources, progress: Progress | None
+    records: Iterable[StreamRecord], sources: SourceStates, progress: Progress | None
 ) -> list[Component]:
     """Whether each stream is read, and all of it."""
     found = []

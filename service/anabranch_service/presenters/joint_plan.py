@@ -15,7 +15,7 @@ from anabranch_contract.plans.ruleset import Edge, ProbeRule, Ruleset, arrival_e
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_contract.rest.planning.joint_plan import JointPlanOut, PlanLinkOut, PlanNodeOut
-from anabranch_service.presenters.layers import Place, layered
+from anabranch_service.presenters.layers import NodePlace, layered
 from anabranch_service.presenters.names import Describer
 
 #: Maximum number of queries with a node each; beyond, queries fed by the same nodes share one.
@@ -220,7 +220,7 @@ def _order(ident: str) -> tuple[int, str]:
 
 def _node(
     ident: str,
-    place: Place,
+    place: NodePlace,
     describe: Describer,
     made: Mapping[str, float],
     users: Mapping[str, list[str]],

@@ -16,7 +16,7 @@ from fast_sugiyama import from_edges
 BEND = 0.3
 
 
-class Place(NamedTuple):
+class NodePlace(NamedTuple):
     """A place in the layout.
 
     Attributes:
@@ -28,21 +28,21 @@ class Place(NamedTuple):
     at: float
 
 
-class Layout(NamedTuple):
+class GraphLayout(NamedTuple):
     """Where nodes are, and by which places links pass the layers between their ends."""
 
-    nodes: Mapping[str, Place]
-    bends: Mapping[tuple[str, str], tuple[Place, ...]]
+    nodes: Mapping[str, NodePlace]
+    bends: Mapping[tuple[str, str], tuple[NodePlace, ...]]
 
 
-def layered(links: Collection[tuple[str, str]]) -> Layout:
+def layered(links: Collection[tuple[str, str]]) -> GraphLayout:
     """The layout of an acyclic graph; equal links give equal layouts.
 
     Every node that nothing leads to is in the first layer, every one that leads nowhere in the
     last.
     """
     if not links:
-        return Layout({}, {})
+        return GraphLayout({}, {})
     ordered = sorted(links)
     names = sorted({name for link in ordered for name in link})
     number = {name: at for at, name in enumerate(names)}
@@ -80,27 +80,29 @@ def layered(links: Collection[tuple[str, str]]) -> Layout:
                 bends[names[source], names[target]] = [*moved.get(source, ()), *passed]
     # The first layer that is shown is the one after ``begin``.
     first = slots[begin][0] - 1
-    raw = {n: Place(round(first - y), x) for n, (y, x) in slots.items() if n not in (begin, end)}
+    raw = {
+        n: NodePlace(round(first - y), x) for n, (y, x) in slots.items() if n not in (begin, end)
+    }
     place = _apart(raw, set(slot_of.values()))
-    return Layout(
+    return GraphLayout(
         {name: place[slot_of[number[name]]] for name in names},
         {link: tuple(place[slot] for slot in passed) for link, passed in bends.items()},
     )
 
 
-def _apart(place: Mapping[int, Place], nodes: Collection[int]) -> dict[int, Place]:
+def _apart(place: Mapping[int, NodePlace], nodes: Collection[int]) -> dict[int, NodePlace]:
     """Positions of slots that keep the order in each layer, with room for their content.
 
     Args:
         nodes: the slots of nodes; in the others there are bends.
     """
-    found = dict[int, Place]()
+    found = dict[int, NodePlace]()
     before: tuple[int, float, float] | None = None
     for slot, (layer, at) in sorted(place.items(), key=lambda item: item[1]):
         room = 1.0 if slot in nodes else BEND
         least = at
         if before is not None and before[0] == layer:
             least = max(at, before[1] + (before[2] + room) / 2)
-        found[slot] = Place(layer, least)
+        found[slot] = NodePlace(layer, least)
         before = layer, least, room
     return found

@@ -26,13 +26,13 @@ from anabranch_contract.queries.outer_joins import registered
 from anabranch_service.presenters.records import floors_of
 from anabranch_service.presenters.state import reads_of
 from anabranch_service.registry.records import EpochRecord
-from anabranch_service.registry.source_status import Sources
+from anabranch_service.registry.source_status import SourceStates
 
 #: The labels of a sample, and its value.
 Sample = tuple[tuple[str, ...], float]
 
 
-class Kind(StrEnum):
+class MetricType(StrEnum):
     """Types of metrics."""
 
     GAUGE = "gauge"
@@ -58,7 +58,7 @@ class Observed:
     leads: bool
     alive: bool = False
     progress: Progress | None = None
-    sources: Sources | None = None
+    sources: SourceStates | None = None
     schedule: RationSchedule | None = None
     plan: EpochRecord | None = None
     held: bool = False
@@ -76,7 +76,7 @@ class Family:
             one upper bound, and the values are counted up; the sum has the label ``sum``.
     """
 
-    kind: Kind
+    kind: MetricType
     name: str
     help: str
     labels: tuple[str, ...]
@@ -207,7 +207,7 @@ def _results(progress: Progress) -> dict[str, float]:
     return {name: progress.shown.get(name, progress.results[name]) for name in names}
 
 
-_GAUGE, _COUNTER = Kind.GAUGE, Kind.COUNTER
+_GAUGE, _COUNTER = MetricType.GAUGE, MetricType.COUNTER
 
 #: All metrics of the pipeline.
 FAMILIES: tuple[Family, ...] = (
@@ -298,7 +298,7 @@ FAMILIES: tuple[Family, ...] = (
         _one(_commit_age),
     ),
     Family(
-        Kind.HISTOGRAM,
+        MetricType.HISTOGRAM,
         "arrival_to_commit_seconds",
         "Seconds from arrival to commit of the oldest row per stream and batch of this run.",
         (),
@@ -523,12 +523,12 @@ class _Collected:
 
 def _metric(family: Family, samples: list[Sample]) -> Metric:
     name = f"anabranch_{family.name}"
-    if family.kind is Kind.HISTOGRAM:
+    if family.kind is MetricType.HISTOGRAM:
         *buckets, (_, total) = samples
         return HistogramMetricFamily(
             name, family.help, buckets=[(bound, n) for (bound,), n in buckets], sum_value=total
         )
-    kind = CounterMetricFamily if family.kind is Kind.COUNTER else GaugeMetricFamily
+    kind = CounterMetricFamily if family.kind is MetricType.COUNTER else GaugeMetricFamily
     found = kind(name, family.help, labels=family.labels)
     for labels, value in samples:
         found.add_metric(labels, value)

@@ -44,7 +44,7 @@ from anabranch_service.registry.describe import bounds_between
 from anabranch_service.registry.lifecycle import LIVE, Status, results_of, status_of
 from anabranch_service.registry.publishing.approvals import Approvals
 from anabranch_service.registry.records import QueryRecord
-from anabranch_service.registry.source_status import Sources
+from anabranch_service.registry.source_status import SourceStates
 
 #: Query -> its floor, and whether the present budget breaks it.
 Floors = Mapping[str, tuple[Floor, bool]]
@@ -73,7 +73,7 @@ def _retain(micros: int | None) -> str:
 def stream_out(
     record: StreamRecord,
     progress: Progress | None,
-    sources: Sources,
+    sources: SourceStates,
     last: Snapshot | None = None,
 ) -> StreamOut:
     """A stream, what the runtime has counted on it, and its figures in the ``last`` epoch."""
@@ -148,7 +148,7 @@ def query_out(
     record: QueryRecord,
     activation: Activation | None,
     progress: Progress | None,
-    sources: Sources,
+    sources: SourceStates,
     now: datetime,
     floors: Floors | None = None,
     left: Activation | None = None,

@@ -21,7 +21,7 @@ from anabranch_contract.rest.planning.series import (
     StepSeriesOut,
     StoreSeriesOut,
 )
-from anabranch_planner.forecast.forecast import Kind, forecasts
+from anabranch_planner.forecast.forecast import StatisticKind, forecasts
 from anabranch_planner.forecast.series import Series
 
 T = TypeVar("T", int, float)
@@ -59,10 +59,12 @@ def with_forecasts(interims: Sequence[Interim]) -> SeriesOut:
         return shown.model_copy(update={"forecasts": {}})
     ends = [one.until for one in interims]
     seconds = [one.seconds for one in interims]
-    asked = [(_series(ends, values, seconds), Kind.RATE) for values in shown.relations.values()]
+    asked = [
+        (_series(ends, values, seconds), StatisticKind.RATE) for values in shown.relations.values()
+    ]
     for step in shown.steps:
-        asked.append((_series(ends, step.hit_ratio, step.probes), Kind.HIT_RATIO))
-        asked.append((_series(ends, step.matches_per_hit, step.probes), Kind.MATCHES))
+        asked.append((_series(ends, step.hit_ratio, step.probes), StatisticKind.HIT_RATIO))
+        asked.append((_series(ends, step.matches_per_hit, step.probes), StatisticKind.MATCHES))
     found = [ForecastOut.of(one) for one in forecasts(asked, median(seconds), AHEAD)]
     rates, steps = found[: len(shown.relations)], found[len(shown.relations) :]
     return shown.model_copy(

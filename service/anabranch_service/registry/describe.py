@@ -14,7 +14,7 @@ from anabranch_contract.queries.expressions import (
     columns,
     substitute,
 )
-from anabranch_contract.queries.joins import Bounds, JoinQuery, Label, Member, Stream
+from anabranch_contract.queries.joins import Bounds, JoinQuery, Label, QueryMember, Stream
 from anabranch_contract.queries.outer_joins import OuterJoin
 from anabranch_contract.queries.views import WINDOW_END, WINDOW_START, View, change_columns
 from anabranch_contract.rest.normalised import (
@@ -85,9 +85,9 @@ def _aliases(query: JoinQuery) -> dict[Label, str]:
     return {m.label: m.alias for m in query.members}
 
 
-def _members(query: JoinQuery) -> list[tuple[JoinQuery, Member]]:
+def _members(query: JoinQuery) -> list[tuple[JoinQuery, QueryMember]]:
     """The members of all joins of a query, each alias once, and a join that has it."""
-    found: dict[str, tuple[JoinQuery, Member]] = {}
+    found: dict[str, tuple[JoinQuery, QueryMember]] = {}
     for part in (query, *query.others):
         for member in part.members:
             found.setdefault(member.alias, (part, member))

@@ -17,15 +17,15 @@ from anabranch_contract.connectors.sources import REDIS_STREAM, redis_stream_opt
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_planner.sources.check_source import check_source
 from anabranch_planner.sources.spark_source import Columns
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 
 
-def policy_of(settings: Settings) -> AccessPolicy:
+def policy_of(settings: ServiceSettings) -> AccessPolicy:
     """The policy of registrations; it includes the pipeline's own Redis."""
     return settings.access.with_server(settings.redis_url)
 
 
-def check_stream(record: StreamRecord, settings: Settings) -> StreamRecord:
+def check_stream(record: StreamRecord, settings: ServiceSettings) -> StreamRecord:
     """Refuse columns that contradict each other, a source that can't be read into them, and one
     that is not allowed.
 
@@ -55,7 +55,7 @@ def understood(record: StreamRecord, columns: Columns) -> StreamRecord:
     return record.model_copy(update={"reading": None if found is None else to_json(found)})
 
 
-def check_push(key: str, settings: Settings) -> None:
+def check_push(key: str, settings: ServiceSettings) -> None:
     """Refuse to write rows to a key that holds something of the pipeline's own.
 
     Raises:
@@ -64,7 +64,7 @@ def check_push(key: str, settings: Settings) -> None:
     check_push_key(key, settings.namespace)
 
 
-def check_sink_request(sink: SinkSpec, settings: Settings) -> None:
+def check_sink_request(sink: SinkSpec, settings: ServiceSettings) -> None:
     """Refuse a sink that is not allowed.
 
     Raises:

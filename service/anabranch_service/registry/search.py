@@ -14,7 +14,7 @@ from anabranch_service.registry.records import QueryRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedQuery:
     """A run of a query.
 
     Attributes:
@@ -28,7 +28,7 @@ class Listed:
     streams: frozenset[str]
 
     @classmethod
-    def of(cls, record: QueryRecord) -> Listed:
+    def of(cls, record: QueryRecord) -> ListedQuery:
         """The searchable fields of ``record``."""
         query, statement = query_of(record.id), record.sql
         if statement is None:
@@ -38,19 +38,21 @@ class Listed:
         return cls(record, query, words, frozenset(a.stream for a in record.normalised.aliases))
 
 
-def listed(records: Iterable[QueryRecord], before: Sequence[Listed] = ()) -> tuple[Listed, ...]:
+def listed(
+    records: Iterable[QueryRecord], before: Sequence[ListedQuery] = ()
+) -> tuple[ListedQuery, ...]:
     """Of every query its newest run; ``records`` are in order of registration, and so are these.
 
     Args:
         before: an earlier answer; what it has of a record that has not changed is taken from it.
     """
     known = {one.record.id: one for one in before}
-    found: dict[str, Listed] = {}
+    found: dict[str, ListedQuery] = {}
     for record in records:
         one = known.get(record.id)
         # Records that have not changed are the same object.
         if one is None or one.record is not record:
-            one = Listed.of(record)
+            one = ListedQuery.of(record)
         found.pop(one.query, None)
         found[one.query] = one
     return tuple(found.values())
@@ -61,7 +63,7 @@ class Sought:
     """Search criteria; empty ones match all.
 
     Attributes:
-        text: part of one of :attr:`Listed.words`, ignoring case.
+        text: part of one of :attr:`ListedQuery.words`, ignoring case.
         streams, tags: a query has all of them.
     """
 
@@ -70,7 +72,7 @@ class Sought:
     streams: frozenset[str] = frozenset()
     tags: frozenset[str] = frozenset()
 
-    def among(self, queries: Iterable[Listed]) -> Iterable[Listed]:
+    def among(self, queries: Iterable[ListedQuery]) -> Iterable[ListedQuery]:
         """The matching queries."""
         text = self.text.casefold()
         for one in queries:

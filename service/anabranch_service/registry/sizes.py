@@ -12,11 +12,11 @@ from anabranch_contract.queries.joins import Stream
 from anabranch_planner.sql.dialects import SPARK, to_spark
 from anabranch_service.errors import Conflict, InvalidInput
 from anabranch_service.registry.statements import Statement, read_statement
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 
 
 def read_checked(
-    settings: Settings,
+    settings: ServiceSettings,
     sql: str | None,
     query: Mapping[str, Any] | None = None,
     window: str | Mapping[str, str] | None = None,
@@ -59,7 +59,7 @@ def _length(part: object) -> int:
 
 
 def check_columns(
-    count: int, settings: Settings, what: str = "the stream has", field: str = "columns"
+    count: int, settings: ServiceSettings, what: str = "the stream has", field: str = "columns"
 ) -> None:
     """Refuse a stream, or results, of too many columns.
 

@@ -13,7 +13,7 @@ _NAMED, _REASON = 3, 400
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class SourceStates:
     """The state of each stream's source, as the runtime reported it.
 
     Attributes:

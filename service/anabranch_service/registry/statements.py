@@ -103,7 +103,7 @@ def read_statement(
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _KeptStatement:
     """A normal form, the record, its statement (JSON) and the streams that it follows from, and its
     weight.
     """
@@ -132,7 +132,7 @@ class NormalForms:
 
     def __init__(self, most: int = KEPT_BYTES) -> None:
         self._most = most
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._kept: OrderedDict[str, _KeptStatement] = OrderedDict()
         self._bytes = 0
         self._lock = Lock()
 
@@ -174,7 +174,9 @@ class NormalForms:
         """
         names = {relation.stream for part in query.planned for relation in part.relations}
         used = tuple(streams[name] for name in sorted(names))
-        entry = _Kept(record, _given(record), used, query, len(record.model_dump_json()), statement)
+        entry = _KeptStatement(
+            record, _given(record), used, query, len(record.model_dump_json()), statement
+        )
         with self._lock:
             self._forget(record.id)
             self._kept[record.id] = entry

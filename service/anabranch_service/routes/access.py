@@ -8,8 +8,8 @@ from typing import Annotated
 from fastapi import Path, Query, Request, Response
 
 from anabranch_contract.rest.access import (
+    AuditKind,
     AuditPage,
-    Kind,
     Role,
     TokenIn,
     TokenList,
@@ -81,7 +81,7 @@ async def revoke_token(ident: TokenId, ctx: Ctx) -> TokenOut:
 @needs(Need.ADMIN)
 async def read_audit(
     ctx: Ctx,
-    kind: Annotated[Kind, Query(description="Kind of entries.")] = Kind.CHANGE,
+    kind: Annotated[AuditKind, Query(description="Kind of entries.")] = AuditKind.CHANGE,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,15}-[0-9]{1,15}$")] = None,
 ) -> AuditPage:

@@ -21,7 +21,7 @@ from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Ctx
 from anabranch_service.registry.permitted import policy_of
 from anabranch_service.routes.streams import read_stream
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from anabranch_service.streaming.samples.disorder import disorder_of, lateness_for
 from anabranch_service.streaming.samples.fit import fit
 from anabranch_service.streaming.samples.sample import Sample, Unreadable
@@ -52,7 +52,7 @@ async def try_source(
     return await ctx.work.look(_look, record, rows, ctx.settings)
 
 
-def _look(record: StreamRecord, most: int, settings: Settings) -> SourceTestOut:
+def _look(record: StreamRecord, most: int, settings: ServiceSettings) -> SourceTestOut:
     own = settings.redis_url, Keys(settings.namespace).stream(record.name)
     names = [c.name for c in record.columns]
     try:

@@ -51,7 +51,7 @@ from anabranch_service.registry.reread import check_reread
 from anabranch_service.registry.sizes import check_columns, check_room
 from anabranch_service.registry.slo import check_freshness
 from anabranch_service.registry.statements import NormalForms, usable_streams
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from anabranch_service.streaming.rows import entries, read_rows, target
 from anabranch_service.versions import IfMatch, check_version, etag
 
@@ -302,7 +302,7 @@ async def _tried(ctx: Context, record: StreamRecord, seconds: float) -> None:
         await asyncio.sleep(LOOK_SECONDS)
 
 
-def read_stream(body: StreamIn, settings: Settings) -> StreamRecord:
+def read_stream(body: StreamIn, settings: ServiceSettings) -> StreamRecord:
     """The record of a new stream.
 
     Raises:

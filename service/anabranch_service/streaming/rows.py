@@ -27,7 +27,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from anabranch_contract.connectors.sources import REDIS_STREAM, Payload, redis_stream_options
+from anabranch_contract.connectors.sources import REDIS_STREAM, SourcePayload, redis_stream_options
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.types import DataType, TypeKind, parse_type
 from anabranch_service.errors import Conflict
@@ -100,7 +100,7 @@ def read_rows(record: StreamRecord, body: bytes) -> list[dict[str, Any]]:
     return [row.model_dump(mode="json", by_alias=True, exclude_none=True) for row in read.rows]
 
 
-def target(record: StreamRecord, default: str) -> tuple[str, Payload, str]:
+def target(record: StreamRecord, default: str) -> tuple[str, SourcePayload, str]:
     """The Redis Stream that rows go to, what its entries hold and in which field.
 
     Of several keys rows go to the first.
@@ -118,7 +118,7 @@ def target(record: StreamRecord, default: str) -> tuple[str, Payload, str]:
             remedy=remedy,
         )
     options = redis_stream_options(source.options)
-    if options.url is not None or options.payload is Payload.ARROW:
+    if options.url is not None or options.payload is SourcePayload.ARROW:
         what = "a server of its own" if options.url is not None else "Arrow entries"
         raise Conflict(
             "not-pushable",
@@ -129,9 +129,9 @@ def target(record: StreamRecord, default: str) -> tuple[str, Payload, str]:
     return (options.keys or (default,))[0], options.payload, options.field
 
 
-def entries(rows: list[dict[str, Any]], payload: Payload, field: str) -> list[dict[str, Any]]:
+def entries(rows: list[dict[str, Any]], payload: SourcePayload, field: str) -> list[dict[str, Any]]:
     """The entries of a Redis Stream that hold ``rows``: with JSON, one for all of them."""
-    if payload is Payload.FIELDS:
+    if payload is SourcePayload.FIELDS:
         return [{name: _text(value) for name, value in row.items()} or {"": ""} for row in rows]
     lines = "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
     return [{field: lines, "rows": len(rows)}]

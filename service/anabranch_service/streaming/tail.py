@@ -62,21 +62,21 @@ class Start(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class TailPosition:
     """Where a reader is: the last row that it has.
 
-    >>> Position.read("7:1200")
-    Position(batch=7, ordinal=1200)
+    >>> TailPosition.read("7:1200")
+    TailPosition(batch=7, ordinal=1200)
     """
 
     batch: int
     ordinal: int
 
     @staticmethod
-    def read(text: str) -> Position:
+    def read(text: str) -> TailPosition:
         """The position in an event's id."""
         batch, _, ordinal = text.partition(":")
-        return Position(int(batch), int(ordinal))
+        return TailPosition(int(batch), int(ordinal))
 
     def __str__(self) -> str:
         """The event's id."""
@@ -107,7 +107,7 @@ class Reader:
     is_admitted: Callable[[], Awaitable[bool]]
 
 
-class Tails:
+class ServedTails:
     """The tails that this process serves: on half of its ``connections`` at most."""
 
     def __init__(self, store: Store, connections: int) -> None:
@@ -120,7 +120,7 @@ class Tails:
         self,
         name: str,
         start: Start,
-        after: Position | None,
+        after: TailPosition | None,
         limit: int | None,
         status: Callable[[], Awaitable[Status]],
         reader: Reader,
@@ -147,11 +147,11 @@ class Tails:
                 f"{most} tails are open already",
                 remedy="close one, or try again later",
             )
-        return self._events(_Reader(self._store, name, start, after), limit, status, reader)
+        return self._events(_TailReader(self._store, name, start, after), limit, status, reader)
 
     async def _events(
         self,
-        reader: _Reader,
+        reader: _TailReader,
         limit: int | None,
         status: Callable[[], Awaitable[Status]],
         who: Reader,
@@ -199,7 +199,7 @@ class Tails:
             if not self._open[who.token]:
                 del self._open[who.token]
 
-    async def _renew(self, reader: _Reader) -> None:
+    async def _renew(self, reader: _TailReader) -> None:
         keys = self._store.keys
         await self._listen(
             keys=[keys.listeners, keys.tail(reader.name)],
@@ -207,14 +207,14 @@ class Tails:
         )
 
 
-class _Reader:
+class _TailReader:
     """One reader's position in a query's tail.
 
     Attributes:
         live: whether it has reached the end of the stored results.
     """
 
-    def __init__(self, store: Store, name: str, start: Start, after: Position | None) -> None:
+    def __init__(self, store: Store, name: str, start: Start, after: TailPosition | None) -> None:
         self.name = name
         self.live = False
         self._redis = store.redis
@@ -276,7 +276,7 @@ class _Reader:
     def _announce(self) -> tuple[bytes, bool]:
         self.live = True
         last = (self._expected or 0) - 1
-        ident = Position(self._batch, last) if last >= 0 and self._batch >= 0 else ""
+        ident = TailPosition(self._batch, last) if last >= 0 and self._batch >= 0 else ""
         return event("live", json.dumps({"results": self._expected}), ident), False
 
     def _take(self, entry: str, fields: dict[str, str]) -> list[tuple[bytes, bool]]:
@@ -290,7 +290,7 @@ class _Reader:
             expected = first
         for ordinal, row in enumerate(rows, first):
             if ordinal >= expected:
-                events.append((event("row", row, Position(batch, ordinal)), True))
+                events.append((event("row", row, TailPosition(batch, ordinal)), True))
         self._expected = max(expected, first + len(rows))
         return events
 

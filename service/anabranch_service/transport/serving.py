@@ -7,7 +7,7 @@ import socket
 import uvicorn
 from starlette.types import ASGIApp
 
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from anabranch_service.transport.limits import HEADER_BYTES
 from anabranch_service.transport.protocol import bounded
 
@@ -15,7 +15,7 @@ from anabranch_service.transport.protocol import bounded
 KEEP_ALIVE = 5
 
 
-def server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
+def server_config(app: ASGIApp, settings: ServiceSettings) -> uvicorn.Config:
     """Return uvicorn's settings for ``app``."""
     return uvicorn.Config(
         app,
@@ -37,7 +37,7 @@ def server_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
     )
 
 
-def listening_socket(settings: Settings) -> socket.socket:
+def listening_socket(settings: ServiceSettings) -> socket.socket:
     """Return a socket bound to the address of ``settings``, whose connections send at once.
 
     asyncio turns Nagle's algorithm off only on sockets whose protocol is given, which uvicorn's is

@@ -78,7 +78,7 @@ def tells(rows: Counter[tuple[Any, ...]]) -> bool:
 def compared(
     db: duckdb.DuckDBPyConnection, sql: str, catalog: Catalog, dialect: str = "spark"
 ) -> tuple[Node, Counter[tuple[Any, ...]]]:
-    """The converted plan of ``sql`` and its rows, which are those of both plans and of ``sql``."""
+    """Converted plan of ``sql`` and its rows, which have to be equal for ``sql`` and both plans."""
     before = translate(sql, catalog, dialect)
     after = convert(before)
     wanted = results(db, sqlglot.transpile(sql, read=dialect, write="duckdb")[0])
@@ -234,7 +234,7 @@ def test_all_of_tpch_is_exact_and_the_paper_s_queries_convert(
 
 @pytest.mark.slow
 def test_tpcds_is_exact_or_refused(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Of the equal results at scale 0.01 those that say nothing are compared at scale 1 again."""
+    """Queries with no rows, or only NULL and 0, at scale 0.01 are compared at scale 1 as well."""
     found = tpc("tpcds", tmp_path_factory)
     catalog = parse_catalog(text_of("tpcds"))
     refused, equal, with_joins = {}, {}, 0
@@ -259,7 +259,7 @@ def test_tpcds_is_exact_or_refused(tmp_path_factory: pytest.TempPathFactory) -> 
             assert tells(compared(db, larger.queries[number], catalog, "duckdb")[1]), number
 
 
-# --- what is converted, and where groups end ----------------------------------------------------
+# --- converted joins, and the ends of groups ----------------------------------------------------
 
 
 def sizes(sql: str) -> list[int]:

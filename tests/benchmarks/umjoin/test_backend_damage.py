@@ -1,4 +1,4 @@
-"""What becomes of a state backend that is killed while it writes, or whose files are damaged."""
+"""State backends that are killed while they write, or have damaged files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.surroundings.folders import passing_folder
 
 
 def kills(kind: BackendKind, mode: str, rounds: int | None = None) -> tuple[int, list[int]]:
-    """How many writers were killed, and what they had told of last."""
+    """Number of killed writers, and the last batch that each reported."""
     with passing_folder() as folder:
         command = [
             *(sys.executable, "-W", "ignore", "-m", "tests.support.surroundings.backend_kills"),
@@ -55,7 +55,7 @@ def test_a_kill_at_any_time_leaves_the_last_commit(kind: BackendKind) -> None:
     assert killed > 20
 
 
-#: One table without expiry: all of each pack is in use. (Nobody reads parts that are not.)
+#: One table without expiry: every part of a pack is in use. (Unused parts are never read.)
 ONE = {"r": TABLES["r"]}
 
 

@@ -244,7 +244,7 @@ def _compare(
 def test_many_batches_with_expiry_keep_what_is_needed_and_drop_the_rest(
     tmp_path: Path, kind: BackendKind
 ) -> None:
-    """Long enough for merges of two levels, and for most of what was stored to expire."""
+    """Long enough for merges of two levels, and for most stored rows to expire."""
     batches, window = 3 * FANOUT**2, 40
     draw = np.random.default_rng(5)
     reference = Reference()

@@ -15,7 +15,7 @@ from tests.support.surroundings.backends import opened, pairs
 
 
 def random_maps(folder: Path) -> list[bool]:
-    """For each mapping of a file in ``folder``: whether the kernel has been told (``rr``)."""
+    """Whether each mapping of a file in ``folder`` is advised for random access (``rr``)."""
     found, inside = [], False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         if "-" in line.split(" ")[0] and ":" not in line.split(" ")[0]:

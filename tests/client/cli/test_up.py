@@ -47,7 +47,7 @@ def test_up_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
 def test_who_holds_a_folder_holds_it_alone_and_takes_all_along(tmp_path: Path) -> None:
     with upped(tmp_path) as up:
         assert up.process is not None
-        # Nobody else may read what is in Redis, and the password is in no command line.
+        # Only the owner may read Redis' files, and the password is in no command line.
         password = (up.home / "redis" / "password").read_text().strip()
         for path in (up.home / "redis").rglob("*"):
             assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
@@ -72,7 +72,7 @@ def test_who_holds_a_folder_holds_it_alone_and_takes_all_along(tmp_path: Path) -
             for number in range(1000, 2000):
                 server.set(f"written:{number}", number)
 
-        # What dies comes back: with everything that had been acknowledged, where it was.
+        # Killed members restart at the same addresses, with all acknowledged writes.
         up.kill(Target.REDIS)
         up.kill(Target.SERVICE)
         up.wait("Redis works again")
@@ -94,7 +94,7 @@ def test_who_holds_a_folder_holds_it_alone_and_takes_all_along(tmp_path: Path) -
 def test_up_beyond_loopback_says_where_the_token_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # What the environment says of another service changes nothing here.
+    # A token in the environment, for another service, has no effect.
     monkeypatch.setenv("ANABRANCH_TOKEN", f"anb_{12 * '0'}_{64 * '0'}")
     where = ("--host", "0.0.0.0", "--port", str(free_port()), "--master", "local[2]")
     with upped(tmp_path, arguments=where) as up:
@@ -146,7 +146,7 @@ def test_up_that_cannot_become_ready_says_why(tmp_path: Path) -> None:
     assert started.returncode == 1
     assert "error: the runtime ended: " in started.stderr
     assert "[unknown-version]" in started.stderr
-    # Said once more, and by what is true now: the state is in order.
+    # The check is repeated at the next start, and the state is in order now.
     (state / "manifest" / "0.json").unlink()
     with upped(tmp_path):
         pass
@@ -181,7 +181,7 @@ def _run(up: Up, command: str, *arguments: str) -> subprocess.CompletedProcess[s
 
 
 def _files(home: Path) -> dict[str, int]:
-    """What there is; the state and the logs of those who run may grow."""
+    """Path -> time of change, without state and logs, which may grow while processes run."""
     found = {}
     for folder, _, names in os.walk(home):
         for name in names:

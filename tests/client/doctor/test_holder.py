@@ -1,4 +1,4 @@
-"""Who holds a folder; the locks are real ones, of this process and of another."""
+"""Holder of a folder, with real locks of this process and of another."""
 
 from __future__ import annotations
 

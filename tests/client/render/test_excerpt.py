@@ -1,4 +1,4 @@
-"""Excerpts of statements: the line, the caret, and what is cut."""
+"""Excerpts of statements: the line, the caret, and cuts of long lines."""
 
 from __future__ import annotations
 

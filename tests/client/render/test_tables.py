@@ -1,4 +1,4 @@
-"""What people see: tables, trees, and the sentences about what is shared."""
+"""Printed tables, plan trees, and sentences about shared steps."""
 
 from __future__ import annotations
 

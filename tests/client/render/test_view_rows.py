@@ -1,4 +1,4 @@
-"""Rows of a view as text, with what is missing of them."""
+"""Rows of a view as text, with remarks on missing ones."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ with output_folder(Path(sys.argv[1])):
 
 
 def write(out: Path) -> None:
-    """What a replay leaves."""
+    """Write the files of a finished replay."""
     with output_folder(out) as folder:
         for name in ("logs", "state", "redis"):
             (folder / name).mkdir()

@@ -1,4 +1,4 @@
-"""The demo's oracle finds what is missing and what is too much, and knows who sees what."""
+"""The demo's oracle finds missing and surplus results, and knows the tuples each query sees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a replay would do, and what is probably not meant."""
+"""Outline of a replay, with notes on probable mistakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is found out about a scenario before Spark starts, by the command itself."""
+"""Checks of a scenario before Spark starts, through the command itself."""
 
 from __future__ import annotations
 

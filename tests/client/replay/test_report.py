@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from anabranch_client.replay.player import Calls, Played, schedule
+from anabranch_client.replay.player import Played, ScenarioCalls, schedule
 from anabranch_client.replay.report import finish_results, make_report
 from anabranch_client.replay.scenario import RecordedStream, Scenario, ScenarioQuery
 from anabranch_contract.plans.plan import Optimizer
@@ -179,8 +179,8 @@ def test_a_query_without_files_gets_an_empty_one(played: Played, tmp_path: Path)
 def test_calls_are_made_in_order_of_batches(scenario: Scenario) -> None:
     always, gone, late, bad = scenario.queries
     assert schedule(scenario) == {
-        0: Calls(register=(always, gone)),
-        3: Calls(optimizer=Optimizer.SHARED, register=(bad,), expire=(gone,)),
-        4: Calls(register=(late,)),
+        0: ScenarioCalls(register=(always, gone)),
+        3: ScenarioCalls(optimizer=Optimizer.SHARED, register=(bad,), expire=(gone,)),
+        4: ScenarioCalls(register=(late,)),
     }
     assert scenario.batches == 5

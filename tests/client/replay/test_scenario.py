@@ -1,4 +1,4 @@
-"""Scenario files: what is read, and how each kind of mistake is put to the user."""
+"""Scenario files: parsed contents, and the message for each kind of mistake."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from anabranch_client.supervise.policy import (
     STABLE,
     STARTS,
     Action,
+    AllReady,
     Cause,
     Ended,
     Event,
@@ -23,10 +24,9 @@ from anabranch_client.supervise.policy import (
     Member,
     Phase,
     Progressed,
-    Ready,
     Say,
     Situation,
-    Start,
+    StartProcess,
     Turn,
     handle,
 )
@@ -35,7 +35,7 @@ KILLED = Cause("killed", "it was killed (signal 9)")
 
 
 class World:
-    """A pipeline in which time passes when it is told to, and those answer who shall."""
+    """A pipeline with a manual clock and chosen signs of life."""
 
     def __init__(self, *, external: bool = False) -> None:
         self.now = Situation(external=external)
@@ -43,7 +43,7 @@ class World:
         self.done: list[Action] = []
 
     def send(self, event: Event) -> list[Action]:
-        """What follows."""
+        """Handle ``event`` and return the actions."""
         self.now, actions = handle(self.now, event)
         self.done += actions
         return actions
@@ -82,11 +82,14 @@ def kinds(actions: list[Action]) -> list[str]:
 
 def test_redis_comes_first_and_ready_is_said_once() -> None:
     world = World()
-    assert world.turns(1) == [Start(Member.REDIS)]
+    assert world.turns(1) == [StartProcess(Member.REDIS)]
     assert world.turns(3) == []
-    assert world.turns(1, Member.REDIS) == [Start(Member.SERVICE), Start(Member.RUNTIME)]
+    assert world.turns(1, Member.REDIS) == [
+        StartProcess(Member.SERVICE),
+        StartProcess(Member.RUNTIME),
+    ]
     assert world.turns(2, Member.REDIS, Member.SERVICE) == []
-    assert world.turns(1, *Member) == [Ready()]
+    assert world.turns(1, *Member) == [AllReady()]
     assert world.turns(5, *Member) == []
 
 
@@ -96,7 +99,7 @@ def test_one_that_dies_is_started_again_at_once(world: World, member: Member) ->
     assert kill == Kill(member)
     assert isinstance(say, Say)
     assert "it was killed (signal 9) [killed]; it is started again at once" in say.text
-    assert Start(member) in world.turns(1, *(m for m in Member if m is not member))
+    assert StartProcess(member) in world.turns(1, *(m for m in Member if m is not member))
     (again,) = world.turns(1, *Member)
     assert isinstance(again, Say)
     assert again.text == f"{member} works again after 2.0 s"
@@ -109,7 +112,7 @@ def test_pauses_grow_and_a_row_ends_with_what_began_it(world: World) -> None:
         actions = world.end(Member.RUNTIME, first if turn == 0 else KILLED)
         assert kinds(actions) == ["Kill", "Say"]
         began = world.at
-        while Start(Member.RUNTIME) not in world.turns(1, Member.REDIS, Member.SERVICE):
+        while StartProcess(Member.RUNTIME) not in world.turns(1, Member.REDIS, Member.SERVICE):
             assert world.at < began + 60
         waited.append(world.at - began)
     expected = [max(p, 1.0) for p in PAUSES]
@@ -166,7 +169,7 @@ def test_what_passes_is_waited_for_and_said_once(world: World, code: str) -> Non
         assert "GiveUp" not in kinds(actions)
         said += [a for a in actions if isinstance(a, Say) and a.aloud]
         actions = world.turns(PAUSES[-1] + 1, Member.REDIS, Member.SERVICE)
-        assert Start(Member.RUNTIME) in actions
+        assert StartProcess(Member.RUNTIME) in actions
     assert len(said) == 1
     assert "it is tried again until that is over" in said[0].text
     (over,) = world.turns(1, *Member)
@@ -199,7 +202,7 @@ def test_a_pause_is_forgiven_and_a_hang_is_not(world: World, member: Member) -> 
     assert Kill(member) in actions
     (say,) = [a for a in actions if isinstance(a, Say)]
     assert "no sign of life" in say.text
-    assert Start(member) in actions
+    assert StartProcess(member) in actions
 
 
 def test_nobody_is_blamed_for_what_could_not_be_heard(world: World) -> None:
@@ -215,16 +218,16 @@ def test_nobody_is_blamed_for_what_could_not_be_heard(world: World) -> None:
 def test_service_and_runtime_wait_for_redis(world: World) -> None:
     for member in Member:
         world.end(member)
-    assert world.turns(2) == [Start(Member.REDIS)]
+    assert world.turns(2) == [StartProcess(Member.REDIS)]
     (say, *starts) = world.turns(1, Member.REDIS)
     assert isinstance(say, Say)
-    assert starts == [Start(Member.SERVICE), Start(Member.RUNTIME)]
+    assert starts == [StartProcess(Member.SERVICE), StartProcess(Member.RUNTIME)]
 
 
 def test_a_start_takes_as_long_as_it_takes_but_not_for_ever(world: World) -> None:
     world.end(Member.RUNTIME)
     well = (Member.REDIS, Member.SERVICE)
-    assert world.turns(STARTS[Member.RUNTIME], *well) == [Start(Member.RUNTIME)]
+    assert world.turns(STARTS[Member.RUNTIME], *well) == [StartProcess(Member.RUNTIME)]
     actions = world.turns(2, *well)
     assert Kill(Member.RUNTIME) in actions
 

@@ -1,4 +1,4 @@
-"""What is known to be wrong with a sink before anything is opened, and how it travels."""
+"""Checks of sink specifications before anything is opened, and their coding."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JDBC = {"url": "jdbc:postgresql://db/x", "dbtable": "t"}
 
 
 def check(sink: SinkSpec) -> None:
-    """Refuse what is not allowed, then what can't work."""
+    """Refuse a sink that access rules forbid, then one that can't work."""
     check_sink_access(sink.format, sink.path, dict(sink.options), OPEN, str)
     check_sink(sink, COLUMNS)
 

@@ -1,4 +1,4 @@
-"""What may be asked before a probe: what every end behind it lies behind, in known attributes."""
+"""Look-ahead filters that a probe may use: probes common to all later paths, by known keys."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LINE = chain("S.a=A.a", "A.a=B.a", "B.b=C.b", id="line")
 
 
 def asked(ruleset: Ruleset, edge: str) -> list[tuple[str, str]]:
-    """What may be asked before the probe of an edge: relation and the attribute that is known."""
+    """Filters allowed before the probe of an edge: relation and known attribute of each."""
     found = {str(out): some for out, some in askable(ruleset).items()}
     return [
         (str(one.mir), f"{part.probe.label}.{part.probe.attribute}")

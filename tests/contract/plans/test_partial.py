@@ -10,7 +10,7 @@ import pytest
 
 from anabranch_contract.errors import RulesetError
 from anabranch_contract.plans.partial import (
-    Values,
+    ValueSet,
     Ways,
     check_kept,
     covers,
@@ -18,7 +18,7 @@ from anabranch_contract.plans.partial import (
     values_of,
 )
 from anabranch_contract.plans.plan import Objective, Optimizer, Plan, ProbeOrder, Step, StoreCopy
-from anabranch_contract.plans.ruleset import Kept, Ruleset, Substreams, dumps, loads
+from anabranch_contract.plans.ruleset import KeptValues, Ruleset, Substreams, dumps, loads
 from anabranch_contract.queries.joins import AttrRef, Label
 from anabranch_contract.queries.mirs import base_mir, sub_join
 from anabranch_planner.plans.compile import compile_ruleset
@@ -27,17 +27,17 @@ from tests.support.cases.queries import chain
 #: R, S and T by one key; of S and T an intermediate result is kept.
 QUERY = chain("R.a=S.a", "S.a=T.a", id="q")
 R, S, T = map(Label, "RST")
-#: Values 1 and 2 are told apart from all others, which are substream 0.
+#: Values 1 and 2 have substreams of their own; all others are substream 0.
 FUNCTION = Substreams(R, "a", "bigint", ((1,), (2,)))
 UNIVERSE = range(4)
 
 
-def members(values: Values) -> set[int]:
+def members(values: ValueSet) -> set[int]:
     return {x for x in UNIVERSE if (x in values.hashes) == values.listed}
 
 
 SETS = [
-    Values(frozenset(some), listed)
+    ValueSet(frozenset(some), listed)
     for size in range(len(UNIVERSE))
     for some in combinations(UNIVERSE, size)
     for listed in (True, False)
@@ -45,10 +45,10 @@ SETS = [
 
 
 @pytest.mark.parametrize("one", SETS)
-def test_sets_of_values(one: Values) -> None:
+def test_sets_of_values(one: ValueSet) -> None:
     for other in SETS:
         assert members(one.union(other)) == members(one) | members(other)
-        # There are more values than those of the universe.
+        # More values exist than the universe has.
         expected = members(one) >= members(other) and (other.listed or not one.listed)
         assert one.has(other) == expected, other
     assert one.is_all == (members(one) == set(UNIVERSE) and not one.listed)
@@ -56,11 +56,11 @@ def test_sets_of_values(one: Values) -> None:
 
 def test_values_of_substreams() -> None:
     function = replace_(FUNCTION, others=2)
-    assert values_of(function, [3]) == Values(frozenset({2}))
-    assert values_of(function, [2, 3]) == Values(frozenset({1, 2}))
-    # Ranges of hashes are not told apart here.
+    assert values_of(function, [3]) == ValueSet(frozenset({2}))
+    assert values_of(function, [2, 3]) == ValueSet(frozenset({1, 2}))
+    # Substreams that split the unlisted values by hash count as one here.
     assert values_of(function, [1]) == values_of(function, [0, 1])
-    assert values_of(function, [0, 3]) == Values(frozenset({1}), listed=False)
+    assert values_of(function, [0, 3]) == ValueSet(frozenset({1}), listed=False)
     assert values_of(function, range(4)).is_all
 
 
@@ -69,8 +69,8 @@ def replace_(function: Substreams, others: int) -> Substreams:
 
 
 def test_what_a_store_can_answer_for() -> None:
-    def kept(*hashes: int, listed: bool = True, attribute: str = "a") -> Kept:
-        return Kept(AttrRef(S, attribute), "bigint", hashes, listed)
+    def kept(*hashes: int, listed: bool = True, attribute: str = "a") -> KeptValues:
+        return KeptValues(AttrRef(S, attribute), "bigint", hashes, listed)
 
     assert covers(None, None)
     assert covers(None, kept(1))
@@ -79,7 +79,7 @@ def test_what_a_store_can_answer_for() -> None:
     assert not covers(kept(1), kept(1, 2))
     assert covers(kept(1, listed=False), kept(1, 2, listed=False))
     assert not covers(kept(1, 2), kept(1, attribute="b"))
-    assert kept_values(kept(1, listed=False)) == Values(frozenset({1}), listed=False)
+    assert kept_values(kept(1, listed=False)) == ValueSet(frozenset({1}), listed=False)
 
 
 def rules(*through: int, functions: tuple[Substreams, ...] = (FUNCTION,)) -> Ruleset:
@@ -118,14 +118,16 @@ def rules(*through: int, functions: tuple[Substreams, ...] = (FUNCTION,)) -> Rul
 @pytest.mark.parametrize(
     ("through", "kept"),
     [
-        ((0,), Kept(AttrRef(S, "a"), "bigint", (1, 2), listed=False)),
-        ((0, 2), Kept(AttrRef(S, "a"), "bigint", (1,), listed=False)),
-        ((1,), Kept(AttrRef(S, "a"), "bigint", (1,), listed=True)),
-        ((1, 2), Kept(AttrRef(S, "a"), "bigint", (1, 2), listed=True)),
+        ((0,), KeptValues(AttrRef(S, "a"), "bigint", (1, 2), listed=False)),
+        ((0, 2), KeptValues(AttrRef(S, "a"), "bigint", (1,), listed=False)),
+        ((1,), KeptValues(AttrRef(S, "a"), "bigint", (1,), listed=True)),
+        ((1, 2), KeptValues(AttrRef(S, "a"), "bigint", (1, 2), listed=True)),
         ((0, 1, 2), None),
     ],
 )
-def test_a_store_keeps_what_is_looked_for(through: tuple[int, ...], kept: Kept | None) -> None:
+def test_a_store_keeps_what_is_looked_for(
+    through: tuple[int, ...], kept: KeptValues | None
+) -> None:
     found = rules(*through)
     (store,) = (s for s in found.stores if len(s.members) > 1)
     assert store.kept == kept
@@ -141,7 +143,7 @@ def test_tuples_may_not_look_for_what_is_not_kept() -> None:
     rule = next(p for p in found.probe_rules if p.fill)
     assert Ways.of(found).found(rule)[0].hashes == (1, 2)
     for hashes, listed in product([(), (1,), (1, 2), (1, 2, 3)], (True, False)):
-        kept = Kept(AttrRef(S, "a"), "bigint", hashes, listed)
+        kept = KeptValues(AttrRef(S, "a"), "bigint", hashes, listed)
         stores = tuple(replace(s, kept=kept) if s.kept else s for s in found.stores)
         changed = replace(found, stores=stores)
         if not listed and set(hashes) <= {1, 2}:

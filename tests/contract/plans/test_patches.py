@@ -15,7 +15,7 @@ from anabranch_contract.errors import RulesetError
 from anabranch_contract.plans import patches
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.patches import applied, difference, is_patch
-from anabranch_contract.plans.rows import Document, decoded
+from anabranch_contract.plans.rows import RulesetRows, decoded
 from anabranch_contract.plans.ruleset import (
     BackfillRule,
     FillStep,
@@ -96,7 +96,7 @@ def test_a_patch_makes_exactly_its_ruleset(base: Ruleset, new: Ruleset) -> None:
     assert not is_patch(text)
     assert (read.base, read.dumps()) == (base.id, short)
     assert applied(before, read) == text
-    assert Document.of(text).text() == text
+    assert RulesetRows.of(text).text() == text
 
 
 @given(drawn(), drawn())

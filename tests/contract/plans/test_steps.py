@@ -11,8 +11,8 @@ from anabranch_contract.plans.ahead import askable
 from anabranch_contract.plans.ruleset import Edge, Ruleset, Substreams
 from anabranch_contract.plans.steps import (
     WHOLE,
-    Part,
-    Step,
+    StepPart,
+    SubJoinStep,
     counted_steps,
     function_digest,
     steps_of,
@@ -27,7 +27,7 @@ BOTH = rules(0, {"rst": "SELECT R.a FROM R, S, T WHERE R.a = S.a AND S.b = T.b"}
 OTHERS = tuple(rule for rule in RULES.probe_rules if rule != PROBE)
 
 
-def steps(ruleset: Ruleset) -> dict[str, Step]:
+def steps(ruleset: Ruleset) -> dict[str, SubJoinStep]:
     return {edge: counted.step for edge, counted in counted_steps(ruleset).items()}
 
 
@@ -39,7 +39,7 @@ def test_a_step_that_some_substreams_take_is_counted_on_these() -> None:
     some = replace(PROBE, substreams=(1,))
     divided = replace(RULES, substreams=(R,), probe_rules=(*OTHERS, some))
     divided.validate()
-    part = Part(Label("R"), function_digest(R), (1,))
+    part = StepPart(Label("R"), function_digest(R), (1,))
     assert steps(divided)[PROBE.out] == steps_of(divided)[PROBE.out]._replace(part=part)
     assert str(part) == "substream 1 of R"
     assert {steps(divided)[rule.out].part for rule in OTHERS} == {WHOLE}

@@ -1,4 +1,4 @@
-"""What of a view is scaled, and what is marked as partial, function by function."""
+"""Scaled columns and partial marks of views, function by function."""
 
 from __future__ import annotations
 

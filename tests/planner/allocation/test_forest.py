@@ -1,4 +1,4 @@
-"""Probe forests, and those of rulesets."""
+"""Forests of probe trees, drawn at random or made from rulesets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from anabranch_contract.errors import StatisticsError
 from anabranch_contract.plans.rations import Ranking, Ration
 from anabranch_contract.queries.joins import Label, QueryId
-from anabranch_planner.allocation.forest import Forest, Goal, Step
+from anabranch_planner.allocation.forest import Forest, ForestGoal, ForestStep
 from anabranch_planner.allocation.of_ruleset import forest_of
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_runtime.index.ranks import limit
@@ -21,12 +21,12 @@ from tests.support.cases.random_plans import random_plan
 RANKING = Ranking((("k", "bigint"),), by_batch=True)
 #: Two queries: one ends at the first step, one goes on to the second; a third stands alone.
 FOREST = Forest(
-    (Step(None, 2.0), Step(0, 10.0), Step(None, 1.0)),
+    (ForestStep(None, 2.0), ForestStep(0, 10.0), ForestStep(None, 1.0)),
     (
-        Goal("short", "r", (0,), 1.0, 4.0),
-        Goal("long", "r", (1,), 0.0, 6.0),
-        Goal("long", "u", (2,), 0.5, 2.0),
-        Goal("rows", "r", (), 3.0, 9.0),
+        ForestGoal("short", "r", (0,), 1.0, 4.0),
+        ForestGoal("long", "r", (1,), 0.0, 6.0),
+        ForestGoal("long", "u", (2,), 0.5, 2.0),
+        ForestGoal("rows", "r", (), 3.0, 9.0),
     ),
 )
 
@@ -39,15 +39,15 @@ def test_a_shared_step_takes_the_largest_ration() -> None:
     assert FOREST.output(shares) == pytest.approx(4 * 0.5 + 6 * 0.2 + 2)
     found = FOREST.completeness(shares)
     assert found == pytest.approx({"short": 0.5, "long": (1.2 + 2) / 8, "rows": 0.0})
-    assert Forest((), (Goal("q", "r", (), 0.0, 0.0),)).completeness((0.0,)) == {"q": 1.0}
+    assert Forest((), (ForestGoal("q", "r", (), 0.0, 0.0),)).completeness((0.0,)) == {"q": 1.0}
 
 
 @pytest.mark.parametrize("value", [-1.0, math.nan, math.inf])
 def test_figures_are_checked(value: float) -> None:
     for steps, goals, field in (
-        ((Step(None, value),), (), "steps[0].cost"),
-        ((), (Goal("q", "r", (), value, 1.0),), "goals[0].cost"),
-        ((), (Goal("q", "r", (), 1.0, value),), "goals[0].output"),
+        ((ForestStep(None, value),), (), "steps[0].cost"),
+        ((), (ForestGoal("q", "r", (), value, 1.0),), "goals[0].cost"),
+        ((), (ForestGoal("q", "r", (), 1.0, value),), "goals[0].output"),
     ):
         with pytest.raises(StatisticsError) as caught:
             Forest(steps, goals)
@@ -56,9 +56,9 @@ def test_figures_are_checked(value: float) -> None:
 
 def test_numbers_name_steps() -> None:
     with pytest.raises(StatisticsError, match="follows"):
-        Forest((Step(0, 1.0),), ())
+        Forest((ForestStep(0, 1.0),), ())
     with pytest.raises(StatisticsError, match="no step 3"):
-        Forest((Step(None, 1.0),), (Goal("q", "r", (3,), 0.0, 0.0),))
+        Forest((ForestStep(None, 1.0),), (ForestGoal("q", "r", (3,), 0.0, 0.0),))
 
 
 def test_a_rulesets_forest_has_the_loads_that_the_runtime_lets_through() -> None:
@@ -94,7 +94,7 @@ def test_a_rulesets_forest_has_the_loads_that_the_runtime_lets_through() -> None
         saved = sum(prices.values()) - sum(
             prices[r.out] for r in rules.probe_rules if found.edge(r.out) is None
         )
-        # What the forest leaves out is taken whatever the rations are.
+        # Probes outside the forest run in full, whatever the rations.
         whole = forest.used([1.0] * len(shares))
         assert whole - forest.used(shares) == pytest.approx(saved - used, abs=1e-9)
         paid += whole > 0

@@ -9,7 +9,7 @@ import pytest
 
 from anabranch_contract.plans.rations import Allocation, shares_at
 from anabranch_planner.allocation.fair import least_cost
-from anabranch_planner.allocation.forest import Forest, Goal, Step
+from anabranch_planner.allocation.forest import Forest, ForestGoal, ForestStep
 from anabranch_planner.allocation.jaqpot import by_productivity, input_paths
 from anabranch_planner.allocation.results import most_results
 from anabranch_planner.allocation.schedule import schedule
@@ -25,11 +25,11 @@ FORESTS = 1_000
 #: Two paths of ``p`` share a step that costs 10; alone each has 12 results for 11. The path of
 #: ``q`` has 8 for 5.
 SHARED = Forest(
-    (Step(None, 10.0), Step(0, 1.0), Step(0, 1.0), Step(None, 5.0)),
+    (ForestStep(None, 10.0), ForestStep(0, 1.0), ForestStep(0, 1.0), ForestStep(None, 5.0)),
     (
-        Goal("p", "a", (1,), 0.0, 12.0),
-        Goal("p", "b", (2,), 0.0, 12.0),
-        Goal("q", "a", (3,), 0.0, 8.0),
+        ForestGoal("p", "a", (1,), 0.0, 12.0),
+        ForestGoal("p", "b", (2,), 0.0, 12.0),
+        ForestGoal("q", "a", (3,), 0.0, 8.0),
     ),
 )
 
@@ -152,11 +152,11 @@ def test_the_cover_is_the_cheapest_and_stays() -> None:
 def test_the_cover_is_chosen_before_the_throughput() -> None:
     """The cheapest cover of ``p`` is ``a``, though its ``b`` is free once ``r`` has the step."""
     forest = Forest(
-        (Step(None, 2.0), Step(None, 3.0)),
+        (ForestStep(None, 2.0), ForestStep(None, 3.0)),
         (
-            Goal("p", "a", (0,), 0.0, 1.0),
-            Goal("p", "b", (1,), 0.0, 1.0),
-            Goal("r", "a", (1,), 0.0, 100.0),
+            ForestGoal("p", "a", (0,), 0.0, 1.0),
+            ForestGoal("p", "b", (1,), 0.0, 1.0),
+            ForestGoal("r", "a", (1,), 0.0, 100.0),
         ),
     )
     first = at(forest, Allocation.JAQPOT, 3 / 5, floors={"p": 0.5})
@@ -167,11 +167,11 @@ def test_the_cover_is_chosen_before_the_throughput() -> None:
 
 def test_goals_with_one_ration_are_one_path() -> None:
     """The cheap goal of a tied query waits for the dear one: 20 results for 10 against 10 for 2."""
-    steps = (Step(None, 1.0), Step(None, 9.0), Step(None, 2.0))
+    steps = (ForestStep(None, 1.0), ForestStep(None, 9.0), ForestStep(None, 2.0))
     goals = (
-        Goal("p", "a", (0,), 0.0, 10.0),
-        Goal("p", "b", (1,), 0.0, 10.0),
-        Goal("q", "a", (2,), 0.0, 10.0),
+        ForestGoal("p", "a", (0,), 0.0, 10.0),
+        ForestGoal("p", "b", (1,), 0.0, 10.0),
+        ForestGoal("q", "a", (2,), 0.0, 10.0),
     )
     forest = Forest(steps, goals)
     assert at(forest, Allocation.JAQPOT, 7 / 12, tied=["p"]) == pytest.approx([0.5, 0.5, 1.0])

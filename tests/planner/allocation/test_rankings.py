@@ -1,4 +1,4 @@
-"""What ranks the tuples of a goal."""
+"""Choice of the attributes that rank a goal's tuples."""
 
 from __future__ import annotations
 

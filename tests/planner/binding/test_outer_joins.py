@@ -1,4 +1,4 @@
-"""Outer, semi and anti joins: two inner joins, a deadline, and what is refused."""
+"""Outer, semi and anti joins: binding as two inner joins and a deadline; refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Problem files: what they become, and how those that can't be used are refused."""
+"""Problem files: parsed problems, and refusals of unusable files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from anabranch_contract.plans.plan import Objective
 from anabranch_contract.queries.joins import AttrRef, Equality, Label, RelationId
-from anabranch_planner.command.problem_file import Problem, parse_problem
+from anabranch_planner.command.problem_file import ProblemFile, parse_problem
 from anabranch_planner.cost.statistics.constants import CostConstants
 from anabranch_planner.documents.fields import ProblemError
 from anabranch_planner.documents.yaml import load_yaml
@@ -28,7 +28,7 @@ GOOD = f"{STREAMS}\n{QUERIES}\n"
 MINUTE = 60_000_000
 
 
-def parse(text: str) -> Problem:
+def parse(text: str) -> ProblemFile:
     return parse_problem(load_yaml(text))
 
 

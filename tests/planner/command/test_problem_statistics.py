@@ -1,4 +1,4 @@
-"""What problem files state of values, as shares."""
+"""Shares of frequent values from problem files."""
 
 from __future__ import annotations
 

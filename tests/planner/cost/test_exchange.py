@@ -1,4 +1,4 @@
-"""What steps and inserts cost on several hosts."""
+"""Costs of steps and inserts on several hosts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from anabranch_contract.errors import StatisticsError
 from anabranch_contract.plans.plan import Objective
 from anabranch_contract.queries.joins import Label, RelationId
 from anabranch_contract.queries.mirs import base_mir, sub_join
-from anabranch_planner.cost.exchange import ARRIVAL, Exchange
+from anabranch_planner.cost.exchange import ARRIVAL, ExchangeModel
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics.constants import CostConstants
 from anabranch_planner.cost.timing import LoosestBounds
@@ -33,9 +33,9 @@ BYTE = CostConstants().tuples_per_byte
 def model(
     objective: Objective = Objective.TUPLES,
     parallelism: int = PARTITIONS,
-    exchange: Exchange | None = None,
+    exchange: ExchangeModel | None = None,
 ) -> CostModel:
-    hosts = Exchange(HOSTS, WIDTHS) if exchange is None else exchange
+    hosts = ExchangeModel(HOSTS, WIDTHS) if exchange is None else exchange
     statistics = FixedStatistics(default=RATE, selectivity_default=0.02, hosts=hosts)
     bounds = LoosestBounds([QUERY])
     return CostModel(statistics, objective=objective, parallelism=parallelism, bounds=bounds)
@@ -90,7 +90,7 @@ def test_rows_are_sent_to_their_owners() -> None:
 
 
 def test_where_most_of_what_arrives_is_local_less_is_sent() -> None:
-    near = model(exchange=Exchange(HOSTS, WIDTHS, locality=0.9))
+    near = model(exchange=ExchangeModel(HOSTS, WIDTHS, locality=0.9))
     over, joined = (sub_join(QUERY, frozenset(map(Label, some))) for some in ("R", "RS"))
     assert near.hop(1.0, over, joined, R, broadcast=False) / BYTE == pytest.approx(
         0.1 * (ARRIVAL + 8)
@@ -111,7 +111,7 @@ def test_where_most_of_what_arrives_is_local_less_is_sent() -> None:
 @pytest.mark.parametrize("locality", [-0.1, 1.1, float("nan")])
 def test_a_locality_that_is_no_share_is_refused(locality: float) -> None:
     with pytest.raises(StatisticsError) as refused:
-        Exchange(2, {}, locality)
+        ExchangeModel(2, {}, locality)
     assert refused.value.field == "locality"
 
 
@@ -136,7 +136,7 @@ def test_on_one_host_nothing_changes(seed: int) -> None:
     plain = small_statistics(rng)
     hosted = [
         optimise(queries, known, Options(parallelism=4))
-        for known in (plain, _on(plain, Exchange(1, WIDTHS)))
+        for known in (plain, _on(plain, ExchangeModel(1, WIDTHS)))
     ]
     assert hosted[0] == hosted[1]
 
@@ -147,18 +147,18 @@ def test_more_hosts_never_cost_less(seed: int) -> None:
     queries = [any_query(rng, f"q{i}", rng.choice((3, 4))) for i in range(2)]
     plain = small_statistics(rng)
     costs = [
-        optimise(queries, _on(plain, Exchange(hosts, WIDTHS)), Options(parallelism=4)).cost
+        optimise(queries, _on(plain, ExchangeModel(hosts, WIDTHS)), Options(parallelism=4)).cost
         for hosts in (1, 2, 3, 8)
     ]
     assert costs == sorted(costs)
 
 
-def _on(statistics: FixedStatistics, exchange: Exchange) -> FixedStatistics:
+def _on(statistics: FixedStatistics, exchange: ExchangeModel) -> FixedStatistics:
     return replace(statistics, hosts=exchange)
 
 
 def test_bad_figures_are_named() -> None:
     with pytest.raises(StatisticsError, match="there are 0 hosts"):
-        Exchange(0)
+        ExchangeModel(0)
     with pytest.raises(StatisticsError, match=r"values of R\.a have -1"):
-        Exchange(2, {RelationId("R"): {"a": -1.0}})
+        ExchangeModel(2, {RelationId("R"): {"a": -1.0}})

@@ -1,4 +1,4 @@
-"""Samples of steps that nobody took, from larger ones that match by the same keys."""
+"""Samples of unmeasured steps, inferred from larger steps with the same keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cardinalities, step costs, and what is assumed where nothing is known."""
+"""Cardinalities, step costs, and defaults for missing statistics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What edges tell about sub-joins, and what the cost model makes of it."""
+"""Selectivities of sub-joins from measured edges, and their use in the cost model."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def test_substreams_send_what_their_values_do(seed: int, others: int) -> None:
             part = by_value[np.array(group) - 1].sum() / by_value.sum()
             assert sent[number] == pytest.approx(part * sum(sent))
         assert sent[:others] == pytest.approx([sent[0]] * others)
-        # The tuples of other starts are not told apart.
+        # Other starts have no substreams.
         if "S" in names:
             assert divided.probe(mir, Label("S")) == whole.probe(mir, Label("S"))
 

@@ -12,7 +12,7 @@ from scipy.optimize import linprog
 from anabranch_contract.plans.rations import Allocation, Ranking, RationedGoal, RationSchedule
 from anabranch_contract.queries.joins import Label, QueryId
 from anabranch_planner.allocation.fair import least_cost
-from anabranch_planner.allocation.forest import Forest, Goal, Step
+from anabranch_planner.allocation.forest import Forest, ForestGoal, ForestStep
 from anabranch_planner.allocation.results import increments, most_results
 from anabranch_planner.allocation.schedule import GRID, schedule
 from benchmarks.papers.jaqpot.rations.random_forests import random_forest
@@ -136,7 +136,7 @@ def test_schedules_stay_within_every_budget(allocation: Allocation) -> None:
             late = [forest.completeness(shares)[q] for q in least if not priorities[q]]
             costly = [q for q in least if _cost_of(forest, q) > 0]
             if any(priorities[q] and least[q] < 0.98 for q in costly) and urgent:
-                # What lower priorities get costs nothing beside what the higher ones have.
+                # Lower priorities get only rations that cost (almost) nothing more.
                 shown = [
                     0.0 if priorities[g.query] == 0 else p
                     for g, p in zip(forest.goals, shares, strict=True)
@@ -171,12 +171,12 @@ def test_fair_schedules_are_near_the_fairest() -> None:
 
 def test_paths_that_share_nothing_go_by_productivity() -> None:
     """GrePP's order (JAQPOT, Eq. 8): results over probes of the whole path."""
-    steps: list[Step] = []
-    goals: list[Goal] = []
+    steps: list[ForestStep] = []
+    goals: list[ForestGoal] = []
     for query, fanouts in enumerate(((2.0, 3.0), (5.0, 1.0), (0.5, 40.0))):
         first = len(steps)
-        steps += [Step(None, 1.0), Step(first, fanouts[0])]
-        goals.append(Goal("q", f"r{query}", (first + 1,), 0.0, fanouts[0] * fanouts[1]))
+        steps += [ForestStep(None, 1.0), ForestStep(first, fanouts[0])]
+        goals.append(ForestGoal("q", f"r{query}", (first + 1,), 0.0, fanouts[0] * fanouts[1]))
     found = increments(Forest(tuple(steps), tuple(goals)))
     productivity = [6 / 3, 5 / 6, 20 / 1.5]
     assert [one.goals[0] for one in found] == [2, 0, 1]

@@ -1,8 +1,7 @@
-"""Problems in which the choice of copies matters: proven optima are those of a plain program.
+"""Problems in which the choice of copies matters: proven optima equal a plain program's optima.
 
-The plain program (:mod:`tests.support.oracles.plain_program`) has none of what makes the
-planner's own relaxation tight. That brute force agrees where copies are charged, too, is for
-smaller problems.
+The plain program (:mod:`tests.support.oracles.plain_program`) lacks every constraint that tightens
+the planner's own relaxation. Brute force is compared on smaller problems with charged copies.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import pytest
 
 from anabranch_contract.plans.plan import Solver
 from anabranch_contract.queries.joins import AttrRef
-from anabranch_planner.cost.exchange import Exchange
+from anabranch_planner.cost.exchange import ExchangeModel
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.search.anytime import solve_problem
@@ -22,8 +21,8 @@ from anabranch_planner.search.branch import begin
 from anabranch_planner.search.building.builder import build_problem
 from anabranch_planner.search.demands import Limits, demand
 from anabranch_planner.search.formulation import formulate, start_values
-from anabranch_planner.search.outcome import Settings
-from anabranch_planner.search.problem import Problem, Sub
+from anabranch_planner.search.outcome import SolveSettings
+from anabranch_planner.search.problem import PlanProblem, Sub
 from anabranch_planner.search.routes import first_routing, route_greedily
 from anabranch_planner.solvers.deadline import Deadline
 from tests.support.cases.queries import FixedStatistics
@@ -35,7 +34,7 @@ from tests.support.oracles.plain_program import optimum
 PARALLELISMS = (2, 3, 4, 8, 16)
 
 
-def drawn(seed: int, parallelism: int, hosts: int = 1) -> Problem:
+def drawn(seed: int, parallelism: int, hosts: int = 1) -> PlanProblem:
     """Queries of up to five labels that overlap, some with a relation that occurs twice.
 
     Rates are either all the same, as in the benchmarks, where ties abound, or random.
@@ -49,14 +48,14 @@ def drawn(seed: int, parallelism: int, hosts: int = 1) -> Problem:
         rates = {name: rng.choice([10.0, 60.0, 100.0, 300.0]) for name in "RSTUV"}
         distincts = {(name, a): rng.uniform(5, 80) for name in "RSTUV" for a in "abc"}
         statistics = FixedStatistics(cardinalities=rates, distincts=distincts)
-    statistics = replace(statistics, hosts=Exchange(hosts))
+    statistics = replace(statistics, hosts=ExchangeModel(hosts))
     model = CostModel(statistics, parallelism=parallelism, bounds=LoosestBounds(queries))
     return build_problem(queries, model)
 
 
-def proven(problem: Problem) -> float:
+def proven(problem: PlanProblem) -> float:
     """The cost of the plan that the planner proves optimal."""
-    found = solve_problem(problem, Settings(Solver.BRANCH, 0, 1, 10**6), Deadline())
+    found = solve_problem(problem, SolveSettings(Solver.BRANCH, 0, 1, 10**6), Deadline())
     assert found.proven, found.method
     assert found.bound == found.routing.cost
     return found.routing.cost
@@ -115,7 +114,7 @@ def test_brute_force_agrees_on_many_partitions(tens: int) -> None:
 
 @pytest.mark.parametrize("seed", range(15))
 def test_no_row_excludes_a_plan(seed: int) -> None:
-    """Neither those of the formulation nor the cuts, whatever MIRs the plan keeps."""
+    """Rows of the formulation and cuts hold for every plan, whichever MIRs it keeps."""
     problem = drawn(seed, PARALLELISMS[seed % 5])
     search = begin(problem, first_routing(problem), Deadline(), 0, 0.0)
     program, rng = search.made.program, Random(seed)
@@ -148,6 +147,6 @@ def test_there_are_cuts_among_them() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_equal_problems_have_equal_plans(seed: int) -> None:
-    settings = Settings(Solver.BRANCH, 0, 1, 10**6)
+    settings = SolveSettings(Solver.BRANCH, 0, 1, 10**6)
     one, other = (solve_problem(drawn(seed, 4), settings, Deadline()) for _ in range(2))
     assert one.routing == other.routing

@@ -16,7 +16,7 @@ from anabranch_planner.search.building.builder import build_problem
 from anabranch_planner.search.formulation import formulate
 from anabranch_planner.search.printed.formulation import formulate_paper
 from anabranch_planner.search.routes import route_greedily
-from anabranch_planner.solvers.interface import Request, Status
+from anabranch_planner.solvers.interface import Request, SolveStatus
 from anabranch_planner.solvers.registry import CHILDREN, opened
 from tests.support.cases.small_problems import small_problem
 from tests.support.oracles.exactness import try_problem
@@ -45,7 +45,7 @@ def test_all_solvers_have_the_same_optimum(solver: Solver) -> None:
             # The paper's program of a large problem takes other solvers minutes.
             for program in [tight, *([paper] if paper.variables < 300 else [])]:
                 found = ask(Request(program, time_limit=60.0))
-                assert found.status is best.status is Status.OPTIMAL, (number, found.message)
+                assert found.status is best.status is SolveStatus.OPTIMAL, (number, found.message)
                 assert found.bound == pytest.approx(best.bound, rel=1e-6, abs=1e-6), number
 
 

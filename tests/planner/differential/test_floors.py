@@ -12,7 +12,7 @@ from scipy.optimize import linprog
 from anabranch_contract.plans.rations import Allocation
 from anabranch_planner.allocation.fair import least_cost
 from anabranch_planner.allocation.floors import NEAR, most_results_above
-from anabranch_planner.allocation.forest import Forest, Goal, Step
+from anabranch_planner.allocation.forest import Forest, ForestGoal, ForestStep
 from anabranch_planner.allocation.schedule import schedule
 from benchmarks.papers.jaqpot.rations.random_forests import random_forest
 from tests.planner.differential.test_allocations import interpolated
@@ -57,7 +57,7 @@ class _Paths:
             for at in own:
                 row[self.steps + at] = -self.forest.goals[at].output
                 if not self.forest.outputs[query] or floor == 1:
-                    # All of a query's results are all of its goals, also those that bring none.
+                    # Floor 1 applies to every goal of a query, even to goals without results.
                     self.lowest[self.steps + at] = floor
             self.add(row, -floor * self.forest.outputs[query])
 
@@ -179,8 +179,10 @@ def test_each_priority_fills_its_own_floors(allocation: Allocation) -> None:
 
 def test_floors_below_what_they_need_grow_together() -> None:
     """Two queries that share nothing: at half of what both floors need each has half of its own."""
-    steps = (Step(None, 2.0), Step(None, 1.0))
-    forest = Forest(steps, (Goal("p", "a", (0,), 0.0, 10.0), Goal("q", "a", (1,), 0.0, 1.0)))
+    steps = (ForestStep(None, 2.0), ForestStep(None, 1.0))
+    forest = Forest(
+        steps, (ForestGoal("p", "a", (0,), 0.0, 10.0), ForestGoal("q", "a", (1,), 0.0, 1.0))
+    )
     found = schedule(forest, Allocation.RESULTS, {}, {"p": 0.9, "q": 0.6})
     needed = (2 * 0.9 + 0.6) / 3
     assert found.needs == pytest.approx({"p": needed, "q": needed})
@@ -190,13 +192,13 @@ def test_floors_below_what_they_need_grow_together() -> None:
 
 def test_one_ration_for_all_goals_of_a_query() -> None:
     """Of a tied query the cheap goal has to wait for the dear one, so another comes first."""
-    steps = (Step(None, 1.0), Step(None, 9.0), Step(None, 2.0))
+    steps = (ForestStep(None, 1.0), ForestStep(None, 9.0), ForestStep(None, 2.0))
     forest = Forest(
         steps,
         (
-            Goal("p", "a", (0,), 0.0, 10.0),
-            Goal("p", "b", (1,), 0.0, 10.0),
-            Goal("q", "a", (2,), 0.0, 10.0),
+            ForestGoal("p", "a", (0,), 0.0, 10.0),
+            ForestGoal("p", "b", (1,), 0.0, 10.0),
+            ForestGoal("q", "a", (2,), 0.0, 10.0),
         ),
     )
     found = schedule(forest, Allocation.RESULTS, {}, tied=["p"])

@@ -1,4 +1,4 @@
-"""What is said of tuples that are told apart: shares, costs, and the functions read back."""
+"""Explanations of substreams: shares, costs, and groups of values."""
 
 from __future__ import annotations
 

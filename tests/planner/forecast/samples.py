@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from anabranch_planner.forecast.forecast import Forecast, Kind, forecasts
+from anabranch_planner.forecast.forecast import Forecast, StatisticKind, forecasts
 from anabranch_planner.forecast.grid import Array
 from anabranch_planner.forecast.series import Series
 
@@ -46,6 +46,6 @@ def series_of(
     return series
 
 
-def forecast(series: Series, kind: Kind, period: float, horizon: float = 1.0) -> Forecast:
+def forecast(series: Series, kind: StatisticKind, period: float, horizon: float = 1.0) -> Forecast:
     """The forecast of one series."""
     return forecasts([(series, kind)], period, horizon)[0]

@@ -13,7 +13,7 @@ from anabranch_planner.forecast.fitting import DAMPING, fit, refits
 from anabranch_planner.forecast.holt import Path, Smoothing, paths, smooth
 from tests.planner.forecast.samples import random_columns
 
-#: statsmodels says where its own search has not converged; the better of the two is asked for.
+#: statsmodels warns where its own search has not converged; its error is then not the least one.
 pytestmark = [
     pytest.mark.filterwarnings(f"ignore::{ConvergenceWarning.__module__}.ConvergenceWarning"),
     pytest.mark.filterwarnings("ignore::RuntimeWarning:statsmodels.*"),

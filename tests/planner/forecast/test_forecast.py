@@ -13,20 +13,20 @@ from anabranch_contract.errors import StatisticsError
 from anabranch_planner.forecast.forecast import (
     EVIDENCE,
     Forecast,
-    Kind,
     Method,
+    StatisticKind,
     forecasts,
 )
-from anabranch_planner.forecast.series import Outcome, Series
+from anabranch_planner.forecast.series import AppendOutcome, Series
 from tests.planner.forecast.samples import PERIOD, forecast, random_columns, series_of
 
-kinds = st.sampled_from(Kind)
-LINEAR = [Kind.RATE, Kind.MATCHES]
+kinds = st.sampled_from(StatisticKind)
+LINEAR = [StatisticKind.RATE, StatisticKind.MATCHES]
 
 
 @given(kinds, st.floats(0, 1), st.integers(2, 70), st.sampled_from([0.5, 1.0, 7.0]))
 def test_a_constant_is_forecast_exactly(
-    kind: Kind, constant: float, length: int, horizon: float
+    kind: StatisticKind, constant: float, length: int, horizon: float
 ) -> None:
     found = forecast(series_of([constant] * length), kind, PERIOD, horizon)
     assert (found.value, found.method) == (constant, Method.LAST)
@@ -40,7 +40,7 @@ def test_a_constant_is_forecast_exactly(
     st.sampled_from([0.5, 1.0, 2.0, 3.7]),
 )
 def test_a_line_is_forecast_exactly(
-    kind: Kind, first: int, rise: int, length: int, horizon: float
+    kind: StatisticKind, first: int, rise: int, length: int, horizon: float
 ) -> None:
     found = forecast(
         series_of([float(first + rise * t) for t in range(length)]), kind, PERIOD, horizon
@@ -61,14 +61,14 @@ def test_gaps_leave_a_line_as_it_is(first: int, rise: int, missing: set[int]) ->
     for t in range(40):
         if t not in missing:
             series = series.append(t * PERIOD, float(first + rise * t)).series
-    found = forecast(series, Kind.RATE, PERIOD)
+    found = forecast(series, StatisticKind.RATE, PERIOD)
     assert found.method is Method.TREND
     assert found.value == pytest.approx(first + rise * 40)
 
 
 @given(kinds, st.integers(0, 500), st.sampled_from([1.0, 4.0, 30.0]))
 def test_forecasts_are_within_the_bounds_of_their_kind(
-    kind: Kind, seed: int, horizon: float
+    kind: StatisticKind, seed: int, horizon: float
 ) -> None:
     values = random_columns(seed, each=1)
     low, high = kind.bounds
@@ -80,8 +80,8 @@ def test_forecasts_are_within_the_bounds_of_their_kind(
 def test_a_falling_rate_ends_at_nothing_and_a_rising_ratio_at_one() -> None:
     down = series_of([float(100 - 10 * t) for t in range(11)])
     up = series_of([t / 20 for t in range(20)])
-    assert forecast(down, Kind.RATE, PERIOD, 5.0).value == 0
-    ratio = forecast(up, Kind.HIT_RATIO, PERIOD, 3.0)
+    assert forecast(down, StatisticKind.RATE, PERIOD, 5.0).value == 0
+    ratio = forecast(up, StatisticKind.HIT_RATIO, PERIOD, 3.0)
     assert (ratio.value, ratio.method) == (1.0, Method.TREND)
 
 
@@ -90,7 +90,7 @@ def test_a_falling_rate_ends_at_nothing_and_a_rising_ratio_at_one() -> None:
     st.randoms(use_true_random=False),
 )
 def test_a_series_gets_the_same_alone_and_in_any_batch(
-    drawn: list[tuple[Kind, int, int]], random: object
+    drawn: list[tuple[StatisticKind, int, int]], random: object
 ) -> None:
     asked = []
     for kind, length, seed in drawn:
@@ -108,16 +108,16 @@ def test_a_series_gets_the_same_alone_and_in_any_batch(
 def test_one_outlier_moves_the_forecast_by_less_than_a_tenth(place: int, rise: float) -> None:
     for seed in range(5):
         values = np.random.default_rng(seed).normal(200, 2, 60) + rise * np.arange(60)
-        clean = forecast(series_of(values), Kind.RATE, PERIOD)
+        clean = forecast(series_of(values), StatisticKind.RATE, PERIOD)
         values[place] *= 100
-        dirty = forecast(series_of(values), Kind.RATE, PERIOD)
+        dirty = forecast(series_of(values), StatisticKind.RATE, PERIOD)
         assert clean.value is not None
         assert dirty.value == pytest.approx(clean.value, rel=0.1)
 
 
 def test_a_change_of_level_is_followed_from_its_second_value_on() -> None:
     values = [*np.random.default_rng(3).normal(10, 0.1, 40), 50.0, 50.1]
-    found = forecast(series_of(values), Kind.RATE, PERIOD)
+    found = forecast(series_of(values), StatisticKind.RATE, PERIOD)
     assert found.value is not None
     assert found.value > 45
 
@@ -129,7 +129,7 @@ def test_a_walk_is_forecast_by_its_last_value_and_a_trend_by_the_trend() -> None
     trends = rng.normal(size=(60, count)) + 100 + 2 * np.arange(60)[:, None]
     by_trend = []
     for values in (walks, trends):
-        found = forecasts([(series_of(c), Kind.RATE) for c in values.T], PERIOD)
+        found = forecasts([(series_of(c), StatisticKind.RATE) for c in values.T], PERIOD)
         assert all((f.method is Method.TREND) == (_gain(f) > 0) for f in found)
         by_trend.append(sum(f.method is Method.TREND for f in found) / count)
     assert by_trend[0] < 0.25
@@ -145,14 +145,14 @@ def _gain(found: Forecast) -> float:
 def test_measured_errors_tell_what_errors_will_be() -> None:
     rng = np.random.default_rng(17)
     values = rng.normal(size=(61, 300)) + 100 + 2 * np.arange(61)[:, None]
-    found = forecasts([(series_of(c[:-1]), Kind.RATE) for c in values.T], PERIOD)
+    found = forecasts([(series_of(c[:-1]), StatisticKind.RATE) for c in values.T], PERIOD)
     made = np.mean([abs((f.value or 0) - c[-1]) for f, c in zip(found, values.T, strict=True)])
     told = np.mean([f.error for f in found if f.error is not None])
     assert told == pytest.approx(made, rel=0.2)
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_none_one_and_few_values(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", StatisticKind)
+def test_none_one_and_few_values(kind: StatisticKind) -> None:
     assert forecast(Series(), kind, PERIOD) == Forecast(None, Method.NONE)
     for values in ([0.25], [0.25, 0.5], [0.0, 0.25, 0.75]):
         assert forecast(series_of(values), kind, PERIOD) == Forecast(values[-1], Method.LAST)
@@ -161,18 +161,20 @@ def test_none_one_and_few_values(kind: Kind) -> None:
 def test_what_a_series_refuses_changes_no_forecast_and_a_clock_set_back_begins_anew() -> None:
     series = series_of([float(t) for t in range(20)])
     refused = series.append(60.0, math.nan)
-    assert refused.outcome is Outcome.NOT_FINITE
-    assert forecast(refused.series, Kind.MATCHES, PERIOD) == forecast(series, Kind.MATCHES, PERIOD)
+    assert refused.outcome is AppendOutcome.NOT_FINITE
+    assert forecast(refused.series, StatisticKind.MATCHES, PERIOD) == forecast(
+        series, StatisticKind.MATCHES, PERIOD
+    )
     anew = series.append(-5.0, 3.0)
-    assert anew.outcome is Outcome.BEGUN_ANEW
-    assert forecast(anew.series, Kind.MATCHES, PERIOD) == Forecast(3.0, Method.LAST)
+    assert anew.outcome is AppendOutcome.BEGUN_ANEW
+    assert forecast(anew.series, StatisticKind.MATCHES, PERIOD) == Forecast(3.0, Method.LAST)
 
 
 def test_what_is_old_counts_less() -> None:
     rng = np.random.default_rng(23)
     values = [*(rng.normal(100, 5, 40)), *(100 + 4 * np.arange(20) + rng.normal(0, 0.5, 20))]
-    fading = forecast(series_of(values, half_life=15.0), Kind.RATE, PERIOD)
-    lasting = forecast(series_of(values, half_life=math.inf), Kind.RATE, PERIOD)
+    fading = forecast(series_of(values, half_life=15.0), StatisticKind.RATE, PERIOD)
+    lasting = forecast(series_of(values, half_life=math.inf), StatisticKind.RATE, PERIOD)
     assert fading.error is not None
     assert lasting.error is not None
     assert fading.error < lasting.error / 2
@@ -183,13 +185,13 @@ def test_what_is_old_counts_less() -> None:
 def test_bad_input_is_refused_by_name(field: str, value: float) -> None:
     given_values = {"period": PERIOD, "horizon": 1.0} | {field: value}
     with pytest.raises(StatisticsError) as caught:
-        forecast(series_of([1.0, 2.0]), Kind.RATE, **given_values)
+        forecast(series_of([1.0, 2.0]), StatisticKind.RATE, **given_values)
     assert caught.value.field == field
 
 
 @given(st.lists(st.floats(-1e100, 1e100), min_size=1, max_size=30), kinds)
 def test_any_values_that_a_series_takes_have_a_finite_forecast(
-    values: list[float], kind: Kind
+    values: list[float], kind: StatisticKind
 ) -> None:
     found = forecast(series_of(values), kind, PERIOD)
     assert found.value is not None

@@ -1,4 +1,4 @@
-"""What cleaning changes, and what it leaves."""
+"""Cleaning of outliers: changed and unchanged values."""
 
 from __future__ import annotations
 

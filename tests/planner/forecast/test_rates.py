@@ -1,4 +1,4 @@
-"""Rates per batch: intermittent relations, the floor, and series that begin anew."""
+"""Rates per batch: intermittent relations, the floor, and restarted series."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch_contract.errors import StatisticsError
-from anabranch_planner.forecast.series import LONGEST, Outcome, Series
+from anabranch_planner.forecast.series import LONGEST, AppendOutcome, Series
 
 anything = st.one_of(
     st.floats(),
@@ -29,10 +29,10 @@ def test_whatever_is_offered_the_series_is_valid_and_says_what_became_of_it(
         # A series that is built from its own fields is checked again.
         assert Series(length, 60.0, series.times, series.values, series.weights) == series
         match outcome:
-            case Outcome.APPENDED:
+            case AppendOutcome.APPENDED:
                 assert series.times == (*before.times, time)[-length:]
                 assert series.values[-1] == value
-            case Outcome.BEGUN_ANEW:
+            case AppendOutcome.BEGUN_ANEW:
                 assert time < before.times[-1]
                 assert (series.times, series.values, series.weights) == (
                     (time,),
@@ -46,20 +46,20 @@ def test_whatever_is_offered_the_series_is_valid_and_says_what_became_of_it(
 @pytest.mark.parametrize(
     ("time", "value", "weight", "outcome"),
     [
-        (6.0, math.nan, 1.0, Outcome.NOT_FINITE),
-        (6.0, -math.inf, 1.0, Outcome.NOT_FINITE),
-        (6.0, 1e101, 1.0, Outcome.NOT_FINITE),
-        (math.nan, 1.0, 1.0, Outcome.NOT_FINITE),
-        (math.inf, 1.0, 1.0, Outcome.NOT_FINITE),
-        (6.0, 1.0, math.nan, Outcome.NOT_FINITE),
-        (6.0, 1.0, 0.0, Outcome.NO_WEIGHT),
-        (6.0, 1.0, -1.0, Outcome.NO_WEIGHT),
-        (3.0, 1.0, 1.0, Outcome.SAME_TIME),
-        (2.0, 1.0, 1.0, Outcome.BEGUN_ANEW),
-        (6.0, 1.0, 1.0, Outcome.APPENDED),
+        (6.0, math.nan, 1.0, AppendOutcome.NOT_FINITE),
+        (6.0, -math.inf, 1.0, AppendOutcome.NOT_FINITE),
+        (6.0, 1e101, 1.0, AppendOutcome.NOT_FINITE),
+        (math.nan, 1.0, 1.0, AppendOutcome.NOT_FINITE),
+        (math.inf, 1.0, 1.0, AppendOutcome.NOT_FINITE),
+        (6.0, 1.0, math.nan, AppendOutcome.NOT_FINITE),
+        (6.0, 1.0, 0.0, AppendOutcome.NO_WEIGHT),
+        (6.0, 1.0, -1.0, AppendOutcome.NO_WEIGHT),
+        (3.0, 1.0, 1.0, AppendOutcome.SAME_TIME),
+        (2.0, 1.0, 1.0, AppendOutcome.BEGUN_ANEW),
+        (6.0, 1.0, 1.0, AppendOutcome.APPENDED),
     ],
 )
-def test_outcome(time: float, value: float, weight: float, outcome: Outcome) -> None:
+def test_outcome(time: float, value: float, weight: float, outcome: AppendOutcome) -> None:
     series = Series(times=(0.0, 3.0), values=(1.0, 2.0), weights=(1.0, 1.0))
     assert series.append(time, value, weight).outcome is outcome
 

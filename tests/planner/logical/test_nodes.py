@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from anabranch_planner.logical.nodes import (
-    Condition,
+    Conjunct,
     Filter,
-    Item,
     Join,
     Limit,
     Node,
     Project,
+    ProjectedColumn,
     Scan,
     ordered,
     to_document,
@@ -17,14 +17,16 @@ from anabranch_planner.logical.nodes import (
     to_text,
 )
 
-EQUAL = Condition("o.k = p.k", frozenset("op"), (("o", "o.k"), ("p", "p.k")))
-SOME = Condition("o.s = 'a \"b\" \\ c'", frozenset("o"))
+EQUAL = Conjunct("o.k = p.k", frozenset("op"), (("o", "o.k"), ("p", "p.k")))
+SOME = Conjunct("o.s = 'a \"b\" \\ c'", frozenset("o"))
 
 
 def plan() -> Node:
     orders = Filter((Scan((), "orders", "o"),), (SOME,))
     join = Join((orders, Scan((), "p", "p")), "inner", (EQUAL,))
-    return Limit((Project((join,), (Item("o.k", "k"), Item("o.k + 1", "n"))),), "3")
+    return Limit(
+        (Project((join,), (ProjectedColumn("o.k", "k"), ProjectedColumn("o.k + 1", "n"))),), "3"
+    )
 
 
 def test_a_plan_as_text() -> None:

@@ -1,4 +1,4 @@
-"""What SQL becomes: relations, labels, key classes, bounds, residuals, projection."""
+"""Normal form of SQL: relations, labels, key classes, bounds, residuals, projection."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from anabranch_contract.queries.mirs import MirId
 from anabranch_planner.cost.footprint import footprint
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import LoosestBounds
-from anabranch_planner.plans.backfill import Backfill, decide
+from anabranch_planner.plans.backfill import BackfillDecision, decide
 from anabranch_planner.plans.compile import compile_ruleset
 from tests.support.cases.queries import FixedStatistics, chain
 from tests.support.cases.random_plans import random_plan
@@ -60,7 +60,7 @@ def model_of(
     return CostModel(known, objective=objective, bounds=LoosestBounds([query]))
 
 
-def only(found: tuple[Backfill, ...]) -> Backfill:
+def only(found: tuple[BackfillDecision, ...]) -> BackfillDecision:
     assert len(found) == 1
     return found[0]
 
@@ -160,7 +160,7 @@ def test_what_has_been_decided_stands() -> None:
     plan = plan_with(RST, "R", ("S", "T"))
     running = footprint(plan, [RST])
 
-    def at(probing: int, *earlier: Backfill) -> Backfill:
+    def at(probing: int, *earlier: BackfillDecision) -> BackfillDecision:
         model = model_of(RST, {"R": probing, "S": 50, "T": 40})
         return only(decide(plan, [RST], model, running=running, earlier=earlier))
 

@@ -1,4 +1,4 @@
-"""Whatever the plan, and whatever changes between epochs: a ruleset's results are the join's."""
+"""A ruleset's results equal the join's, for any plan and any change between epochs."""
 
 from __future__ import annotations
 

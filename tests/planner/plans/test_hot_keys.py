@@ -1,4 +1,4 @@
-"""Which values are hot, with loads worked out by hand, and what is never hot."""
+"""Choice of hot values, with loads computed by hand, and values that are never hot."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from anabranch_contract.plans.ruleset import HotValue, LatestRule, Ruleset, Stor
 from anabranch_contract.protocol.measurements import FrequentValues
 from anabranch_contract.queries.joins import JoinQuery, RelationId, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
-from anabranch_planner.cost.exchange import Exchange
+from anabranch_planner.cost.exchange import ExchangeModel
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics.constants import CostConstants
 from anabranch_planner.cost.statistics.statistics import TableStatistics
@@ -47,12 +47,12 @@ def values(*shares: float) -> FrequentValues:
 
 
 def skewed(*shares: float, hosts: int = 3, distinct: float = 1000.0) -> TableStatistics:
-    """A thousand tuples of each stream a unit of time, of which these have frequent values."""
+    """1000 tuples per stream and unit of time; ``shares`` are the shares of frequent values."""
     rows = {RelationId(name): 1000.0 for name in "RST"}
     return TableStatistics(
         rows,
         every_distinct=dict.fromkeys(rows, distinct),
-        hosts=Exchange(hosts),
+        hosts=ExchangeModel(hosts),
         values={(r, "a"): values(*shares) for r in rows},
     )
 
@@ -139,16 +139,16 @@ def test_only_hosts_that_know_of_values_deal() -> None:
     statistics = skewed(0.3)
     rules, model = compiled(PAIR, statistics), CostModel(statistics, parallelism=16)
     assert hot_keys(rules, [PAIR], model, None) == HotKeys(1)
-    assert hot_keys(rules, [PAIR], model, Exchange(1)) == HotKeys(1)
+    assert hot_keys(rules, [PAIR], model, ExchangeModel(1)) == HotKeys(1)
     blind = CostModel(replace(statistics, values={}), parallelism=16)
-    assert hot_keys(rules, [PAIR], blind, Exchange(3)).values == ()
+    assert hot_keys(rules, [PAIR], blind, ExchangeModel(3)).values == ()
 
 
 def test_what_keeps_the_latest_is_not_dealt() -> None:
     statistics = skewed(0.3)
     rules, model = compiled(PAIR, statistics), CostModel(statistics, parallelism=16)
     latest = LatestRule(StreamName("R"), RelationId("R"), StoreId("R[a:bigint]/16"), ())
-    found = hot_keys(replace(rules, latest_rules=(latest,)), [PAIR], model, Exchange(3))
+    found = hot_keys(replace(rules, latest_rules=(latest,)), [PAIR], model, ExchangeModel(3))
     assert {one.store for one in found.values} == {"S[a:bigint]/16"}
 
 
@@ -162,7 +162,7 @@ def test_documents_say_what_is_hot() -> None:
 def test_what_hot_values_send_is_predicted() -> None:
     star, hot = chain("R.a=S.a", "S.a=T.a", id="star"), HotValue(1, 3)
     statistics = skewed(0.3)
-    model, exchange = CostModel(statistics, parallelism=16), Exchange(3)
+    model, exchange = CostModel(statistics, parallelism=16), ExchangeModel(3)
     rules = compiled(star, statistics)
     (first,) = (r for r in rules.probe_rules if r.edge == "in:R")
     (second,) = (r for r in rules.probe_rules if r.edge == first.out)
@@ -176,7 +176,7 @@ def test_what_hot_values_send_is_predicted() -> None:
         found = traffic(replace(rules, stores=stores), [star], model, exchange)
         one = found[first.out]
         assert one.tuples / one.probes == pytest.approx(copies)
-        # What the first probe has found is at home, or where hot rows have been dealt to.
+        # Pairs of the first probe are at their home partition, or on the hosts of its hot rows.
         share = 0.3 * 0.3 / (0.3 * 0.3 + 0.7 * 0.7 / 999)
         away = {False: 0.0, True: 2 / 3}[first.store in some]
         more = 2.0 if second.store in some else away
@@ -212,7 +212,7 @@ def test_any_rules_have_hot_values_that_make_sense(seed: int) -> None:
     statistics = TableStatistics(
         {r: rng.uniform(10, 10_000) for r in relations},
         every_distinct={r: rng.uniform(20, 10_000) for r in relations},
-        hosts=Exchange(rng.choice((2, 3, 5, 16))),
+        hosts=ExchangeModel(rng.choice((2, 3, 5, 16))),
         values={
             (RelationId(str(label)), attribute): values(
                 *(rng.random() ** 3 / 6 for _ in range(rng.randint(0, 6)))

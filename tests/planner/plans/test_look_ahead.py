@@ -8,7 +8,7 @@ import pytest
 
 from anabranch_contract.plans.ahead import askable
 from anabranch_contract.queries.joins import RelationId
-from anabranch_planner.cost.exchange import Exchange
+from anabranch_planner.cost.exchange import ExchangeModel
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics.constants import CostConstants
 from anabranch_planner.cost.statistics.statistics import NoStatistics, TableStatistics
@@ -41,7 +41,7 @@ def test_a_question_is_worth_what_is_spared_in_front_of_the_later_probe() -> Non
     assert found.share == pytest.approx(0.1)
     # 1000 look-ups; of 100 tuples that are left a row each.
     assert found.price == pytest.approx(1000 * 9 + 100 * 5)
-    # 1000 look into A, make 20,000 of which S comes last in half, which look into B.
+    # 1000 tuples probe A. S arrives last in half of the 20,000 pairs, and 10,000 probe B.
     assert found.saved == pytest.approx(0.9 * (1000 * 9 + 10_000 * 5 + 10_000 * 9))
     made = look_ahead(RULES, [STAR], CostModel(star(100, 100)), PRICES)
     assert {r.out: r.ahead for r in made.probe_rules if r.ahead} == {"S>A": (found.asked,)}
@@ -69,7 +69,7 @@ def test_calls_are_part_of_the_price() -> None:
 
 def test_nothing_is_asked_on_several_hosts() -> None:
     table = star(100, 100)
-    spread = TableStatistics(table.cardinalities, table.distincts, hosts=Exchange(2))
+    spread = TableStatistics(table.cardinalities, table.distincts, hosts=ExchangeModel(2))
     assert questions(RULES, [STAR], CostModel(spread), PRICES) == ()
 
 

@@ -188,7 +188,7 @@ def test_text_with_many_spaces_is_read_in_one_go(name: str, text: str, fits: boo
     "part", ["a", "a-", "a.b+", "redis:", "//", "://", "a://:", "//a:", "x@", "pwd=", 'pwd="']
 )
 def test_masking_takes_as_long_as_the_text_is(mask: Callable[[str], str], part: str) -> None:
-    """Minutes, where the beginning of an address was looked for anew at every letter."""
+    """Masking took minutes while every letter restarted the search for an address's beginning."""
     began = time.monotonic()
     mask(part * 100_000)
     assert time.monotonic() - began < 2

@@ -13,7 +13,7 @@ from anabranch_contract.queries.mirs import MirId
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import trails
 from anabranch_planner.cost.validate import cost_of, validate_plan
-from anabranch_planner.explain.detours import Ledger
+from anabranch_planner.explain.detours import DetourCosts
 from anabranch_planner.passes import optimise
 from anabranch_planner.plans.optimise import Options
 from anabranch_planner.plans.reasons import reasons, reasons_document
@@ -66,7 +66,7 @@ def test_any_valid_plan_stays_one_without_a_kept_result(seed: int) -> None:
     model = CostModel(small_statistics(rng), parallelism=3)
     plan = priced_plan(queries, rng, model)
     mirs = {m.id: m for m in plan.mirs}
-    ledger = Ledger(plan, queries, model, trails(plan, queries))
+    ledger = DetourCosts(plan, queries, model, trails(plan, queries))
     for copy in plan.copies:
         if not mirs[copy.mir].is_base:
             other = without(plan, queries, copy.mir, model, owner=copy.owner)

@@ -59,7 +59,7 @@ def standalone(
 def needs(
     plan: Plan, query: JoinQuery, queries: Sequence[JoinQuery]
 ) -> tuple[dict[Prefix, float], set[Copy]]:
-    """The steps and copies that ``query`` needs of ``plan``, told order by order."""
+    """Steps and copies of ``plan`` that ``query`` needs, collected order by order."""
     pending = [o for o in plan.orders if not o.maintains and o.goal == query.id]
     owner = pending[0].owner
     seen = set(pending)

@@ -1,4 +1,4 @@
-"""What is predicted to cross hosts, against tuples that are sent about by the rules."""
+"""Predicted traffic between hosts, compared with tuples routed by the rules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from anabranch_contract.plans.ruleset import (
     StoreSpec,
 )
 from anabranch_contract.queries.joins import JoinQuery, Label
-from anabranch_planner.cost.exchange import ARRIVAL, Exchange
+from anabranch_planner.cost.exchange import ARRIVAL, ExchangeModel
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import LoosestBounds
 from anabranch_planner.passes import optimise, parse_sql
@@ -43,7 +43,7 @@ def test_tuples_cross_hosts_as_often_as_predicted(seed: int) -> None:
     rng = Random(f"traffic {seed}")
     sizes = rng.choice([(3, 3), (4,), (3, 4), (5,)])
     queries = [drawn(rng, f"q{i}", size) for i, size in enumerate(sizes)]
-    exchange = Exchange(HOSTS)
+    exchange = ExchangeModel(HOSTS)
     statistics = FixedStatistics(
         default=100.0, selectivity_default=rng.choice([0.002, 0.01, 0.05]), hosts=exchange
     )
@@ -83,7 +83,7 @@ def test_tuples_take_the_columns_that_somebody_reads_later() -> None:
     sql = "SELECT R.x, T.z FROM R JOIN S ON R.a = S.a JOIN T ON S.b = T.b"
     query = parse_sql("q", sql, streams, None)
     widths = {"R": {"a": 8.0, "x": 100.0, "y": 1000.0}, "S": {"a": 8.0, "b": 4.0}}
-    exchange = Exchange(2, {r.id: widths.get(r.stream, {}) for r in query.relations})
+    exchange = ExchangeModel(2, {r.id: widths.get(r.stream, {}) for r in query.relations})
     statistics = FixedStatistics(default=100.0, selectivity_default=0.01, hosts=exchange)
     plan = optimise([query], statistics, Options(parallelism=4, mir=False))
     ruleset = compile_ruleset(
@@ -102,7 +102,7 @@ def test_tuples_take_the_columns_that_somebody_reads_later() -> None:
 def test_a_store_of_one_partition_is_on_one_host() -> None:
     rng = Random(1)
     query = any_query(rng, "q", 4)
-    exchange = Exchange(4)
+    exchange = ExchangeModel(4)
     statistics = FixedStatistics(default=100.0, selectivity_default=0.01, hosts=exchange)
     plan = optimise([query], statistics, Options(mir=False))
     ruleset = ruleset_of(plan, [query], parallelism=1)
@@ -116,12 +116,12 @@ def test_a_store_of_one_partition_is_on_one_host() -> None:
 def test_what_arrives_where_its_partition_is_is_not_sent() -> None:
     rng = Random(1)
     query = any_query(rng, "q", 4)
-    exchange = Exchange(4, locality=0.75)
+    exchange = ExchangeModel(4, locality=0.75)
     statistics = FixedStatistics(default=100.0, selectivity_default=0.01, hosts=exchange)
     plan = optimise([query], statistics, Options(mir=False, parallelism=PARTITIONS))
     ruleset = ruleset_of(plan, [query])
     model = CostModel(statistics, parallelism=PARTITIONS)
-    near, far = (traffic(ruleset, [query], model, known) for known in (exchange, Exchange(4)))
+    near, far = (traffic(ruleset, [query], model, known) for known in (exchange, ExchangeModel(4)))
     for rule in ruleset.probe_rules:
         first = rule.edge.startswith("in:") and known_attribute(rule, store_of(ruleset, rule))
         part = 0.25 / 0.75 if first else 1.0

@@ -1,4 +1,4 @@
-"""Revisions of running rulesets: the stores are those that were there, the plan is no worse."""
+"""Revisions of running rulesets: they use existing stores only, and their plan is no worse."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def bare(store: StoreSpec) -> StoreSpec:
 
 
 def assert_revises(running: Ruleset, found: Ruleset) -> None:
-    """What a revision may change, and nothing else."""
+    """Assert that ``found`` differs from ``running`` only where a revision may."""
     found.validate()
     assert found.id == (running.epoch, running.revision + 1)
     before = {s.id: s for s in running.stores}
@@ -91,7 +91,7 @@ def test_the_plan_is_read_back_from_its_rules(seed: int) -> None:
 
     validate_plan(found, queries)
     told_apart = {one.start for one in found.substreams}
-    # Where all substreams of a start do the same, they are not told apart.
+    # Substreams of a start with equal orders are merged.
     orders = tuple(o for o in plan.orders if not o.substream or o.start in told_apart)
     assert footprint(found, queries) == footprint(replace(plan, orders=orders), queries)
     assert set(found.copies) == set(plan.copies)
@@ -118,7 +118,7 @@ def test_any_plan_is_revised_within_its_stores(seed: int) -> None:
         )
         found = revise(request)
         assert revise(request) == found
-        # What an earlier revision has left behind changes nothing.
+        # Tables cached in ``known`` by an earlier revision change nothing.
         known = running_plan(running, queries, optimizer, objective)
         revise(replace(request, running=known, statistics=drawn_statistics(queries, rng)))
         assert revise(replace(request, running=known)) == found
@@ -150,7 +150,7 @@ def test_random_revisions_stay_within_the_stores(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(25))
 def test_without_intermediate_results_it_is_the_best_plan(seed: int) -> None:
-    """Over base stores alone a revision costs what planning anew would."""
+    """Over base stores alone a revision costs as much as a full new plan."""
     rng = Random(seed)
     queries = random_world(rng, epochs=1).queries
     options = Options(mir=False)

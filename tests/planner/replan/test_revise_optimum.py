@@ -109,7 +109,7 @@ def revised(
     )
 
 
-#: A plan of four relations of which each joins each has tens of thousands of combinations.
+#: Limit of enumerated plans: four fully joined relations have tens of thousands.
 MOST = 4000
 TWENTIES = [0, 1, *(pytest.param(number, marks=pytest.mark.slow) for number in range(2, 20))]
 

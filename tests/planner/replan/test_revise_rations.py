@@ -48,7 +48,7 @@ def test_a_plans_price_is_its_forests_and_what_upkeep_takes(seed: int) -> None:
     used = forest.used([rations[g.query, Label(g.start)] for g in forest.goals])
     price = priced(plan, found, model, rations)
     assert price == pytest.approx(whole + sum(copies.values()) + used)
-    # What is not named takes all; nothing named is the plain price, to the bit.
+    # Goals without a ration take all tuples; without rations the price is exactly the plain one.
     assert priced(plan, found, model, {("no", Label("one")): 0.5}) == priced(plan, found, model)
 
 

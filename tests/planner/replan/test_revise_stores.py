@@ -69,7 +69,7 @@ def paths(rules: Ruleset) -> Iterator[tuple[str, StoreId | None, list[ProbeRule]
 
 
 def assert_stores_suffice(rules: Ruleset, queries: Sequence[JoinQuery]) -> None:
-    """What an order probes keeps what its end reads, and combinations as far apart in time."""
+    """Assert that probed stores of MIRs have the columns and the time bounds of their readers."""
     stores = {s.id: s for s in rules.stores}
     by_id: dict[str, JoinQuery] = {q.id: q for q in queries}
     for query, kept_up, probes in paths(rules):
@@ -89,7 +89,7 @@ def assert_stores_suffice(rules: Ruleset, queries: Sequence[JoinQuery]) -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_any_ruleset_is_revised_within_its_stores(seed: int) -> None:
-    """Also one that no optimiser would make, with copies by attributes that nobody needs."""
+    """Rulesets may be worse than any optimiser's, with copies by attributes that no query needs."""
     rng = Random(seed)
     queries = random_world(rng, epochs=1).queries
     parallelism = rng.choice((1, 3))
@@ -110,7 +110,7 @@ def test_any_ruleset_is_revised_within_its_stores(seed: int) -> None:
         back = plan_of(found.ruleset, queries)
         cost = cost_of(back, queries, statistics, parallelism=parallelism)
         assert found.plan.cost == pytest.approx(cost)
-        # Without a deadline the search ends with a proof: the program knows what is broadcast.
+        # Without a deadline the search ends with a proof: the program models broadcasts.
         assert "out of time" not in found.plan.method
         assert cost < found.running_cost
         running = found.ruleset
@@ -175,7 +175,7 @@ def test_what_it_was_planned_for_gives_nothing_dearer(seed: int) -> None:
 
     found = revised(running, queries, statistics, options)
 
-    # A heuristic may have missed what is found here; the optimum can't be beaten.
+    # A revision may beat a heuristic's plan, never an optimal one.
     assert found is None or found.plan.cost < plan.cost
     assert found is None or plan.gap > 0
 

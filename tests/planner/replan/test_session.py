@@ -1,4 +1,4 @@
-"""Plans that follow their queries, against plans that are made anew."""
+"""Plans that follow changes of their queries, compared with full plans."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.plans.plan import Objective, Plan
 from anabranch_contract.queries.joins import JoinQuery, QueryId
 from anabranch_planner.cost.footprint import footprint
-from anabranch_planner.cost.parts import Part, footprint_of_parts
+from anabranch_planner.cost.parts import PlanPart, footprint_of_parts
 from anabranch_planner.cost.statistics.statistics import TableStatistics
 from anabranch_planner.cost.statistics.steady import Steady
 from anabranch_planner.cost.validate import cost_of, validate_plan
@@ -45,9 +45,13 @@ def drifted(statistics: TableStatistics, rng: Random) -> TableStatistics:
 def follow(
     seed: int, *, parallelism: int, objective: Objective, weight: float, rounds: int = 6
 ) -> Counter[str]:
-    """A random sequence of queries that come, go and stay under figures that drift: every plan is
-    valid, costs what it says, can be run, and is within its stated gap of the optimum, which a plan
-    that is made anew proves. How often plans were made in which way is returned.
+    """Plan a random sequence of arriving and departing queries under drifting statistics.
+
+    Every plan has to be valid, to cost as much as it states, to be runnable, and to be within its
+    stated gap of the optimum, which a full plan proves.
+
+    Returns:
+        Planning method -> number of plans.
     """
     methods: Counter[str] = Counter()
     rng = Random(seed)
@@ -59,7 +63,7 @@ def follow(
     there: list[JoinQuery] = []
     plan: tuple[Plan, tuple[JoinQuery, ...]] | None = None
     planner, steady = Session(), Steady(statistics, None, weight)
-    parts: tuple[Part, ...] = ()
+    parts: tuple[PlanPart, ...] = ()
     for _ in range(rounds):
         rng.shuffle(left)
         for _ in range(rng.choice((0, 1, 1, 2, 5)) if there else 6):
@@ -73,7 +77,7 @@ def follow(
         steady = Steady(statistics, steady, weight)
         options = Options(parallelism=parallelism, objective=objective)
         if plan is not None and weight:
-            # As the service does: one that has to begin anew is charged for it.
+            # As in the service, a full replanning is charged for its changes.
             options = replace(options, switching=Switching(footprint(*plan), weight))
         hurried = replace(options, deadline=Deadline(lambda: 0.0, seconds=0.0))
         found = planner.plan(there, steady, hurried if rng.random() < 0.2 else options, weight)
@@ -101,9 +105,9 @@ def check_rules(
     queries: list[JoinQuery],
     steady: Steady,
     options: Options,
-    before: tuple[Part, ...],
-) -> tuple[Part, ...]:
-    """Rules, checks and explanations of parts that were there before are those made anew."""
+    before: tuple[PlanPart, ...],
+) -> tuple[PlanPart, ...]:
+    """Assert that rules, checks and explanations of reused parts equal new ones; return parts."""
     request = EpochRequest(
         queries=queries,
         streams=[],
@@ -142,7 +146,7 @@ def numbered(document: Any) -> Any:
 
 @pytest.fixture(autouse=True, scope="module")
 def bold() -> Iterator[None]:
-    """Few queries are a large part of a few: without these limits most plans are made anew."""
+    """Raise the limits of incremental planning: each change is a large part of so few queries."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "PART", 0.7)
         patch.setattr(session, "LOOSER", 0.5)
@@ -161,9 +165,9 @@ def test_every_plan_is_within_its_gap_of_one_made_anew(
     follow(seed, parallelism=parallelism, objective=objective, weight=weight)
 
 
-#: In seed 44 a copy that no step changed for was not charged; in 40 a store was partitioned by what
-#: only a query that had gone joined by; in 529 the session begins anew after the first plan; in 264
-#: an intermediate result was listed before a smaller one.
+#: Seed 44: a copy was not charged, as no step changed for it. 40: a store was partitioned by an
+#: attribute that only a departed query joined by. 529: the session restarts after the first plan.
+#: 264: an intermediate result was listed before a smaller one.
 @pytest.mark.parametrize("seeds", [(40, 44, 264, 529)], ids=str)
 def test_sequences_that_failed(seeds: tuple[int, ...]) -> None:
     for seed in seeds:
@@ -195,7 +199,7 @@ def test_rules_are_made_for_the_parts_that_change(seed: int) -> None:
     queries, statistics = natural(seed, relations=60, count=130, size=3)
     planner, steady = Session(), Steady(statistics, None, 0.1)
     there, left = list(queries[:120]), list(queries[120:])
-    parts: tuple[Part, ...] = ()
+    parts: tuple[PlanPart, ...] = ()
     kept = []
     for _ in range(6):
         plan = planner.plan(there, steady, Options(), 0.1)

@@ -18,10 +18,10 @@ from anabranch_planner.search.anytime import solve_problem
 from anabranch_planner.search.branch import advance, begin
 from anabranch_planner.search.building.builder import build_problem
 from anabranch_planner.search.formulation import formulate, start_values
-from anabranch_planner.search.outcome import Settings
+from anabranch_planner.search.outcome import SolveSettings
 from anabranch_planner.search.routes import first_routing
 from anabranch_planner.solvers.deadline import Deadline
-from anabranch_planner.solvers.interface import Request, Status
+from anabranch_planner.solvers.interface import Request, SolveStatus
 from anabranch_planner.solvers.registry import solve
 from benchmarks.planner.random_queries import natural
 from tests.support.cases.queries import FixedStatistics
@@ -38,7 +38,7 @@ def natural_joins(seed: int) -> tuple[tuple[JoinQuery, ...], Statistics]:
 
 
 def self_joins(seed: int, count: int = 5) -> tuple[tuple[JoinQuery, ...], Statistics]:
-    """Queries of three to four labels over four relations, of which one may occur twice."""
+    """Queries of three to four labels; a relation may occur twice in a query."""
     rng = Random(f"self joins {seed}")
     queries = tuple(any_query(rng, f"q{i}", rng.choice([3, 3, 4])) for i in range(count))
     sizes = {name: rng.choice([10.0, 60.0, 100.0, 300.0]) for name in "RSTUV"}
@@ -113,7 +113,7 @@ def test_a_plan_is_a_feasible_point_of_its_cost(seed: int) -> None:
         model = CostModel(statistics, objective=objective, parallelism=3)
         problem = build_problem(queries, model)
         made = formulate(problem)
-        plan = solve_problem(problem, Settings(Solver.BRANCH, 0, 1, 10**6), Deadline()).routing
+        plan = solve_problem(problem, SolveSettings(Solver.BRANCH, 0, 1, 10**6), Deadline()).routing
         point = start_values(problem, made, plan)
         program = made.program
         for row in range(program.rows):
@@ -123,5 +123,5 @@ def test_a_plan_is_a_feasible_point_of_its_cost(seed: int) -> None:
         value = sum(c * v for c, v in zip(program.costs, point, strict=True)) + program.offset
         assert value == pytest.approx(plan.cost)
         solution = solve(Solver.HIGHS, Request(program, tuple(point)))
-        assert solution.status is Status.OPTIMAL
+        assert solution.status is SolveStatus.OPTIMAL
         assert solution.bound == pytest.approx(plan.cost, rel=1e-6)

@@ -15,10 +15,10 @@ from anabranch_planner.search.building.builder import build_problem
 from anabranch_planner.search.components import join, restrict, split
 from anabranch_planner.search.demands import Limits, demand
 from anabranch_planner.search.formulation import formulate
-from anabranch_planner.search.outcome import Settings
-from anabranch_planner.search.problem import Problem
+from anabranch_planner.search.outcome import SolveSettings
+from anabranch_planner.search.problem import PlanProblem
 from anabranch_planner.solvers.deadline import Deadline
-from anabranch_planner.solvers.interface import Request, Status
+from anabranch_planner.solvers.interface import Request, SolveStatus
 from anabranch_planner.solvers.registry import solve
 from benchmarks.planner.random_queries import natural
 from tests.support.cases.demands import demanded
@@ -28,7 +28,7 @@ from tests.support.oracles.brute_force import cheapest
 TENS = range(6)
 
 
-def small(key: str) -> Problem:
+def small(key: str) -> PlanProblem:
     """The graph of a small problem, with what it demands."""
     demands = demanded(key)
     found = demands.problem
@@ -36,11 +36,11 @@ def small(key: str) -> Problem:
     return demand(problem, demands.limits, demands.switching)
 
 
-def optimum(problem: Problem) -> float:
-    """What HiGHS proves for the program of ``problem`` as it is."""
+def optimum(problem: PlanProblem) -> float:
+    """Optimum of the undivided program of ``problem``, proven by HiGHS."""
     made = formulate(problem)
     solution = solve(Solver.HIGHS, Request(made.program))
-    assert solution.status is Status.OPTIMAL, solution.message
+    assert solution.status is SolveStatus.OPTIMAL, solution.message
     return solution.bound
 
 
@@ -68,7 +68,7 @@ def test_fixing_what_costs_more_than_a_known_plan_keeps_the_optimum(tens: int) -
     for number in range(10 * tens, 10 * tens + 10):
         problem = small(f"fixed {number}")
         best = optimum(problem)
-        known = solve_problem(problem, Settings(Solver.BRANCH, 0, 1, 10**6), Deadline())
+        known = solve_problem(problem, SolveSettings(Solver.BRANCH, 0, 1, 10**6), Deadline())
         assert known.routing.cost == close(best), number
         made = formulate(problem, known.routing.cost)
         assert solve(Solver.HIGHS, Request(made.program)).bound == close(best), number
@@ -113,7 +113,7 @@ def test_there_are_problems_of_one_and_of_several_components() -> None:
     assert max(sizes) > 2
 
 
-def scattered(seed: int) -> Problem:
+def scattered(seed: int) -> PlanProblem:
     """A problem that may fall into parts."""
     rng = Random(seed)
     queries, statistics = natural(
@@ -138,7 +138,7 @@ def test_a_memory_budget_makes_one_component() -> None:
 def test_a_restriction_to_an_optimum_has_that_optimum(tens: int) -> None:
     for number in range(10 * tens, 10 * tens + 10):
         problem = small(f"restricted {number}")
-        best = solve_problem(problem, Settings(Solver.BRANCH, 0, 1, 10**6), Deadline()).routing
+        best = solve_problem(problem, SolveSettings(Solver.BRANCH, 0, 1, 10**6), Deadline()).routing
         used = {e for path in best.routes.values() for e in path}
         rng = Random(number)
         more = {e for goal in problem.goals for e in goal.edges if rng.random() < 0.3}

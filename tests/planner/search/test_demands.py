@@ -224,7 +224,7 @@ def test_a_small_gain_does_not_rewire_a_plan_and_a_large_one_does() -> None:
     switches = replan(before, shifted, 1e-4)
     assert switches.cost == pytest.approx(free.cost)
     assert switches.switching > 0
-    # What is charged is less than what is saved: else the running plan would have stayed.
+    # The charge is below the saving; otherwise the running plan would have stayed.
     assert switches.cost + switches.switching < stays.cost
 
 

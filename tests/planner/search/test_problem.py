@@ -1,4 +1,4 @@
-"""Graphs of states whose starts are told apart, solved and compared with sums over all orders."""
+"""Graphs of states with substreams, solved and compared with sums over all orders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from anabranch_planner.replan.running import plan_of
 from anabranch_planner.search.anytime import solve_problem
 from anabranch_planner.search.assemble import make_plan
 from anabranch_planner.search.building.builder import build_problem
-from anabranch_planner.search.outcome import Settings
+from anabranch_planner.search.outcome import SolveSettings
 from anabranch_planner.solvers.deadline import Deadline
 from tests.support.cases.queries import chain
 
@@ -61,7 +61,7 @@ def planned(
 ) -> Plan:
     model = CostModel(statistics, substreams=functions)
     problem = build_problem(queries, model, mir=mir)
-    outcome = solve_problem(problem, Settings(solver, 0, 1, 150_000), Deadline())
+    outcome = solve_problem(problem, SolveSettings(solver, 0, 1, 150_000), Deadline())
     return make_plan(Optimizer.CLASH, Objective.TUPLES, [outcome])
 
 

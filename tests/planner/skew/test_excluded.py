@@ -1,4 +1,4 @@
-"""What is set aside: compared with all sets of values, and with plans that keep all or nothing."""
+"""Excluded values, compared with all sets of values and with plans that keep all or nothing."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def model_of(statistics: TableStatistics, *queries: object) -> CostModel:
 
 
 def full_inside(rare: float = 0.0, *, calls: float = 0.0, size: float = 1e4) -> TableStatistics:
-    """Value 1 is frequent in S and T, and all but missing in R, of which there is a lot."""
+    """Value 1 is frequent in S and T and (nearly) missing in R, which has 50 times the rows."""
 
     def known(share: float) -> FrequentValues:
         return FrequentValues((1,), ("one",), (share,), (share,), 0.0)
@@ -76,7 +76,7 @@ def test_the_least_cost_of_each_value_is_that_of_some_order(seed: int) -> None:
 def orders(
     left: frozenset[Label], inside: frozenset[Label] | None
 ) -> list[tuple[frozenset[Label], ...]]:
-    """All ways to probe ``left``; those of ``inside`` may be probed at once."""
+    """All probe orders of ``left``; the labels of ``inside`` may be probed as one store."""
     if not left:
         return [()]
     targets = [frozenset({label}) for label in left]
@@ -143,7 +143,9 @@ def gain(model: CostModel, mir: Mir, start: Label, hashes: Hashes) -> Costs:
 
 
 def upkeep(model: CostModel, mir: Mir, member: Label, start: Label, hashes: Hashes) -> Costs:
-    """What a member makes of the other for the store alone, or on its way to a result."""
+    """Cost per value of a member's probe of the other, for the store alone or on its way to a
+    result, whichever adds less.
+    """
     goal = StartOrders(LINE, AttrRef(member, "a"), hashes, model)
     alone = Substreams(member, "a", "bigint", tuple((h,) for h in hashes.tolist()))
     divided = model.divided((alone,))
@@ -209,7 +211,7 @@ def test_what_is_told_apart_already_is_told_apart_further() -> None:
     assert found.groups == ((1,), (2,), (5,))
     assert found.aside == (1,)
     assert [(one.groups, one.aside) for one in others] == [(((1,),), (1,))] * 2
-    # What is there has a use of its own, so it is not given up for this.
+    # Existing substreams have a use of their own and are not given up for excluded values.
     assert set_aside(Starts([LINE], model), (there,), 3) == (there,)
     elsewhere = Substreams(R, "b", "bigint", ((1, 2), (5,)))
     assert set_aside(Starts([LINE], model), (elsewhere,), 4) == (elsewhere,)

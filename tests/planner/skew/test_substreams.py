@@ -1,4 +1,4 @@
-"""Which tuples are told apart: compared with all orders, and all selections of them."""
+"""Choice of substreams, compared with all orders and all selections of them."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_nulls_change_no_kinds(seed: int, relations: str) -> None:
     assert [c.function.groups for c in found] == [c.function.groups for c in plain]
     for one, other in zip(found, plain, strict=True):
         assert (one.before, one.after) == pytest.approx((other.before, other.after))
-        # What is not listed has them, too: its share is of all that arrives.
+        # Nulls count among the unlisted values; a listed value's share is of all arrivals.
         part = 0.5 if one.function.start in relations else 1.0
         shares = [part * share for share in other.function.shares[1:]]
         assert one.function.shares[1:] == pytest.approx(shares, abs=1e-6)
@@ -175,7 +175,7 @@ def test_values_stay_until_much_is_saved(seed: int) -> None:
                 assert best is None or choice.after <= best.after + WORTH * choice.before + 1e-9
             else:
                 assert choice == best
-    # What has more substreams than are allowed now does not stay.
+    # A function with more substreams than are allowed now does not stay.
     fewer = choose(starts(statistics), 2, earlier)
     assert all(c.function.count <= 2 for c in fewer)
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from anabranch_contract.plans.plan import Solver
 from anabranch_planner.solvers import registry
 from anabranch_planner.solvers.child import PREFIX, receive, send
-from anabranch_planner.solvers.interface import Request, Solution, Status
+from anabranch_planner.solvers.interface import Request, Solution, SolveStatus
 from anabranch_planner.solvers.program import INFINITY, Program
 from anabranch_planner.solvers.registry import (
     CHILDREN,
@@ -94,10 +94,10 @@ def test_all_solvers_find_the_optimum_of_random_programs(asks: Asks, seed: int) 
     for solver, ask in asks.items():
         found = ask(Request(program))
         if best is None:
-            assert (found.status, found.values) == (Status.INFEASIBLE, None), solver
+            assert (found.status, found.values) == (SolveStatus.INFEASIBLE, None), solver
             assert found.bound == math.inf
         else:
-            assert found.status is Status.OPTIMAL, (solver, found)
+            assert found.status is SolveStatus.OPTIMAL, (solver, found)
             assert found.values is not None
             assert feasible(program, found.values)
             assert all(v == round(v) for v in found.values)
@@ -110,7 +110,7 @@ def test_all_solvers_find_the_optimum_of_random_programs(asks: Asks, seed: int) 
 def test_all_solvers_agree_on_larger_programs(asks: Asks, seed: int) -> None:
     program = cover(seed)
     found = {solver: ask(Request(program)) for solver, ask in asks.items()}
-    assert {f.status for f in found.values()} == {Status.OPTIMAL}
+    assert {f.status for f in found.values()} == {SolveStatus.OPTIMAL}
     costs = [value(program, f.values) for f in found.values() if f.values is not None]
     assert costs == pytest.approx([costs[0]] * len(PROGRAM_SOLVERS))
     assert all(f.bound <= min(costs) * (1 + 1e-9) for f in found.values())
@@ -125,7 +125,7 @@ def test_continuous_variables_with_an_integral_optimum(asks: Asks, solver: Solve
     program.row(1.0, 1.0, [dear, cheap], [1.0, 1.0])
     program.row(-INFINITY, 0.0, [cheap, opens], [1.0, -1.0])
     found = asks[solver](Request(program))
-    assert found.status is Status.OPTIMAL
+    assert found.status is SolveStatus.OPTIMAL
     assert found.values == pytest.approx((0.0, 1.0, 1.0))
     assert found.bound == pytest.approx(1.5)
 
@@ -136,7 +136,7 @@ def test_a_program_without_integers_is_proven_too(asks: Asks, solver: Solver) ->
     one, other = (program.variable(c, integer=False) for c in (2.0, 3.0))
     program.row(1.0, INFINITY, [one, other], [1.0, 1.0])
     found = asks[solver](Request(program))
-    assert found.status is Status.OPTIMAL
+    assert found.status is SolveStatus.OPTIMAL
     assert found.values == pytest.approx((1.0, 0.0))
     assert found.bound == pytest.approx(3.0)
 
@@ -145,11 +145,11 @@ def test_cp_sat_refuses_tops_that_are_no_integers(asks: Asks) -> None:
     program = Program()
     program.variable(1.0, integer=False, top=0.5)
     found = asks[Solver.CP_SAT](Request(program))
-    assert found.status is Status.FAILED
+    assert found.status is SolveStatus.FAILED
     assert "integral tops" in found.message
     endless = Program()
     endless.variable(1.0, integer=True, top=INFINITY)
-    assert asks[Solver.CP_SAT](Request(endless)).status is Status.FAILED
+    assert asks[Solver.CP_SAT](Request(endless)).status is SolveStatus.FAILED
 
 
 @pytest.mark.parametrize("scale", [1e-9, 1e-3, 1e9, 1e15])
@@ -171,29 +171,29 @@ def test_costs_of_any_size(asks: Asks, solver: Solver, scale: float) -> None:
 def test_a_solver_of_other_things_says_so() -> None:
     assert set(PROGRAM_SOLVERS) == set(Solver) - {Solver.BRANCH}
     found = solve(Solver.BRANCH, Request(cover(1)))
-    assert found.status is Status.FAILED
+    assert found.status is SolveStatus.FAILED
     assert "highs" in found.message
 
 
 @solvers
 def test_a_program_without_variables(asks: Asks, solver: Solver) -> None:
     found = asks[solver](Request(Program(offset=3.0)))
-    assert (found.status, found.values, found.bound) == (Status.OPTIMAL, (), 3.0)
+    assert (found.status, found.values, found.bound) == (SolveStatus.OPTIMAL, (), 3.0)
     impossible = Program()
     impossible.row(1.0, INFINITY, [], [])
-    assert asks[solver](Request(impossible)).status is Status.INFEASIBLE
+    assert asks[solver](Request(impossible)).status is SolveStatus.INFEASIBLE
 
 
 @solvers
 def test_no_time_gives_no_proof_and_a_valid_bound(asks: Asks, solver: Solver) -> None:
     program = cover(5, 300, 600)
     found = asks[solver](Request(program, time_limit=0.0))
-    assert found.status in (Status.NOTHING, Status.FEASIBLE), found
+    assert found.status in (SolveStatus.NOTHING, SolveStatus.FEASIBLE), found
     assert found.seconds < 2.0
     everything = value(program, tuple(program.tops))
     assert program.offset <= found.bound <= everything
     # No limit outlasts the call.
-    assert asks[solver](Request(cover(1))).status is Status.OPTIMAL
+    assert asks[solver](Request(cover(1))).status is SolveStatus.OPTIMAL
 
 
 @solvers
@@ -201,7 +201,7 @@ def test_a_start_is_no_worse_than_nothing(asks: Asks, solver: Solver) -> None:
     program = cover(1)
     best = asks[solver](Request(program))
     again = asks[solver](Request(program, start=best.values))
-    assert again.status is Status.OPTIMAL
+    assert again.status is SolveStatus.OPTIMAL
     assert again.bound == pytest.approx(best.bound)
 
 
@@ -210,7 +210,7 @@ def test_a_start_is_there_when_time_is_short(asks: Asks, solver: Solver) -> None
     program = cover(6, 400, 800)
     start = tuple(program.tops)
     found = asks[solver](Request(program, start=start, time_limit=0.3))
-    assert found.status is Status.FEASIBLE
+    assert found.status is SolveStatus.FEASIBLE
     assert found.values is not None
     assert value(program, found.values) <= value(program, start)
 
@@ -220,7 +220,7 @@ def test_a_start_that_is_not_feasible_does_no_harm(asks: Asks, solver: Solver) -
     program = cover(1)
     wrong = (0.0,) * program.variables
     found = asks[solver](Request(program, start=wrong))
-    assert found.status is Status.OPTIMAL
+    assert found.status is SolveStatus.OPTIMAL
     assert found.bound == pytest.approx(asks[Solver.HIGHS](Request(program)).bound)
 
 
@@ -232,7 +232,7 @@ def test_equal_requests_give_equal_solutions(asks: Asks, solver: Solver, threads
     program.costs = [1.0] * program.variables
     request = Request(program, seed=3, threads=threads)
     one, other = asks[solver](request), solve(solver, request)
-    assert one.status is Status.OPTIMAL
+    assert one.status is SolveStatus.OPTIMAL
     assert one.values == other.values
 
 
@@ -243,7 +243,7 @@ def test_a_missing_package_is_named(
     shim(tmp_path, monkeypatch, package, f"raise ModuleNotFoundError('No module named {package}')")
     for solver in (Solver.CP_SAT, Solver.MATHOPT) if package == "ortools" else (Solver.CBC,):
         found = solve(solver, Request(cover(1)))
-        assert found.status is Status.FAILED
+        assert found.status is SolveStatus.FAILED
         assert found.values is None
         assert f"install the package {package}" in found.message
 
@@ -251,7 +251,7 @@ def test_a_missing_package_is_named(
 def test_a_killed_child_is_reported_and_replaced() -> None:
     before = kin(Solver.CP_SAT)
     with opened(Solver.CP_SAT) as ask:
-        assert ask(Request(cover(1))).status is Status.OPTIMAL
+        assert ask(Request(cover(1))).status is SolveStatus.OPTIMAL
         others = kin(Solver.CP_SAT) - before
         assert len(others) == 1
         for pid in others:
@@ -259,10 +259,10 @@ def test_a_killed_child_is_reported_and_replaced() -> None:
             while running(pid):
                 time.sleep(0.01)
         found = ask(Request(cover(1)))
-        assert found.status is Status.FAILED
+        assert found.status is SolveStatus.FAILED
         assert "SIGKILL" in found.message
         assert "memory" in found.message
-        assert ask(Request(cover(1))).status is Status.OPTIMAL
+        assert ask(Request(cover(1))).status is SolveStatus.OPTIMAL
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_a_crash_is_reported(
 ) -> None:
     shim(tmp_path, monkeypatch, "pulp", code)
     found = solve(Solver.CBC, Request(cover(1)))
-    assert found.status is Status.FAILED
+    assert found.status is SolveStatus.FAILED
     assert message in found.message
 
 
@@ -289,7 +289,7 @@ def test_a_child_that_does_not_stop_is_killed(
     monkeypatch.setattr(registry, "LOADING", 1.0)
     shim(tmp_path, monkeypatch, "pulp", "import time; time.sleep(60)")
     found = solve(Solver.CBC, Request(cover(1)))
-    assert found.status is Status.FAILED
+    assert found.status is SolveStatus.FAILED
     assert "was killed" in found.message
 
 
@@ -310,7 +310,7 @@ from anabranch_planner.solvers import {{name}}
     (tmp_path / "sitecustomize.py").write_text(code.replace("{name}", "cbc"))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     found = solve(Solver.CBC, Request(cover(1), time_limit=0.5))
-    assert found.status is Status.FAILED
+    assert found.status is SolveStatus.FAILED
     assert "did not answer within 1 s" in found.message
     child, inner = (int(pid) for pid in pids.read_text().split())
     assert not psutil.pid_exists(child)
@@ -323,7 +323,7 @@ def test_what_a_solver_prints_is_not_taken_for_its_answer(
     (tmp_path / "sitecustomize.py").write_text("print('hello')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     found = solve(Solver.CBC, Request(cover(1)))
-    assert found.status is Status.FAILED
+    assert found.status is SolveStatus.FAILED
     assert "no message" in found.message
 
 
@@ -332,7 +332,7 @@ def test_modules_in_the_working_directory_are_not_taken_for_the_solver(
 ) -> None:
     (tmp_path / "pulp.py").write_text("raise SystemExit(7)\n")
     monkeypatch.chdir(tmp_path)
-    assert solve(Solver.CBC, Request(cover(1))).status is Status.OPTIMAL
+    assert solve(Solver.CBC, Request(cover(1))).status is SolveStatus.OPTIMAL
 
 
 @children
@@ -340,9 +340,9 @@ def test_a_broken_request_fails_alone(solver: Solver, asks: Asks) -> None:
     broken = cover(1)
     broken.indices[0] = 10**6
     found = asks[solver](Request(broken))
-    assert found.status is Status.FAILED
+    assert found.status is SolveStatus.FAILED
     assert found.message
-    assert asks[solver](Request(cover(1))).status is Status.OPTIMAL
+    assert asks[solver](Request(cover(1))).status is SolveStatus.OPTIMAL
 
 
 @children
@@ -353,21 +353,23 @@ def test_nothing_is_left_behind(
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     before = leftovers()
-    assert solve(solver, Request(cover(1))).status is Status.OPTIMAL
-    assert solve(solver, Request(cover(5, 300, 600), time_limit=0.05)).status is not Status.FAILED
+    assert solve(solver, Request(cover(1))).status is SolveStatus.OPTIMAL
+    assert (
+        solve(solver, Request(cover(5, 300, 600), time_limit=0.05)).status is not SolveStatus.FAILED
+    )
     assert leftovers() == before
 
 
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (Solution(Status.OPTIMAL, (0.0, 0.0), 0.0, 0.0), "no solution"),
-        (Solution(Status.OPTIMAL, (0.5, 0.5), 0.0, 0.0), "no solution"),
-        (Solution(Status.OPTIMAL, (2.0, 0.0), 0.0, 0.0), "no solution"),
-        (Solution(Status.OPTIMAL, (math.nan, 1.0), 0.0, 0.0), "no solution"),
-        (Solution(Status.OPTIMAL, (1.0,), 0.0, 0.0), "values for 1 variables"),
-        (Solution(Status.OPTIMAL, None, 0.0, 0.0), "without a point"),
-        (Solution(Status.NOTHING, (1.0, 0.0), 0.0, 0.0), "without a point"),
+        (Solution(SolveStatus.OPTIMAL, (0.0, 0.0), 0.0, 0.0), "no solution"),
+        (Solution(SolveStatus.OPTIMAL, (0.5, 0.5), 0.0, 0.0), "no solution"),
+        (Solution(SolveStatus.OPTIMAL, (2.0, 0.0), 0.0, 0.0), "no solution"),
+        (Solution(SolveStatus.OPTIMAL, (math.nan, 1.0), 0.0, 0.0), "no solution"),
+        (Solution(SolveStatus.OPTIMAL, (1.0,), 0.0, 0.0), "values for 1 variables"),
+        (Solution(SolveStatus.OPTIMAL, None, 0.0, 0.0), "without a point"),
+        (Solution(SolveStatus.NOTHING, (1.0, 0.0), 0.0, 0.0), "without a point"),
     ],
     ids=["row", "fraction", "range", "nan", "short", "none", "extra"],
 )
@@ -376,13 +378,13 @@ def test_points_that_are_no_solutions_are_refused(answer: Solution, message: str
     one, other = program.variable(1.0, integer=True), program.variable(2.0, integer=True)
     program.row(1.0, INFINITY, [one, other], [1.0, 1.0])
     found = registry.checked(Solver.HIGHS, Request(program), answer)
-    assert found.status is Status.FAILED
+    assert found.status is SolveStatus.FAILED
     assert message in found.message
-    fine = Solution(Status.OPTIMAL, (1.0 - 1e-8, 1e-9), 1.0 + 1e-7, 0.0)
+    fine = Solution(SolveStatus.OPTIMAL, (1.0 - 1e-8, 1e-9), 1.0 + 1e-7, 0.0)
     kept = registry.checked(Solver.HIGHS, Request(program), fine)
     assert (kept.values, kept.bound) == ((1.0, 0.0), 1.0)
     lost = registry.checked(
-        Solver.HIGHS, Request(program), Solution(Status.NOTHING, None, math.nan, 0)
+        Solver.HIGHS, Request(program), Solution(SolveStatus.NOTHING, None, math.nan, 0)
     )
     assert lost.bound == 0.0
 

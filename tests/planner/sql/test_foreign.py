@@ -1,4 +1,4 @@
-"""What other engines write: the refusal has the statement in Spark's words, and that runs."""
+"""Statements of other engines: the refusal gives Spark's wording, which runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that are not there: what was meant, and what has it."""
+"""Unknown names: suggestions of near names, and of the streams that have them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is refused, and in which words: code, message, field and remedy."""
+"""Refusals of statements: code, message, field and remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever text comes: a query, or a refusal with a remedy; never anything else, and soon."""
+"""Any text gives either a query or a refusal with a remedy, and soon."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WRITTEN = [
     "WITH c AS (SELECT k, lower(s) AS n FROM R) SELECT c.n FROM c JOIN T ON T.s = c.n",
     "SELECT CASE WHEN R.x > 1 THEN 'a' ELSE 'b' END AS kind FROM R NATURAL JOIN S",
 ]
-#: What is put into statements: words of every kind, and what breaks tokenizers.
+#: Pieces of random statements: words of every kind, and text that breaks tokenizers.
 WORDS = [
     "SELECT", "FROM", "WHERE", "JOIN", "LEFT", "ON", "USING", "(", ")", ",", "AND", "OR", "NOT",
     "IN", "EXISTS", "NULL", "IS", "BETWEEN", "LIKE", "CASE", "WHEN", "END", "AS", "*", "a.*", "=",
@@ -43,7 +43,7 @@ WORDS = [
 
 
 def outcome(read: Callable[[], Found]) -> tuple[Found | None, QueryError | None]:
-    """What comes of it: something, or a refusal."""
+    """Result of ``read``, or its refusal."""
     try:
         return read(), None
     except QueryError as error:

@@ -1,4 +1,4 @@
-"""Statements that read tables: time bounds, and what is refused."""
+"""Statements that read tables: time bounds and refusals."""
 
 from __future__ import annotations
 

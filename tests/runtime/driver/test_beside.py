@@ -11,7 +11,7 @@ import pytest
 
 from anabranch_contract.connectors.policy import AccessError
 from anabranch_runtime.driver.beside import Beside, checkpoints_of
-from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.views.counts import put, shown_file, written_file
 from tests.support.surroundings.deliveries import sink, staged
@@ -21,7 +21,7 @@ from tests.support.surroundings.policy import OPEN
 @pytest.fixture
 def beside(redis: str, tmp_path: Path) -> Beside:
     (tmp_path / "state").mkdir()
-    settings = Settings(tmp_path / "state", tmp_path / "results", access=OPEN)
+    settings = DriverSettings(tmp_path / "state", tmp_path / "results", access=OPEN)
     return Beside(settings, redis, "test")
 
 
@@ -67,7 +67,7 @@ def test_a_delivery_is_written_by_the_process_and_its_loss_is_an_error(
 
 
 def test_checkpoints_outlive_a_state_directory_that_is_a_cache(tmp_path: Path) -> None:
-    alone = Settings(tmp_path / "state", tmp_path / "results")
+    alone = DriverSettings(tmp_path / "state", tmp_path / "results")
     assert checkpoints_of(alone).is_relative_to(alone.state)
-    cached = Settings(tmp_path / "state", tmp_path / "results", object_store="s3://bucket/x")
+    cached = DriverSettings(tmp_path / "state", tmp_path / "results", object_store="s3://bucket/x")
     assert checkpoints_of(cached).is_relative_to(cached.results)

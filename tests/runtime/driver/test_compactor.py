@@ -16,7 +16,7 @@ from anabranch_runtime.epochs.merging import LARGEST, STALL
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.storage.segment import Segment
-from anabranch_runtime.task.compact import Compaction, Merged
+from anabranch_runtime.task.compact import Compaction, MergedSegment
 from tests.support.cases.states import RS, rules, segment
 
 RULES = rules(0, {"q": RS})
@@ -50,7 +50,7 @@ class Worker:
     done: list[Compaction] = field(default_factory=list)
     begun: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
-    def __call__(self, work: Compaction) -> Merged:
+    def __call__(self, work: Compaction) -> MergedSegment:
         self.begun.release()
         assert self.free.wait(PATIENCE)
         if self.error is not None:
@@ -61,7 +61,7 @@ class Worker:
         self.done.append(work)
         span = (parts[0].first_batch, parts[-1].last_batch)
         found = segment(parts[0].store, span, level=1 + parts[0].level)
-        return Merged(replace(found, path=work.pack), 0.5)
+        return MergedSegment(replace(found, path=work.pack), 0.5)
 
 
 @pytest.fixture

@@ -20,11 +20,11 @@ from anabranch_runtime.driver.epoch_cycle import (
     Started,
     step,
 )
-from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.state.manifest import State
 
-LIVE = Settings(Path("state"), Path("results"), epoch_batches=4, epoch_seconds=5.0)
-REPLAY = Settings(Path("state"), Path("results"), epoch_batches=4, mode=Mode.STEP)
+LIVE = DriverSettings(Path("state"), Path("results"), epoch_batches=4, epoch_seconds=5.0)
+REPLAY = DriverSettings(Path("state"), Path("results"), epoch_batches=4, mode=Mode.STEP)
 EMPTY = State()
 #: Two batches into epoch 1, by ruleset 1.
 WITHIN = State(next_batch=6, epoch=1, ruleset_epoch=1, epoch_starts=((0, 0), (1, 4)))

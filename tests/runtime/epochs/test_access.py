@@ -8,7 +8,7 @@ from random import Random
 from anabranch_contract.plans.ruleset import (
     Edge,
     FillStep,
-    Kept,
+    KeptValues,
     KeyPart,
     ProbeRule,
     Ruleset,
@@ -174,8 +174,8 @@ def test_a_container_that_keeps_fewer_values_is_no_container() -> None:
     rules_ = rules(0, {"q": "SELECT R.a FROM R JOIN S ON R.a = S.a JOIN T ON S.b = T.b"})
     rules_ = replace(rules_, probe_rules=(mir_rule(),))
 
-    def without(*hashes: int) -> Kept:
-        return Kept(AttrRef(Label("S"), "a"), "bigint", hashes, listed=False)
+    def without(*hashes: int) -> KeptValues:
+        return KeptValues(AttrRef(Label("S"), "a"), "bigint", hashes, listed=False)
 
     for wanted, kept, usable in [
         (without(1, 2), None, True),

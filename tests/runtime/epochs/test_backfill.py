@@ -25,7 +25,7 @@ from anabranch_runtime.epochs.retention import drop_unused, expire
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.state.coverage import Tile
 from anabranch_runtime.state.manifest import Manifests, State
-from anabranch_runtime.state.slices import Backfill, Slice, Source, Throttle, cut
+from anabranch_runtime.state.slices import Backfill, SegmentRows, Slice, Throttle, cut
 from tests.support.cases.random_plans import random_plan
 from tests.support.cases.states import MINUTE, R, S, T, base_store, mir_store, segment
 
@@ -350,8 +350,8 @@ def test_a_slice_that_takes_too_long_is_followed_by_a_smaller_one(
 
 @given(st.lists(st.integers(1, 30), max_size=6), st.lists(st.integers(1, 40), min_size=1))
 def test_slices_are_disjoint_and_leave_nothing_out(sizes: list[int], rows: list[int]) -> None:
-    left: tuple[Source, ...] = tuple(
-        Source("s", segment("s", (i, i)), (0, 9), 0, size) for i, size in enumerate(sizes)
+    left: tuple[SegmentRows, ...] = tuple(
+        SegmentRows("s", segment("s", (i, i)), (0, 9), 0, size) for i, size in enumerate(sizes)
     )
     seen: list[tuple[str, int]] = []
     for number in range(1000):

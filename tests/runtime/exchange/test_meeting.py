@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from anabranch_runtime.errors import PipelineError
-from anabranch_runtime.exchange.meeting import Delegate, Meeting, Place
+from anabranch_runtime.exchange.meeting import CoordinatorAddress, Delegate, Meeting
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_a_task_that_asks_for_its_group_is_told_of_no_other(meeting: Meeting) ->
 
 
 def test_who_has_no_token_is_turned_away(meeting: Meeting) -> None:
-    stranger = Place(meeting.place.location, "guessed")
+    stranger = CoordinatorAddress(meeting.place.location, "guessed")
     with pytest.raises(PipelineError, match="not a task of this pipeline") as caught:
         Delegate(stranger, "a", 0, 2)("hello")
     assert caught.value.code == "driver-unreachable"

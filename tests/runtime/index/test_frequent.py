@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from anabranch_runtime.columns.arrays import U64
-from anabranch_runtime.index.frequent import SLOTS, Found, frequent
+from anabranch_runtime.index.frequent import SLOTS, FrequentHashes, frequent
 from anabranch_runtime.index.keys import mix
 
 NONE = np.empty(0, np.uint64)
@@ -31,7 +31,7 @@ def drawn(shape: str, tuples: int, seed: int) -> U64:
     return mix(shapes[shape]().astype(np.uint64))
 
 
-def check(found: Found, hashes: U64, known: U64, least: int, most: int) -> None:
+def check(found: FrequentHashes, hashes: U64, known: U64, least: int, most: int) -> None:
     counted = Counter(hashes.tolist())
     assert found.counts.tolist() == [counted[h] for h in known.tolist()]
     fresh = found.fresh.tolist()

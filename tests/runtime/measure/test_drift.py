@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from anabranch_contract.plans.steps import CountedStep, Step
+from anabranch_contract.plans.steps import CountedStep, SubJoinStep
 from anabranch_contract.protocol.interims import Drifts
 from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_contract.queries.joins import Label
@@ -25,8 +25,8 @@ from anabranch_runtime.measure.drift import (
 )
 
 R, S, T = Label("R"), Label("S"), Label("T")
-RS = CountedStep(Step(MirId("R,S"), (R,), (S,)))
-RT = CountedStep(Step(MirId("R,T"), (R,), (T,)))
+RS = CountedStep(SubJoinStep(MirId("R,S"), (R,), (S,)))
+RT = CountedStep(SubJoinStep(MirId("R,T"), (R,), (T,)))
 EDGES = Edges.of({"a": RS, "b": RT, "c": RT})
 
 
@@ -210,7 +210,7 @@ def test_steps_keep_their_sums_under_other_rules() -> None:
     for _ in range(30):
         feed.batch({"a": 1000, "b": 50}, {"R": 100, "S": 100})
     level = feed.watch.sums.level[0]
-    rules = Edges.of({"x": RS, "y": CountedStep(Step(MirId("S,T"), (S,), (T,)))})
+    rules = Edges.of({"x": RS, "y": CountedStep(SubJoinStep(MirId("S,T"), (S,), (T,)))})
     now = watch(feed.watch, rules, {}, {}, {"R": 100, "S": 100, "T": 100})
     assert now.steps == rules.steps
     assert now.sums.seen.tolist() == [30, 0, 30, 0, 31, 31, 1]

@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_contract.plans.steps import CountedStep, Step
+from anabranch_contract.plans.steps import CountedStep, SubJoinStep
 from anabranch_contract.protocol.interims import Interim, StepMeasures
 from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_contract.queries.joins import Label
@@ -17,8 +17,8 @@ from anabranch_runtime.measure.interims import begin, close, leave_ruleset
 from anabranch_runtime.state.manifest import State
 
 R, S, T = Label("R"), Label("S"), Label("T")
-RS = Step(MirId("R,S"), (R,), (S,))
-RST = Step(MirId("R,S,T"), (R, S), (T,))
+RS = SubJoinStep(MirId("R,S"), (R,), (S,))
+RST = SubJoinStep(MirId("R,S,T"), (R, S), (T,))
 #: Epoch -> edge -> step: a label means something in its epoch only.
 RULES = tuple(
     {edge: CountedStep(step) for edge, step in rules.items()}
@@ -68,7 +68,7 @@ def test_periods_add_up_to_the_whole(seed: int, batches: int, ends: set[int]) ->
     assert sum(p.batches for p in periods) == whole.batches == batches
     assert sum(p.seconds for p in periods) == whole.seconds == batches
     assert sum(p.arrivals["R"] for p in periods) == whole.arrivals["R"]
-    added: dict[Step, EdgeStatistics] = {}
+    added: dict[SubJoinStep, EdgeStatistics] = {}
     for one in (s for p in periods for s in p.steps):
         added[one.step] = added.get(one.step, EdgeStatistics()) + one.counts
     assert added == {s.step: s.counts for s in whole.steps}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from anabranch_contract.plans.ahead import askable
 from anabranch_contract.plans.ruleset import Ruleset
-from anabranch_contract.plans.steps import Step, counted_steps
+from anabranch_contract.plans.steps import SubJoinStep, counted_steps
 from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_runtime.measure.drift import Edges, Watch, watch
@@ -71,7 +71,7 @@ def test_substreams_of_one_count_exclude_each_other_or_are_all(seed: int) -> Non
     """So that counts of a part are of these substreams' tuples and of no others."""
     ruleset = divided_rules(Random(seed))
     takers, found = ruleset.takers, counted_steps(ruleset)
-    by_step: dict[Step, set[tuple[int, ...]]] = defaultdict(set)
+    by_step: dict[SubJoinStep, set[tuple[int, ...]]] = defaultdict(set)
     for rule in ruleset.paths:
         step = found[rule.out].step
         if step.part.substreams:

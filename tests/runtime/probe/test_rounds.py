@@ -19,8 +19,7 @@ import pytest
 from anabranch_contract.protocol.reads import Reads
 from anabranch_runtime.index.matching import ANY
 from anabranch_runtime.probe import program
-from anabranch_runtime.probe.probe import EdgeMeter
-from anabranch_runtime.probe.reads import ReadMeters
+from anabranch_runtime.probe.reads import EdgeMeter, ReadMeters
 from anabranch_runtime.probe.rounds import Front, Rounds
 from tests.support.oracles.probed import counts, places, read, tuples
 from tests.support.scenarios.crowded import BATCHES, generate_crowded

@@ -21,9 +21,9 @@ from anabranch_runtime.epochs.retention import clocks, expire
 from anabranch_runtime.rations import catch_up
 from anabranch_runtime.sinks.ledger import read_paid, read_rations
 from anabranch_runtime.state.coverage import Access, Tile
-from anabranch_runtime.state.debt import Debt, OwedBatches, OwedGoal, Starts, cut_starts
+from anabranch_runtime.state.debt import CatchUpStarts, Debt, OwedBatches, OwedGoal, cut_starts
 from anabranch_runtime.state.manifest import State, StreamState
-from anabranch_runtime.state.slices import Source, Throttle
+from anabranch_runtime.state.slices import SegmentRows, Throttle
 from anabranch_runtime.storage.segment import Segment
 from tests.support.cases.states import MINUTE, RS, R, S, base_store, rules, segment
 from tests.support.surroundings.redis import redis_url
@@ -198,7 +198,9 @@ def test_answers_end_with_the_owed_batch() -> None:
 
 
 def test_starts_are_cut_by_rows() -> None:
-    one = Starts(((QueryId("q"), "R"),), (Source("R", _segment("R", 0, 10), (0, 0), 0, 10),))
+    one = CatchUpStarts(
+        ((QueryId("q"), "R"),), (SegmentRows("R", _segment("R", 0, 10), (0, 0), 0, 10),)
+    )
     other = replace(one, goals=((QueryId("q"), "S"),))
     taken, left = cut_starts((one, other), 15)
     assert [(s.goals, s.rows) for s in taken] == [(one.goals, 10), (other.goals, 5)]

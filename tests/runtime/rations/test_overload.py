@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from anabranch_runtime.rations.overload import GRAIN, RISE, Load, Work, observe
+from anabranch_runtime.rations.overload import GRAIN, RISE, BatchWork, LoadState, observe
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Machine:
     rationable: float = 1.0
     latency: float = 2.0
     noise: float = 0.0
-    load: Load = field(default_factory=Load)
+    load: LoadState = field(default_factory=LoadState)
     waiting: float = 0.0
     clock: float = 0.0
     oldest: float = 0.0
@@ -49,7 +49,7 @@ class Machine:
         self.clock += seconds
         self.latencies.append(waited + seconds)
         self.budgets.append(budget)
-        work = Work(
+        work = BatchWork(
             rows=round(rows),
             seconds=seconds,
             probing=rows * probing * factor,
@@ -134,7 +134,7 @@ def test_budgets_stay_on_a_grid() -> None:
 
 
 def test_batches_without_rows_say_nothing() -> None:
-    load = observe(Load(), Work(0, 0.01, 0.0, 1.0, 1.0, 1.0), 2.0)
+    load = observe(LoadState(), BatchWork(0, 0.01, 0.0, 1.0, 1.0, 1.0), 2.0)
     assert (load.budget, load.overloaded) == (1.0, False)
 
 
@@ -146,7 +146,7 @@ def test_a_controller_that_starts_anew_does_not_take_a_backlog_for_arrivals() ->
             machine.batch(rate * machine.capacity)
         before = machine.load
         assert before.overloaded
-        known = Load(before.budget, overloaded=True, waiting=None, savable=before.savable)
+        known = LoadState(before.budget, overloaded=True, waiting=None, savable=before.savable)
         machine.load = known
         budgets = []
         for _ in range(10):

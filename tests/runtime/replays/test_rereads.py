@@ -32,8 +32,8 @@ SEEDS = (2, 24, 28)
 @pytest.fixture
 def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     fetch_ruleset.cache_clear()
-    for name in ("QUIET_FIRST", "QUIET", "LISTING"):
-        monkeypatch.setattr(f"anabranch_runtime.sources.files.feed.{name}", 0.0)
+    for name in ("loads.QUIET_FIRST", "loads.QUIET", "files.feed.LISTING"):
+        monkeypatch.setattr(f"anabranch_runtime.sources.{name}", 0.0)
     monkeypatch.setattr("anabranch_runtime.sources.files.feed.WRITING", 1e18)
     with redis_url() as found:
         yield found

@@ -22,7 +22,7 @@ from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
-from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks import publisher as publishing
@@ -231,7 +231,7 @@ def plan(url: str, to: SinkSpec) -> None:
 
 
 def start(url: str, folder: Path) -> Driver:
-    settings = Settings(
+    settings = DriverSettings(
         folder / "state",
         folder / "results",
         epoch_batches=100,

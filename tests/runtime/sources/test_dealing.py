@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from anabranch_runtime.sources.dealing import (
     UNEVEN,
+    PieceCost,
     Sites,
-    Weight,
     deal,
     is_uneven,
     pieces_of,
@@ -34,9 +34,9 @@ def totals(weights: list[float], tasks: list[int], loads: list[float]) -> list[f
     return found
 
 
-def plain(weights: list[float]) -> list[Weight]:
+def plain(weights: list[float]) -> list[PieceCost]:
     """Weights of rows that nothing is probed with."""
-    return [Weight(w) for w in weights]
+    return [PieceCost(w) for w in weights]
 
 
 WEIGHTS = st.lists(st.integers(0, 1000).map(float), max_size=7)
@@ -74,15 +74,15 @@ def test_what_tasks_have_already_counts() -> None:
 
 
 def test_there_may_be_nothing_and_fewer_pieces_than_tasks() -> None:
-    assert deal([], [Weight(), Weight()]) == []
-    assert deal(plain([1.0, 1.0]), [Weight()] * 4) == [0, 1]
-    assert deal(plain([0.0, 3.0]), [Weight(), Weight()]) == [0, 0]
+    assert deal([], [PieceCost(), PieceCost()]) == []
+    assert deal(plain([1.0, 1.0]), [PieceCost()] * 4) == [0, 1]
+    assert deal(plain([0.0, 3.0]), [PieceCost(), PieceCost()]) == [0, 0]
 
 
 def test_a_costly_stream_is_shared_out_by_all_tasks() -> None:
     # By rows, one task would get both pieces of the costly stream.
     pieces = [piece("costly", 101), piece("cheap", 100), piece("cheap", 100), piece("costly", 99)]
-    nothing = [Weight(), Weight()]
+    nothing = [PieceCost(), PieceCost()]
     by_rows = deal(weigh(pieces, prices(pieces, {})), nothing)
     assert by_rows[0] == by_rows[3]
     weights = weigh(pieces, prices(pieces, {"costly": 1e-5, "cheap": 1e-7}))
@@ -98,7 +98,7 @@ def test_tasks_are_even_before_the_exchange_as_after_it(seed: int) -> None:
     streams = {"costly": 1e-5, "cheap": 1e-7, "free": 0.0}
     pieces = [piece(s, chance.randint(500, 1500)) for s in streams for _ in range(12)]
     weights = weigh(pieces, prices(pieces, streams))
-    tasks = deal(weights, [Weight(), Weight()])
+    tasks = deal(weights, [PieceCost(), PieceCost()])
     for part in zip(*weights, strict=True):
         found = totals(list(part), tasks, [0.0, 0.0])
         assert 2 * max(found) <= UNEVEN * sum(found)
@@ -118,8 +118,8 @@ def test_a_new_stream_costs_what_the_others_do_on_average() -> None:
 
 
 def test_nothing_is_even() -> None:
-    assert not is_uneven([], [], [Weight(), Weight()])
-    assert is_uneven([Weight(1.0)], [0], [Weight(), Weight()])
+    assert not is_uneven([], [], [PieceCost(), PieceCost()])
+    assert is_uneven([PieceCost(1.0)], [0], [PieceCost(), PieceCost()])
 
 
 @pytest.mark.parametrize("seed", range(60))

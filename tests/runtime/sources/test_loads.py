@@ -25,13 +25,12 @@ from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
-from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.recovery.checkpoint import offsets_of, source_offsets
 from anabranch_runtime.sources.batch_input import Sources
 from anabranch_runtime.sources.blocks import read_pieces
 from anabranch_runtime.sources.feeds import FeedsReader, plan, source_options
-from anabranch_runtime.sources.files import feed as files
 from anabranch_runtime.sources.loads import Load, loads_of, with_loads
 from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.worker import run_task
@@ -68,7 +67,7 @@ class World:
     def start(self) -> None:
         """Start the runtime, or kill it and start it again."""
         state = self.home / "state"
-        settings = Settings(
+        settings = DriverSettings(
             state,
             self.home / "results",
             epoch_seconds=3600.0,
@@ -186,8 +185,8 @@ class Expected:
 def test_what_is_late_depends_on_loads_alone(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, seed: int
 ) -> None:
-    for name in ("QUIET", "QUIET_FIRST", "LISTING"):
-        monkeypatch.setattr(files, name, 0.0)
+    for name in ("loads.QUIET", "loads.QUIET_FIRST", "files.feed.LISTING"):
+        monkeypatch.setattr(f"anabranch_runtime.sources.{name}", 0.0)
     chance = random.Random(f"{kind}{seed}")
     lateness = chance.choice([0, 5, 20, 100]) * SECOND
     world = World(url, tmp_path, lateness, **({} if kind == "redis" else {"type": kind}))
@@ -236,7 +235,7 @@ class Scripted:
     def has_reached(self, offset: int | None, end: int) -> bool:
         return (offset or 0) >= end
 
-    def is_apart(self, offset: int | None) -> bool:
+    def is_apart(self, offset: int | None, load: Load) -> bool:
         at = offset or 0
         return 0 < at < self._there and self.appeared[at] - self.appeared[at - 1] > self.quiet
 

@@ -27,7 +27,7 @@ from anabranch_runtime.state.placement import place
 from anabranch_runtime.storage.durable import attach
 from anabranch_runtime.storage.segment import SIGMA, Merge, PackWriter, Segment
 from anabranch_runtime.storage.segment_cache import close_all, open_segment
-from anabranch_runtime.task.compact import Compaction, Merged, compact, merged_pack
+from anabranch_runtime.task.compact import Compaction, MergedSegment, compact, merged_pack
 from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.stores import insert
 from tests.support.cases.random_plans import random_plan
@@ -130,7 +130,7 @@ def test_another_merges_under_another_name_where_the_owner_has_gone(
 ) -> None:
     asked: list[Compaction] = []
 
-    def anywhere(work: Compaction) -> Merged:
+    def anywhere(work: Compaction) -> MergedSegment:
         asked.append(work)
         return compact(work)
 
@@ -154,7 +154,7 @@ def test_merges_of_one_process_come_one_after_the_other(
     running, most = 0, 0
     lock = threading.Lock()
 
-    def counted(work: Compaction) -> Merged:
+    def counted(work: Compaction) -> MergedSegment:
         nonlocal running, most
         with lock:
             running += 1

@@ -99,7 +99,7 @@ def test_a_package_that_executors_lack_is_named(said: str, name: str) -> None:
     "said",
     [
         "ModuleNotFoundError: No module named 'anabranch_runtime.exchange'",
-        "AttributeError: Can't get attribute 'Place' on <module "
+        "AttributeError: Can't get attribute 'CoordinatorAddress' on <module "
         "'anabranch_runtime.exchange.meeting' from '/x.py'>",
         "ImportError: cannot import name 'told' from 'anabranch_runtime.spark.apart' (/x.py)",
     ],

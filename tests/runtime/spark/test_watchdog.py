@@ -12,14 +12,14 @@ import pytest
 from anabranch_runtime.driver import pipeline
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.spark import watchdog as stuck
-from anabranch_runtime.spark.watchdog import Signs, Watchdog, signs
+from anabranch_runtime.spark.watchdog import TaskSigns, Watchdog, signs
 
 
 class Cancelled(Exception):
     """Stands for Spark's error of a cancelled job."""
 
 
-def looked(watchdog: Watchdog, seconds: float, signs: Signs | None = None) -> int:
+def looked(watchdog: Watchdog, seconds: float, signs: TaskSigns | None = None) -> int:
     """Look for a while, with a task that goes on meanwhile; how often the job was cancelled."""
     cancelled: list[None] = []
     end = time.monotonic() + seconds
@@ -38,7 +38,7 @@ def test_a_job_is_cancelled_once_that_gives_no_sign_for_long(
     watchdog = Watchdog(0.5)
 
     def job() -> None:
-        assert looked(watchdog, 1.2, Signs(tmp_path / "exchange", 0)) == 0
+        assert looked(watchdog, 1.2, TaskSigns(tmp_path / "exchange", 0)) == 0
         assert looked(watchdog, 1.2) == 1
         raise Cancelled
 
@@ -77,7 +77,7 @@ def test_a_job_that_cannot_be_cancelled_is_an_error(
 
 
 def test_a_task_gives_few_signs_and_none_at_first(tmp_path: Path) -> None:
-    signs = Signs(tmp_path / "exchange", 3)
+    signs = TaskSigns(tmp_path / "exchange", 3)
     signs.give()
     assert not (tmp_path / "exchange").exists()
     time.sleep(stuck.EVERY + 0.01)

@@ -9,7 +9,7 @@ import pytest
 
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.storage import ahead, durable
-from anabranch_runtime.storage.ahead import AT_ONCE, Ahead, bring, missing
+from anabranch_runtime.storage.ahead import AT_ONCE, Prefetcher, bring, missing
 from anabranch_runtime.storage.durable import Durable
 from anabranch_runtime.storage.segment import Segment
 from tests.support.cases.states import segment
@@ -76,7 +76,7 @@ def test_a_pack_that_is_needed_and_lost_is_an_error(keeper: Keeper, tmp_path: Pa
 def test_what_is_fetched_ahead_is_fetched_beside(keeper: Keeper, tmp_path: Path) -> None:
     some = _segments(4)
     keeper.lost = {some[1].path}
-    one = Ahead()
+    one = Prefetcher()
     one.begin(str(tmp_path), some)
     assert keeper.begun.acquire(timeout=PATIENCE)
     # Of one that is under way nothing else is begun.
@@ -91,7 +91,7 @@ def test_what_is_fetched_ahead_is_fetched_beside(keeper: Keeper, tmp_path: Path)
 
 
 def test_who_stops_waits_for_the_pack_that_is_under_way(keeper: Keeper, tmp_path: Path) -> None:
-    one = Ahead()
+    one = Prefetcher()
     one.begin(str(tmp_path), _segments(4))
     assert keeper.begun.acquire(timeout=PATIENCE)
     stopping = threading.Thread(target=one.stop)

@@ -25,7 +25,7 @@ from anabranch_runtime.storage import lease as leases
 from anabranch_runtime.storage import object_store as remotes
 from anabranch_runtime.storage.cache import Cached, evictions
 from anabranch_runtime.storage.durable import Mirrored, attach, durable
-from anabranch_runtime.storage.lease import Lease
+from anabranch_runtime.storage.lease import StoreLease
 from anabranch_runtime.storage.object_store import Remote, open_remote
 from anabranch_runtime.storage.segment_cache import close_all
 from anabranch_runtime.storage.verify import Verify
@@ -475,21 +475,21 @@ def test_a_store_that_does_not_answer_is_told_of(
 
 
 def test_a_store_is_one_processes(remote: Remote, tmp_path: Path) -> None:
-    with Lease(remote, tmp_path / "a").held():
-        with pytest.raises(StateError) as caught, Lease(remote, tmp_path / "b").held():
+    with StoreLease(remote, tmp_path / "a").held():
+        with pytest.raises(StateError) as caught, StoreLease(remote, tmp_path / "b").held():
             pass
         assert caught.value.code == "store-in-use"
         assert "objects" in caught.value.message
     # It has been given up.
-    with Lease(remote, tmp_path / "b").held():
+    with StoreLease(remote, tmp_path / "b").held():
         pass
 
 
 def test_a_killed_owner_is_followed_at_once_over_the_same_directory(
     remote: Remote, tmp_path: Path
 ) -> None:
-    Lease(remote, tmp_path / "a")._renew()
-    with Lease(remote, tmp_path / "a").held():
+    StoreLease(remote, tmp_path / "a")._renew()
+    with StoreLease(remote, tmp_path / "a").held():
         pass
 
 
@@ -500,7 +500,7 @@ def test_a_stale_lease_is_taken_and_its_owner_stops(
     with kept.held():
         one = begun(log, 2)
         monkeypatch.setattr(leases, "STALE", -1.0)
-        with Lease(remote, tmp_path / "b").held():
+        with StoreLease(remote, tmp_path / "b").held():
             with pytest.raises(StateError) as caught:
                 log.step(one)
             assert caught.value.code == "store-taken"
@@ -518,7 +518,7 @@ def test_a_lease_taken_during_a_batch_stops_its_commit(
 
         def meanwhile(*arguments: Any) -> Any:
             monkeypatch.setattr(leases, "STALE", -1.0)
-            with Lease(remote, tmp_path / "b").held():
+            with StoreLease(remote, tmp_path / "b").held():
                 return publish_results(*arguments)
 
         with monkeypatch.context() as patch:
@@ -538,7 +538,7 @@ def test_a_lease_is_renewed(
     remote: Remote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leases, "RENEWAL", 0.01)
-    with Lease(remote, tmp_path / "a").held():
+    with StoreLease(remote, tmp_path / "a").held():
         first, deadline = remote.get(leases.NAME), time.monotonic() + 30
         while remote.get(leases.NAME) == first:
             assert time.monotonic() < deadline

@@ -11,7 +11,7 @@ import pytest
 
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.storage.durable import Mirrored, attach, durable
-from anabranch_runtime.storage.lease import Lease
+from anabranch_runtime.storage.lease import StoreLease
 from anabranch_runtime.storage.object_store import Remote, open_remote
 from anabranch_runtime.storage.segment_cache import close_all
 from tests.support.surroundings.disks import small_disk
@@ -120,11 +120,11 @@ def test_refused_credentials_are_told_of(url: str, tmp_path: Path) -> None:
 
 
 def test_a_lease_is_held(remote: Remote, tmp_path: Path) -> None:
-    with Lease(remote, tmp_path / "a").held():
-        with pytest.raises(StateError) as caught, Lease(remote, tmp_path / "b").held():
+    with StoreLease(remote, tmp_path / "a").held():
+        with pytest.raises(StateError) as caught, StoreLease(remote, tmp_path / "b").held():
             pass
         assert caught.value.code == "store-in-use"
-    with Lease(remote, tmp_path / "b").held():
+    with StoreLease(remote, tmp_path / "b").held():
         pass
 
 

@@ -16,7 +16,7 @@ from anabranch_runtime.sources.invalid import unreadable
 from anabranch_runtime.state.measures import StreamMeter
 from anabranch_runtime.storage.segment import COUNTER_BITS, OFFSET_BITS
 from anabranch_runtime.task import arrivals
-from anabranch_runtime.task.arrivals import Arrivals, take_in
+from anabranch_runtime.task.arrivals import TaskArrivals, take_in
 from tests.support.cases.states import RS, ST, R, S, T, rules, stream
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -30,12 +30,12 @@ def block(name: str, times: list[int | None], **columns: list[int]) -> Block:
 
 def read(
     *blocks: Block, batch: int = 2, task: int = 1, marks: dict[str, int] | None = None
-) -> Arrivals:
+) -> TaskArrivals:
     known = rules(0, {"q": RS, "p": ST, "f": RS + " WHERE S.b > 3"})
     return take_in(Layout(known, {}), batch, task, marks or {}, blocks)
 
 
-def column(found: Arrivals, relation: str, name: str) -> list[int]:
+def column(found: TaskArrivals, relation: str, name: str) -> list[int]:
     return found.tables[RelationId(relation)].column(name).to_pylist()  # type: ignore[no-any-return]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from anabranch_contract.plans.ruleset import Kept, StoreId, StoreSpec
+from anabranch_contract.plans.ruleset import KeptValues, StoreId, StoreSpec
 from anabranch_contract.queries.joins import AttrRef, Label, RelationId
 from anabranch_contract.queries.mirs import MirId
 from anabranch_runtime.task.kept import kept_part
@@ -15,7 +15,7 @@ S, T = Label("S"), Label("T")
 THREE, FOUR = hashes([3, 4], pa.int64(), "bigint")
 
 
-def spec(kept: Kept | None) -> StoreSpec:
+def spec(kept: KeptValues | None) -> StoreSpec:
     relations = RelationId("S"), RelationId("T")
     return StoreSpec(StoreId("ST/1"), MirId("ST"), (S, T), relations, None, 1, kept=kept)
 
@@ -42,7 +42,7 @@ def test_combinations_of_other_values_are_left_out(
     hashed: tuple[int, ...], listed: bool, left: list[int | None]
 ) -> None:
     made = Made([3, None, 4, 5, 3], pa.int64())
-    kept = Kept(AttrRef(Label("R"), "a"), "bigint", hashed, listed)
+    kept = KeptValues(AttrRef(Label("R"), "a"), "bigint", hashed, listed)
     found = kept_part(Keys(), spec(kept), made)  # type: ignore[arg-type]
     assert found.array.to_pylist() == left  # type: ignore[attr-defined]
 
@@ -54,6 +54,6 @@ def test_a_store_that_keeps_all_is_not_asked() -> None:
 
 def test_a_combination_whose_key_cannot_be_had_is_kept() -> None:
     made = Made([3, -1, 4, -2, 3], pa.int64())
-    kept = Kept(AttrRef(Label("R"), "a"), "bigint", (THREE,), listed=True)
+    kept = KeptValues(AttrRef(Label("R"), "a"), "bigint", (THREE,), listed=True)
     found = kept_part(Failing(), spec(kept), made)  # type: ignore[arg-type]
     assert found.array.to_pylist() == [3, -1, -2, 3]  # type: ignore[attr-defined]

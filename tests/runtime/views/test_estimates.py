@@ -37,7 +37,7 @@ from anabranch_runtime.views.estimates import (
     schema_of_estimates,
 )
 from anabranch_runtime.views.finishing import COUNT, finished, with_counts
-from anabranch_runtime.views.left_out import Standing
+from anabranch_runtime.views.left_out import GroupKnowledge
 from anabranch_runtime.views.scaled import DEVIATIONS, scaled_rows
 
 STREAM = Stream(
@@ -122,7 +122,7 @@ def answers(rows: Population, kept: NDArray[np.bool_], table: pa.Table) -> NDArr
         ]
     )
     shown = pa.Table.from_batches([finished(VIEW, aggregates)])
-    texts = scaled_rows(VIEW, shown, np.full(GROUPS, Standing.BOUNDED, np.int8), table)
+    texts = scaled_rows(VIEW, shown, np.full(GROUPS, GroupKnowledge.BOUNDED, np.int8), table)
     documents = [json.loads(text) for text in texts]
     return np.array(
         [[[d[c]["value"], d[c]["error"]] for c in ("c", "s", "a")] for d in documents], np.float64

@@ -13,7 +13,7 @@ from anabranch_contract.queries.types import parse_type
 from anabranch_contract.queries.views import View
 from anabranch_planner.passes import parse_sql
 from anabranch_runtime.index.ranks import limit, ranks
-from anabranch_runtime.views.left_out import MOST, Standing, standing, with_gap
+from anabranch_runtime.views.left_out import MOST, GroupKnowledge, standing, with_gap
 
 STREAM = Stream(
     StreamName("t"),
@@ -44,18 +44,18 @@ def windows(*starts: int) -> pa.Table:
     )
 
 
-def stand(gaps: list[LeftOut], rows: pa.Table, of: View) -> list[Standing]:
-    return [Standing(n) for n in standing(of, gaps, rows)]
+def stand(gaps: list[LeftOut], rows: pa.Table, of: View) -> list[GroupKnowledge]:
+    return [GroupKnowledge(n) for n in standing(of, gaps, rows)]
 
 
 def test_windows_outside_are_whole() -> None:
     gap = LeftOut(20 * MINUTE, 35 * MINUTE, 0.5)
     rows = windows(0, 10, 20, 30, 40)
-    whole, bounded = Standing.WHOLE, Standing.BOUNDED
+    whole, bounded = GroupKnowledge.WHOLE, GroupKnowledge.BOUNDED
     assert stand([gap], rows, WINDOWS) == [whole, whole, bounded, bounded, whole]
     blind = LeftOut(30 * MINUTE, 30 * MINUTE, 0.0)
     found = stand([gap, blind], rows, WINDOWS)
-    assert found == [whole, whole, bounded, Standing.UNKNOWN, whole]
+    assert found == [whole, whole, bounded, GroupKnowledge.UNKNOWN, whole]
     assert stand([LeftOut(None, 5 * MINUTE, 0.5)], rows, WINDOWS) == [bounded, *[whole] * 4]
     assert stand([], rows, WINDOWS) == [whole] * 5
 
@@ -68,10 +68,10 @@ def test_keys_below_the_ration_are_whole(share: float) -> None:
     found = stand([LeftOut(None, None, share, True, (name, "bigint"))], rows, KEYS)
     ranked = ranks(Ranking((("k", "bigint"),), by_batch=False), lambda _: values, 200, 7)
     kept = ranked < limit(share)
-    assert found == [Standing.WHOLE if k else Standing.UNKNOWN for k in kept]
+    assert found == [GroupKnowledge.WHOLE if k else GroupKnowledge.UNKNOWN for k in kept]
     # Grouped by something else, keys are missing from all groups.
     other = stand([LeftOut(None, None, 0.4, True)], rows, KEYS)
-    assert set(other) == {Standing.UNBOUNDED}
+    assert set(other) == {GroupKnowledge.UNBOUNDED}
 
 
 def test_spans_that_say_the_same_are_one() -> None:

@@ -10,14 +10,14 @@ import pytest
 
 from anabranch_contract.rest.access import Role
 from anabranch_service.access import audit as audit_module
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import STREAMS
 from tests.support.worlds.access import Guarded, bearer, guarded
 from tests.support.worlds.service import Service
 
 
 @pytest.fixture
-def locked(settings: Settings, tmp_path: Path) -> Iterator[Guarded]:
+def locked(settings: ServiceSettings, tmp_path: Path) -> Iterator[Guarded]:
     with guarded(settings, tmp_path) as found:
         yield found
 

@@ -13,7 +13,7 @@ from anabranch_contract.rest.access import Role
 from anabranch_service.access.guarded import GuardedRoute, guarded_router
 from anabranch_service.access.roles import ADMITTED, Need
 from anabranch_service.app import create_app
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import PAIR, STREAMS
 from tests.support.worlds.access import Guarded, guarded
 
@@ -123,7 +123,7 @@ def operations() -> dict[str, GuardedRoute]:
                 for method in route.methods or ():
                     found[f"{method} {route.path}"] = route
 
-    collect(create_app(Settings()).routes)
+    collect(create_app(ServiceSettings()).routes)
     return found
 
 
@@ -149,7 +149,7 @@ def test_a_route_that_declares_nothing_can_not_be_made() -> None:
 
 
 def test_the_document_says_who_may_do_what() -> None:
-    document = create_app(Settings()).openapi()
+    document = create_app(ServiceSettings()).openapi()
     assert document["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
@@ -160,7 +160,7 @@ def test_the_document_says_who_may_do_what() -> None:
 
 @pytest.fixture(scope="module")
 def locked(redis: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    settings = Settings(redis_url=redis, namespace="roles", poll_seconds=0.005)
+    settings = ServiceSettings(redis_url=redis, namespace="roles", poll_seconds=0.005)
     with guarded(settings, tmp_path_factory.mktemp("roles")) as found:
         yield found
 

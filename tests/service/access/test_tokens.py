@@ -16,10 +16,10 @@ from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.rest.access import Role
 from anabranch_service.access import tokens as tokens_module
 from anabranch_service.access.first_token import read_file
-from anabranch_service.access.gate import BURST, MOST_ADDRESSES, Failures
+from anabranch_service.access.gate import BURST, MOST_ADDRESSES, FailureLimiter
 from anabranch_service.access.tokens import digest_of, is_same, make_token
 from anabranch_service.errors import SettingsError
-from anabranch_service.settings import Auth, Settings
+from anabranch_service.settings import Auth, ServiceSettings
 from tests.service.conftest import PAIR, STREAMS
 from tests.service.transport.test_problems import problem
 from tests.support.worlds.access import Guarded, bearer, guarded
@@ -27,7 +27,7 @@ from tests.support.worlds.service import Service, eventually, serving
 
 
 @pytest.fixture
-def locked(settings: Settings, tmp_path: Path) -> Iterator[Guarded]:
+def locked(settings: ServiceSettings, tmp_path: Path) -> Iterator[Guarded]:
     with guarded(settings, tmp_path) as found:
         yield found
 
@@ -52,7 +52,7 @@ def test_a_secret_is_shown_once_and_kept_nowhere(locked: Guarded, tmp_path: Path
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_revoked_and_expired_tokens_are_refused(settings: Settings, tmp_path: Path) -> None:
+def test_revoked_and_expired_tokens_are_refused(settings: ServiceSettings, tmp_path: Path) -> None:
     moment = datetime(2030, 1, 1, tzinfo=UTC)
 
     def clock() -> datetime:
@@ -82,7 +82,7 @@ def test_revoked_and_expired_tokens_are_refused(settings: Settings, tmp_path: Pa
         )
 
 
-def test_the_last_use_is_known_to_about_a_minute(settings: Settings, tmp_path: Path) -> None:
+def test_the_last_use_is_known_to_about_a_minute(settings: ServiceSettings, tmp_path: Path) -> None:
     moment = datetime(2030, 1, 1, tzinfo=UTC)
     with guarded(settings, tmp_path, clock=lambda: moment) as locked:
         made = locked.create("viewer")
@@ -162,7 +162,7 @@ def test_on_loopback_nobody_needs_a_token_but_a_given_one_counts(service: Servic
 
 
 def test_the_administrators_file_outlives_what_redis_forgets(
-    settings: Settings, tmp_path: Path
+    settings: ServiceSettings, tmp_path: Path
 ) -> None:
     file = tmp_path / "admin.token"
     with guarded(settings, tmp_path) as locked:
@@ -181,7 +181,7 @@ def test_the_administrators_file_outlives_what_redis_forgets(
 
 @pytest.mark.parametrize("content", ["", "secret", "anb_0123456789ab_" + 63 * "0", "\xff"])
 def test_a_file_that_holds_no_token_is_refused(
-    settings: Settings, tmp_path: Path, content: str
+    settings: ServiceSettings, tmp_path: Path, content: str
 ) -> None:
     file = tmp_path / "admin.token"
     file.write_text(content, encoding="latin-1")
@@ -193,16 +193,16 @@ def test_a_file_that_holds_no_token_is_refused(
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.0.2.1", "box"])
 def test_beyond_loopback_tokens_can_not_be_left_out(host: str) -> None:
-    assert Settings(host=host).requires_tokens
+    assert ServiceSettings(host=host).requires_tokens
     with pytest.raises(SettingsError, match="auth"):
-        Settings(host=host, auth=Auth.OFF)
+        ServiceSettings(host=host, auth=Auth.OFF)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
 def test_loopback_is_open_unless_told_otherwise(host: str) -> None:
-    assert not Settings(host=host).requires_tokens
-    assert not Settings(host=host, auth=Auth.OFF).requires_tokens
-    assert Settings(host=host, auth=Auth.REQUIRED).requires_tokens
+    assert not ServiceSettings(host=host).requires_tokens
+    assert not ServiceSettings(host=host, auth=Auth.OFF).requires_tokens
+    assert ServiceSettings(host=host, auth=Auth.REQUIRED).requires_tokens
 
 
 def test_failures_are_limited_and_valid_tokens_are_not(locked: Guarded) -> None:
@@ -218,7 +218,7 @@ def test_failures_are_limited_and_valid_tokens_are_not(locked: Guarded) -> None:
 
 def test_the_limiter_forgets() -> None:
     now = 0.0
-    failures = Failures(lambda: now)
+    failures = FailureLimiter(lambda: now)
     assert all(failures.allow("a") for _ in range(BURST))
     assert not failures.allow("a")
     now += 6.0

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from anabranch_contract.rest.access import Role
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import STREAMS
 from tests.support.worlds.access import Guarded, bearer, guarded
 
@@ -23,7 +23,7 @@ OTHERS = (None, Role.VIEWER, Role.EDITOR, Role.WORKER)
 
 @pytest.fixture(scope="module")
 def locked(redis: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    config = Settings(redis_url=redis, namespace="attacks", poll_seconds=0.005)
+    config = ServiceSettings(redis_url=redis, namespace="attacks", poll_seconds=0.005)
     with guarded(config, tmp_path_factory.mktemp("attacks")) as found:
         found.service.post("/v1/streams", STREAMS[0])
         yield found
@@ -174,7 +174,7 @@ def test_files_beside_the_dashboards_stay_unread(
     answer = raw(locked, f"{head}{secret}\r\n".encode())
     assert answer.split()[1] in (b"404", b"405", b"400"), answer[:200]
     assert b"root:" not in answer
-    assert b"class Settings" not in answer
+    assert b"class ServiceSettings" not in answer
 
 
 @pytest.mark.parametrize("role", EVERYBODY)

@@ -15,7 +15,7 @@ from schemathesis import checks
 from schemathesis.core.result import Ok
 
 from anabranch_contract.rest.access import Role
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import PAIR, STREAMS
 from tests.support.worlds.access import Guarded, bearer, guarded
 from tests.support.worlds.service import Service
@@ -114,7 +114,9 @@ EXAMPLES = {
 }
 
 
-def test_examples_of_the_document_are_taken_as_they_are(settings: Settings, tmp_path: Path) -> None:
+def test_examples_of_the_document_are_taken_as_they_are(
+    settings: ServiceSettings, tmp_path: Path
+) -> None:
     with guarded(settings, tmp_path) as locked:
         headers = bearer(locked.tokens[Role.ADMIN])
         document = locked.service.get("/openapi.json")
@@ -139,7 +141,7 @@ CHECKS = [
 
 @pytest.mark.parametrize("role", ROLES)
 def test_no_request_breaks_the_service(
-    settings: Settings, tmp_path: Path, role: Role | None
+    settings: ServiceSettings, tmp_path: Path, role: Role | None
 ) -> None:
     """A few hundred requests made from the document, under every role and none."""
     assert fuzz(settings, tmp_path, role, each=2) >= 50
@@ -148,13 +150,13 @@ def test_no_request_breaks_the_service(
 @pytest.mark.slow
 @pytest.mark.parametrize("role", ROLES)
 def test_no_request_of_thousands_breaks_the_service(
-    settings: Settings, tmp_path: Path, role: Role | None
+    settings: ServiceSettings, tmp_path: Path, role: Role | None
 ) -> None:
     """At least 5,000 with all roles together."""
     assert fuzz(settings, tmp_path, role, each=50) >= 1000
 
 
-def fuzz(config: Settings, folder: Path, role: Role | None, *, each: int) -> int:
+def fuzz(config: ServiceSettings, folder: Path, role: Role | None, *, each: int) -> int:
     """Make requests for every operation, more where it takes a body; say how many."""
     with guarded(config, folder) as locked:
         for stream in STREAMS:

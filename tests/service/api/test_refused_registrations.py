@@ -19,7 +19,7 @@ from anabranch_contract.protocol.registered import SourceRecord, StreamRecord
 from anabranch_contract.rest.access import Role
 from anabranch_contract.rest.queries import SinkRecord
 from anabranch_service.registry.records import QueryRecord
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import PAIR
 from tests.support.worlds.access import Guarded, bearer
 from tests.support.worlds.access import guarded as requiring_tokens
@@ -67,7 +67,7 @@ def databases(redis: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @contextmanager
 def _shop(redis: str, namespace: str, access: AccessPolicy, folder: Path) -> Iterator[Guarded]:
-    settings = Settings(redis_url=redis, namespace=namespace, mode=Mode.STEP, access=access)
+    settings = ServiceSettings(redis_url=redis, namespace=namespace, mode=Mode.STEP, access=access)
     with requiring_tokens(settings, folder) as running:
         for stream in ("customers", "orders"):
             columns = {"customer_id": "bigint", "order_id": "bigint", "city": "string"}

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from anabranch_service.errors import SettingsError
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from tests.service.api.test_process import process
 from tests.service.conftest import PAIR, STREAMS
 from tests.service.registry.test_sizes import chain
@@ -87,7 +87,7 @@ def test_others_are_answered_while_statements_are_read(redis: str, tmp_path: Pat
     assert max(taken) < LATENCY
 
 
-def test_a_registration_that_takes_too_long_leaves_nothing(settings: Settings) -> None:
+def test_a_registration_that_takes_too_long_leaves_nothing(settings: ServiceSettings) -> None:
     # A fast machine needs four times as long for the slow ones, a small one takes a tenth.
     with serving(replace(settings, registration_seconds=0.1)) as service:
         for stream in STREAMS:
@@ -119,4 +119,4 @@ def _registered(http: httpx.Client) -> bool:
 @pytest.mark.parametrize("seconds", ["0", "-1", "x"])
 def test_the_limit_is_positive(seconds: str) -> None:
     with pytest.raises(SettingsError, match="registration_seconds"):
-        Settings.read({"ANABRANCH_REGISTRATION_SECONDS": seconds}, {})
+        ServiceSettings.read({"ANABRANCH_REGISTRATION_SECONDS": seconds}, {})

@@ -15,7 +15,7 @@ from anabranch_contract.rest.planning.settings import SettingsIn
 from anabranch_contract.rest.queries import QueryBatchIn, QueryIn, QueryPatch
 from anabranch_contract.rest.streams import RowsIn, StreamIn, StreamPatch
 from anabranch_service.app import create_app
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 
 REFERENCE = (Path(__file__).parents[3] / "docs" / "rest-guide.md").read_text(encoding="utf-8")
 
@@ -37,7 +37,7 @@ BODIES: dict[str, type[Closed]] = {
 
 
 def test_every_section_is_of_an_operation() -> None:
-    paths = create_app(Settings()).openapi()["paths"]
+    paths = create_app(ServiceSettings()).openapi()["paths"]
     offered = {f"{method.upper()} {path}" for path, ops in paths.items() for method in ops}
     described = re.findall(r"^### `([A-Z]+ /\S+)`$", REFERENCE, re.MULTILINE)
     assert len(described) > 50

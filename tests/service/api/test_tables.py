@@ -13,7 +13,7 @@ from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.protocol.intake import SourceState
 from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_contract.protocol.table_progress import TableProgress
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from tests.support.worlds.service import Service, serving
 
 AIRLINES = {"name": "airlines", "columns": {"code": "string", "since": "timestamp"}}
@@ -82,7 +82,7 @@ def test_a_query_says_that_it_looks_up(shop: Service) -> None:
 
 
 @pytest.fixture
-def live(settings: Settings) -> Iterator[Service]:
+def live(settings: ServiceSettings) -> Iterator[Service]:
     with serving(replace(settings, mode=Mode.LIVE)) as running:
         yield running
 

@@ -16,7 +16,7 @@ import pytest
 from anabranch_contract.protocol.activations import Activation, Failure
 from anabranch_contract.protocol.progress import Progress
 from anabranch_service.errors import SettingsError
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import CHAIN, PAIR, STREAMS
 from tests.support.worlds.service import Service, eventually, serving
 
@@ -66,7 +66,7 @@ def collector() -> Iterator[Collector]:
 
 
 @contextmanager
-def shop(settings: Settings) -> Iterator[Service]:
+def shop(settings: ServiceSettings) -> Iterator[Service]:
     with serving(settings) as service:
         service.beat()
         for stream in STREAMS:
@@ -79,7 +79,7 @@ def activated(service: Service, query: str, **more: Any) -> None:
 
 
 def test_a_run_starts_with_its_activation_and_completes_with_its_end(
-    settings: Settings, collector: Collector
+    settings: ServiceSettings, collector: Collector
 ) -> None:
     with shop(replace(settings, lineage_url=collector.url)) as service:
         service.post("/v1/queries", {"id": "pair", "sql": PAIR, "sink": {"format": "count"}})
@@ -106,7 +106,7 @@ def test_a_run_starts_with_its_activation_and_completes_with_its_end(
     assert "anabranch_" not in start["job"]["facets"]["sql"]["query"]
 
 
-def test_an_event_has_schemas_and_columns(settings: Settings, collector: Collector) -> None:
+def test_an_event_has_schemas_and_columns(settings: ServiceSettings, collector: Collector) -> None:
     with shop(replace(settings, lineage_url=collector.url)) as service:
         service.post("/v1/queries", {"id": "chain", "sql": CHAIN})
         service.plan(-1)
@@ -140,7 +140,7 @@ def test_an_event_has_schemas_and_columns(settings: Settings, collector: Collect
 
 
 def test_what_is_not_taken_is_sent_later_and_nothing_waits_for_it(
-    settings: Settings, collector: Collector, tmp_path: Path
+    settings: ServiceSettings, collector: Collector, tmp_path: Path
 ) -> None:
     token = tmp_path / "token"
     token.write_text("hush\n")
@@ -165,7 +165,7 @@ def test_what_is_not_taken_is_sent_later_and_nothing_waits_for_it(
     assert collector.said() == [("START", "pair"), ("START", "chain")]
 
 
-def test_events_can_go_to_a_file(settings: Settings, tmp_path: Path) -> None:
+def test_events_can_go_to_a_file(settings: ServiceSettings, tmp_path: Path) -> None:
     file = tmp_path / "lineage.jsonl"
     with shop(replace(settings, lineage_url=file.as_uri())) as service:
         service.post("/v1/queries", {"id": "pair", "sql": PAIR})
@@ -178,4 +178,4 @@ def test_events_can_go_to_a_file(settings: Settings, tmp_path: Path) -> None:
 
 def test_an_address_that_means_nothing_is_refused() -> None:
     with pytest.raises(SettingsError, match="lineage_url"):
-        Settings(lineage_url="ftp://somewhere")
+        ServiceSettings(lineage_url="ftp://somewhere")

@@ -13,7 +13,7 @@ from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_service.planning import epoch as planning
 from anabranch_service.planning.what_if import explanation as what_if
 from anabranch_service.registry.records import EpochRecord
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import CHAIN, PAIR, STREAMS
 from tests.service.pages.test_dashboard import opened
 from tests.service.planning.test_costs import interim, snapshot
@@ -81,7 +81,7 @@ def test_rules_that_go_on_unexplained_have_the_reason(
 
 
 def test_what_is_saved_is_a_mean_with_its_time_and_range(
-    browser: Browser, settings: Settings
+    browser: Browser, settings: ServiceSettings
 ) -> None:
     with serving(replace(settings, mode=Mode.LIVE)) as service:
         for stream in STREAMS:

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 from anabranch_contract.protocol.activations import Activation, Visibility
 from anabranch_contract.rest.access import Role
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import PAIR, STREAMS
 from tests.support.worlds.access import Guarded, guarded
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def locked(settings: Settings, tmp_path: Path) -> Iterator[Guarded]:
+def locked(settings: ServiceSettings, tmp_path: Path) -> Iterator[Guarded]:
     with guarded(settings, tmp_path) as found:
         for stream in STREAMS:
             found.service.post("/v1/streams", stream)

@@ -13,7 +13,7 @@ from anabranch_contract.protocol.measurements import Snapshot, StreamSample, Str
 from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_contract.protocol.table_progress import TableProgress
 from anabranch_service.registry.publishing.history import HistoryPoint
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from tests.service.pages.long_names import LONGEST, QUERIES, nothing_is_cut, run
 from tests.service.pages.test_dashboard import opened
 from tests.support.surroundings.browsers import LOOKS
@@ -56,7 +56,7 @@ def test_what_is_kept_is_said(browser: Browser, shop: Service) -> None:
         assert not complaints
 
 
-def test_a_table_is_read_again(browser: Browser, settings: Settings) -> None:
+def test_a_table_is_read_again(browser: Browser, settings: ServiceSettings) -> None:
     with serving(replace(settings, mode=Mode.LIVE)) as service:
         source = {"format": "files", "path": "/data/airlines", "options": {"type": "csv"}}
         table = {"name": "airlines", "columns": {"code": "string"}, "kind": "table"}

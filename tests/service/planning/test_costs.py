@@ -23,9 +23,9 @@ from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
 from anabranch_contract.rest.planning.settings import PlanningSettings
 from anabranch_planner.cost.statistics.constants import CostConstants
-from anabranch_planner.cost.statistics.statistics import Ahead, ForecastStatistics
+from anabranch_planner.cost.statistics.statistics import ForecastStatistics, PeriodForecast
 from anabranch_service.planning.costs import costs_record, newest, timed
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import PAIR, STREAMS
 from tests.support.surroundings.policy import OPEN
 from tests.support.worlds.service import serving
@@ -98,7 +98,7 @@ def test_a_replay_takes_constants_that_no_clock_decides() -> None:
 def test_calls_are_of_the_time_that_plans_are_priced_over() -> None:
     known = replace(snapshot(), batches=2)
     history = timed(known, known, [], SECONDS).constants()
-    ahead = ForecastStatistics(known, Ahead(1 / 3))
+    ahead = ForecastStatistics(known, PeriodForecast(1 / 3))
     epoch = timed(ahead, known, [], SECONDS).constants()
     assert history is not None
     assert epoch is not None
@@ -121,7 +121,7 @@ def test_other_objectives_read_nothing_unless_kinds_are_chosen(objective: Object
 
 def test_a_service_prices_plans_in_seconds_from_its_first_epoch_on(redis: str) -> None:
     """By constants that no clock decides, until something is measured."""
-    settings = Settings(redis_url=redis, namespace="by default", mode=Mode.STEP, access=OPEN)
+    settings = ServiceSettings(redis_url=redis, namespace="by default", mode=Mode.STEP, access=OPEN)
     with serving(settings) as service:
         for stream in STREAMS:
             service.post("/v1/streams", stream)
@@ -136,7 +136,7 @@ def test_a_service_prices_plans_in_seconds_from_its_first_epoch_on(redis: str) -
         assert 0 < second["cost"] < 1
 
 
-def test_an_epoch_and_a_dry_run_show_the_constants(settings: Settings) -> None:
+def test_an_epoch_and_a_dry_run_show_the_constants(settings: ServiceSettings) -> None:
     with serving(replace(settings, mode=Mode.LIVE)) as service:
         for stream in STREAMS:
             service.post("/v1/streams", stream)

@@ -34,13 +34,13 @@ from anabranch_service.planning.widths import relation_widths
 from anabranch_service.registry.records import EpochRecord
 from anabranch_service.registry.statements import read_statement, usable_streams
 from anabranch_service.routes.streams import read_stream
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import CHAIN, PAIR, STREAMS
 from tests.support.cases.planned import as_running, plan_queries
 from tests.support.surroundings.policy import OPEN
 
 RECORDS: dict[str, StreamRecord] = {
-    str(stream["name"]): read_stream(StreamIn.model_validate(stream), Settings(access=OPEN))
+    str(stream["name"]): read_stream(StreamIn.model_validate(stream), ServiceSettings(access=OPEN))
     for stream in STREAMS
 }
 

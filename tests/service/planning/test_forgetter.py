@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 
 from anabranch_contract.protocol.activations import Activation, Failure
 from anabranch_service.planning.forgetter import Forgetter, whole
-from anabranch_service.registry.publishing.lease import Lease, Term
+from anabranch_service.registry.publishing.lease import LeaderTerm, Lease
 from anabranch_service.registry.store import Store
 from tests.service.conftest import PAIR
 from tests.support.worlds.service import Service
@@ -42,7 +42,7 @@ def look(shop: Service, *days: float) -> list[int]:
         lease = Lease(server, store.keys, "here", 5.0)
         try:
             owner, token = await cast("Any", server.hmget(store.keys.leader, "owner", "token"))
-            lease.term = Term(owner, int(token))
+            lease.term = LeaderTerm(owner, int(token))
             for one in days:
                 at = (datetime.now(UTC) + timedelta(days=one)).timestamp(), UTC
                 found.append(

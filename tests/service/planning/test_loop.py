@@ -14,7 +14,7 @@ from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Boundary, Mode, Progress
 from anabranch_service.registry.publishing.publication import LEAST_EPOCHS
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import CHAIN, PAIR, STREAMS
 from tests.support.surroundings.redis import StoppableRedis
 from tests.support.worlds.records import put, remove
@@ -76,7 +76,7 @@ def test_statistics_of_the_boundary_decide_the_cost(shop: Service) -> None:
     assert second["queries"] == ["pair"]
 
 
-def test_live_answers_leave_the_runtime_an_epoch_of_time(settings: Settings) -> None:
+def test_live_answers_leave_the_runtime_an_epoch_of_time(settings: ServiceSettings) -> None:
     with serving(replace(settings, mode=Mode.LIVE)) as service:
         for stream in STREAMS:
             service.post("/v1/streams", stream)
@@ -94,7 +94,7 @@ def test_live_answers_leave_the_runtime_an_epoch_of_time(settings: Settings) -> 
         assert (current["running"], current["epoch"]["epoch"]) == (1, 0)
 
 
-def test_the_newest_of_several_boundaries_is_answered(settings: Settings) -> None:
+def test_the_newest_of_several_boundaries_is_answered(settings: ServiceSettings) -> None:
     """Live: planning is slower than epochs, or no service was there."""
 
     def measured(epoch: int) -> Snapshot:
@@ -200,7 +200,7 @@ def test_an_unreadable_record_does_not_hide_the_others(shop: Service) -> None:
     assert shop.get("/v1/epochs/0")["queries"] == ["pair"]
 
 
-def test_a_crash_between_publishing_and_the_cursor_is_made_good(settings: Settings) -> None:
+def test_a_crash_between_publishing_and_the_cursor_is_made_good(settings: ServiceSettings) -> None:
     with serving(settings) as service:
         for stream in STREAMS:
             service.post("/v1/streams", stream)
@@ -221,7 +221,7 @@ def test_a_crash_between_publishing_and_the_cursor_is_made_good(settings: Settin
         assert service.redis.get(keys.ruleset(0)) == published
 
 
-def test_only_the_newest_epochs_are_kept(settings: Settings) -> None:
+def test_only_the_newest_epochs_are_kept(settings: ServiceSettings) -> None:
     kept = 100
     settings = replace(settings, kept_epochs=kept, mode=Mode.STEP)
     with serving(settings) as service:
@@ -247,7 +247,7 @@ def test_only_the_newest_epochs_are_kept(settings: Settings) -> None:
         assert service.get("/v1/epochs")["items"][0]["epoch"] == published[-1] + 1
 
 
-def test_epochs_are_kept_by_bytes_and_never_what_runs(settings: Settings) -> None:
+def test_epochs_are_kept_by_bytes_and_never_what_runs(settings: ServiceSettings) -> None:
     settings = replace(settings, kept_bytes=1 << 16, mode=Mode.STEP)
     with serving(settings) as service:
         for stream in STREAMS:
@@ -273,7 +273,7 @@ def test_epochs_are_kept_by_bytes_and_never_what_runs(settings: Settings) -> Non
         assert len(list(redis.scan_iter(f"{keys.namespace}:plans:*"))) == len(sizes)
 
 
-def test_statistics_count_where_epochs_are_kept_by_bytes(settings: Settings) -> None:
+def test_statistics_count_where_epochs_are_kept_by_bytes(settings: ServiceSettings) -> None:
     settings = replace(settings, kept_bytes=1 << 21, mode=Mode.STEP)
     with serving(settings) as service:
         keys, redis = service.keys, service.redis
@@ -290,7 +290,7 @@ def test_statistics_count_where_epochs_are_kept_by_bytes(settings: Settings) -> 
         assert settings.kept_bytes * 3 / 4 < kept <= settings.kept_bytes
 
 
-def test_a_boundary_is_answered_once_by_two_services(settings: Settings) -> None:
+def test_a_boundary_is_answered_once_by_two_services(settings: ServiceSettings) -> None:
     settings = replace(settings, mode=Mode.STEP)
     with serving(settings) as one, serving(settings) as two:
         for epoch in range(-1, 30):
@@ -301,7 +301,7 @@ def test_a_boundary_is_answered_once_by_two_services(settings: Settings) -> None
         assert published == list(range(31))
 
 
-def test_state_outlives_the_service(settings: Settings) -> None:
+def test_state_outlives_the_service(settings: ServiceSettings) -> None:
     with serving(settings) as service:
         for stream in STREAMS:
             service.post("/v1/streams", stream)
@@ -317,7 +317,7 @@ def test_state_outlives_the_service(settings: Settings) -> None:
         assert service.get("/v1/epochs/1")["optimizer"] == "shared"
 
 
-def test_redis_going_away_and_coming_back(settings: Settings) -> None:
+def test_redis_going_away_and_coming_back(settings: ServiceSettings) -> None:
     redis = StoppableRedis()
     try:
         with serving(replace(settings, redis_url=redis.url)) as service:

@@ -19,7 +19,7 @@ from anabranch_planner.replan.remaining import choices
 from anabranch_planner.replan.running import plan_of
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.statements import NormalForms, usable_streams
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import CHAIN, PAIR, STREAMS
 from tests.support.worlds.records import remove
 from tests.support.worlds.service import Service, serving
@@ -307,7 +307,7 @@ def test_a_query_that_can_not_be_planned_is_rejected_at_once(shop: Service) -> N
     assert held(shop)["waiting"] == ["pair"]
 
 
-def test_time_is_up_though_a_plan_waits(settings: Settings) -> None:
+def test_time_is_up_though_a_plan_waits(settings: ServiceSettings) -> None:
     now = [datetime(2026, 1, 1, tzinfo=UTC)]
     with serving(settings, clock=lambda: now[0]) as service:
         for stream in STREAMS:
@@ -324,7 +324,7 @@ def test_time_is_up_though_a_plan_waits(settings: Settings) -> None:
         assert held(service)["waiting"] == ["items"]
 
 
-def test_a_restart_forgets_nothing(settings: Settings) -> None:
+def test_a_restart_forgets_nothing(settings: ServiceSettings) -> None:
     with serving(settings) as service:
         for stream in STREAMS:
             service.post("/v1/streams", stream)
@@ -342,7 +342,7 @@ def test_a_restart_forgets_nothing(settings: Settings) -> None:
         assert names(service, 1) == ["pair"]
 
 
-def test_any_service_approves(settings: Settings) -> None:
+def test_any_service_approves(settings: ServiceSettings) -> None:
     second = replace(settings, port=settings.port + 1)
     with serving(settings) as leader, serving(second) as other:
         for stream in STREAMS:

@@ -18,7 +18,7 @@ from anabranch_service.planning.task import PlanTask
 from anabranch_service.presenters.metrics import Metrics
 from anabranch_service.registry.publishing.lease import Lease
 from anabranch_service.registry.store import Store
-from anabranch_service.settings import Settings, own_address
+from anabranch_service.settings import ServiceSettings, own_address
 from tests.service.conftest import CHAIN, STREAMS
 from tests.support.worlds.service import serving
 
@@ -30,7 +30,7 @@ def lossy(task: PlanTask) -> PlannedEpoch:
     return replace(planned, plan=plan)
 
 
-async def turn(settings: Settings, epoch: int) -> None:
+async def turn(settings: ServiceSettings, epoch: int) -> None:
     """Answer the end of ``epoch`` with a lossy plan."""
     redis = Redis.from_url(settings.redis_url, decode_responses=True)
     store = Store(redis, settings.namespace)
@@ -43,7 +43,7 @@ async def turn(settings: Settings, epoch: int) -> None:
         await redis.aclose()
 
 
-def test_the_rules_of_the_last_epoch_go_on(settings: Settings) -> None:
+def test_the_rules_of_the_last_epoch_go_on(settings: ServiceSettings) -> None:
     with serving(settings) as service:
         for stream in STREAMS:
             service.post("/v1/streams", stream)
@@ -60,7 +60,7 @@ def test_the_rules_of_the_last_epoch_go_on(settings: Settings) -> None:
         assert service.get("/v1/epochs/2")["fallback"] == ""
 
 
-def test_without_an_earlier_epoch_nothing_is_published(settings: Settings) -> None:
+def test_without_an_earlier_epoch_nothing_is_published(settings: ServiceSettings) -> None:
     with serving(settings) as service:
         for stream in STREAMS:
             service.post("/v1/streams", stream)

@@ -13,7 +13,7 @@ from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import RelationId
 from anabranch_planner.cost.statistics.statistics import NoStatistics
 from anabranch_service.planning.rates import foresee
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import PAIR, STREAMS
 from tests.support.worlds.service import Service, serving
 
@@ -108,7 +108,7 @@ def test_an_epoch_says_what_was_forecast_for_it(shop: Service) -> None:
     assert stated["cost"] != plan["cost"]
 
 
-def test_live_plans_are_made_of_interim_measurements(settings: Settings) -> None:
+def test_live_plans_are_made_of_interim_measurements(settings: ServiceSettings) -> None:
     with serving(replace(settings, mode=Mode.LIVE)) as service:
         for stream in STREAMS:
             service.post("/v1/streams", stream)

@@ -33,7 +33,7 @@ from anabranch_service.planning.rations import (
     measured_forest,
     ration_schedule,
 )
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import CHAIN, STREAMS
 from tests.support.worlds.records import put
 from tests.support.worlds.service import Service, eventually, serving
@@ -213,7 +213,7 @@ def test_jaqpot_fills_measured_paths_by_productivity() -> None:
         assert kept <= most * (1 + 1e-9)
 
 
-def test_the_policy_decides_whether_a_schedule_is_published(settings: Settings) -> None:
+def test_the_policy_decides_whether_a_schedule_is_published(settings: ServiceSettings) -> None:
     with serving(replace(settings, mode=Mode.LIVE)) as service:
         for stream in STREAMS:
             service.post("/v1/streams", stream)
@@ -244,7 +244,7 @@ def test_the_policy_decides_whether_a_schedule_is_published(settings: Settings) 
 
 @pytest.mark.parametrize("allocation", ["results", "jaqpot"])
 def test_the_first_epoch_is_published_with_an_expected_schedule(
-    settings: Settings, allocation: str
+    settings: ServiceSettings, allocation: str
 ) -> None:
     with serving(replace(settings, mode=Mode.LIVE)) as service:
         for stream in STREAMS:
@@ -282,7 +282,7 @@ def test_in_a_replay_no_schedule_is_expected(shop: Service) -> None:
 
 
 def test_a_schedule_that_cannot_be_expected_holds_no_epoch_up(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
+    settings: ServiceSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise PlannerError("no-solution", "the solver broke", field="allocation")

@@ -13,7 +13,7 @@ from anabranch_service.planning.recorder import Recorder
 from anabranch_service.registry.publishing.history import KEPT, MOST, point
 from anabranch_service.registry.publishing.lease import Lease
 from anabranch_service.registry.store import Store
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from tests.support.worlds.service import Service
 
 BEFORE = Progress(
@@ -70,7 +70,7 @@ def test_points_are_kept_for_a_day_and_asked_for(service: Service) -> None:
 
 @pytest.mark.parametrize(("seconds", "points"), [(5.0, 1), (0.0, 0)])
 def test_who_leads_keeps_points_and_nobody_else(
-    settings: Settings, seconds: float, points: int
+    settings: ServiceSettings, seconds: float, points: int
 ) -> None:
     async def turns() -> list[str]:
         server = Redis.from_url(settings.redis_url, decode_responses=True)

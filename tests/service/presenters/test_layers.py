@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from anabranch_service.presenters.layers import BEND, Place, layered
+from anabranch_service.presenters.layers import BEND, NodePlace, layered
 
 
 def drawn(rng: Random) -> list[tuple[str, str]]:
@@ -61,4 +61,4 @@ def test_equal_links_in_any_order_have_one_layout() -> None:
 def test_nothing_has_no_layout_and_one_link_two_places() -> None:
     assert layered([]).nodes == {}
     nodes = layered([("a", "b")]).nodes
-    assert nodes == {"a": Place(0, nodes["a"].at), "b": Place(1, nodes["b"].at)}
+    assert nodes == {"a": NodePlace(0, nodes["a"].at), "b": NodePlace(1, nodes["b"].at)}

@@ -16,7 +16,7 @@ from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.queries.joins import QueryId
 from anabranch_service.presenters.metrics import Metrics
 from anabranch_service.presenters.pipeline_metrics import FAMILIES, Observed, exposition
-from anabranch_service.registry.source_status import Sources
+from anabranch_service.registry.source_status import SourceStates
 from tests.service.conftest import PAIR
 from tests.support.worlds.service import Service
 
@@ -119,7 +119,7 @@ def test_every_metric_can_be_had() -> None:
         1000.0,
         leads=True,
         progress=PROGRESS,
-        sources=Sources({"orders": SourceStatus("1", SourceState.FAILED)}, alive=True),
+        sources=SourceStates({"orders": SourceStatus("1", SourceState.FAILED)}, alive=True),
         schedule=RationSchedule(
             *(0, 0, (), (SchedulePoint(0.0, ()),)), floors=(Floor(QueryId("pair"), 0.9, 0.4),)
         ),

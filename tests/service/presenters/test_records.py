@@ -19,7 +19,7 @@ from anabranch_contract.rest.normalised import NormalisedInfo, OuterInfo
 from anabranch_contract.rest.queries import SinkRecord
 from anabranch_service.presenters.records import query_out, results_at, run_out
 from anabranch_service.registry.records import QueryRecord
-from anabranch_service.registry.source_status import Sources
+from anabranch_service.registry.source_status import SourceStates
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 RUNNING = Progress("running", epoch=1, results_home="/results")
@@ -56,7 +56,7 @@ def test_before_the_runtime_has_said_where_results_go_the_place_is_described() -
 def test_a_run_is_shown_under_its_query_with_what_has_come_of_its_past() -> None:
     past = PastResults(PastStatus.EMITTED, 7, 0)
     found = Activation(3, {}, results=9, past=past)
-    shown = query_out(record(past="stored"), found, RUNNING, Sources({}, alive=True), NOW)
+    shown = query_out(record(past="stored"), found, RUNNING, SourceStates({}, alive=True), NOW)
     assert (shown.id, shown.run, shown.results, shown.past) == ("q", "q~2", 9, "stored")
     assert shown.past_results is not None
     assert shown.past_results.document() == {"status": "emitted", "results": 7, "rows": 0}
@@ -77,7 +77,7 @@ def test_what_overload_has_kept_from_an_outer_join_is_about_its_results(
     pairs = Activation(3, {}, results=100, withheld=800.0)
     left = Activation(3, {}, results=300, withheld=100.0)
     shown = query_out(
-        record(normalised=meaning), pairs, running, Sources({}, alive=True), NOW, left=left
+        record(normalised=meaning), pairs, running, SourceStates({}, alive=True), NOW, left=left
     )
     kept = shown.rationed
     assert kept is not None

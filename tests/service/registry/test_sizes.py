@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import PAIR, STREAMS
 from tests.support.worlds.records import put
 from tests.support.worlds.service import Service, serving
@@ -50,7 +50,7 @@ def test_an_older_query_of_many_aliases_slows_no_registration(shop: Service) -> 
     assert time.monotonic() - began < 5
 
 
-def test_columns_streams_and_queries_are_counted(settings: Settings) -> None:
+def test_columns_streams_and_queries_are_counted(settings: ServiceSettings) -> None:
     limits = replace(settings, max_columns=5, max_streams=3, max_queries=2)
     with serving(limits) as service:
         wide = {f"c{i}": "int" for i in range(6)}
@@ -89,7 +89,7 @@ def test_columns_of_results_are_counted_at_once(shop: Service) -> None:
     assert time.monotonic() - began < 5
 
 
-def test_stars_count_as_the_columns_that_they_stand_for(settings: Settings) -> None:
+def test_stars_count_as_the_columns_that_they_stand_for(settings: ServiceSettings) -> None:
     with serving(replace(settings, max_columns=5)) as service:
         for stream in STREAMS:
             service.post("/v1/streams", stream)

@@ -17,7 +17,7 @@ from anabranch_planner.sql.syntax import parse_statement
 from anabranch_service.registry.describe import describe
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.statements import NormalForms, read_statement, usable_streams
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import CHAIN, PAIR, STREAMS
 from tests.service.planning.test_epoch import RECORDS
 from tests.support.worlds.service import serving
@@ -60,7 +60,7 @@ def record(name: str, sql: str, **changes: Any) -> QueryRecord:
     )
 
 
-def test_a_statement_is_parsed_once(settings: Settings) -> None:
+def test_a_statement_is_parsed_once(settings: ServiceSettings) -> None:
     with parses() as counted:
         with serving(settings) as service:
             for stream in STREAMS:

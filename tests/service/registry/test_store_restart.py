@@ -5,13 +5,13 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import PAIR, STREAMS
 from tests.support.surroundings.redis import StoppableRedis
 from tests.support.worlds.service import eventually, serving
 
 
-def test_every_request_is_served_once_redis_is_back(settings: Settings) -> None:
+def test_every_request_is_served_once_redis_is_back(settings: ServiceSettings) -> None:
     redis = StoppableRedis()
     try:
         with (

@@ -13,7 +13,7 @@ from anabranch_contract.protocol.intake import SourceState, StreamIntake, Unread
 from anabranch_contract.protocol.progress import VERSION, Heartbeat, Progress
 from anabranch_service.presenters.health import Component, HealthLog
 from anabranch_service.routes import health
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from tests.support.worlds.service import Service, serving
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -99,7 +99,7 @@ def test_a_component_is_as_it_is_since_it_was_first_seen_so() -> None:
 
 
 def test_since_when_is_known_though_nobody_has_asked(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
+    settings: ServiceSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(health, "LOOK_SECONDS", 0.01)
     with serving(settings) as service:

@@ -7,7 +7,7 @@ import pytest
 from anabranch_contract.plans.plan import Optimizer
 from anabranch_contract.protocol.progress import Mode
 from anabranch_service.errors import SettingsError
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 
 
 def test_command_line_goes_before_environment_before_defaults() -> None:
@@ -18,13 +18,13 @@ def test_command_line_goes_before_environment_before_defaults() -> None:
         "ANABRANCH_SOLVE_SECONDS": "2.5",
         "PORT": "99",
     }
-    settings = Settings.read(environ, {"port": 7, "optimizer": "shared", "mode": None})
+    settings = ServiceSettings.read(environ, {"port": 7, "optimizer": "shared", "mode": None})
     assert settings.redis_url == "redis://elsewhere:1/2"
     assert settings.port == 7
     assert settings.mode is Mode.STEP
     assert settings.optimizer is Optimizer.SHARED
     assert settings.solve_seconds == 2.5
-    assert settings.parallelism == Settings().parallelism
+    assert settings.parallelism == ServiceSettings().parallelism
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,6 @@ def test_settings_that_cannot_be_used(
     environ: dict[str, str], given: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(SettingsError) as caught:
-        Settings.read(environ, given)
+        ServiceSettings.read(environ, given)
     assert caught.value.field == field
     assert caught.value.remedy

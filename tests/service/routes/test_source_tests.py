@@ -17,7 +17,7 @@ import pytest
 from pyarrow import fs
 
 from anabranch_contract.connectors.policy import AccessPolicy
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from tests.support.surroundings.s3 import BUCKET, s3_server
 from tests.support.worlds.service import Service, serving
 
@@ -152,7 +152,7 @@ def test_what_only_the_runtime_can_do_is_said(service: Service, tmp_path: Path) 
     assert "source.format" in found["limits"][0]
 
 
-def test_links_that_lead_out_are_passed_over(settings: Settings, tmp_path: Path) -> None:
+def test_links_that_lead_out_are_passed_over(settings: ServiceSettings, tmp_path: Path) -> None:
     inside, outside = tmp_path / "inside", tmp_path / "outside"
     for folder in (inside, outside):
         folder.mkdir()

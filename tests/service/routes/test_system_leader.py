@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import PAIR, STREAMS
 from tests.support.surroundings.redis import StoppableRedis
 from tests.support.worlds.service import Service, eventually, serving
@@ -32,7 +32,7 @@ def test_a_single_service_leads_at_once(service: Service) -> None:
     assert gauge(service) == 1
 
 
-def test_a_service_that_follows_answers_requests_and_then_leads(settings: Settings) -> None:
+def test_a_service_that_follows_answers_requests_and_then_leads(settings: ServiceSettings) -> None:
     with ExitStack() as first, ExitStack() as second:
         leader = first.enter_context(serving(replace(settings, port=1)))
         eventually(lambda: bool(leader.get("/v1/leader")["leads"]), "it leads")
@@ -54,7 +54,7 @@ def test_a_service_that_follows_answers_requests_and_then_leads(settings: Settin
         assert gauge(follower) == 1
 
 
-def test_after_redis_was_away_one_leads_and_the_sequence_goes_on(settings: Settings) -> None:
+def test_after_redis_was_away_one_leads_and_the_sequence_goes_on(settings: ServiceSettings) -> None:
     server = StoppableRedis()
     settings = replace(settings, redis_url=server.url, lease_seconds=0.3)
     try:

@@ -8,7 +8,7 @@ from typing import Any
 from openapi_spec_validator import validate
 
 from anabranch_service.app import create_app
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 
 
 def references(value: Any) -> Iterator[str]:
@@ -23,7 +23,7 @@ def references(value: Any) -> Iterator[str]:
 
 
 def test_the_document_is_valid_and_every_reference_in_it_resolves() -> None:
-    document = create_app(Settings()).openapi()
+    document = create_app(ServiceSettings()).openapi()
     validate(document)
     found = set(references(document))
     assert "#/components/schemas/Problem" in found
@@ -33,6 +33,6 @@ def test_the_document_is_valid_and_every_reference_in_it_resolves() -> None:
 
 
 def test_every_operation_has_an_id_of_its_own() -> None:
-    document = create_app(Settings()).openapi()
+    document = create_app(ServiceSettings()).openapi()
     ids = [o["operationId"] for ops in document["paths"].values() for o in ops.values()]
     assert len(set(ids)) == len(ids)

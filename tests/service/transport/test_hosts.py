@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from anabranch_service.errors import SettingsError
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import STREAMS
 from tests.service.transport.test_problems import problem
 from tests.support.worlds.access import guarded
@@ -43,7 +43,7 @@ def test_the_services_own_names(service: Service, host: str) -> None:
     assert service.http.get("/v1/streams", headers={"Host": host}).status_code == 200
 
 
-def test_more_names_can_be_allowed(settings: Settings) -> None:
+def test_more_names_can_be_allowed(settings: ServiceSettings) -> None:
     with serving(replace(settings, allow_hostname="Streams.Example, box")) as service:
         for host, status in (
             ("streams.example", 200),
@@ -120,7 +120,7 @@ def test_the_dashboard_may_ask(service: Service) -> None:
     assert found.status_code == 200
 
 
-def test_behind_a_proxy_a_token_is_enough(settings: Settings, tmp_path: Path) -> None:
+def test_behind_a_proxy_a_token_is_enough(settings: ServiceSettings, tmp_path: Path) -> None:
     """The proxy may have another name than the service sees."""
     with guarded(settings, tmp_path) as locked:
         headers = {"Origin": "https://streams.example", "Sec-Fetch-Site": "same-origin"}
@@ -131,7 +131,7 @@ def test_behind_a_proxy_a_token_is_enough(settings: Settings, tmp_path: Path) ->
 ORIGIN = "https://console.example.org:8443"
 
 
-def test_pages_of_named_origins_may_use_the_service(settings: Settings) -> None:
+def test_pages_of_named_origins_may_use_the_service(settings: ServiceSettings) -> None:
     named = replace(settings, allow_origin=f"https://other.example, {ORIGIN}/")
     with serving(named) as service:
         asked = {"Origin": ORIGIN, "Access-Control-Request-Method": "PATCH"}
@@ -154,6 +154,6 @@ def test_pages_of_named_origins_may_use_the_service(settings: Settings) -> None:
 
 
 @pytest.mark.parametrize("origin", ["*", "null", "console.example.org", "https://a.example/page"])
-def test_what_is_no_origin_is_refused(settings: Settings, origin: str) -> None:
+def test_what_is_no_origin_is_refused(settings: ServiceSettings, origin: str) -> None:
     with pytest.raises(SettingsError, match="allow_origin"):
         replace(settings, allow_origin=origin)

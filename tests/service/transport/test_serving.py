@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import socket
 
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from anabranch_service.transport.serving import listening_socket
 
 
 def test_an_accepted_connection_does_not_wait_for_acknowledgements() -> None:
     # Every request of a kept connection took 44 ms.
     with (
-        listening_socket(Settings(port=0)) as listening,
+        listening_socket(ServiceSettings(port=0)) as listening,
         socket.create_connection(_listen(listening)),
         listening.accept()[0] as accepted,
     ):

@@ -12,10 +12,10 @@ from anabranch_planner.plans.compile import compile_ruleset
 
 
 def by_hand(orders: Mapping[str, tuple[str, ...]], *queries: JoinQuery) -> Ruleset:
-    """A ruleset without intermediate results.
+    """Compile a ruleset without intermediate results.
 
     Args:
-        orders: "query:start" -> what is probed; what is left out goes by any order.
+        orders: "query:start" -> probed labels in order; any connected order without an entry.
     """
     found = []
     for query in queries:

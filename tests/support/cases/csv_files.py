@@ -86,7 +86,7 @@ class CsvCase:
             before = [(text, quoted) for text, quoted in values if "\n" not in text]
             before = before[: chance.randrange(len(values))]
             line = self.line(before) + self.separator.encode() * bool(before)
-            # A line that follows might close what is open.
+            # A following line might close an open quote.
             line += chance.choice(MALFORMED[: 2 if self.multiline else 3]).encode()
         elif 0.15 <= fate < 0.2 and not values[-1][1]:
             line += b"\xff\xfe"

@@ -76,13 +76,13 @@ def _switching(rng: Random, problem: SmallProblem, key: str) -> Switching:
 
 
 def least_memory(problem: SmallProblem, widths: Mapping[str, float]) -> float:
-    """What one copy of every relation that some query joins takes."""
+    """Bytes of one copy of every relation that some query joins."""
     relations = {r.id for q in problem.queries if len(q.labels) > 1 for r in q.relations}
     return sum(_bytes(base_mir(r), problem.model, widths) for r in sorted(relations))
 
 
 def bytes_of(plan: Plan, model: CostModel, widths: Mapping[str, float]) -> float:
-    """What all copies of ``plan`` take together."""
+    """Bytes of all copies of ``plan``."""
     mirs = {m.id: m for m in plan.mirs}
     return sum(_bytes(mirs[c.mir], model, widths) for c in plan.copies)
 
@@ -92,7 +92,7 @@ def _bytes(store: Mir, model: CostModel, widths: Mapping[str, float]) -> float:
 
 
 def switching_of(plan: Plan, demands: Demanded) -> float:
-    """What changing to ``plan`` is charged, added up from its steps and copies."""
+    """Switching charge of ``plan``, added up from its steps and copies."""
     switching, problem = demands.switching, demands.problem
     if switching is None:
         return 0.0
@@ -136,7 +136,7 @@ def plan_of(demands: Demanded, solver: Solver = Solver.BRANCH) -> Plan:
 
 
 def complaint(key: str, solver: Solver = Solver.BRANCH) -> str:
-    """What is wrong with the plan of :func:`demanded` ``key``; empty if nothing is."""
+    """Fault of the plan of :func:`demanded` ``key``; empty if there is none."""
     demands = demanded(key)
     what = wrong(demands, plan_of(demands, solver))
     return f"{what} [{key}: {demands}]" if what else ""
@@ -170,7 +170,7 @@ def wrong(demands: Demanded, plan: Plan) -> str:
     if limits.memory is None:
         best = _cheapest(demands, limits, total)
         return "" if same(total, best) else f"brute force {best!r}, optimiser {total!r}"
-    # Budgets are kept but for rounding: the optimum is between those of two budgets.
+    # Budgets hold up to rounding: the optimum lies between the optima of two budgets.
     loose = _cheapest(demands, replace(limits, memory=limits.memory * (1 + 2 * ROUNDING)), total)
     if same(total, loose):
         return ""

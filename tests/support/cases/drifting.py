@@ -11,7 +11,7 @@ from tests.support.worlds.service import Service
 
 ROWS = 10_000
 _MINUTE, _START = 60_000_000, 1_750_000_000_000_000
-#: Key of most rows, from 3 on; values 1 and 2 are frequent; what is added matches nothing.
+#: End of the range of most keys (1 and 2 are frequent), and the offset of keys without matches.
 _KEYS, _ELSEWHERE = 6_000, 100_000
 #: Seconds of the window to either side.
 _REACH = 30

@@ -13,17 +13,17 @@ from anabranch_contract.queries.joins import (
     JoinQuery,
     KeyClass,
     Label,
-    Member,
     QueryId,
+    QueryMember,
     RelationId,
     StreamName,
     label_for,
     make_relation,
 )
 from anabranch_contract.queries.types import DataType, TypeKind
-from anabranch_planner.cost.exchange import Exchange
+from anabranch_planner.cost.exchange import ExchangeModel
 from anabranch_planner.cost.statistics.constants import CostConstants
-from anabranch_planner.cost.statistics.statistics import Ahead
+from anabranch_planner.cost.statistics.statistics import PeriodForecast
 from tests.support.oracles.closure import equal_groups
 
 INT = DataType(TypeKind.INT)
@@ -58,7 +58,7 @@ def single(label: str = "R", *, id: str = "q") -> JoinQuery:
 def join_query(
     predicates: Iterable[str], *, id: str = "q", labels: Iterable[str] = ()
 ) -> JoinQuery:
-    """What :func:`chain` makes, with further labels in front."""
+    """The query of :func:`chain`, with further labels in front."""
     equalities = [equality(p) for p in predicates]
     written = [s for p in predicates for s in p.split("=")]
     names = dict.fromkeys([*labels, *(attribute(s).label for s in written)])
@@ -66,7 +66,7 @@ def join_query(
     for name in names:
         relation, _, occurrence = name.partition("#")
         label = label_for(RelationId(relation), int(occurrence or 0))
-        members.append(Member(name.lower(), label, RelationId(relation)))
+        members.append(QueryMember(name.lower(), label, RelationId(relation)))
     relations = sorted({m.relation for m in members})
     read = sorted({side for e in equalities for side in (e.left, e.right)})
     size = len(members)
@@ -105,9 +105,9 @@ class FixedStatistics:
     selectivity_default: float | None = None
     history: float | None = None
     seen: tuple[JoinSample, ...] = ()
-    coming: Ahead | None = None
+    coming: PeriodForecast | None = None
     costs: CostConstants | None = None
-    hosts: Exchange | None = None
+    hosts: ExchangeModel | None = None
     values: Mapping[tuple[str, str], FrequentValues] = field(default_factory=dict)
 
     def cardinality(self, relation: RelationId) -> float | None:
@@ -132,11 +132,11 @@ class FixedStatistics:
     def samples(self) -> tuple[JoinSample, ...]:
         return self.seen
 
-    def ahead(self) -> Ahead | None:
+    def ahead(self) -> PeriodForecast | None:
         return self.coming
 
     def constants(self) -> CostConstants | None:
         return self.costs
 
-    def exchange(self) -> Exchange | None:
+    def exchange(self) -> ExchangeModel | None:
         return self.hosts

@@ -52,15 +52,15 @@ def random_plan(
     """A valid plan for ``queries``, chosen without regard to cost.
 
     Args:
-        apart: whether tuples of some starts are told apart.
+        apart: whether some starts have substreams.
         mirs: the probability with which a step probes an intermediate result where it can.
     """
     return _Builder(queries, rng, mirs, apart).build()
 
 
 def random_substreams(queries: Sequence[JoinQuery], rng: Random) -> tuple[Substreams, ...]:
-    """Random ways to tell apart the tuples of some starts, by any key attribute of theirs; often
-    the same values for all that have a key, so that intermediate results may leave them out.
+    """Random substreams of some starts, by any of their key attributes; often with the same values
+    for all starts with a key, so that intermediate results may exclude them.
     """
     chance, found = rng.choice((0.0, 0.0, 0.3, 1.0)), {}
     for query in rng.sample(queries, len(queries)):
@@ -161,9 +161,7 @@ def random_layouts(rules: Ruleset, rng: Random, most: int = 8) -> Ruleset:
 
 
 def random_checks(rules: Ruleset, rng: Random) -> Ruleset:
-    """``rules`` whose probes look ahead at random, wherever that loses nothing, be it worth it or
-    not.
-    """
+    """``rules`` with random look-ahead filters, wherever they lose nothing, at any cost."""
     chance, found = rng.choice((0.0, 0.5, 0.5, 1.0)), askable(rules)
     probes = []
     for rule in rules.probe_rules:
@@ -360,11 +358,11 @@ class _Builder:
 def random_revision(
     running: Ruleset, queries: Sequence[JoinQuery], rng: Random, revision: int
 ) -> Ruleset:
-    """A valid revision of ``running``, chosen without regard to cost: any order over the stores
-    that are there, some of the intermediate results no longer kept, tuples told apart otherwise.
+    """A valid revision of ``running``, chosen without regard to cost: any orders over its stores,
+    fewer intermediate results, other substreams.
 
     Args:
-        queries: those of ``running``.
+        queries: the queries of ``running``.
     """
     return _Reviser(running, queries, rng).draw(revision)
 

@@ -19,10 +19,10 @@ _SHARES = (0.0, 0.05, 0.3, 0.5, 0.7, 0.95)
 
 
 def random_rations(rules: Ruleset, queries: Sequence[JoinQuery], rng: Random) -> tuple[Ration, ...]:
-    """Rations for a batch that goes by ``rules``.
+    """Random rations for a batch that runs ``rules``.
 
     Args:
-        queries: those of ``rules``.
+        queries: the queries of ``rules``.
     """
     stream_of = {r.id: r.stream for r in rules.relations}
     streams = {s.name: s for s in rules.streams}

@@ -42,7 +42,7 @@ def rules(
     streams: Sequence[Stream] = (R, S, T),
     parallelism: int = 1,
 ) -> Ruleset:
-    """What the service would publish for ``epoch``; ``window`` (µs) holds for every query."""
+    """Ruleset of ``epoch``, as from the service; ``window`` (µs) holds for every query."""
     by_name: dict[str, Stream] = {s.name: s for s in streams}
     parsed = [parse_sql(name, sql, by_name, window) for name, sql in sorted(queries.items())]
     plan = optimise(parsed, NoStatistics(), Options(parallelism=parallelism))

@@ -29,10 +29,10 @@ class Respelled:
 def respell(
     draft: Draft, columns: Mapping[str, Sequence[str]], rng: np.random.Generator
 ) -> Respelled:
-    """``draft`` in words that nobody would choose.
+    """Write ``draft`` in unusual syntax.
 
     Args:
-        columns: those of each stream.
+        columns: the columns of each stream.
     """
     writer = _Writer(columns, rng)
     select = [text for text, _, _ in draft.select]
@@ -64,7 +64,8 @@ class _Writer:
         """``members`` as a FROM list, under all of ``conditions``.
 
         Returns:
-            the list, what is left for WHERE, where each column is found, the path of each alias.
+            the list, the conditions left for WHERE, the place of each column, the path of each
+            alias.
         """
         rng = self.rng
         groups = self._groups(members, depth)

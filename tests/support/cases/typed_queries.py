@@ -12,8 +12,8 @@ from anabranch_contract.queries.joins import (
     JoinQuery,
     KeyClass,
     Label,
-    Member,
     QueryId,
+    QueryMember,
     RelationId,
     Stream,
     label_for,
@@ -99,7 +99,7 @@ def build_query(
     equalities = (Equality(*sorted((ref(one), ref(other)))) for one, other in joins)
     return JoinQuery(
         id=QueryId(name),
-        members=tuple(Member(a.name, labels[a.name], relations[a.name].id) for a in aliases),
+        members=tuple(QueryMember(a.name, labels[a.name], relations[a.name].id) for a in aliases),
         relations=tuple({r.id: r for r in relations.values()}.values()),
         predicates=tuple(sorted(equalities, key=lambda p: (p.left, p.right))),
         classes=tuple(sorted(classes, key=lambda c: c.members)),

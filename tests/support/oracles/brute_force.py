@@ -196,7 +196,7 @@ def _copies(
 
 
 def _best_ways(ways: list[tuple[float, float]], limits: Limits) -> list[tuple[float, float]]:
-    """Those within the memory that no other is at least as good as."""
+    """Pareto-optimal ways (bytes, cost) within the memory limit."""
     best: list[tuple[float, float]] = []
     room = float("inf") if limits.memory is None else limits.memory * (1 + 1e-9)
     for size, cost in sorted(ways):

@@ -30,7 +30,7 @@ from anabranch_planner.plans.optimise import Options
 from anabranch_planner.search.building.builder import build_problem
 from anabranch_planner.search.printed.formulation import solve_paper
 from anabranch_planner.search.routes import finish, route_greedily, tree_routes
-from anabranch_planner.solvers.interface import Status
+from anabranch_planner.solvers.interface import SolveStatus
 from tests.support.cases.small_problems import SmallProblem, small_problem
 from tests.support.oracles.brute_force import cheapest
 
@@ -42,10 +42,10 @@ CHUNK = 20
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one problem came to.
+    """Outcome of one problem.
 
     Attributes:
-        complaint: what is wrong; empty if nothing is.
+        complaint: the difference from brute force; empty if there is none.
         seconds: of brute force, the tight and the paper's program.
     """
 
@@ -108,7 +108,7 @@ def paper_cost(problem: SmallProblem, solver: Solver = Solver.HIGHS) -> float:
     """The optimum by the paper's program: what it says, and what its steps make together."""
     graph = build_problem(problem.queries, problem.model, mir=problem.mir)
     found = solve_paper(graph, problem.queries, solver=solver, known=route_greedily(graph))
-    if found.solution.status is not Status.OPTIMAL:
+    if found.solution.status is not SolveStatus.OPTIMAL:
         raise AssertionError(f"{found.solution.status}: {found.solution.message}")
     barred = graph.mirs.keys() - set(found.mirs)
     routing = finish(graph, tree_routes(graph, found.edges, barred))
@@ -146,7 +146,7 @@ def main(
     seed: Annotated[int, typer.Option(help="Which family of problems.")] = 0,
     first: Annotated[int, typer.Option(min=0, help="Number of the first problem.")] = 0,
     jobs: Annotated[int, typer.Option(min=1, help="Processes to use.")] = 1,
-    solver: Annotated[Solver, typer.Option(help="What solves the tight one.")] = Solver.BRANCH,
+    solver: Annotated[Solver, typer.Option(help="Solver of the tight program.")] = Solver.BRANCH,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Compare brute force with the tight and the paper's program."""

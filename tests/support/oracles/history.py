@@ -1,8 +1,8 @@
 """Recorded rows with their place in a run: batch, arrival sequence, event time, late or invalid.
 
-The rules are those of ``docs/semantics.md``: a tuple with no event time on a stream that declares
-one is invalid; a tuple below its stream's watermark at the start of its batch is late; the
-watermark is the greatest event time of *earlier* batches (late ones included) less the lateness.
+Rules, from ``docs/semantics.md``: a tuple with no event time on a stream that declares one is
+invalid; a tuple below its stream's watermark at the start of its batch is late; the watermark is
+the greatest event time of *earlier* batches (late ones included) less the lateness.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What arrived, batch by batch.
+    """Arrivals of a run, batch by batch.
 
     Attributes:
         accepted: per batch the tuples that are neither late nor invalid.
         watermarks: per batch, each stream's watermark at its start (None: none yet).
-        late, invalid: tuples set aside, per stream.
+        late, invalid: numbers of rejected tuples, per stream.
     """
 
     accepted: tuple[tuple[Arrival, ...], ...]

@@ -1,7 +1,7 @@
 """Every stream's watermark at the start of every batch, idle streams included: by definition.
 
-The rules are those of ``docs/semantics.md`` (promise 5) in step mode, where event time is the
-clock. Stated batch by batch over what has been seen so far, and sharing no code with the runtime.
+Rules, from ``docs/semantics.md`` (promise 5): in step mode the clock is event time. They are
+evaluated batch by batch over all earlier event times, without code of the runtime.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _own(stream: StreamEntry, seen: Mapping[int, int | None], batch: int) -> int
 def _clock(
     streams: Mapping[str, StreamEntry], seen: Mapping[str, Mapping[int, int | None]], batch: int
 ) -> int | None:
-    """What the clock shows once all batches before ``batch`` are done."""
+    """Clock after all batches before ``batch``; None before the first event time."""
     times = [
         t
         for name, stream in streams.items()
@@ -79,7 +79,7 @@ def _heard(
     name: str,
     batch: int,
 ) -> int:
-    """What the clock showed when ``name`` was last heard of; if never, at its first reading."""
+    """Clock after the last batch with rows of ``name``; without one, the clock's first reading."""
     brought = [b for b in seen[name] if b < batch]
     if brought:
         heard = _clock(streams, seen, max(brought) + 1)

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from anabranch_contract.plans.ruleset import (
     Edge,
-    Kept,
+    KeptValues,
     KeyPart,
     OutputRule,
     Presence,
@@ -49,7 +49,7 @@ Combination: TypeAlias = dict[Label, Arrival]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run emitted, and when each query was active."""
+    """Results of a run, and the activation of each query."""
 
     results: Mapping[QueryId, Mapping[Found, tuple[Value, ...]]]
     activations: Mapping[QueryId, Activation]
@@ -269,7 +269,7 @@ class _Batch:
         ]
 
     def _present(self, incoming: list[_Partial], asked: Presence) -> list[_Partial]:
-        """Those for which something with the key is there, whenever it arrived."""
+        """Partial results with a stored match for the look-ahead filter, whenever it arrived."""
         store = self.stores[asked.store]
         self._require_index(store, asked.key)
         stored: list[Combination] = []
@@ -299,7 +299,7 @@ class _Batch:
                 return number
         return zlib.crc32(repr(value).encode()) % one.others
 
-    def _is_kept(self, kept: Kept, rows: Combination) -> bool:
+    def _is_kept(self, kept: KeptValues, rows: Combination) -> bool:
         value = self._key(rows, kept.attribute, kept.type)
         return (_hash(value, kept.type) in kept.hashes) == kept.listed
 
@@ -429,7 +429,7 @@ class _Batch:
 
 @cache
 def _hash(value: Value, kind: str) -> int:
-    """What stands for a value of a key (:func:`key_of`)."""
+    """Hash of a key's value (:func:`key_of`)."""
     plain = math.nan if value == "NaN" and kind == "double" else value
     return int(key_vector([pa.array([plain], arrow_type(parse_type(kind)))], [kind]).hashes[0])
 

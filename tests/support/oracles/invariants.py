@@ -1,6 +1,6 @@
-"""What must hold after every batch of a run, whatever its results; and what has happened in it.
+"""Invariants after every batch of a run, whatever its results, and counts of the run's events.
 
-Shares no code with what it checks but the types of state and ruleset.
+Shares no code with the checked parts except the types of state and ruleset.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from anabranch_runtime.task.context import BatchContext
 
 
 def _check_load(reports: Sequence[TaskReport]) -> None:
-    """What probes have taken is said of partitions, each of one host."""
+    """Assert that probe times of partitions add up, and that each partition has one host."""
     whose: dict[tuple[int, int], str] = {}
     for report in reports:
         spent = sum(counts.seconds for counts in report.edges.values())
@@ -102,8 +102,8 @@ class Watch:
                     self.events["sees what has not expired"] += 1
 
     def _places(self, state: State) -> None:
-        """Every stored row is in the home partition of its key, or in one of those that its store
-        says rows of its value have been dealt to, in the batches in which they have been.
+        """Assert that every stored row is in the home partition of its key or, if the key was hot
+        in the row's batch, in a partition over which its store spread the key's rows.
         """
         for store in state.stores.values():
             spec = store.spec
@@ -138,7 +138,7 @@ class Watch:
                     self.events[f"hot row away from home, {kind_of}"] += 1
 
     def _reads(self, state: State) -> None:
-        """What was asked of stores adds up."""
+        """Assert that counts of lookups in stores are consistent."""
         for known in (state.reads, state.reads_before):
             assert known.keys() <= state.stores.keys()
             for found in (c for by_index in known.values() for c in by_index.values()):
@@ -226,8 +226,8 @@ class Watch:
                 assert not missing, f"{query.id}.{alias}: batches {sorted(missing)} are lost"
 
     def _packs(self, state: State) -> None:
-        """What the manifest names is there; with an object store all of it is in that, and so is
-        every document that is durable.
+        """Assert that every pack in the manifest exists; with an object store, that it has all
+        packs and durable documents.
         """
         named = {s.path for store in state.stores.values() for s in store.kept}
         here = {f"segments/{p.name}" for p in (self.root / "segments").glob("*.pack")}

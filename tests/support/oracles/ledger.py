@@ -1,4 +1,4 @@
-"""What the ledger beside results says of them (``semantics.md``, "Rations")."""
+"""Entries of the ledger beside the results (``semantics.md``, "Rations")."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from anabranch_runtime.sinks.ledger import read_paid
 
 
 def made_good(results: Path) -> set[tuple[int, str, str]]:
-    """(batch, query, alias) of the goals of which nothing is owed any more."""
+    """(batch, query, alias) of every goal with a paid debt."""
     return {
         (batch, str(query), alias)
         for one in read_paid(results)

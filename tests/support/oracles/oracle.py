@@ -60,7 +60,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class StreamCounts:
-    """What a replay must report about one stream."""
+    """Counts that a replay must report for one stream."""
 
     rows: int
     late: int
@@ -139,9 +139,12 @@ class Oracle:
         withheld: Sequence[Withheld] = (),
         fresh: Mapping[str, Mapping[str, int]] | None = None,
     ) -> None:
-        """``ruled``: batch -> the start of the epoch whose ruleset it goes by; its own epoch's, if
-        nothing is said. ``withheld``: what probes did not get. ``fresh``: query -> alias -> how old
-        its members of results may be, in microseconds.
+        """Load the streams of ``scenario``.
+
+        Args:
+            withheld: rations below 1.
+            ruled: batch -> start of the epoch whose ruleset it runs; by default its own epoch.
+            fresh: query -> alias -> greatest age of its members in results, in microseconds.
         """
         self.scenario = scenario
         self.withheld, self.fresh = withheld, fresh or {}
@@ -225,8 +228,8 @@ class Oracle:
     def observe(
         self, queries: Mapping[str, OracleQuery], activations: Mapping[str, Activation | None]
     ) -> None:
-        """Learn from all activations when streams have been read, and so from when to when tuples
-        have been superseded, and by what.
+        """Derive, from all activations, when streams were read, and so from when to when tuples
+        were superseded, and by which newer ones.
         """
         known = [(queries[n], a) for n, a in activations.items() if a is not None and n in queries]
         spans = [(q, a) for q, last in known for a in (*last.earlier, last)]
@@ -313,8 +316,8 @@ class Oracle:
         name: str = "",
         torn: bool = False,
     ) -> str:
-        """The SELECT that gives the results of ``query``, of all its activations; less those that
-        have been withheld of the query of that name (``torn``: and can't be there).
+        """SELECT of the results of ``query`` over all its activations, without results withheld
+        from query ``name`` (``torn``: without results that can't be there).
         """
         first, *others = (*activation.earlier, activation)
         kept = [*self._kept(query, name, torn), *self._young(query, name)]
@@ -324,8 +327,8 @@ class Oracle:
         return " UNION ALL ".join(parts) + tail
 
     def _kept(self, query: OracleQuery, name: str, torn: bool) -> list[str]:
-        """Conditions that results have to satisfy by the rations: of its members in its last batch
-        those of the stream with the greatest name are below the rations of their aliases.
+        """Conditions of the rations on results. In a result's last batch, the rank of the member
+        whose stream has the greatest name must be below the ration of its alias.
         """
         found = []
         last = "greatest(" + ", ".join(f"{a}.{BATCH}" for a, _ in query.members) + ")"
@@ -363,7 +366,7 @@ class Oracle:
         ]
 
     def _rank(self, stream: str, ranking: Ranking) -> str:
-        """The column of a stream's tuples' ranks, made when it is first asked for."""
+        """Column with the ranks of a stream's tuples, made at its first use."""
         known = self.ranks.setdefault((stream, ranking), f"__rank{len(self.ranks)}")
         if known in {c for c, _ in self._describe(f'SELECT * FROM "{stream}"')}:
             return known

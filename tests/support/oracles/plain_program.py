@@ -8,13 +8,13 @@ solves it by its own branch and cut.
 from __future__ import annotations
 
 from anabranch_contract.plans.plan import Solver
-from anabranch_planner.search.problem import Problem
-from anabranch_planner.solvers.interface import Request, Status
+from anabranch_planner.search.problem import PlanProblem
+from anabranch_planner.solvers.interface import Request, SolveStatus
 from anabranch_planner.solvers.program import INFINITY, Program
 from anabranch_planner.solvers.registry import solve
 
 
-def optimum(problem: Problem) -> float:
+def optimum(problem: PlanProblem) -> float:
     """The least cost of a plan, charges for switching included."""
     assert problem.charged
     graph, program = problem.graph, Program()
@@ -64,5 +64,5 @@ def optimum(problem: Problem) -> float:
             if goal.edges:
                 program.row(due, due, [i for i, _ in entries], [c for _, c in entries])
     solution = solve(Solver.HIGHS, Request(program))
-    assert solution.status is Status.OPTIMAL, solution
+    assert solution.status is SolveStatus.OPTIMAL, solution
     return solution.bound

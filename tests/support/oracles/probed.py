@@ -1,4 +1,4 @@
-"""What probes make and count, in a form in which two ways of probing can be compared."""
+"""Results and counts of probes, in a form that compares two ways of probing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from anabranch_contract.protocol.reads import Reads
-from anabranch_runtime.probe.probe import EdgeMeter, Prober
+from anabranch_runtime.probe.probe import Prober
+from anabranch_runtime.probe.reads import EdgeMeter
 from anabranch_runtime.storage.partial import Partial
 
 
@@ -20,7 +21,7 @@ def tuples(made: Partial | None) -> list[list[int]]:
 
 
 def counts(meter: EdgeMeter) -> EdgeMeter:
-    """What has to agree: whether a filter is asked is up to each way."""
+    """Counts that must agree; ways of probing differ in their look-ups, because of filters."""
     return replace(meter, looked=0, seconds=0.0)
 
 

@@ -1,4 +1,4 @@
-"""From which event time on rows are needed, by the obvious means: every query, every member."""
+"""Event times from which rows are needed, by the obvious means: every query, every member."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from anabranch_runtime.state.manifest import State, StoreState
 
 
 def thresholds(state: State, ruleset: Ruleset, store: StoreState) -> Limits:
-    """Per member of ``store``, the event time below which nobody needs its rows."""
+    """Per member of ``store``, the event time below which no reader needs its rows."""
     limits = horizons(ruleset, clocks(state), state.debt.past)
     return _readers(ruleset, limits).thresholds(store)
 
@@ -50,18 +50,18 @@ def _joins(ruleset: Ruleset) -> list[QuerySpec]:
 
 @dataclass(frozen=True, slots=True)
 class _Readers:
-    """Who reads what: the event times from which readers need rows (None: all rows).
+    """Event times from which readers need rows (None: all rows).
 
     Attributes:
-        relations: each relation with what labels over it need.
-        queries: set of labels -> per label what the queries with exactly these labels need.
+        relations: each relation with the needs of the labels over it.
+        queries: set of labels -> label -> needs of the queries with exactly these labels.
     """
 
     relations: tuple[tuple[Relation, tuple[int | None, ...]], ...]
     queries: dict[frozenset[str], dict[str, list[int | None]]]
 
     def thresholds(self, store: StoreState) -> Limits:
-        """Per member of ``store``, the event time below which nobody needs rows."""
+        """Per member of ``store``, the event time below which no reader needs rows."""
         if store.is_base:
             served = (limits for r, limits in self.relations if serves(store, r))
             return (_least(itertools.chain.from_iterable(served)),)
@@ -84,7 +84,7 @@ def _readers(ruleset: Ruleset, limits: Mapping[tuple[str, str], int | None]) -> 
 
 
 def _least(limits: Iterable[int | None]) -> int | None:
-    """The smallest limit; None if any is unlimited, or where nobody reads."""
+    """The smallest limit; None if any is unlimited, or without readers."""
     known = list(limits)
     finite = [x for x in known if x is not None]
     return min(finite) if finite and len(finite) == len(known) else None

@@ -31,7 +31,7 @@ class Generated:
 
 
 def generate_respelled(seed: int, folder: Path, size: Size = RECORDED) -> Generated:
-    """A scenario most of whose queries are written in ways that nobody would choose."""
+    """A scenario with most of its queries in unusual syntax."""
     return generate(seed, folder, replace(size, respelled=0.8))
 
 

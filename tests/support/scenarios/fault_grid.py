@@ -1,12 +1,11 @@
 """The fault grid: every component of a pipeline killed at every step of the batch protocol.
 
 ``python -m tests.support.scenarios.fault_grid`` plays one replay per component, with one SIGKILL
-per step, and
-prints a table; ``--json`` prints one line per cell, ``--read`` takes such lines instead of running
-anything, ``--write`` puts the table into ``docs/recovery.md``. A cell is: the runtime is made to
-stand still at a step (``anabranch_runtime.faults``), a real process is killed, everybody else goes
-on, and what has died is started again as a supervisor would. At the end of a replay every result is
-held against DuckDB.
+per step, and prints a table; ``--json`` prints one line per cell, ``--read`` takes such lines
+instead of running anything, ``--write`` puts the table into ``docs/recovery.md``. In each cell the
+runtime is held at a step (``anabranch_runtime.faults``), a real process is killed, all others go
+on, and the killed process is restarted as by a supervisor. At the end of a replay every result is
+compared with DuckDB.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ import yaml
 
 from anabranch_client.processes.children import session
 from anabranch_client.processes.pipeline import Pipeline, running
-from anabranch_client.replay.player import Observer
+from anabranch_client.replay.player import ScenarioObserver
 from anabranch_client.replay.replay import run_to_report
 from anabranch_client.replay.scenario import load_scenario
 from anabranch_client.rest.api import Client
@@ -50,8 +49,8 @@ from tests.support.worlds.replay_check import Verdict, check
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "recovery.md"
 BEGIN, END = "<!-- fault grid: begin -->", "<!-- fault grid: end -->"
-#: Where processes are killed; ``tests/runtime/replays/test_store_kills.py`` has the steps of an
-#: object store, ``tests/e2e/test_view_kills.py`` those of views.
+#: Steps outside the grid. ``tests/runtime/replays/test_store_kills.py`` kills at the steps of an
+#: object store, ``tests/e2e/test_view_kills.py`` at the steps of views.
 _ELSEWHERE = OF_STORE | OF_VIEWS | OF_BAD_INPUT | OF_INGEST
 STEPS = tuple(p for p in Point if p not in _ELSEWHERE)
 #: Seconds that a service or a Redis stays away, and that a cell may take.
@@ -59,7 +58,7 @@ AWAY, PATIENCE = 0.5, 900.0
 
 
 class Component(StrEnum):
-    """Who is killed: ``DRIVER`` is the runtime's Python process, ``JVM`` Spark's."""
+    """Killed process: ``DRIVER`` is the runtime's Python process, ``JVM`` Spark's."""
 
     DRIVER = "driver"
     JVM = "jvm"
@@ -102,7 +101,7 @@ class Striker:
     _set: int = -1
 
     def turn(self, pipeline: Pipeline) -> bool:
-        """Do what is next; whether the pipeline is expected to be well."""
+        """Take the next action; return whether the pipeline is expected to be well."""
         if len(self.done) == len(self.cells):
             return True
         cell = self.cells[len(self.done)]
@@ -128,7 +127,7 @@ class Striker:
         return True
 
     def _switched(self, pipeline: Pipeline, progress: Progress) -> bool:
-        """Whether probes are rationed, or what is owed is paid, as the next cell wants it."""
+        """Switch between rations and catch-up for the next cell; return whether it has happened."""
         on = len(self.done) % 2 == 0
         if self._set < len(self.done):
             self._set = len(self.done)
@@ -163,7 +162,7 @@ class Striker:
             self.redis.kill()
         if cell.component in (Component.DRIVER, Component.JVM, Component.WORKER):
             os.kill(cell.pid, signal.SIGKILL)
-        # Whoever stood still goes on, with one process fewer around it.
+        # The held process goes on without the killed one.
         held.unlink()
         if cell.component in (Component.SERVICE, Component.REDIS):
             time.sleep(AWAY)
@@ -222,7 +221,7 @@ def play_cells(
     revise: int | None = None,
     rationed: bool = False,
 ) -> Verdict:
-    """Replay a scenario that is long enough for ``cells``; what is wrong with its results.
+    """Replay a scenario that is long enough for ``cells``, and check its results.
 
     Args:
         views: further queries by name, whose results are left to the caller to judge.
@@ -260,7 +259,7 @@ def play_cells(
             pipeline = StruckPipeline(
                 plain.spec, plain.channel, plain.redis_url, plain.children, striker=striker
             )
-            run_to_report(scenario, pipeline, Observer())
+            run_to_report(scenario, pipeline, ScenarioObserver())
     finally:
         os.environ.pop("ANABRANCH_FAULTS")
         if before is not None:
@@ -277,8 +276,9 @@ def play_cells(
 
 
 def _withheld(home: Path) -> tuple[Withheld, ...]:
-    """What the ledger says was withheld and has not been made good, of queries whose labels are
-    their aliases. Of what was being made good at the end some may be there.
+    """Rations of the ledger without a paid debt, for queries whose labels are their aliases.
+
+    A debt that was partly paid at the end is ``torn``: some of its results may be there.
     """
     results, debt = home / "results", Manifests(home / "state").load().debt
     paid = made_good(results)
@@ -360,7 +360,7 @@ def cells_of(component: Component, points: Iterable[Point] = STEPS) -> list[Cell
 
 
 def table(cells: Sequence[Cell]) -> str:
-    """Steps × components: seconds to the next committed batch, and what had to be restarted."""
+    """Steps × components: seconds to the next committed batch, and restarts of the runtime."""
     found = {(c.point, c.component): c for c in cells}
     columns = [x for x in Component if any(c.component is x for c in cells)]
     lines = [

@@ -1,4 +1,4 @@
-"""What a generated scenario has in it, so that a short list of seeds can be shown to have all."""
+"""Features of generated scenarios, so that a short list of seeds can be shown to have all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.worlds.replay_check import filtered
 _COLUMN = re.compile(r"\b[a-h]\.\w+")
 _EQUALITY = re.compile(r"^[\w.+() ]+ = [\w.+() ]+$")
 
-#: What every list of scenarios must cover. ``key x`` is a key of that Arrow type.
+#: Features that every list of scenarios must cover. ``key x`` is a key of that Arrow type.
 WANTED = frozenset(
     {
         "late tuples",
@@ -63,7 +63,7 @@ WANTED = frozenset(
         "keys of two types",
     }
 )
-#: What a list of hundreds must cover as well (some seeds of a short one have it, some have not).
+#: Features that a list of hundreds must cover as well; a short list may lack some of them.
 WANTED_OF_MANY = WANTED | {
     "1-way",
     "same query twice at once",
@@ -77,9 +77,9 @@ WANTED_OF_MANY = WANTED | {
     "burst",
     "batch without one stream",
 }
-#: What hundreds of runs by random scripts must have as well.
+#: Events that hundreds of runs by random scripts must have as well.
 WANTED_OF_MANY_RUNS = frozenset({"past of an MIR forgotten", "backfill done", "MIR asked ahead"})
-#: What happens in runs by random scripts (``Watch`` and ``LocalReplay`` count it).
+#: Events of runs by random scripts, counted by ``Watch`` and ``LocalReplay``.
 WANTED_OF_RUNS = frozenset(
     {
         "MIR",

@@ -1,6 +1,6 @@
-"""What a ``SCENARIO.yaml`` and a ``report.json`` of ``anabranch replay`` say, for the oracle.
+"""Contents of ``SCENARIO.yaml`` and ``report.json`` of ``anabranch replay``, for the oracle.
 
-Read here a second time, on purpose: the oracle shares no code with what it checks.
+This is a second parser on purpose: the oracle shares no code with the product that it checks.
 """
 
 from __future__ import annotations
@@ -36,13 +36,15 @@ _ISO = re.compile(r"^P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?$")
 
 @dataclass(frozen=True, slots=True)
 class StreamEntry:
-    """One recorded stream; ``lateness`` in microseconds, None: unbounded.
+    """One recorded stream; durations are in microseconds.
 
-    ``cuts`` has, per batch, the row after its last, where batches are not of one length
-    (``anabranch replay`` has no such streams; the local engine does). ``ttls`` are the ttls that it
-    is given, in microseconds (None: none from then on), each before a batch, in order; ``latest``
-    likewise the keys of which it keeps the latest. ``ahead_of_stream`` is in
-    microseconds, None: any number. ``retain`` is in microseconds, None: all, 0: none.
+    Attributes:
+        lateness: None: unbounded.
+        cuts: per batch the row after its last, if batches differ in length (local engine only).
+        ttls: (batch, ttl) in order, each set before the batch; None: no ttl from then on.
+        latest: (batch, key) in order, each set before the batch: the latest per key is kept.
+        ahead_of_stream: None: unbounded.
+        retain: None: all, 0: none.
     """
 
     path: Path
@@ -98,7 +100,7 @@ class Scenario:
         return found
 
     def latest(self, start: int) -> dict[str, tuple[str, ...]]:
-        """Stream -> the key of which it keeps the latest by then, if it has one; sorted."""
+        """Stream -> sorted key, for each stream that keeps the latest per key at ``start``."""
         found = {}
         for name, stream in self.streams.items():
             said = [key for batch, key in stream.latest if self.next_epoch(batch) <= start]
@@ -197,7 +199,7 @@ def _retain(doc: Mapping[str, Any]) -> int | None:
 
 
 def _ahead(doc: Mapping[str, Any]) -> int | None:
-    """How far event times may be ahead: what the service takes where nothing is said."""
+    """Limit of future event times in microseconds, with the service's defaults; None: no limit."""
     bounded = "event_time" in doc and doc.get("lateness", "unbounded") != "unbounded"
     text = doc.get("ahead_of_stream", "366 days" if bounded else "unbounded")
     return None if text == "unbounded" else micros(text)
@@ -228,7 +230,7 @@ def read_report(folder: Path) -> dict[str, Any]:
 
 
 def activation_in(report: Mapping[str, Any], query: str) -> Activation | None:
-    """What the report says about a query's activation; None if it never became active."""
+    """Activation of a query in the report; None if it never became active."""
     doc = report["queries"][query]
     return None if doc.get("activated_batch") is None else _activation(doc)
 

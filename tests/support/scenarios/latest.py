@@ -1,7 +1,7 @@
 """Random scenarios in which streams keep the latest per key, and in which that changes while
 queries run; in some of them streams have ttls as well.
 
-What a seed means without is what it was: what is added is drawn by a generator of its own.
+Additions are drawn by a generator of their own, so that the scenario of a seed stays the same.
 """
 
 from __future__ import annotations

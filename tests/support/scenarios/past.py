@@ -17,7 +17,7 @@ from tests.support.scenarios.rows import RECORDED, Size
 
 
 def generate_with_past(seed: int, folder: Path, size: Size = RECORDED) -> Generated:
-    """The scenario of ``seed``, most queries of which come again under another name."""
+    """The scenario of ``seed``, with most queries registered again under another name."""
     generated, rng = generate(seed, folder, size), Random(f"past {seed}")
     oracle = Oracle(read_scenario(generated.path))
     batches = oracle.batches()

@@ -1,6 +1,6 @@
 """Random scenarios whose epochs and revisions are planned by dpPick, for drawn statistics.
 
-What a seed means without is what it was: what is added is drawn by a generator of its own.
+Additions are drawn by a generator of their own, so that the scenario of a seed stays the same.
 """
 
 from __future__ import annotations

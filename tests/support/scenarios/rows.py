@@ -42,10 +42,10 @@ _NOTES = ("kilo", "kappa", "lima", "", "o'neil", "é")
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large scenarios are.
+    """Size of scenarios.
 
     Attributes:
-        batches, streams, rows: ranges (first, last + 1); ``rows`` are those of a stream per batch.
+        batches, streams, rows: ranges (first, last + 1); ``rows`` per stream and batch.
         queries: range of the number of queries.
         largest: results that no query, and no connected part of one, may exceed.
         cuts: whether batches have bursts and gaps.
@@ -64,7 +64,7 @@ class Size:
     respelled: float = 0.0
 
 
-#: What ``anabranch replay`` can be given, and what the local engine can be given a lot of.
+#: Sizes for ``anabranch replay``, and for many runs of the local engine.
 RECORDED = Size((8, 15), (3, 6), (6, 26), (1, 7), 30_000, cuts=False)
 LOCAL = Size((6, 12), (3, 6), (2, 12), (1, 6), 1_500, cuts=True, brief=0.3)
 

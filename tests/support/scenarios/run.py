@@ -2,12 +2,11 @@
 
 ``--engine local`` runs planner, driver and workers in this process, each scenario with random
 plans, layouts, failures and restarts (``tests.support.scenarios.script``): about a second each.
-``--engine
-spark`` runs the pipeline in one Spark session for all (``tests.support.worlds.spark_replay``): some
-seconds each. ``--engine replay`` (the default) runs ``anabranch replay``, with every process of
-the real thing.
+``--engine spark`` runs the pipeline in one Spark session for all
+(``tests.support.worlds.spark_replay``): some seconds each. ``--engine replay`` (the default) runs
+``anabranch replay``, with every process of the real thing.
 
-Prints a line per seed, and at the end what has been covered how often. A scenario that fails
+Prints a line per seed and, at the end, how often each feature occurred. A scenario that fails
 stays in ``--keep``, with its results.
 """
 
@@ -301,8 +300,8 @@ def spark(
     *,
     remote: bool = False,
 ) -> tuple[Verdict, Counter[str]]:
-    """A seed through Spark in this process; ``remote``: its state is in an object store, and the
-    machine is lost at a restart, of which there are two.
+    """Run a seed through Spark in this process; ``remote``: its state is in an object store, and
+    the machine is lost at both of its restarts.
     """
     generated = make(seed, folder)
     script = draw_for_spark(seed, 8)
@@ -321,8 +320,8 @@ def run_local(
     remote: bool = False,
     planner: Planner | None = None,
 ) -> tuple[Verdict, Counter[str]]:
-    """A scenario in this process, as ``script`` says; ``remote``: its state is in an object store,
-    in front of which nearly nothing is kept, and machines are lost. ``planner``: makes the plans.
+    """Run a scenario in this process by ``script``; ``remote``: its state is in an object store,
+    with nearly no cache in front of it, and machines are lost. ``planner``: makes the plans.
     """
     out = generated.folder / "out"
     replay = LocalReplay(generated.path, out, url, planner=planner, script=script)

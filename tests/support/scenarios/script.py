@@ -1,4 +1,4 @@
-"""What befalls a run of a scenario, drawn by a seed and fixed before the run begins.
+"""Faults and changes in a scenario's run, drawn by a seed and fixed before the run begins.
 
 Plans, layouts, numbers of tasks, failing tasks, deaths of the driver, compaction, rulesets that
 come late or never: all of it is data, so that a run can be repeated, printed and cut down.
@@ -58,17 +58,17 @@ class Script:
         tasks: per batch and attempt the number of tasks; the last of each goes on.
         faults: (batch, attempt) -> what fails in it; attempts are counted over restarts.
         deaths: batch -> how the driver dies in it, once.
-        restarts: batches before which the driver is started anew.
+        restarts: batches before which the driver is restarted.
         fanout: per batch, how many segments make a merge.
         missing: live epochs whose ruleset is never published.
         late: live epoch -> batches by which its ruleset comes after the epoch's start.
-        backfills: per epoch, whether the past of its intermediate results is computed anew.
+        backfills: per epoch, whether its new intermediate results are backfilled.
         relaxed: relations have a random part of their filters, the rest is checked after joining.
         revised: batches before which a random revision of the running ruleset is published.
         picked: most of these are dpPick's for drawn statistics, where there are no others' stores.
         rationed: batches that withhold random tuples from probes.
         allocation: plans the rations of these batches; None: the rations are random.
-        owed: those of them whose withheld results are to be made good. The run goes on, with
+        owed: rationed batches whose withheld results are to be made good. The run goes on, with
             batches without input, until that has been done.
         fresh: query -> alias -> how old its members of results may be, in microseconds.
         past: the queries that emit results of the past as well. The run goes on until they have.

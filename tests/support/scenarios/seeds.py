@@ -21,7 +21,7 @@ SPARK = tuple(range(1000, 1200))
 LOCAL_FEW = (3, 4, 5, 6, 7, 8, 9, 10, 12, 32, 40105)
 #: In this process, in ``make test-full``.
 LOCAL_MANY = tuple(range(2000))
-#: In this process with ttls, by default: they become looser and tighter, and hide what has gone.
+#: In this process with ttls, by default: they become looser and tighter, and hide older tuples.
 #: 200 finds a ``visible_from`` that outlives its activation.
 TTL_FEW = (200, 3004, 3007)
 #: In this process with ttls, in ``make test-full``.
@@ -36,8 +36,8 @@ LATEST_MANY = tuple(range(4000, 4300))
 LATEST_REPLAYS = (2,)
 
 
-#: In this process with queries in words that nobody would choose, by default and in
-#: ``make test-full``; and through ``anabranch replay``, where they are some 500 queries.
+#: In this process with queries in unusual syntax, by default and in ``make test-full``; and through
+#: ``anabranch replay``, with some 500 queries.
 RESPELLED_FEW = (37, 201, 210, 275)
 RESPELLED_MANY = tuple(range(5000, 5300))
 RESPELLED_REPLAYS = tuple(range(5500, 5650))
@@ -63,8 +63,8 @@ RATIONED_MANY = tuple(range(8000, 8300))
 OWED_FEW = (3, 81, 144, 164, 219)
 OWED_MANY = tuple(range(8500, 8800))
 
-#: In this process with results that may not be too old. Seed 3: some that are owed are still fresh
-#: when they are made good; of most seeds none are, and what is owed is forgiven.
+#: In this process with an age limit of results. In seed 3 some owed results are still fresh when
+#: they are made good; in most seeds none are, and the debt is forgiven.
 FRESH_FEW = (4, 7, 9, 5)
 FRESH_MANY = tuple(range(9000, 9150))
 

@@ -31,12 +31,12 @@ def generate_with_ttls(seed: int, folder: Path, size: Size = RECORDED) -> Genera
 
 
 def with_ttls(generated: Generated, seed: int) -> Generated:
-    """The scenario with ttls on some streams, most of which change between its batches.
+    """Set ttls on some streams of the scenario; most of the ttls change between batches.
 
-    A ttl that a query could not live with is not given: on a stream that is joined with one that
+    A ttl that a query could not live with is not set: on a stream that is joined with one that
     has no event time, or one that contradicts a query's own conditions. In half of the scenarios
-    ttls are all that bounds queries: windows are taken away where they are, and little is late, so
-    that much is dropped under a short ttl that a longer one would have kept.
+    only ttls bound queries: windows over streams with ttls are removed, and the lateness is small,
+    so that a short ttl drops many tuples that a longer one would have kept.
     """
     rng = Random(f"ttl {seed}")
     oracle = Oracle(read_scenario(generated.path))

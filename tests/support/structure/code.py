@@ -24,11 +24,6 @@ FOLDER_FILES: Final = 16
 FILE_LINES: Final = 700
 FIELDS: Final = 20
 
-#: Class names that several modules may use, with the reason.
-SAME_NAME: Final = {
-    "_Visitor": "private walker of one syntax tree",
-}
-
 
 @cache
 def sources() -> dict[str, str]:
@@ -94,11 +89,7 @@ def repeated_classes() -> dict[str, int]:
     modules = defaultdict(set)
     for path, node in _classes():
         modules[node.name].add(path)
-    return {
-        name: len(paths)
-        for name, paths in modules.items()
-        if len(paths) > 1 and name not in SAME_NAME
-    }
+    return {name: len(paths) for name, paths in modules.items() if len(paths) > 1}
 
 
 def _is_dataclass(node: ast.ClassDef) -> bool:

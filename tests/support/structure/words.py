@@ -30,7 +30,7 @@ SKIPPED: Final = (
 )  # fmt: skip
 #: A relative clause as the head of a text.
 HEAD: Final = re.compile(
-    r"^(?:What(?:ever)?|Who(?:ever|m)?|Those|That which"
+    r"^(?:What(?:ever)?(?! if)|Who(?:ever|m)?|Those|That which"
     r"|(?:By|With|To|From|Of|In) (?:what|which|whom)"
     r"|Of (?:the|all|each|those) \w+ (?:that|which|those)|How far)\b"
 )

@@ -1,11 +1,11 @@
-"""Kill a process that writes a state backend, at every step or at any time; then see what is left.
+"""Kill a process that writes a state backend, at every step or at any time; then check the state.
 
 ``python -m tests.support.surroundings.backend_kills KIND FOLDER steps|times [ROUNDS]`` prints one
 line of JSON.
 It is a process of its own because each writer is forked from it, which is cheap while it has no
 threads. A writer kills itself by SIGKILL before its n-th call that changes a file (``steps``), or
-is killed by a timer (``times``). The next process has to find exactly what was committed last, and
-to go on from there.
+is killed by a timer (``times``). The next process has to find exactly the last commit, and to go on
+from there.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ WINDOW = 4
 
 
 def write(backend: Backend, batch: int) -> None:
-    """The batch's rows, which are the same each time, and what may go by then."""
+    """Insert the batch's rows, the same each time, and expire rows older than the window."""
     draw = np.random.default_rng(batch)
     keys = draw.integers(0, 10, ROWS)
     texts = np.array([f"{batch}:{i}" for i in range(ROWS)])
@@ -114,7 +114,7 @@ def _strike_at(step: int) -> None:
 
 
 def _writer(kind: BackendKind, folder: Path, step: int | None, seconds: float, told: int) -> None:
-    """Write batch after batch until killed; each that is committed is told."""
+    """Write batch after batch until killed, and report each commit through the pipe."""
     if step is not None:
         _strike_at(step)
     else:
@@ -129,8 +129,10 @@ def _writer(kind: BackendKind, folder: Path, step: int | None, seconds: float, t
 def _round(
     kind: BackendKind, folder: Path, step: int | None, seconds: float
 ) -> tuple[bool, int, float]:
-    """One writer and what it leaves; whether it was killed, the last batch that it told of, and how
-    many seconds it wrote.
+    """Run one writer, then check its state and complete it.
+
+    Returns:
+        Whether the writer was killed, the last batch that it reported, and its seconds.
     """
     began = time.perf_counter()
     reading, told = os.pipe()
@@ -151,7 +153,7 @@ def _round(
     killed = os.WIFSIGNALED(status)
     assert killed or os.WEXITSTATUS(status) == 0, "the writer failed"
     last = max(said, default=-1)
-    # What follows is forked as well: opening makes threads, and there must be none here.
+    # The check is forked as well: opening makes threads, and there must be none here.
     pid = os.fork()
     if pid == 0:
         code = 1
@@ -164,7 +166,7 @@ def _round(
                     backend.commit(batch)
                 look(backend)
             code = 0
-        except BaseException as error:  # noqa: BLE001 - told to whoever reads
+        except BaseException as error:  # noqa: BLE001 - reported on standard error
             sys.stderr.write(f"{kind} {step} {seconds}: {error!r}\n")
         finally:
             sys.stderr.flush()
@@ -182,7 +184,7 @@ def main() -> None:
         import benchmarks.umjoin.backends.rocks  # noqa: F401 - once, not in every writer
     draw = random.Random(3)
     kills, lasts = 0, set()
-    # How long a writer takes that nobody stops; the last that got away says it best.
+    # Seconds of a writer that is not killed, by the newest such one.
     alone = 0.0
     for n in range(1, rounds + 1):
         folder = home / str(n)

@@ -36,7 +36,7 @@ def opened(
 
 @dataclass
 class Reference:
-    """What a table should hold: rows as dicts, and how many of them are durable."""
+    """Expected contents of a table: rows as dicts, and the number of durable ones."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     durable: int = 0
@@ -93,7 +93,7 @@ def pairs(
     below: int | None = None,
     most: int = 1 << 18,
 ) -> list[tuple[int, dict[str, Any]]]:
-    """What a table answers: position and row of each pair, but for rows that may have expired."""
+    """Pairs of a table's probe: position and row of each, without rows that may have expired."""
     found = []
     for part in table.probe(index, keys, bounds, most):
         names = table.spec.stored.names

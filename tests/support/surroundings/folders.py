@@ -12,7 +12,7 @@ _MEMORY = Path("/dev/shm")
 
 
 def folder_in_memory(prefix: str) -> Path:
-    """A new folder, in memory if possible; whoever asks for it removes it."""
+    """A new folder, in memory if possible; the caller removes it."""
     return Path(tempfile.mkdtemp(prefix=prefix, dir=_MEMORY if _MEMORY.is_dir() else None))
 
 

@@ -33,7 +33,7 @@ from tests.support.cases.states import rules
 from tests.support.worlds.driven import KEYS, driver
 
 PARTNERS = 300
-#: What -> (tuples of R, bytes of a text).
+#: Name of a world -> (tuples of R, bytes of a text).
 WORLDS = {"partners": (20_000, 8), "texts": (20, 60_000)}
 STREAMS = (
     Stream(StreamName("R"), (("a", parse_type("bigint")),)),

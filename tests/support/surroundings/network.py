@@ -29,8 +29,8 @@ PATIENCE = 120.0
 _LASTING = ("setpriv", "--pdeathsig", "KILL")
 #: The program of a wire that delays and loses frames.
 _WIRE = Path(__file__).with_name("bad_wire.py")
-#: A host's first process: mounts what is its own, then waits to be killed. Folders that it is given
-#: are kept aside while what lies above them is covered.
+#: A host's first process: mounts the host's own folders, then waits to be killed. Shared folders
+#: are bound below /mnt while their parents are covered.
 _INIT = r"""
 set -e
 size=$1; hosts=$2; shift 2
@@ -149,7 +149,7 @@ class Host:
             with suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
         if number == signal.SIGCONT:
-            # Whoever waits for a process there has stopped with it.
+            # Local processes that wait for one there have stopped with it.
             for started in self._entered:
                 if started.poll() is None:
                     started.send_signal(number)
@@ -161,7 +161,7 @@ class Host:
         return self.holder.poll() is None
 
     def disconnect(self) -> None:
-        """Take its link down: nobody is told."""
+        """Take its link down, without closing connections."""
         self.network.switch("ip", "link", "set", self.port, "down")
         self.cut = True
 
@@ -375,7 +375,7 @@ def _space(pid: int) -> str:
 
 
 def left_behind(prefix: str) -> list[str]:
-    """What is left of a network that has been closed; after a while nothing."""
+    """Addresses left of a closed network; waits for them to go."""
     deadline = time.monotonic() + PATIENCE
     while True:
         text = subprocess.run(["ip", "address"], capture_output=True, text=True, check=True).stdout

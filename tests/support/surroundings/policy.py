@@ -1,4 +1,4 @@
-"""What tests that are not about access may ask for: anything."""
+"""Access policy of tests that are not about access: allows everything."""
 
 from __future__ import annotations
 

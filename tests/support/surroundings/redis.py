@@ -34,7 +34,7 @@ class StoppableRedis:
         self._server.terminate()
 
     def start(self) -> None:
-        """Come back with what had been written."""
+        """Start again, with all written data."""
         self._server.start()
 
     def close(self) -> None:

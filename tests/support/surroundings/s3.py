@@ -23,10 +23,10 @@ sys.stdin.read()
 
 @contextmanager
 def s3_server(*, closed: bool = False) -> Iterator[str]:
-    """Its address, with a bucket ``BUCKET``; it ends with the block. ``closed``: nobody has any
-    rights.
+    """Address of a server with a bucket ``BUCKET``, stopped with the block. ``closed``: every
+    request is denied.
     """
-    # Whoever makes the bucket is let in.
+    # The first request makes the bucket and needs no credentials.
     rights = {"INITIAL_NO_AUTH_ACTION_COUNT": "1"} if closed else {}
     process = subprocess.Popen(
         [sys.executable, "-c", SERVER],

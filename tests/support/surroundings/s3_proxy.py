@@ -70,7 +70,7 @@ class Proxy(BaseHTTPRequestHandler):
         finally:
             upstream.close()
         if fate < share:
-            # It has been done, and nobody hears of it.
+            # The store has done it, and the answer is lost.
             self.counts["failed"] += 1
             self.close_connection = True
             return

@@ -1,7 +1,5 @@
 """``python -m tests.support.surroundings.store_kills REDIS FOLDER``: a pipeline over an object
-store, to be
-killed. It goes on with what is in the folder: ``state`` and ``results``, and ``objects``, which is
-the store.
+store, to be killed. It goes on from the folder's ``state``, ``results`` and ``objects``, the store.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from tests.support.worlds.spark_log import SparkLog
 
 #: Numbers that the source has: enough batches for a kill at every step.
 TOTAL = 60
-#: Of packs that stay in front of the store: about those of two batches.
+#: Bytes of packs cached in front of the store: about two batches.
 CACHE = 8192
 
 

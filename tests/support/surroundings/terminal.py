@@ -64,7 +64,7 @@ def _all_of(file: int) -> str:
         try:
             part = os.read(file, 65536)
         except OSError:
-            # Linux says so that nobody writes any more.
+            # Linux reports by this error that no writer is left.
             break
         if not part:
             break

@@ -40,7 +40,7 @@ class Compared:
     wanted: list[tuple[Any, ...]]
 
     def difference(self) -> str | None:
-        """What differs first; None: nothing does."""
+        """First difference; None: there is none."""
         if len(self.found) != len(self.wanted):
             return f"{len(self.found)} rows, not {len(self.wanted)}"
         floats = {i for row in self.wanted for i, v in enumerate(row) if isinstance(v, float)}

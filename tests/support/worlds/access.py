@@ -12,7 +12,7 @@ import httpx
 
 from anabranch_contract.rest.access import Role
 from anabranch_service.clock import Clock
-from anabranch_service.settings import Auth, Settings
+from anabranch_service.settings import Auth, ServiceSettings
 from tests.support.worlds.service import Service, serving
 
 
@@ -50,7 +50,7 @@ def bearer(token: str | None) -> dict[str, str]:
 
 
 @contextmanager
-def guarded(settings: Settings, folder: Path, **more: Any) -> Iterator[Guarded]:
+def guarded(settings: ServiceSettings, folder: Path, **more: Any) -> Iterator[Guarded]:
     """The service under ``settings``, requiring tokens."""
     file = folder / "admin.token"
     changed = replace(settings, auth=Auth.REQUIRED, admin_token_file=str(file))

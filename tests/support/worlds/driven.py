@@ -17,7 +17,7 @@ from anabranch_contract.protocol.progress import Boundary, Mode
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.attempts import Job
 from anabranch_runtime.driver.driver import Driver
-from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.task.context import BatchContext
@@ -37,7 +37,7 @@ def publish(url: str, epoch: int, queries: dict[str, str] | None = None) -> None
 
 
 def boundaries(url: str) -> list[Boundary]:
-    """What has been reported."""
+    """Reported ends of epochs."""
     found = redis_client.Redis.from_url(url).lrange(KEYS.boundaries, 0, -1)
     return [Boundary.loads(text) for text in found]
 
@@ -51,11 +51,11 @@ def driver(
     seconds: float = 3600.0,
     **others: Any,
 ) -> Driver:
-    """A driver as it comes up (again) over what is in ``folder``; ``others`` are settings.
+    """Start a driver over the files in ``folder``; ``others`` are settings.
 
     ``seconds``: after which an epoch may end by time.
     """
-    settings = Settings(
+    settings = DriverSettings(
         folder / "state",
         folder / "results",
         epoch_batches=every,

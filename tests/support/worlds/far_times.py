@@ -1,7 +1,7 @@
-"""Views over windows, and outer joins, whose event times are of any year from 0001 to 9999.
+"""Views over windows, and outer joins, with event times in any year from 0001 to 9999.
 
-In every order, with any lateness, through restarts. What is late by its stream's watermark is set
-aside before; nothing else may be missing. DuckDB says what there has to be.
+Tuples arrive in any order, with any lateness, through restarts. Tuples that are late by their
+stream's watermark are rejected before; all other results must equal DuckDB's.
 """
 
 from __future__ import annotations

@@ -27,12 +27,12 @@ from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, S
 from anabranch_contract.queries.joins import StreamKind
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
-from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.recovery.checkpoint import offsets_of, source_offsets
 from anabranch_runtime.sources.batch_input import Sources
 from anabranch_runtime.sources.blocks import read_pieces
-from anabranch_runtime.sources.feed import Piece, Problem, UnreadNote
+from anabranch_runtime.sources.feed import Piece, PieceError, UnreadNote
 from anabranch_runtime.sources.feeds import FeedsReader, source_options
 from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.worker import run_task
@@ -46,7 +46,7 @@ QUERIES = {
     "s": "SELECT S.a, S.n FROM S",
 }
 STREAMS = (stream("R", "a", "n", timed=False), stream("S", "a", "n", timed=False))
-#: ``a`` and ``n``: what is joined by, and a number of its own for every row.
+#: ``a``, the join key, and ``n``, a number that no other row has.
 Row = tuple[int, int]
 
 
@@ -86,7 +86,7 @@ class Fed:
     # --- input ---------------------------------------------------------------------------------
 
     def new_rows(self, keys: list[int]) -> list[Row]:
-        """Rows that nobody has seen."""
+        """Rows with new numbers."""
         self.rows += len(keys)
         return [(a, self.rows - i) for i, a in enumerate(keys)]
 
@@ -124,7 +124,7 @@ class Fed:
 
     def start(self) -> None:
         """Start the runtime, or kill it and start it again."""
-        settings = Settings(
+        settings = DriverSettings(
             self.home / "state",
             self.home / "results",
             epoch_seconds=3600.0,
@@ -186,7 +186,7 @@ class Fed:
         return True
 
     def drain(self) -> None:
-        """Turn until nothing comes of it any more: what is held stays held."""
+        """Turn until nothing changes any more; held sources stay held."""
         idle = 0
         while idle < 4:
             before = self._stand()
@@ -201,7 +201,7 @@ class Fed:
     def _job(self, context: BatchContext) -> list[TaskReport]:
         unread: list[UnreadNote] = []
 
-        def failed(piece: Piece, why: Problem) -> None:
+        def failed(piece: Piece, why: PieceError) -> None:
             unread.append(UnreadNote(piece.number, why))
 
         known = fetch_ruleset(context.redis_url, context.namespace, context.ruleset)
@@ -222,7 +222,7 @@ class Fed:
 
     @property
     def recorded(self) -> list[tuple[str, UnreadPiece]]:
-        """What has been recorded as unread, and of which stream."""
+        """Pieces recorded as unread, each with its stream."""
         return [(stream, piece) for stream, known in self._records.values() for piece in known]
 
     def _recorded(self, stream: str) -> list[Row]:
@@ -251,7 +251,7 @@ class Fed:
         return next((f.held.error for f in feeds if f.held is not None), None)
 
     def results(self, query: str = "q") -> list[Row]:
-        """What a query has found."""
+        """Results of a query, sorted."""
         files = sorted(map(str, (self.home / "results" / query).glob("*.parquet")))
         return sorted(duckdb.read_parquet(files).fetchall()) if files else []
 

@@ -28,12 +28,12 @@ class HostedReplay:
 
     @property
     def text(self) -> str:
-        """What it has printed."""
+        """Its output so far."""
         return self.world.said(self.name)
 
     @property
     def log(self) -> str:
-        """What its runtime has logged."""
+        """Log of its runtime."""
         path = self.out / "logs" / "runtime.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
@@ -42,7 +42,7 @@ class HostedReplay:
         return committed(self.world)
 
     def snapshots(self) -> list[Snapshot]:
-        """What the epochs that have ended measured, in their order."""
+        """Measurements of ended epochs, in order."""
         with self.world.redis() as server:
             (name,) = server.scan_iter("anabranch-*:boundaries")
             texts = server.lrange(name, 0, -1)
@@ -67,7 +67,7 @@ class HostedReplay:
         return check(self.scenario, self.out, queries)
 
     def close(self) -> None:
-        """End what is left of it."""
+        """End its remaining processes."""
         self.world.end_commands()
         self.process.wait(60)
 

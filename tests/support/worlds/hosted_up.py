@@ -58,7 +58,7 @@ class Ledger:
     )
 
     def results(self, query: str) -> list[tuple[int, int, int]]:
-        """What a query must have found, by DuckDB."""
+        """Expected results of a query, by DuckDB."""
         with duckdb.connect() as engine:
             for name, rows in self.rows.items():
                 ids, ks, ms = zip(*rows, strict=True) if rows else ((), (), ())
@@ -101,7 +101,7 @@ class Feeder:
                 key = f"{NAMESPACE}:stream:{stream}"
                 self._redis.xadd(key, {"data": document}, id=f"{values[0]}-1")
             except redis.ResponseError as error:
-                # It has been written, and nobody heard of it.
+                # The row has been written, and the answer was lost.
                 if "equal or smaller" not in str(error):
                     raise
             except redis.RedisError:
@@ -152,7 +152,7 @@ class HostedUp:
         )
 
     def text(self) -> str:
-        """What it has printed."""
+        """Its output so far."""
         return self.world.said(self.log)
 
     def wait(self, word: str, seconds: float = PATIENCE) -> None:
@@ -207,7 +207,7 @@ class HostedUp:
                 self.guests.append(name)
 
     def progress(self) -> Progress | None:
-        """How far its runtime is; None where Redis does not answer."""
+        """Progress of its runtime; None if Redis does not answer."""
         with suppress(redis.RedisError):
             return self.world.progress(NAMESPACE)
         return None
@@ -264,7 +264,7 @@ class HostedUp:
     def results(
         self, query: str, earlier: Mapping[Path, int] = NOBODY
     ) -> list[tuple[int, int, int]]:
-        """The results of a query, with those of homes before a batch."""
+        """Results of a query, sorted; ``earlier``: home -> first batch whose files don't count."""
         files = [str(file) for file in sorted((self.home / "results" / query).glob("*.parquet"))]
         for home, before in earlier.items():
             for file in sorted((home / "results" / query).glob("*.parquet")):
@@ -322,5 +322,5 @@ def ready(world: Cluster, home: Path, *extra: str) -> HostedUp:
     return up
 
 
-#: What a struck pipeline may answer a call with.
+#: Errors of calls to a struck pipeline.
 AWAY = (ClientError, redis.RedisError)

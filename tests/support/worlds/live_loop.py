@@ -22,7 +22,7 @@ from anabranch_contract.queries.joins import StreamName
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver import driver as drivers
 from anabranch_runtime.driver.driver import Driver
-from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.task.context import BatchContext
@@ -51,7 +51,7 @@ class LiveLoop:
     ) -> None:
         patch.setattr(reviser, "REST", 0.0)
         patch.setattr(drivers, "EARLY", 0.0)
-        settings = Settings(
+        settings = DriverSettings(
             folder / "state",
             folder / "results",
             epoch_batches=every,

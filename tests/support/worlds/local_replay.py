@@ -1,10 +1,10 @@
 """A run without Spark and without the service: the real planner, driver and workers, with the
-tasks of a batch as threads. What is left out is only what Spark and REST add, so many random
-scenarios run in a second each; others run through the whole system (``tests/e2e``).
+tasks of a batch as threads. Only Spark and REST are missing, so a random scenario takes about a
+second; others run through the whole system (``tests/e2e``).
 
-What befalls the run is a :class:`tests.support.scenarios.script.Script`. After every batch the
-invariants of
-:mod:`tests.support.oracles.invariants` are checked; what has happened is counted in ``events``.
+A :class:`tests.support.scenarios.script.Script` gives the run's faults and changes. After every
+batch the invariants of :mod:`tests.support.oracles.invariants` are checked; ``events`` counts the
+run's events.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from anabranch_contract.queries.outer_joins import registered
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.reporting import state_publisher as state_teller
-from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.epochs.failed_queries import failed, surviving
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.index import filters
@@ -155,7 +155,7 @@ class _Run:
         url = replay.redis_url
         self.service = PlainService(self.scenario, document, url, planner, script, backfilling)
         self.control = Control(replay.redis_url, "test")
-        self.settings = Settings(
+        self.settings = DriverSettings(
             replay.out / "state",
             replay.out / "results",
             self.scenario.every,
@@ -181,10 +181,10 @@ class _Run:
             for r in self.recordings
             for e in [self.scenario.streams[r.stream]]
         )
-        #: Those after the end of the input.
+        #: Number of batches after the end of the input.
         self.added = 0
         self.debt = Debt()
-        #: (batch, query, alias) of which something was being made good when it was forgiven.
+        #: (batch, query, alias) of debts that were partly paid when they were forgiven.
         self.torn: set[tuple[int, str, str]] = set()
         self.deaths = dict(script.deaths)
         self.drawn = Random(script.seed + 4)
@@ -192,7 +192,7 @@ class _Run:
         self.members: dict[tuple[str, str], tuple[str, str]] = {}
         self.attempts: Counter[int] = Counter()
         self.lost: set[int] = set()
-        #: The batch that a revision was drawn for, or not, and the ruleset it has to go by.
+        #: Last batch for which a revision was or was not drawn, and the ruleset it has to run.
         self.revised, self.before = (-1, RulesetId(-1)), RulesetId(-1)
         self.watch = Watch(self.settings.state, replay.events, replay.objects)
 
@@ -217,9 +217,8 @@ class _Run:
             fanout = self.script.fanout[min(batch, len(self.script.fanout) - 1)]
             driver.settings = replace(self.settings, fanout=fanout)
             try:
-                # Scenarios are small: in every other batch probes go by partitions all the same,
-                # and what is stored gets filters. In every third memory is short. Every state is
-                # told of.
+                # Scenarios are small: every other batch probes by partition and builds filters all
+                # the same. Every third batch is short of memory. Every state is reported.
                 with (
                     patch.object(probe, "FEW", probe.FEW if batch % 2 else 0),
                     patch.object(filters, "LEAST", filters.LEAST if batch % 2 else 1),
@@ -239,13 +238,13 @@ class _Run:
         return {**self._told(), **driver.state.queries}
 
     def _told(self) -> dict[str, Activation]:
-        """What the control plane has of queries, some of which the state has forgotten."""
+        """Activations in the control plane, including queries that the state has forgotten."""
         server = redis.Redis.from_url(self.replay.redis_url, decode_responses=True)
         told = cast("dict[str, str]", server.hgetall(self.control.keys.activations))
         return {name: Activation.loads(text) for name, text in told.items()}
 
     def _start(self) -> Driver:
-        """A driver that knows only what is on disk and in Redis."""
+        """Start a driver from disk and Redis alone."""
         fetch_ruleset.cache_clear()
         task_ruleset.cache_clear()
         close_all()
@@ -276,7 +275,7 @@ class _Run:
         return driver
 
     def _rations(self, batch: int, ruleset: Ruleset) -> tuple[Ration, ...]:
-        """Others whenever somebody asks: a repeated batch has to go by the first."""
+        """Draw other rations at every call: a repeated batch has to keep its first ones."""
         if batch not in self.script.rationed:
             return ()
         schedule = self.driver.rationer.schedule
@@ -407,7 +406,7 @@ class _Run:
         }
 
     def _withheld(self) -> Iterator[Withheld]:
-        """What batches withheld, and none has made good."""
+        """Rations below 1 without a paid debt."""
         paid = made_good(self.settings.results)
         for run in read_rations(self.settings.results):
             for ration in run.rations:
@@ -417,7 +416,7 @@ class _Run:
                     self.replay.events["goal made good"] += 1
                     if ration.query not in self.script.fresh:
                         continue
-                # Some of what was made good may have been too old then.
+                # Some results may have been too old when they were made good.
                 torn = came or (run.first, ration.query, alias) in self.torn
                 self.replay.events["debt forgiven half paid"] += torn and not came
                 span, query = (run.first, run.last), str(ration.query)

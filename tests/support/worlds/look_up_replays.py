@@ -1,8 +1,8 @@
 """Outer, semi and anti joins with tables in whole runs, with kills and rewires; the oracle.
 
-Planner, driver and tasks are those of :mod:`.local_replay`. Rows of streams and tables come in
-random batches. Results must be those of DuckDB for the same statement, where the condition of each
-look-up has one thing more: that the row of the table is there in the left row's batch.
+Planner, driver and tasks run as in :mod:`.local_replay`. Rows of streams and tables come in random
+batches. Results must equal DuckDB's for the same statement, in which each look-up also requires
+that the table's row is there in the left row's batch.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Drawn:
     """A statement in pieces; ``joins`` are (kind, table with alias, condition).
 
     Attributes:
-        above: of a view over its rows what is selected and grouped by; "": there is none.
+        above: GROUP BY of a view over its rows; "": no view.
     """
 
     select: str

@@ -27,7 +27,7 @@ class Mail:
         self._boxes = [queue.SimpleQueue() for _ in range(self.tasks)]
 
     def of(self, task: int) -> Box:
-        """What ``task`` sends and receives by."""
+        """Box of ``task``."""
         return Box(self, task)
 
     def put(self, task: int, letters: Sequence[Letter]) -> int:
@@ -44,7 +44,7 @@ class Mail:
         return size
 
     def take(self, task: int) -> Iterator[Letter]:
-        """What is in the box of ``task``."""
+        """Empty the box of ``task``, and yield its letters."""
         while not self._boxes[task].empty():
             address, text, of = self._boxes[task].get()
             with pa.ipc.open_stream(text) as reader:
@@ -66,5 +66,5 @@ class Box:
         """They have it."""
 
     def receive(self) -> Iterator[Letter]:
-        """What has come."""
+        """Take the received letters."""
         return self.mail.take(self.task)

@@ -1,9 +1,8 @@
 """Outer, semi and anti joins in whole runs whose probes are rationed, with kills; the oracle.
 
-Planner, driver and tasks are those of :mod:`.local_replay`, views are Spark's. What is emitted must
-be what follows from the ledger beside the results: pairs that were not withheld, and of left rows
-those that were not withheld and of which no pair may have been. What is made good counts as never
-withheld.
+Planner, driver and tasks run as in :mod:`.local_replay`, views in Spark. Emitted rows must follow
+from the ledger beside the results: all pairs that were not withheld, and all left rows that were
+not withheld and can't have had a withheld pair. Paid debts count as never withheld.
 """
 
 from __future__ import annotations
@@ -45,13 +44,13 @@ Rows = list[tuple[int, int | None, int, dt.datetime]]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was emitted, what should have been, and what has happened.
+    """Emitted and expected rows of a run, and its events.
 
     Attributes:
-        share: of the rows of the outer join without rations, those that were emitted.
-        missing: how many left rows are missing beside those given, by the chance that each had.
-        left: what the runtime counts of left rows.
-        said: what the file beside the results says of that; None: nothing was withheld.
+        share: share of the outer join's rows without rations that were emitted.
+        missing: number of missing left rows, estimated from each emitted row's chance.
+        left: the runtime's counts of left rows.
+        said: the same from the file beside the results; None: nothing was withheld.
     """
 
     statement: str
@@ -69,7 +68,7 @@ class OuterReplay:
     """One statement over random streams, in ``folder``.
 
     Attributes:
-        owed: whether some of what is withheld is made good.
+        owed: whether some withheld results are made good.
         keys: how many keys tuples have, beside NULL. ``sizes``: of the batches of a stream.
     """
 
@@ -238,7 +237,7 @@ class OuterReplay:
     def _fill(
         self, connection: duckdb.DuckDBPyConnection, batches: int, held: list[tuple[int, int, int]]
     ) -> None:
-        """Make the tables: rows that were not late, what was withheld, and ranks of keys."""
+        """Make the tables: rows that were not late, rationed batches, and ranks of keys."""
         connection.execute("SET TimeZone = 'UTC'")
         for name, rows in self.rows.items():
             connection.execute(f"CREATE TABLE {name} (batch INT, k INT, v BIGINT, ts TIMESTAMPTZ)")
@@ -258,7 +257,7 @@ class OuterReplay:
 
 
 def _ignore(query: str, rows: ViewRows) -> None:
-    """Nobody asks for rows."""
+    """Drop the rows: no client reads them."""
 
 
 def _micros(moment: dt.datetime) -> int:

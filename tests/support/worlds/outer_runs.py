@@ -1,8 +1,7 @@
 """Outer, semi and anti joins fed with left rows and pairs as batches would find them; the oracle.
 
-Streams have late tuples, which are set aside as the engine does it. What is emitted at the end must
-be all pairs, and of left rows without partners those whose deadline the partner's watermark has
-passed.
+Streams have late tuples, which are rejected as in the engine. The rows emitted by the end must be
+all pairs, and all left rows without partners whose deadline the partner's watermark has passed.
 """
 
 from __future__ import annotations
@@ -199,7 +198,7 @@ class OuterRun:
         return connection
 
     def _found(self, query: JoinQuery, batch: int) -> Path:
-        """What a batch finds for one of the joins: rows whose last member arrives in it."""
+        """Write a batch's results of one of the joins: rows whose last member arrives in it."""
         alias_of = {m.label: m.alias for m in query.members}
         shown = ", ".join(
             f"{alias_of[o.expr.alias]}.{o.expr.name} AS {o.name}"  # type: ignore[union-attr,index]
@@ -227,11 +226,11 @@ class OuterRun:
         return path
 
     def table(self) -> list[tuple[Any, ...]]:
-        """What has been emitted; of a view, its rows."""
+        """Emitted rows; of a view, its current rows."""
         return emitted(self.folder / "results" / "v", self.query)
 
     def wanted(self) -> list[tuple[Any, ...]]:
-        """What should have been by now."""
+        """Rows expected by now."""
         with self._connection() as connection:
             return should_be(self.drawn, connection, self.marks.get("c"))
 
@@ -242,7 +241,7 @@ def _passed(mark: int) -> int:
 
 
 def emitted(results: Path, query: JoinQuery) -> list[tuple[Any, ...]]:
-    """What a query's sink has; of a view, its rows."""
+    """Rows in a query's sink; of a view, its current rows."""
     if query.view is not None:
         return comparable(current_rows(results, query.view))
     files = [str(f) for f in sorted(results.glob("*.parquet"))]
@@ -260,11 +259,11 @@ def should_be(
     pair_kept: str = "true",
     left_kept: str = "true",
 ) -> list[tuple[Any, ...]]:
-    """What a statement gives over the tables ``a``, ``b`` and ``c``.
+    """Expected rows of a statement over the tables ``a``, ``b`` and ``c``.
 
     Args:
         mark: the watermark of ``c`` in microseconds. Deadlines in its millisecond have not passed.
-        pair_kept, left_kept: conditions on pairs and on left rows that are given to anybody.
+        pair_kept, left_kept: conditions on emitted pairs and on emitted left rows.
     """
     over = "false" if mark is None else f"epoch_us({drawn.deadline}) < {_passed(mark)}"
     where = f"WHERE {drawn.where or 'true'}"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from anabranch_client.processes.allowed import Access
+from anabranch_client.processes.allowed import Permissions
 from anabranch_client.processes.children import free_port, session, signal_all
 from anabranch_client.processes.pipeline import Pipeline, PipelineSpec, running
 from anabranch_client.rest.api import Client
@@ -107,6 +107,6 @@ def spec_of(home: Path, **changes: object) -> PipelineSpec:
         "epoch_batches": 3,
         "port": free_port(),
         "master": "local[2]",
-        "access": Access((home.parent,), ("*",), ("jdbc", "fax")),
+        "access": Permissions((home.parent,), ("*",), ("jdbc", "fax")),
     }
     return PipelineSpec(**{**given, **changes})  # type: ignore[arg-type]

@@ -26,7 +26,7 @@ ROOMS = ("planner", "service", "runtime", "client")
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a check found; ``problems`` is empty where all is as it must be."""
+    """Outcome of a check; ``problems`` is empty if the replay is right."""
 
     queries: int
     results: int
@@ -153,7 +153,7 @@ def _totals(oracle: Oracle, scenario: Scenario, report: Mapping[str, Any]) -> li
 
 
 def _query(oracle: Oracle, run: Run, name: str) -> tuple[list[str], int]:
-    """What is wrong with a query, and how many results it has written."""
+    """Problems of a query, and the number of its results."""
     problems = []
     begins, ends = run.spans[name]
     activation = run.activations.get(name)
@@ -220,7 +220,7 @@ def _sane(scenario: Scenario, query: OracleQuery, activation: Activation) -> lis
 
 
 def _visibility(run: Run) -> list[str]:
-    """Whoever comes when others have stored all it needs since batch 0 must see it."""
+    """Problems of visibility: a query sees all tuples that others have stored since batch 0."""
     queries, active = run.queries, run.activations
     problems = []
     for name, activation in (

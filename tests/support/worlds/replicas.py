@@ -77,7 +77,7 @@ class Replica:
             return False
 
     def lines(self) -> list[dict[str, Any]]:
-        """What all its processes have logged; the last line of a killed one may be cut."""
+        """Log records of all its processes, without a killed one's cut last line."""
         found = []
         for line in self.log.read_text().splitlines():
             try:
@@ -106,7 +106,7 @@ class Replicas:
         self._error: BaseException | None = None
 
     def leader(self) -> Replica:
-        """Who leads, or led last."""
+        """The replica that leads, or led last."""
         address = str(self.redis.hget(self.keys.leader, "address"))
         return next(r for r in self.replicas if address.endswith(f":{r.port}"))
 

@@ -24,7 +24,7 @@ from anabranch_planner.passes import parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_runtime.control import Control
 from anabranch_runtime.driver.driver import Driver
-from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.sources.batch_input import Sources
 from anabranch_runtime.sources.feeds import FeedsReader, source_options
 from tests.support.cases.random_plans import random_plan
@@ -85,7 +85,7 @@ class Rereads(Fed):
                 self.server.set(KEYS.ruleset(epoch), document)
                 self.server.zadd(KEYS.published, {str(epoch): epoch})
             self._published = True
-        settings = Settings(
+        settings = DriverSettings(
             self.home / "state",
             self.home / "results",
             epoch_seconds=3600.0,

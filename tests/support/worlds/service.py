@@ -25,7 +25,7 @@ from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Boundary, Heartbeat, Progress
 from anabranch_service.app import create_app
 from anabranch_service.clock import Clock, utc_now
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from anabranch_service.transport.serving import listening_socket, server_config
 from tests.support.worlds.records import put
 
@@ -33,7 +33,7 @@ PATIENCE = 20.0
 
 
 @contextmanager
-def serving(settings: Settings, *, clock: Clock = utc_now) -> Iterator[Service]:
+def serving(settings: ServiceSettings, *, clock: Clock = utc_now) -> Iterator[Service]:
     """The service under ``settings`` (whose port is ignored), for the length of the block."""
     listening = listening_socket(replace(settings, host="127.0.0.1", port=0))
     port = listening.getsockname()[1]
@@ -99,7 +99,7 @@ class _Server(uvicorn.Server):
 class Service:
     """A running service: its REST API, and the runtime's side of Redis."""
 
-    def __init__(self, settings: Settings, http: httpx.Client, redis: Redis) -> None:
+    def __init__(self, settings: ServiceSettings, http: httpx.Client, redis: Redis) -> None:
         self.settings = settings
         self.http = http
         self.redis = redis
@@ -122,7 +122,7 @@ class Service:
     def boundary(
         self, epoch: int, *, next_batch: int = 0, snapshot: Snapshot | None = None
     ) -> None:
-        """What the runtime writes at the end of ``epoch``."""
+        """Report the end of ``epoch``, as the runtime does."""
         document = None if snapshot is None else codec.dumps(snapshot)
         self.redis.rpush(self.keys.boundaries, Boundary(epoch, next_batch, document).dumps())
 
@@ -141,7 +141,7 @@ class Service:
         self.answered()
 
     def progress(self, progress: Progress) -> None:
-        """What the runtime says of its progress."""
+        """Report progress, as the runtime does."""
         self.redis.set(self.keys.runtime, progress.dumps())
 
     def beat(self, state: str = "working") -> None:
@@ -149,13 +149,13 @@ class Service:
         self.redis.set(self.keys.heartbeat, Heartbeat("run", 1, "host", state).dumps())
 
     def source(self, stream: str, state: SourceState, error: str | None = None) -> None:
-        """What the runtime says of a stream's source, since a minute ago."""
+        """Report a state of a stream's source since a minute ago, as the runtime does."""
         record = json.loads(str(self.redis.hget(self.keys.streams, stream)))
         status = SourceStatus(record["registration"], state, error, time.time() - 60)
         self.redis.hset(self.keys.sources, stream, status.dumps())
 
     def activate(self, query: str, activation: Activation) -> None:
-        """What the runtime fixes at a query's activation."""
+        """Report a query's activation, as the runtime does."""
         put(self.redis, self.keys, "activations", query, activation.dumps())
 
     @staticmethod

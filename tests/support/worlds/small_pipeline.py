@@ -13,7 +13,7 @@ from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.queries.joins import StreamName
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
-from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.task.context import BatchContext
@@ -26,8 +26,8 @@ START = 1_750_000_000_000_000
 
 
 def small_pipeline(service: Service, folder: Path, *, every: int = 3, fanout: int = 6) -> Driver:
-    """A driver that goes by what ``service`` plans, in step with it."""
-    settings = Settings(
+    """A driver that runs the plans of ``service``, in step with it."""
+    settings = DriverSettings(
         folder / "state",
         folder / "results",
         epoch_batches=every,

@@ -1,4 +1,4 @@
-"""A pipeline over Spark's two logs without Spark: the logs, and how Spark goes by them, only.
+"""A pipeline over Spark's two logs without Spark: only the logs and Spark's use of them.
 
 The source is the numbers from 0 on; a batch brings each of its numbers to R (as one more ``a = 0``)
 and to S (as ``b``). How many a batch takes is left to chance, so a batch that is planned again is
@@ -36,7 +36,7 @@ class SparkLog:
         total: how many numbers the source has.
         read: numbers that each job was given, for batches that were run.
         source: the source's name in Spark's query.
-        settings: of the driver, besides what is said here.
+        settings: further settings of the driver.
     """
 
     url: str
@@ -54,7 +54,7 @@ class SparkLog:
         return self.folder / "state" / "checkpoint"
 
     def start(self) -> Driver:
-        """Start the pipeline anew, knowing nothing but what is on disk and in Redis."""
+        """Start the pipeline from disk and Redis alone."""
         task_ruleset.cache_clear()
         close_all()
         found = driver(self.url, self.folder, self.mode, every=4, **self.settings)

@@ -30,10 +30,10 @@ from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, S
 from anabranch_contract.spark_settings import is_local
 from anabranch_runtime.control import Control
 from anabranch_runtime.driver.driver import Driver
-from anabranch_runtime.driver.pipeline import Pipeline
+from anabranch_runtime.driver.pipeline import SparkPipeline
 from anabranch_runtime.driver.reporting.heartbeat import Heart
 from anabranch_runtime.driver.reporting.source_health import SourceHealth
-from anabranch_runtime.driver.settings import Settings
+from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.sources.ingest.queries import Ingest
 from anabranch_runtime.spark.session import spark_session, warm_up
 from tests.support.oracles.oracle import Oracle
@@ -106,7 +106,7 @@ class SparkReplay:
                 source=SourceRecord(path=str(entry.path), rows_per_batch=entry.rows_per_batch),
             )
             put(connection, keys, "streams", stream.name, record.model_dump_json())
-        settings = Settings(
+        settings = DriverSettings(
             self.out / "state",
             self.out / "results",
             scenario.every,
@@ -117,7 +117,7 @@ class SparkReplay:
             cache_size=None if self.objects is None else 4096,
         )
         (settings.state / "recordings").mkdir(parents=True)
-        pipeline = Pipeline(settings, control, self.session.sparkContext.master or MASTER)
+        pipeline = SparkPipeline(settings, control, self.session.sparkContext.master or MASTER)
         local = is_local(pipeline.master)
         cluster = None if local else pipeline._cluster(self.session)
         for last in [*sorted(script.restarts), None]:
@@ -194,7 +194,7 @@ class _Attendant(threading.Thread):
                 reached = self._last is not None and progress.committed >= self._last
                 if reached or (progress.exhausted and progress.state != "starting"):
                     self._redis.set(self._keys.stop, "1")
-        except BaseException as error:  # noqa: BLE001 - raised by whoever joins
+        except BaseException as error:  # noqa: BLE001 - raised by the thread that joins
             self.error = error
             self._redis.set(self._keys.stop, "1")
 

@@ -1,8 +1,9 @@
-"""What befalls the hosts of a cluster: kills, pauses, links cut or bad, a store that fails.
+"""Strikes on the hosts of a cluster: kills, pauses, links cut or bad, a store that fails.
 
-A strike is drawn by a seed and carried out by :func:`strike`, which returns when it is over: who
-was paused goes on, who was cut off is connected, who is gone has been replaced. :class:`Strikes`
-carries out one after the other upon something that commits, and says how soon it did again.
+A strike is drawn by a seed and carried out by :func:`strike`, which returns when it is over: a
+paused host goes on, a disconnected one is connected, a dead one has been replaced. :class:`Strikes`
+carries out one after the other upon something that commits, and measures the time to the next
+commit.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _BAD = (4.0, 12.0)
 
 
 class Kind(StrEnum):
-    """What happens."""
+    """Kind of strike."""
 
     WORKER = "Spark's worker killed"
     EXECUTOR = "executor killed"
@@ -69,12 +70,12 @@ WEIGHTS: dict[Kind, float] = {
     Kind.ADDED: 1.5,
     Kind.REMOVED: 1.5,
 }
-#: What a strike, or the wait for a commit, may fail by: something took longer than it may, or what
-#: was to be struck has gone. What there is by then is to be compared all the same.
+#: Errors of a strike or of the wait for a commit: a time limit has passed, or the victim has gone.
+#: The results so far are to be compared all the same.
 FAILURES = (AssertionError, OSError, subprocess.SubprocessError, psutil.Error)
-#: What is struck by.
+#: Kinds of strikes.
 K = TypeVar("K", bound=StrEnum)
-#: The roles of processes, by what their command lines have.
+#: Roles of processes, as parts of their command lines.
 _WORKER, _EXECUTOR = "org.apache.spark.deploy.worker.Worker", "CoarseGrainedExecutorBackend"
 _PYTHON = "anabranch_runtime.spark.daemon"
 
@@ -156,7 +157,7 @@ def parser(about: str | None) -> argparse.ArgumentParser:
 
 
 def only(weights: Mapping[K, float], names: str) -> Mapping[K, float]:
-    """Of ``weights`` those that ``names`` names, separated by commas; all where it names none."""
+    """Weights of the kinds in ``names`` (separated by commas); all weights if it is empty."""
     wanted = [name for name in names.split(",") if name]
     known = {kind.name: kind for kind in weights}
     return {known[name]: weights[known[name]] for name in wanted} or weights
@@ -197,7 +198,7 @@ def _kill(cluster: Cluster, rng: Random, role: str) -> Host:
 
 
 def _worker(cluster: Cluster, rng: Random) -> None:
-    """Whoever runs workers starts it again."""
+    """Kill Spark's worker, and start it again as a supervisor would."""
     host = _kill(cluster, rng, _WORKER)
     time.sleep(rng.uniform(0, 3))
     cluster.start_worker(host)
@@ -209,7 +210,7 @@ def _host(cluster: Cluster, rng: Random) -> None:
 
 
 def _vanished(cluster: Cluster, rng: Random) -> None:
-    """Nobody is told; another host comes."""
+    """A host ends without closing connections, and another comes."""
     _victim(cluster, rng).vanish()
     cluster.add_worker()
 

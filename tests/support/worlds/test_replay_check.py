@@ -1,4 +1,4 @@
-"""The check of a replay finds what is wrong: here the replay is made up from the oracle."""
+"""The check of a replay finds faults, in replays made up from the oracle's results."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def database(folder: Path) -> duckdb.DuckDBPyConnection:
 
 
 def results(live: LivePipeline, query: str) -> list[tuple[object, ...]]:
-    """What a query's files have, sorted; nothing before the first of them."""
+    """Rows in a query's files, sorted; [] before the first file."""
     files = sorted(str(f) for f in (live.results / query).glob("*.parquet"))
     return sorted(duckdb.read_parquet(files).fetchall()) if files else []
 

@@ -34,7 +34,7 @@ JOIN = "SELECT a.id AS x, b.id AS y FROM a JOIN b ON a.k = b.k"
 
 
 class Target(StrEnum):
-    """Whom a kill hits: one process, or all but ``up`` itself."""
+    """Victim of a kill: one process, or all but ``up`` itself."""
 
     DRIVER = "driver"
     JVM = "jvm"
@@ -61,7 +61,7 @@ class Up:
         return [*base, *self.arguments, *arguments]
 
     def start(self) -> None:
-        """Start it; its output begins anew."""
+        """Start it; its output replaces an earlier run's."""
         with self.out.open("wb") as out:
             self.process = subprocess.Popen(
                 self.command(),
@@ -87,7 +87,7 @@ class Up:
         self.wait("\nready\n")
 
     def text(self) -> str:
-        """What it has printed."""
+        """Its output so far."""
         return self.out.read_text()
 
     def ended(self, seconds: float = PATIENCE) -> int:
@@ -139,7 +139,7 @@ class Up:
             yield server
 
     def progress(self) -> Progress | None:
-        """How far the runtime is; None where Redis does not answer."""
+        """Progress of the runtime; None if Redis does not answer."""
         channel = Channel(self.redis_url, NAMESPACE)
         try:
             return channel.progress()
@@ -263,7 +263,7 @@ def _is(process: psutil.Process, target: Target) -> bool:
 
 
 def gone(processes: list[psutil.Process], seconds: float = 20.0) -> list[psutil.Process]:
-    """Those that still run after some time; zombies don't."""
+    """Processes that still run after some time, without zombies."""
     deadline = time.monotonic() + seconds
 
     def living() -> list[psutil.Process]:

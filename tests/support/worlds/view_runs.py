@@ -200,7 +200,7 @@ class ViewRun:
     rows: list[pa.RecordBatch] = field(init=False, default_factory=list)
     next_batch: int = field(init=False, default=0)
     mark: int | None = field(init=False, default=None)
-    #: What is missing of the joined rows, as of the last batch.
+    #: Gaps of the joined rows, as of the last batch.
     missing: Activation | None = field(init=False, default=None)
     refuses: bool = field(init=False, default=False)
 
@@ -221,7 +221,7 @@ class ViewRun:
 
     @property
     def view(self) -> View:
-        """What is maintained."""
+        """The maintained view."""
         assert self.query.view is not None
         return self.query.view
 
@@ -283,12 +283,12 @@ class ViewRun:
         self.commit()
 
     def commit(self) -> None:
-        """Say that what has been staged is committed."""
+        """Report the staged batch as committed."""
         activations = self._activations()
         self.views.committed(self.next_batch, self._marks(), self.ruleset(), activations)
 
     def restart(self) -> None:
-        """Close, and begin anew from what is on the disk."""
+        """Close, and start again from disk."""
         self.views.close()
         self.begin()
 
@@ -311,7 +311,7 @@ class ViewRun:
         return comparable(current_rows(self.folder / "results" / "v", self.view))
 
     def wanted(self) -> list[tuple[Any, ...]]:
-        """What DuckDB makes of all rows so far."""
+        """DuckDB's result over all rows so far."""
         with duckdb.connect() as connection:
             connection.execute("SET TimeZone = 'UTC'")
             t = pa.Table.from_batches(self.rows, SCHEMA)

@@ -74,7 +74,7 @@ def _fair(forest: Forest, budget: float) -> tuple[float, ...]:
 
 
 def _by_path(forest: Forest, budget: float) -> tuple[float, ...]:
-    """Each path pays all of its steps, whoever else takes them (JAQPOT, Eq. 8 to 10)."""
+    """Each path pays all of its steps, even if other paths share them (JAQPOT, Eq. 8 to 10)."""
     paths: list[frozenset[int]] = []
     for at, step in enumerate(forest.steps):
         paths.append(frozenset({at}) | (frozenset() if step.parent is None else paths[step.parent]))

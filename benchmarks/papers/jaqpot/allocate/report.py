@@ -9,7 +9,7 @@ from anabranch_contract.plans.plan import Objective, Plan
 from anabranch_planner.allocation.forest import Forest
 from anabranch_planner.allocation.of_plan import forest_of_plan
 from anabranch_planner.allocation.rankings import goal_name
-from anabranch_planner.command.problem_file import Problem
+from anabranch_planner.command.problem_file import ProblemFile
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.timing import LoosestBounds
 from benchmarks.papers.jaqpot.allocate.policies import Policy, allocate
@@ -31,7 +31,7 @@ class Allocated:
 
 
 def allocate_problem(
-    problem: Problem, plan: Plan, objective: Objective, capacity: float, policy: Policy
+    problem: ProblemFile, plan: Plan, objective: Objective, capacity: float, policy: Policy
 ) -> Allocated:
     """The rations that ``policy`` gives to the goals of ``plan``.
 

@@ -13,14 +13,14 @@ last.
 
 The capacity is the rows per second that the policy to wait manages of far too many. Then some
 multiples of the capacity arrive under each policy, in turns, and first with rations of next to
-nothing (``storing``): whether reading and storing alone fit into the latency goal. Figures are
-those of the second half of the overload: before, it has to be noticed. A row's latency is the time
-from when its file has got its name to the commit of its batch. Afterwards what waits is worked off
-for a while (``--drain``); of rows that still wait then, their time so far counts, so those
-latencies are too low (≥).
+nothing (``storing``): whether reading and storing alone fit into the latency goal. Figures are from
+the second half of the overload: before, it has to be noticed. A row's latency is the time from the
+naming of its file to the commit of its batch. Afterwards what waits is worked off for a while
+(``--drain``); of rows that still wait then, their time so far counts, so those latencies are too
+low (≥).
 
-The budget is the mean of what was left to probes, as a share of what they would take.
-Results kept are those of batches of the overload, as shares of DuckDB's that are due in it, over
+The budget is the mean CPU time left to probes, as a share of the CPU time that they would take.
+Results kept are results of batches of the overload, as shares of DuckDB's that are due in it, over
 all rows, without rations. The policy ``slo`` is ``fair`` for queries that state a completeness of
 ``--floor``, and a freshness of the latency goal beyond what their windows allow members to be
 apart: results with a member older than that when their batch was planned are counted (``stale``),
@@ -43,7 +43,7 @@ from typing import Any
 
 import duckdb
 
-from anabranch_client.processes.allowed import Access
+from anabranch_client.processes.allowed import Permissions
 from anabranch_client.processes.pipeline import Pipeline, PipelineSpec, running
 from anabranch_client.rest.api import Client
 from anabranch_contract.plans.ruleset import RulesetId
@@ -81,9 +81,11 @@ POLICIES: dict[str, dict[str, Any]] = {
 SETTLING = 4.0
 #: Part of the looks at which rations of ``equal`` may differ, since a new schedule was just read.
 UNEQUAL = 0.1
-#: What keeps the running plan: no revisions, and any other step costs a thousand times its cost.
+#: Settings that keep the running plan: no revisions, and any other step costs a thousand times its
+#: cost.
 FIXED: dict[str, Any] = {"revision_gain": "none", "switching": 1000.0}
-#: What part of a flood arrives before it, and from which part on that is read it is no flood.
+#: Rate of a flood over the calm rate before it; a pipeline that reads less than the second, as a
+#: share of the flood, is at its capacity.
 CALM, ENOUGH = 8, 0.7
 #: Seconds between looks at a running pipeline.
 _LOOKING = 0.25
@@ -166,7 +168,7 @@ def _measured(
         namespace=f"bench-{uuid.uuid4().hex[:12]}",
         master=master(options),
         parallelism=options.parallelism,
-        access=Access((folder.resolve(),)),
+        access=Permissions((folder.resolve(),)),
     )
     made(spec.results)
     limits = _freshness(options, workload) if policy == "slo" else {}
@@ -423,8 +425,8 @@ def _oracle(folder: Path, workload: LiveWorkload, ticks: int | None) -> int:
 def _stale(
     results: Path, limits: dict[str, dict[str, float]], planned: dict[int, int]
 ) -> dict[str, int]:
-    """Results with a member that was too old when their batch was planned, and how many results
-    have been looked at: those of batches of which that time is known.
+    """Number of results with a member that was too old when their batch was planned, and of all
+    examined results: results of batches whose planning time is known.
     """
     stale = looked = 0
     with duckdb.connect() as connection:

@@ -21,7 +21,7 @@ SAMPLED = 50_000
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What arrives at one time.
+    """Files that arrive at one time.
 
     Attributes:
         files: by stream, where they wait for it. ``rows``: of all of them.
@@ -106,7 +106,7 @@ def latencies(
 
 
 def files_of(folder: Path, ticks: int | None = None) -> Iterator[Path]:
-    """The files of a stream that have arrived, those of the first ``ticks`` ticks."""
+    """The files of a stream that have arrived in the first ``ticks`` ticks; None: in all."""
     for file in sorted(folder.glob("*.parquet")):
         if ticks is None or int(file.stem) < ticks:
             yield file

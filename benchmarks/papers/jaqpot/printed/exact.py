@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Solver
-from anabranch_planner.solvers.interface import Request, Status
+from anabranch_planner.solvers.interface import Request, SolveStatus
 from anabranch_planner.solvers.program import INFINITY, Program
 from anabranch_planner.solvers.registry import proven, solve
 from benchmarks.papers.jaqpot.printed.cover import TOLERANCE, refreshed_by, uncoverable
@@ -49,7 +49,7 @@ def exact_cover(paths: Sequence[InputPath], rates: Mapping[str, float]) -> dict[
 def exact_throughput(
     paths: Sequence[InputPath], mu: float, rates: Mapping[str, float]
 ) -> dict[str, float] | None:
-    """The resources that bring the most results among those that refresh all states, by path.
+    """The resources by path that bring the most results while they refresh all states.
 
     Algorithm 1 pays for the cheapest cover first and divides the rest; this decides on both at
     once. None where ``mu``, a positive number, does not suffice for any cover.
@@ -61,7 +61,7 @@ def exact_throughput(
     units = [min(path.most, mu) for path in paths]
     best = max(path.productivity for path in paths)
     program = Program()
-    # What is missed, compared with the best productivity for all probes.
+    # The objective is the loss against the best productivity for all probes.
     each = [
         program.variable((best - path.productivity) * unit, integer=False)
         for path, unit in zip(paths, units, strict=True)
@@ -168,6 +168,6 @@ def _cover_rows(
 def _solved(program: Program) -> tuple[float, ...] | None:
     """The optimum; None if there is none."""
     answer = solve(Solver.HIGHS, Request(program))
-    if answer.status is Status.INFEASIBLE:
+    if answer.status is SolveStatus.INFEASIBLE:
         return None
     return proven(Solver.HIGHS, answer, _GREEDY)

@@ -9,9 +9,9 @@ arrival; what an intermediate state takes is the allowance of its half-way join.
 
 The paper leaves open how a path's seconds are divided among its intermediate states. Here each
 state has at least the time ``t_j`` that it takes at saturation, when all states are refreshed as
-fast as can be. What is left of the predicates raises all ``t_j`` at one speed, and a state stops
-when some predicate over it is used up (max-min fairness). Then ``R_j = |S_j| / t_j``. A predicate
-that saturation can't keep is infeasible, and no other is.
+fast as can be. The slack of the predicates raises all ``t_j`` at one speed, and a state stops when
+some predicate over it is used up (max-min fairness). Then ``R_j = |S_j| / t_j``. A predicate that
+saturation can't keep is infeasible, and no other is.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Infeasible:
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """What predicates come to.
+    """Refresh rates that keep the predicates.
 
     Attributes:
         rates: ``R_S``, tuples per second that an intermediate state has to take (Definition 5);

@@ -42,7 +42,7 @@ def grepp(
 
 
 def check_resources(mu: float) -> None:
-    """Refuse what is no amount of resources."""
+    """Refuse ``mu`` if it is negative or no number."""
     if not mu >= 0:
         raise PlannerError(
             "bad-resources", f"{mu} probes per second", field="mu", remedy="give 0 or more"

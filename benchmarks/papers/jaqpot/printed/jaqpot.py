@@ -1,4 +1,4 @@
-"""JAQPOT (Algorithm 1): freshness first, at least cost; then throughput with what is left.
+"""JAQPOT (Algorithm 1): freshness first, at least cost; all other resources go to throughput.
 
 The cover's resources bring results as well, and count as used when GrePP fills paths up. Every
 predicate that is not kept is reported (:class:`Infeasible`).
@@ -59,8 +59,8 @@ def jaqpot(
 ) -> Allocation:
     """Divide ``mu`` probes per second.
 
-    Where the cover of all predicates that could be kept takes more than ``mu``, none of those that
-    need probes is promised, and all resources go to throughput.
+    Where the cover of all feasible predicates takes more than ``mu``, no predicate that needs
+    probes is promised, and all resources go to throughput.
 
     Args:
         predicates: stream -> seconds.

@@ -89,7 +89,7 @@ def solved_multiples(
 
 
 def _program(rows: Sequence[Row], mu: int) -> Program:
-    """Minimise what is left out of all multiples: costs must not be negative."""
+    """Minimise the output of the multiples that are not chosen: costs must not be negative."""
     tops = [_top(row, mu) for row in rows]
     everything = sum(row.resources * top for row, top in zip(rows, tops, strict=True))
     program = Program(

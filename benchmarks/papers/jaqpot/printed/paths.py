@@ -60,7 +60,7 @@ class InputPath:
 
     @property
     def most(self) -> float:
-        """The resources that it can use: those of all its arrivals, in probes per second."""
+        """The resources that it can use, in probes per second: for all its arrivals."""
         return self.leaf.rate * self.per_tuple
 
     def allowances(self, resources: float) -> tuple[float, ...]:

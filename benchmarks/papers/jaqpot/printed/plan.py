@@ -17,7 +17,7 @@ from anabranch_contract.errors import PlannerError, StatisticsError
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a node keeps of its own tuples, for its sibling's tuples to probe.
+    """A node's stored tuples, which its sibling's tuples probe.
 
     Attributes:
         window: ``|S|``, the tuples that it holds.
@@ -113,8 +113,8 @@ class Plan:
 
     Attributes:
         leaves: from left to right.
-        half_ways: by name, joins before those that they feed, left before right.
-        joins: the half-way joins of each join, left and right; those that feed come first.
+        half_ways: by name, a join before the joins that it feeds, left before right.
+        joins: the half-way joins of each join, left and right; feeding joins come first.
         hops: by leaf the half-way joins from there to the root (Definition 3).
     """
 

@@ -1,7 +1,7 @@
 """Rival policies: allowances by the productivity of half-way joins, without regard to paths.
 
-What a join makes and the next is not allowed to probe with is lost (producer-consumer mismatch).
-So is an allowance that there are no tuples for. Source: JAQPOT, section 2, appendix B and Table 4.
+Tuples that a join makes beyond the next join's allowance are lost (producer-consumer mismatch). So
+is an allowance without tuples. Source: JAQPOT, section 2, appendix B and Table 4.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Rival(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What goes through a plan under given allowances.
+    """Probes and tuples per second in a plan under given allowances.
 
     Attributes:
         probes: per second, by half-way join: at most the allowance and the tuples that arrive.
@@ -64,9 +64,9 @@ def push(plan: Plan, allowances: Mapping[str, float]) -> Flow:
 def rival_allowances(plan: Plan, mu: float, rival: Rival) -> dict[str, float]:
     """Probes per second by half-way join, which add up to ``mu`` at most.
 
-    Within a join, ``E_BEST_HJP`` and ``S_BEST_HJP`` go by BestHJP of one join: the more productive
-    half has what it can use of the join's share (``min(μ, λ)``), the other half has the rest. That
-    wastes less than assigning all to one half, and gives the same figures in Table 4.
+    Within a join, ``E_BEST_HJP`` and ``S_BEST_HJP`` apply BestHJP of one join: the more productive
+    half gets as much of the join's share as it can use (``min(μ, λ)``), the other half gets the
+    rest. That wastes less than assigning all to one half, and gives the same figures in Table 4.
 
     Raises:
         PlannerError: ``mu`` is negative or no number (``bad-resources``).
@@ -85,7 +85,7 @@ def rival_allowances(plan: Plan, mu: float, rival: Rival) -> dict[str, float]:
 
 
 def whole_allowances(allowances: Mapping[str, float]) -> dict[str, float]:
-    """As Table 4 prints them: rounded down, and what is left goes to the last half-way join."""
+    """As Table 4 prints them: rounded down, and the remainder goes to the last half-way join."""
     found = {name: float(math.floor(value)) for name, value in allowances.items()}
     last = next(reversed(found))
     found[last] += round(math.fsum(allowances.values()) - math.fsum(found.values()))

@@ -2,23 +2,23 @@
 
 ``python -m benchmarks.papers jaqpot budgets [--json] [--workloads selective tpch results]``
 
-Every run of a workload has the same input and goes by the same rules, which were planned once, by
-the statistics of a whole run, without intermediate results. A run with all rations 1 is the
+Every run of a workload has the same input and the same rules, which were planned once, by the
+statistics of a whole run, without intermediate results. A run with all rations 1 is the
 calibration: its measurements make the forest by which the service plans rations, and all policies
-divide shares of what it took. A step's CPU time and that of results (last checks, gathering,
-encoding into Parquet files) are what is divided. Reading, storing and the driver's own work are
-left out: every tuple takes part in them.
+divide shares of its CPU time for steps and for results (last checks, gathering, encoding into
+Parquet files). Reading, storing and the driver's own work are left out: every tuple takes part in
+them.
 
-Checked in every run: the rows of the result files are those that the rations in the ledger leave
-of DuckDB's results, or the rivals' limits do (:mod:`benchmarks.papers.jaqpot.rations.expected`);
-without rations they are all. The rivals' policies are carried over from binary plans
+Checked in every run: the result files have the rows of DuckDB's results that the rations in the
+ledger keep, or the rivals' limits (:mod:`benchmarks.papers.jaqpot.rations.expected`); without
+rations they have all. The rivals' policies are carried over from binary plans
 (:mod:`benchmarks.papers.jaqpot.rations.rivals`).
 
-Results are shares of the full run's. They differ from what the model predicts where few tuples
-bring many results: a nation of TPC-H is probed with or not. The CPU time used is what a run has
-really taken, as a share of what the full runs took: their median, of which one ran at each share.
-It is off the budget where what a step takes does not go with its tuples, as calls do, and by what
-else works on the machine.
+Results are shares of the full run's. They differ from the model's prediction where few tuples bring
+many results: a nation of TPC-H is probed with or not. The CPU time used is the measured time of a
+run, as a share of the median of the full runs, one of them at each share. It differs from the
+budget where the cost of a step does not follow its tuples, as with calls, and by other work on the
+machine.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     parser.add_argument("--shares", type=int, nargs="+", default=list(SHARES), help="percent")
     parser.add_argument("--policies", nargs="+", choices=POLICIES, default=list(POLICIES))
-    parser.add_argument("--size", type=float, default=1.0, help="1: what is reported")
+    parser.add_argument("--size", type=float, default=1.0, help="scale of the data; reports use 1")
     parser.add_argument("--batches", type=int, default=10)
     parser.add_argument("--full", type=int, default=3, help="runs with all rations 1, after one")
 

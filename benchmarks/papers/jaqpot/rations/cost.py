@@ -1,4 +1,4 @@
-"""What it costs to have rations where nothing is withheld, and to plan them.
+"""Cost of rations where nothing is withheld, and of planning them.
 
 ``python -m benchmarks.papers jaqpot cost [--json] [--pairs 300]``
 

@@ -37,8 +37,8 @@ BETTER, ROUNDING = 1.05, 1e-9
 def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--forests", type=int, default=1000)
     parser.add_argument("--steps", type=int, default=40, help="of a forest, at most")
-    parser.add_argument("--goals", type=int, default=20, help="likewise")
-    parser.add_argument("--queries", type=int, default=6, help="likewise")
+    parser.add_argument("--goals", type=int, default=20, help="of a forest, at most")
+    parser.add_argument("--queries", type=int, default=6, help="of a forest, at most")
 
 
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:

@@ -43,7 +43,7 @@ POLICIES = (*OURS, EXACT, GREPP, *RIVALS)
 
 @dataclass(frozen=True)
 class Calibrated:
-    """What a run with all rations 1 has measured, as policies know it.
+    """Measurements of a run with all rations 1, as policies use them.
 
     Attributes:
         period: the run's measurements.
@@ -54,7 +54,7 @@ class Calibrated:
 
     @cached_property
     def goals(self) -> tuple[RationedGoal, ...]:
-        """Those that may be rationed, in the order of the forest's goals."""
+        """Goals that may be rationed, in the order of the forest's goals."""
         streams = {stream.name: stream for stream in self.plan.rules.streams}
         known = {(str(g.query), str(g.start)): g for g in rationed_goals(self.plan.joins, streams)}
         return tuple(known[goal.query, goal.start] for goal in self.forest.goals)

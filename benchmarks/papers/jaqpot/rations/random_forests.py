@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from anabranch_planner.allocation.forest import Forest, Goal, Step
+from anabranch_planner.allocation.forest import Forest, ForestGoal, ForestStep
 
 
 def random_forest(
@@ -15,12 +15,12 @@ def random_forest(
     Args:
         paths: the most paths of a goal.
     """
-    parts: list[Step] = []
+    parts: list[ForestStep] = []
     for at in range(rng.randint(0, steps)):
         parent = rng.randrange(at) if at and rng.random() < 0.7 else None
-        parts.append(Step(parent, 0.0 if rng.random() < 0.1 else rng.expovariate(0.3)))
+        parts.append(ForestStep(parent, 0.0 if rng.random() < 0.1 else rng.expovariate(0.3)))
     ends = [
-        Goal(
+        ForestGoal(
             f"q{rng.randrange(queries)}",
             f"r{at}",
             _ends(rng, len(parts), paths),

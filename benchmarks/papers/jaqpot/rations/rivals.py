@@ -2,7 +2,7 @@
 
 **Half-way joins.** An edge of a probe tree is one: tuples of its head probe the store of its
 target. In a binary plan one half-way join serves all paths through it; here every start has edges
-of its own, and queries share those that their trees begin with alike.
+of its own, and queries share the edges of equal beginnings of their trees.
 
 **Joins.** Edges that lead to the same sub-join are the halves of one join. A binary plan's join has
 two halves; a sub-join of n members has one for each start that visits these members first.
@@ -32,11 +32,11 @@ from dataclasses import dataclass
 
 from anabranch_contract.plans.rations import Ranking, RationedGoal
 from anabranch_contract.plans.ruleset import Edge, Ruleset
-from anabranch_contract.plans.steps import Step, steps_of
+from anabranch_contract.plans.steps import SubJoinStep, steps_of
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_runtime.index.ranks import limit
-from anabranch_runtime.rations.limits import Rationing
+from anabranch_runtime.rations.limits import RationLimits
 from anabranch_service.planning.rations import flows
 from benchmarks.papers.jaqpot.printed.grepp import check_resources
 from benchmarks.papers.jaqpot.printed.rivals import Rival
@@ -70,7 +70,7 @@ class HalfWay:
 def half_ways(ruleset: Ruleset, period: Interim) -> tuple[HalfWay, ...]:
     """All edges, parents first, with the costs of ``period``, per second of it."""
     found, steps = flows(ruleset, [period]), steps_of(ruleset)
-    counts: dict[Step, EdgeStatistics] = {}
+    counts: dict[SubJoinStep, EdgeStatistics] = {}
     for one in period.steps:
         counts[one.step.whole] = counts.get(one.step.whole, EdgeStatistics()) + one.counts
     rows = period.results.rows
@@ -132,11 +132,11 @@ def used(halves: Sequence[HalfWay], shares: Mapping[Edge, float]) -> float:
 
 def limits(
     ruleset: Ruleset, goals: Sequence[RationedGoal], shares: Mapping[Edge, float]
-) -> Rationing:
+) -> RationLimits:
     """The limits of the ruleset's edges; tuples are ranked as goals with their label are.
 
     Args:
-        goals: of which those with the same label rank alike.
+        goals: goals with the same label rank alike.
     """
     ranking: dict[str, Ranking] = {str(goal.start): goal.ranking for goal in goals}
     found = {
@@ -144,7 +144,7 @@ def limits(
         for rule in ruleset.paths
         if shares[rule.out] < 1
     }
-    return Rationing(found, {})
+    return RationLimits(found, {})
 
 
 def _pushed(halves: Sequence[HalfWay], allowances: Mapping[str, float]) -> dict[Edge, float]:
@@ -158,7 +158,7 @@ def _best_halves(
     joins: Mapping[str, Sequence[HalfWay]], allowances: Mapping[str, float]
 ) -> dict[Edge, float]:
     found: dict[Edge, float] = {}
-    # What reaches a sub-join's halves comes from smaller ones.
+    # The halves of a sub-join take the tuples of smaller sub-joins.
     for join, halves in sorted(joins.items(), key=lambda item: item[1][0].members):
         left = allowances[join]
         for half in sorted(halves, key=lambda half: -half.productivity):
@@ -168,7 +168,7 @@ def _best_halves(
 
 
 def _bought(half: HalfWay, seconds: float, known: Mapping[Edge, float]) -> float:
-    """The share of the start's tuples for which ``seconds`` suffice, among those that get there."""
+    """The share of the start's tuples that reach the edge and for which ``seconds`` suffice."""
     reaching = 1.0 if half.parent is None else known[half.parent]
     return min(reaching, seconds / half.cost) if half.cost > 0 else reaching
 

@@ -28,7 +28,7 @@ from anabranch_planner.plans.optimise import Options
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.measure import interims
 from anabranch_runtime.measure.join_samples import Steps
-from anabranch_runtime.rations.limits import Rationing
+from anabranch_runtime.rations.limits import RationLimits
 from anabranch_runtime.task import worker
 from benchmarks.engine import Engine, planned
 from benchmarks.papers.jaqpot.rations.workloads import Workload
@@ -55,12 +55,12 @@ class Division:
     """
 
     schedule: RationSchedule | None = None
-    limits: Rationing | None = None
+    limits: RationLimits | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run did.
+    """Results and CPU times of a run.
 
     Attributes:
         results: by query.
@@ -123,7 +123,7 @@ def run(plan: Planned, home: Path, url: str, division: Division) -> Outcome:
 
 
 @contextmanager
-def limited(limits: Rationing) -> Iterator[None]:
+def limited(limits: RationLimits) -> Iterator[None]:
     """The worker's edges have these limits, whatever a batch's rations are."""
     with patch.object(worker, "rationing", lambda ruleset, rations: limits):
         yield

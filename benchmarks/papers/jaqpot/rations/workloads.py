@@ -1,4 +1,4 @@
-"""What is joined: recorded tables, cut into batches, and the queries over them.
+"""Workloads: recorded tables, cut into batches, and the queries over them.
 
 ``selective``: a chain of four streams in which every order is dear. Tuples find many partners in
 the next stream, and a condition over the first and the last stream, which only the last step of
@@ -59,7 +59,7 @@ class Workload:
     def blocks(self, batch: int) -> list[Block]:
         """A batch, stream by stream in the order of their names.
 
-        A batch without rations numbers its tuples in that order, and one with rations goes by the
+        A batch without rations numbers its tuples in that order, and one with rations uses the
         order of names (``semantics.md``, "The last member"): so the same member is the last in
         every run.
         """
@@ -85,7 +85,7 @@ def workload(name: str, size: float, batches: int, home: Path) -> Workload:
     """One of :data:`WORKLOADS`.
 
     Args:
-        size: 1 is what is measured, smaller is for tests: rows, or TPC-H's scale.
+        size: 1 for measurements, smaller for tests: factor of the rows, or TPC-H's scale.
         home: where tables may be made.
     """
     known: dict[str, Callable[[float, int, Path], Workload]] = {

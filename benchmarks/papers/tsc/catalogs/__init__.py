@@ -10,7 +10,7 @@ from anabranch_contract.queries.types import parse_type
 from anabranch_planner.documents.yaml import load_yaml
 from benchmarks.papers.tsc.statements import Catalog
 
-#: Those that come along.
+#: Names of the included catalogs.
 KNOWN = ("tpch", "tpcds")
 
 

@@ -26,9 +26,9 @@ from anabranch_contract.protocol.measurements import (
 from anabranch_contract.queries.expressions import Column, Expr, Literal
 from anabranch_contract.queries.joins import Equality, JoinQuery, Relation, RelationId
 from anabranch_contract.queries.types import EXACT, FLOATING, NUMERIC, TypeKind
-from anabranch_planner.cost.exchange import Exchange
+from anabranch_planner.cost.exchange import ExchangeModel
 from anabranch_planner.cost.statistics.constants import CostConstants
-from anabranch_planner.cost.statistics.statistics import Ahead, Statistics
+from anabranch_planner.cost.statistics.statistics import PeriodForecast, Statistics
 
 #: Values that :func:`describe` names, most frequent first.
 TOP = 8
@@ -303,11 +303,11 @@ class SampledStatistics:
         """As ``base``."""
         return self.base.constants()
 
-    def exchange(self) -> Exchange | None:
+    def exchange(self) -> ExchangeModel | None:
         """As ``base``."""
         return self.base.exchange()
 
-    def ahead(self) -> Ahead | None:
+    def ahead(self) -> PeriodForecast | None:
         """As ``base``; an estimated relation brings its share of its stream's arrivals."""
         coming = self.base.ahead()
         if coming is None:

@@ -10,12 +10,12 @@ from typing import Protocol
 from anabranch_contract.errors import StatisticsError
 from anabranch_contract.protocol.measurements import FrequentValues, JoinSample
 from anabranch_contract.queries.joins import Equality, RelationId
-from anabranch_planner.cost.exchange import Exchange
+from anabranch_planner.cost.exchange import ExchangeModel
 from anabranch_planner.cost.statistics.constants import CostConstants
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
+class PeriodForecast:
     """Forecast of the next period: arrivals, ages and stored rows per relation.
 
     Attributes:
@@ -69,13 +69,13 @@ class Statistics(Protocol):
     def samples(self) -> Sequence[JoinSample]:
         """Measured steps between sub-joins; empty: none."""
 
-    def ahead(self) -> Ahead | None:
+    def ahead(self) -> PeriodForecast | None:
         """Forecast of the next period; None: the history's rates, starting with empty stores."""
 
     def constants(self) -> CostConstants | None:
         """CPU time per operation."""
 
-    def exchange(self) -> Exchange | None:
+    def exchange(self) -> ExchangeModel | None:
         """Between how many hosts tuples travel; None: there is one."""
 
 
@@ -143,7 +143,7 @@ class TableStatistics:
     every_distinct: Mapping[RelationId, float] = field(default_factory=dict)
     history: float | None = None
     costs: CostConstants | None = None
-    hosts: Exchange | None = None
+    hosts: ExchangeModel | None = None
     values: Mapping[tuple[RelationId, str], FrequentValues] = field(default_factory=dict)
 
     def cardinality(self, relation: RelationId) -> float | None:
@@ -179,7 +179,7 @@ class TableStatistics:
         """As written down."""
         return self.costs
 
-    def exchange(self) -> Exchange | None:
+    def exchange(self) -> ExchangeModel | None:
         """As written down."""
         return self.hosts
 
@@ -191,9 +191,9 @@ class ForecastStatistics:
     """
 
     base: Statistics
-    coming: Ahead | None
+    coming: PeriodForecast | None
     costs: CostConstants | None = None
-    hosts: Exchange | None = None
+    hosts: ExchangeModel | None = None
 
     def cardinality(self, relation: RelationId) -> float | None:
         """As ``base``."""
@@ -219,7 +219,7 @@ class ForecastStatistics:
         """As ``base``."""
         return self.base.samples()
 
-    def ahead(self) -> Ahead | None:
+    def ahead(self) -> PeriodForecast | None:
         """As it is given."""
         return self.coming
 
@@ -227,6 +227,6 @@ class ForecastStatistics:
         """As they are given."""
         return self.costs
 
-    def exchange(self) -> Exchange | None:
+    def exchange(self) -> ExchangeModel | None:
         """As it is given."""
         return self.hosts

@@ -21,9 +21,9 @@ from typing import Any, TypeVar, cast
 
 from anabranch_contract.protocol.measurements import FrequentValues, JoinSample
 from anabranch_contract.queries.joins import Equality, RelationId
-from anabranch_planner.cost.exchange import Exchange
+from anabranch_planner.cost.exchange import ExchangeModel
 from anabranch_planner.cost.statistics.constants import CostConstants
-from anabranch_planner.cost.statistics.statistics import Ahead, Statistics
+from anabranch_planner.cost.statistics.statistics import PeriodForecast, Statistics
 
 _K = TypeVar("_K", bound=str)
 
@@ -89,7 +89,7 @@ class Steady:
         """Measured steps between sub-joins."""
         return tuple(self._samples.values())
 
-    def ahead(self) -> Ahead | None:
+    def ahead(self) -> PeriodForecast | None:
         """Forecast of the next period, as settled against the previous plan's."""
         return self._ahead
 
@@ -97,7 +97,7 @@ class Steady:
         """CPU time per operation."""
         return self._constants
 
-    def exchange(self) -> Exchange | None:
+    def exchange(self) -> ExchangeModel | None:
         """Between how many hosts tuples travel."""
         return self._exchange
 

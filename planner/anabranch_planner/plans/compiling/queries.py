@@ -11,7 +11,7 @@ from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
 from anabranch_contract.queries.joins import JoinQuery, QueryId, RelationId
 from anabranch_contract.queries.mirs import join_keys
 from anabranch_contract.queries.outer_joins import registered
-from anabranch_planner.cost.parts import Part
+from anabranch_planner.cost.parts import PlanPart
 
 #: A relation, and the (attribute, key type) of a combination.
 Sketch = tuple[RelationId, tuple[tuple[str, str], ...]]
@@ -19,7 +19,7 @@ _NO_SINK = SinkSpec()
 
 
 def query_specs(
-    part: Part,
+    part: PlanPart,
     sinks: Mapping[str, SinkSpec],
     freshness: Mapping[str, Mapping[str, int]],
     past: Collection[str],

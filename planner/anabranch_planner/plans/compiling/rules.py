@@ -29,7 +29,7 @@ from anabranch_contract.queries.expressions import Expr, columns
 from anabranch_contract.queries.joins import AttrRef, Label, QueryId
 from anabranch_contract.queries.mirs import MirId, join_keys
 from anabranch_planner.cost.timing import PairBounds
-from anabranch_planner.plans.backfill import Backfill
+from anabranch_planner.plans.backfill import BackfillDecision
 from anabranch_planner.plans.compiling.stores import (
     PartTables,
     Stores,
@@ -208,11 +208,11 @@ def _base_probes(
 
 
 def backfill_rules(
-    tables: PartTables, stores: Stores, backfills: Sequence[Backfill]
+    tables: PartTables, stores: Stores, backfills: Sequence[BackfillDecision]
 ) -> list[BackfillRule]:
-    """The rules that compute the past of intermediate results, for every copy.
+    """Backfill rules of intermediate results, one per copy.
 
-    No index is kept for their probes: they read what is stored already, once.
+    No index is kept for their probes, because each reads the stored rows only once.
     """
     found = []
     for one in backfills:

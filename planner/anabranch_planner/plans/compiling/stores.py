@@ -33,7 +33,7 @@ from anabranch_contract.queries.joins import (
 from anabranch_contract.queries.mirs import Mir, MirId, base_mir
 from anabranch_contract.queries.types import key_type
 from anabranch_planner.cost.columns import Kept, behind, read_by_query
-from anabranch_planner.cost.parts import Part
+from anabranch_planner.cost.parts import PlanPart
 from anabranch_planner.cost.steps import SubJoins
 from anabranch_planner.cost.timing import LoosestBounds, PairBounds
 
@@ -50,7 +50,7 @@ def place_of(copy: StoreCopy) -> Place:
     return copy.owner, copy.mir, copy.partition
 
 
-def key_types(parts: Iterable[Part]) -> KeyTypes:
+def key_types(parts: Iterable[PlanPart]) -> KeyTypes:
     """The key types of all queries of ``parts``."""
     found: dict[tuple[bool, AttrRef], str] = {}
     for part in parts:
@@ -59,7 +59,7 @@ def key_types(parts: Iterable[Part]) -> KeyTypes:
     return found
 
 
-def _key_types_of(part: Part) -> KeyTypes:
+def _key_types_of(part: PlanPart) -> KeyTypes:
     found: dict[tuple[bool, AttrRef], str] = {}
     for query in part.queries:
         relation_of = {m.label: m.relation for m in query.members}
@@ -71,7 +71,9 @@ def _key_types_of(part: Part) -> KeyTypes:
     return found
 
 
-def base_stores(parts: Iterable[Part], kinds: KeyTypes, parallelism: int) -> dict[Place, StoreSpec]:
+def base_stores(
+    parts: Iterable[PlanPart], kinds: KeyTypes, parallelism: int
+) -> dict[Place, StoreSpec]:
     """The copies of base stores, which parts have in common."""
     copies: dict[Place, Mir] = {}
     for part in parts:
@@ -87,14 +89,15 @@ def base_stores(parts: Iterable[Part], kinds: KeyTypes, parallelism: int) -> dic
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """All that the rules of a part depend on besides the part.
+    """Inputs of a part's rules from outside the part.
 
     Attributes:
-        streams: those that it reads.
-        bases: its copies of base stores. ``types``: of the attributes that others are partitioned
-            by, which may be only other parts' queries'. ``derived``: expressions behind these, and
-            behind attributes of its queries.
-        past: the (owner, store, order) of backfills.
+        streams: the streams that the part reads.
+        bases: its copies of base stores.
+        types: key types of partition attributes, including attributes that only the queries of
+            other parts join by.
+        derived: expressions behind partition attributes and attributes of the part's queries.
+        past: (owner, store, order) of each backfill.
     """
 
     streams: Mapping[StreamName, Stream]
@@ -116,7 +119,7 @@ class PartTables:
     subs: SubJoins
 
     @staticmethod
-    def of(part: Part, subs: SubJoins | None = None) -> PartTables:
+    def of(part: PlanPart, subs: SubJoins | None = None) -> PartTables:
         """The tables of ``part``; ``subs``: the sub-joins of its queries, where there already."""
         queries = sorted(part.queries, key=lambda q: q.id)
         return PartTables(

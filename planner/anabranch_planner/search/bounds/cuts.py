@@ -24,7 +24,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from anabranch_planner.search.formulation import Variables
-from anabranch_planner.search.problem import Goal, Problem, Sub
+from anabranch_planner.search.problem import Goal, PlanProblem, Sub
 from anabranch_planner.solvers.program import Row
 
 #: By how much a row has to be broken to be worth adding.
@@ -33,7 +33,7 @@ BROKEN = 1e-4
 _SINK = -1
 
 
-def broken(problem: Problem, made: Variables, values: list[float]) -> list[Row]:
+def broken(problem: PlanProblem, made: Variables, values: list[float]) -> list[Row]:
     """Rows of the kind above that ``values`` break, each once."""
     target, subs = problem.graph.target, problem.graph.subs
     upkeep = {
@@ -67,7 +67,7 @@ def _row(flows: list[int], edges: list[int]) -> Row:
 
 
 def _cut(
-    problem: Problem,
+    problem: PlanProblem,
     made: Variables,
     values: list[float],
     some: dict[Sub, Goal],

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from anabranch_planner.search.copies import Kept, access_by
 from anabranch_planner.search.outcome import Outcome
-from anabranch_planner.search.problem import Problem, Sub
+from anabranch_planner.search.problem import PlanProblem, Sub
 from anabranch_planner.search.routes import Routing, finish
 from anabranch_planner.solvers.deadline import Deadline
 
@@ -27,13 +27,13 @@ from anabranch_planner.solvers.deadline import Deadline
 WORTHWHILE = 1e-3
 
 
-def applies(problem: Problem) -> bool:
+def applies(problem: PlanProblem) -> bool:
     """Whether copies tie queries together, and nothing limits them."""
     limited = problem.given or problem.most_copies is not None or problem.memory is not None
     return problem.charged and not limited
 
 
-def relaxation(problem: Problem) -> Problem:
+def relaxation(problem: PlanProblem) -> PlanProblem:
     """``problem`` where every step finds a copy that it knows, and no store has several."""
     return replace(
         problem,
@@ -44,7 +44,7 @@ def relaxation(problem: Problem) -> Problem:
     )
 
 
-def beside(problem: Problem, copies: Mapping[Sub, Kept]) -> Problem:
+def beside(problem: PlanProblem, copies: Mapping[Sub, Kept]) -> PlanProblem:
     """``problem`` where steps are priced by ``copies``; other stores are as in the relaxation."""
     graph, found = problem.graph, relaxation(problem)
     cost = list(graph.cost)
@@ -56,9 +56,9 @@ def beside(problem: Problem, copies: Mapping[Sub, Kept]) -> Problem:
 
 
 def descend(
-    problem: Problem,
+    problem: PlanProblem,
     known: Routing,
-    solve: Callable[[Problem, Deadline], Outcome],
+    solve: Callable[[PlanProblem, Deadline], Outcome],
     deadline: Deadline,
 ) -> tuple[Routing, float]:
     """A plan of ``problem``, at most as dear as ``known``, and a lower bound.

@@ -6,12 +6,12 @@ from collections import defaultdict
 from dataclasses import replace
 
 from anabranch_planner.search.formulation import formulate
-from anabranch_planner.search.problem import EdgeId, Problem, Sub
+from anabranch_planner.search.problem import EdgeId, PlanProblem, Sub
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.relaxation import Relaxation
 
 
-def floor(problem: Problem) -> float:
+def floor(problem: PlanProblem) -> float:
     """Every start is sent out once, and every base store has one copy."""
     cost, tail = problem.graph.cost, problem.graph.tail
     first = {
@@ -22,12 +22,12 @@ def floor(problem: Problem) -> float:
     return sum(first.values()) + sum(cheapest_copy(problem, s) for s in problem.required)
 
 
-def cheapest_copy(problem: Problem, store: Sub) -> float:
+def cheapest_copy(problem: PlanProblem, store: Sub) -> float:
     """The price of the cheapest copy of ``store``."""
     return min(problem.copy_price(store, a) for a in problem.partitions[store] or (None,))
 
 
-def by_shares(problem: Problem, deadline: Deadline, seed: int) -> float:
+def by_shares(problem: PlanProblem, deadline: Deadline, seed: int) -> float:
     """Sum of the queries' standalone optima, with every sharable element at a share of its cost.
 
     Let ``n(e)`` be the number of queries that can use the edge ``e`` (for themselves or to maintain
@@ -67,7 +67,7 @@ def by_shares(problem: Problem, deadline: Deadline, seed: int) -> float:
     return total
 
 
-def relaxed(problem: Problem, deadline: Deadline, seed: int) -> float:
+def relaxed(problem: PlanProblem, deadline: Deadline, seed: int) -> float:
     """The optimum of the linear relaxation; the constant part of the cost if there's no time."""
     made = formulate(problem)
     relaxation = Relaxation(made.program, seed)

@@ -25,14 +25,14 @@ from collections import defaultdict
 from dataclasses import replace
 from itertools import chain
 
-from anabranch_planner.search.problem import EdgeId, Goal, Origin, Problem, Sub
+from anabranch_planner.search.problem import EdgeId, Goal, Origin, PlanProblem, Sub
 from anabranch_planner.solvers.program import INFINITY
 
 #: A goal, and what each of its edges that probe an MIR saves, if it saves anything.
 _User = tuple[Goal, dict[EdgeId, float]]
 
 
-def drop_unprofitable(problem: Problem) -> Problem:
+def drop_unprofitable(problem: PlanProblem) -> PlanProblem:
     """``problem`` without MIRs that can't pay for themselves; its optimal cost is the same."""
     target = problem.graph.target
     gains = {e: gain for e, gain in _gains(problem).items() if gain > 0.0}
@@ -56,7 +56,7 @@ def drop_unprofitable(problem: Problem) -> Problem:
     return restrict(problem, set(alive)) if len(alive) < len(problem.mirs) else problem
 
 
-def restrict(problem: Problem, kept: set[Sub]) -> Problem:
+def restrict(problem: PlanProblem, kept: set[Sub]) -> PlanProblem:
     """``problem`` where only the MIRs in ``kept`` may be kept."""
     target, gone = problem.graph.target, problem.mirs.keys() - kept
     goals, mirs = [], {}
@@ -89,7 +89,7 @@ def _worth(users: list[_User], alive: dict[Sub, None]) -> float:
     return sum(min(per_goal[r], sum(found.values())) for r, found in distinct.items())
 
 
-def _gains(problem: Problem) -> dict[EdgeId, float]:
+def _gains(problem: PlanProblem) -> dict[EdgeId, float]:
     """The saving of every edge that probes an MIR against its detour."""
     graph = problem.graph
     spread = graph.spread if problem.charged else [0.0] * len(graph.spread)

@@ -9,7 +9,7 @@ from anabranch_contract.queries.joins import AttrRef, JoinQuery, QueryId
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.search.building.scopes import QueryScope
 from anabranch_planner.search.building.states import GrowingGraph, StoresKept
-from anabranch_planner.search.problem import Goal, Problem, Sub
+from anabranch_planner.search.problem import Goal, PlanProblem, Sub
 
 #: Connected label sets up to which a query's graph is built in full.
 MAX_SETS = 600
@@ -22,7 +22,7 @@ def build_problem(
     mir: bool = True,
     max_sets: int = MAX_SETS,
     there: StoresKept | None = None,
-) -> Problem:
+) -> PlanProblem:
     """The problem of planning ``queries`` together (in order of their ids).
 
     Args:
@@ -106,7 +106,7 @@ class Builder(GrowingGraph):
         """The goals that maintain an intermediate result."""
         return self._upkeep[mir]
 
-    def problem(self) -> Problem:
+    def problem(self) -> PlanProblem:
         """The problem of all queries that are there."""
         goals = [g for query in sorted(self._scopes) for g in self._query_goals[query]]
         stores = dict.fromkeys(s for scope in self._scopes.values() for s in scope.targets.values())
@@ -116,7 +116,7 @@ class Builder(GrowingGraph):
             upkeep = self._upkeep[sub]
             mirs[sub] = tuple(range(len(goals), len(goals) + len(upkeep)))
             goals += upkeep
-        return Problem(
+        return PlanProblem(
             queries=tuple(sorted(self._scopes)),
             model=self.model,
             graph=self.graph,

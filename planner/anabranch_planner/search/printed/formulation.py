@@ -51,7 +51,7 @@ from anabranch_planner.search.printed.candidates import (
     partition_candidates,
     sub_query,
 )
-from anabranch_planner.search.problem import EdgeId, Problem, Sub
+from anabranch_planner.search.problem import EdgeId, PlanProblem, Sub
 from anabranch_planner.search.routes import Routing
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Request, Solution
@@ -89,7 +89,7 @@ class PaperResult:
 
 
 def solve_paper(
-    problem: Problem,
+    problem: PlanProblem,
     queries: Sequence[JoinQuery],
     *,
     solver: Solver = Solver.HIGHS,
@@ -148,7 +148,7 @@ def solve_paper(
 
 
 def edges_of(
-    problem: Problem, orders: Mapping[GoalKey, CandidateOrder]
+    problem: PlanProblem, orders: Mapping[GoalKey, CandidateOrder]
 ) -> tuple[tuple[EdgeId, ...], tuple[Sub, ...]]:
     """The edges of ``orders`` in the problem's graph, and the MIRs that they probe."""
     graph = problem.graph
@@ -164,7 +164,7 @@ def edges_of(
     return tuple(edges), tuple(m for m in problem.mirs if m in probed)
 
 
-def orders_of(problem: Problem, routing: Routing) -> dict[GoalKey, CandidateOrder]:
+def orders_of(problem: PlanProblem, routing: Routing) -> dict[GoalKey, CandidateOrder]:
     """The decorated orders of ``routing``."""
     graph = problem.graph
     orders: dict[GoalKey, CandidateOrder] = {}
@@ -182,7 +182,7 @@ def orders_of(problem: Problem, routing: Routing) -> dict[GoalKey, CandidateOrde
 
 
 @dataclass(slots=True)
-class Listed:
+class ListedProgram:
     """The program over listed orders, and where its choices are.
 
     Attributes:
@@ -243,7 +243,7 @@ def formulate_paper(
     mir: bool = True,
     at_most: float = INFINITY,
     max_orders: int = MAX_ORDERS,
-) -> Listed:
+) -> ListedProgram:
     """The paper's program of ``queries``.
 
     Args:
@@ -268,7 +268,7 @@ def formulate_paper(
                     scopes[True, found.id] = sub_query(query, labels)
     goals = {(*key, start): q for key, q in scopes.items() for start in sorted(q.labels)}
     _require_few_orders(goals, partitions, mir, max_orders)
-    writer = _Writer(model, Listed(), at_most * (1 + 1e-9))
+    writer = _Writer(model, ListedProgram(), at_most * (1 + 1e-9))
     for goal, query in goals.items():
         for undecorated in candidate_orders(query, goal[2], mir=mir):
             writer.add_orders(goal, query, decorate(undecorated, partitions))
@@ -306,10 +306,10 @@ def _too_large(why: str) -> PlannerError:
 
 @dataclass(slots=True)
 class _Writer:
-    """Writes the program of :class:`Listed`; keeps what it has computed about sub-joins."""
+    """Writes the program of :class:`ListedProgram`; keeps what it has computed about sub-joins."""
 
     model: CostModel
-    listed: Listed
+    listed: ListedProgram
     limit: float
     _stores: dict[MirId, Mir] = field(default_factory=dict)
     _steps: dict[tuple[GoalKey, Labels, tuple[Label, ...]], _StepInfo] = field(default_factory=dict)

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from anabranch_contract.connectors.sources import OnChangedFile
 from anabranch_runtime.errors import SourceError
-from anabranch_runtime.sources.feed import Problem
-from anabranch_runtime.sources.files.log import FileLog, Found
+from anabranch_runtime.sources.feed import PieceError
+from anabranch_runtime.sources.files.log import FileLog, FoundFile
 
 #: Part of the time that looking at known files takes at most.
 SHARE = 0.02
@@ -32,11 +32,11 @@ QUIET = 60.0
 #: Bytes at either end of a file that make its mark.
 ENDS = 1 << 13
 
-_UNREAD = Problem(
+_UNREAD = PieceError(
     "file-changed",
     "it changed before anything of it was read; its new content is read as a new file",
 )
-_WARNING = Problem(
+_WARNING = PieceError(
     "file-changed",
     "it changed, or another file took its name, after it had been read or left out: the new content"
     " is not read (put new data into files of new names, or set on_changed_file to read)",
@@ -44,7 +44,7 @@ _WARNING = Problem(
 
 
 @dataclass(slots=True)
-class _Change:
+class _FileChange:
     """A difference from the log, since it was first and last seen to be another."""
 
     stat: os.stat_result
@@ -69,7 +69,7 @@ class ChangeWatch:
     _upto: int = 0
     _next: float = 0.0
     _turn: list[str] = field(default_factory=list)
-    _changes: dict[str, _Change] = field(default_factory=dict)
+    _changes: dict[str, _FileChange] = field(default_factory=dict)
     _quiet: dict[str, float] = field(default_factory=dict)
     #: Number in the log -> time of status change, and mark, of the file as it was found.
     _marks: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -121,7 +121,7 @@ class ChangeWatch:
             return
         known = self._changes.get(name)
         if known is None:
-            self._changes[name] = _Change(stat, now, now)
+            self._changes[name] = _FileChange(stat, now, now)
         elif _signature(known.stat) != _signature(stat):
             known.stat, known.last = stat, now
 
@@ -139,7 +139,7 @@ class ChangeWatch:
             self._marks[number] = (stat.st_ctime_ns, mark)
         return True
 
-    def _counts(self, name: str, change: _Change, now: float) -> bool:
+    def _counts(self, name: str, change: _FileChange, now: float) -> bool:
         if now < self._quiet.get(name, 0.0):
             return False
         return now - change.last >= SETTLED or now - change.first >= PATIENCE
@@ -162,7 +162,7 @@ class ChangeWatch:
             # Reading it fails, which says so.
             return
         stat = change.stat
-        self.log.add([Found(name, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)])
+        self.log.add([FoundFile(name, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)])
         if not read:
             self.log.leave_out(len(self.log.files) - 1, _WARNING)
             self._quiet[name] = now + QUIET

@@ -37,14 +37,14 @@ from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.connectors.sources import FileOrder, FileType, OnLoss
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_runtime.errors import SourceError
-from anabranch_runtime.sources.feed import PATIENT, Piece, Problem, Waiting, feed_id
+from anabranch_runtime.sources.feed import PATIENT, Piece, PieceError, Waiting, feed_id
 from anabranch_runtime.sources.files.changed import ChangeWatch
 from anabranch_runtime.sources.files.csv import MissingColumn
-from anabranch_runtime.sources.files.log import GONE, FileLog, Found
+from anabranch_runtime.sources.files.log import GONE, FileLog, FoundFile
 from anabranch_runtime.sources.files.reading import TEXT, open_arrow
 from anabranch_runtime.sources.files.text import TextFile
 from anabranch_runtime.sources.files.trouble import BROKEN, SKIP, refused, unchanged
-from anabranch_runtime.sources.loads import WRITING, Load
+from anabranch_runtime.sources.loads import WRITING, Load, longest_pause
 from anabranch_runtime.sources.permitted import resolve
 
 #: A listing is trusted if the directory had not changed for so long before it, in nanoseconds:
@@ -71,8 +71,10 @@ class FileFeed:
     #: The directory's time of modification at a listing that is trusted.
     _listed: int = -1
     _next_listing: float = 0.0
-    #: Time at which files were found last, by the monotonic clock.
-    _found: float = 0.0
+    #: Begin of the last listing that found files (at a start: of the first one), and of the last
+    #: one, by the monotonic clock.
+    _found: float = -1.0
+    _looked: float = 0.0
     #: Number in the log -> how long the file is: rows, or bytes of text.
     _lengths: dict[int, int] = field(default_factory=dict)
     #: Rows per byte of file, as last seen.
@@ -113,8 +115,9 @@ class FileFeed:
         """The files found so far, once no more have appeared for a moment."""
         log = self._loaded()
         # The next one may be as large as the last one, and still be written.
-        quiet = load.quiet + (log.files[-1].size / WRITING if log.files else 0.0)
-        if time.monotonic() - self._found < quiet and time.time() - load.began < load.longest:
+        quiet = self._quiet(load, len(log.files), log.files[-1].size if log.files else 0)
+        looked = time.time() - (time.monotonic() - self._looked)
+        if self._looked - self._found < quiet and looked - load.began < load.longest:
             return None
         return [len(log.files), 0]
 
@@ -131,7 +134,13 @@ class FileFeed:
             max(f.appeared for f in files[max(number - LATELY, 0) : number]),
             files[number],
         )
-        return (file.appeared - before) / 1e9 > load.quiet + file.size / WRITING
+        return (file.appeared - before) / 1e9 > self._quiet(load, number, file.size)
+
+    def _quiet(self, load: Load, number: int, size: int) -> float:
+        """Seconds without a file of ``size`` after which ``load`` has none beyond ``number``."""
+        lately = self._loaded().files[max(number - LATELY, 0) : number]
+        times = (max(file.appeared / 1e9, load.began) for file in lately)
+        return load.quiet(longest_pause(times)) + size / WRITING
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
         """On by ``rows``, in the middle of a file if need be."""
@@ -244,9 +253,12 @@ class FileFeed:
         log, known, now = self._loaded(), self._watched().names, time.monotonic()
         if now < self._next_listing:
             return
+        if self._found < 0:
+            self._found = now
         try:
             changed = self.directory.stat().st_mtime_ns
             if changed == self._listed:
+                self._looked = now
                 return
             began = time.time_ns()
             new = []
@@ -257,7 +269,7 @@ class FileFeed:
                     if entry.name not in known and self._wanted(entry):
                         stat = entry.stat()
                         times = (stat.st_mtime_ns, stat.st_ctime_ns)
-                        new.append(Found(entry.name, stat.st_size, *times))
+                        new.append(FoundFile(entry.name, stat.st_size, *times))
         except OSError as cause:
             raise SourceError(
                 "no-directory",
@@ -268,8 +280,9 @@ class FileFeed:
         by_name = self.options.order is FileOrder.NAME
         log.add(sorted(new, key=lambda f: (0 if by_name else f.mtime, f.name)))
         self._watched().know()
+        self._looked = now
         if new:
-            self._found = time.monotonic()
+            self._found = now
         self._listed = changed if began - changed > SETTLED else -1
         self._next_listing = now + LISTING
 
@@ -334,7 +347,7 @@ class FileFeed:
         except SourceError as error:
             if planned or not self._may_leave_out(number, error):
                 raise
-            log.leave_out(number, Problem(error.code, error.message))
+            log.leave_out(number, PieceError(error.code, error.message))
             return 0
         if len(self._lengths) > 10_000:
             self._lengths.pop(next(iter(self._lengths)))
@@ -346,7 +359,7 @@ class FileFeed:
         self._refused[number] = self._refused.get(number, 0) + 1
         return error.code not in PATIENT or self._refused[number] >= PATIENT[error.code]
 
-    def _measure(self, path: Path, file: Found) -> int:
+    def _measure(self, path: Path, file: FoundFile) -> int:
         try:
             if self._is_text:
                 columns = [(c.name, c.type) for c in self.record.columns]

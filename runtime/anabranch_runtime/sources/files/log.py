@@ -7,13 +7,13 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from anabranch_runtime.sources.feed import Problem
+from anabranch_runtime.sources.feed import PieceError
 
-GONE = Problem("missing-file", "it had gone before anything of it was read")
+GONE = PieceError("missing-file", "it had gone before anything of it was read")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundFile:
     """A file as it was found.
 
     Attributes:
@@ -37,8 +37,8 @@ class FileLog:
     """
 
     path: Path
-    files: list[Found] = field(default_factory=list)
-    left_out: dict[int, Problem] = field(default_factory=dict)
+    files: list[FoundFile] = field(default_factory=list)
+    left_out: dict[int, PieceError] = field(default_factory=dict)
 
     @staticmethod
     def load(path: Path) -> FileLog:
@@ -59,17 +59,17 @@ class FileLog:
                 log.left_out[document] = GONE
             elif isinstance(document, dict):
                 number, code, message = (document[k] for k in ("bad", "code", "message"))
-                log.left_out[number] = Problem(code, message)
+                log.left_out[number] = PieceError(code, message)
             else:
-                log.files.append(Found(*document))
+                log.files.append(FoundFile(*document))
         return log
 
-    def add(self, files: list[Found]) -> None:
+    def add(self, files: list[FoundFile]) -> None:
         """Append files durably."""
         self._append([json.dumps([f.name, f.size, f.mtime, f.appeared]) for f in files])
         self.files += files
 
-    def leave_out(self, number: int, why: Problem) -> None:
+    def leave_out(self, number: int, why: PieceError) -> None:
         """Record durably that the unread part of a file will never be read."""
         bad = {"bad": number, "code": why.code, "message": why.message}
         self._append([str(number) if why is GONE else json.dumps(bad)])

@@ -33,7 +33,7 @@ def appearances(home: Path, before: str | None, offsets: str) -> list[float]:
 
 
 def _entries(folder: Path, first: int, last: int) -> Iterator[dict[str, Any]]:
-    """Entries of the log in ``folder``, of which every tenth file repeats all before it."""
+    """Entries of the log in ``folder``. Its ``.compact`` files repeat all entries before."""
     for log in folder.iterdir():
         for number in range(first, last + 1):
             path = log / str(number)

@@ -43,6 +43,8 @@ class LandedFeed:
     id: str
     #: Number -> batch, of batches not yet read to their end.
     _known: dict[int, Landed] = field(default_factory=dict)
+    #: Number of a load -> longest pause between its files, in seconds, as far as known.
+    _pauses: tuple[int, float] = (0, 0.0)
 
     @property
     def on_loss(self) -> OnLoss:
@@ -80,14 +82,17 @@ class LandedFeed:
         landed, of_files = number, has_files(self.record)
         while (batch := self._batch(landed)) is not None:
             landed += 1
-            if of_files and batch.newest > load.began + load.longest:
+            seen = batch.files_seen
+            if seen is not None and seen.newest > load.began + load.longest:
                 return [landed, 0]
         if not (of_files or load.is_first) or time.time() - load.began > LONGEST_READING:
             return [landed, 0]
         caught_up, quiet = read_caught_up(self.home)
         has_ended = caught_up >= 0
         if of_files:
-            has_ended = quiet >= load.quiet and (caught_up > number or caught_up == landed)
+            found = [b for n in range(number, landed) if (b := self._batch(n)) is not None]
+            wanted = load.quiet(self._longest_pause(load, found))
+            has_ended = quiet >= wanted and (caught_up > number or caught_up == landed)
         if not has_ended:
             return None
         return [caught_up if caught_up > number else landed, 0]
@@ -100,7 +105,19 @@ class LandedFeed:
         """Whether the files of the next landed batch came a moment after all before them."""
         number, position = offset or (0, 0)
         batch = self._batch(number) if has_files(self.record) and number and not position else None
-        return batch is not None and batch.quiet >= load.quiet
+        if batch is None or (seen := batch.files_seen) is None:
+            return False
+        return seen.first - seen.before >= load.quiet(self._longest_pause(load, ()))
+
+    def _longest_pause(self, load: Load, found: Sequence[Landed]) -> float:
+        """Longest pause between files of ``load``, to which the batches ``found`` belong, too."""
+        known = self._pauses[1] if self._pauses[0] == load.number else 0.0
+        for seen in (batch.files_seen for batch in found):
+            if seen is not None:
+                before = seen.first - max(seen.before, load.began)
+                known = max(known, before, min(seen.pause, seen.newest - load.began))
+        self._pauses = load.number, known
+        return known
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
         """On by ``rows``, in the middle of a batch if need be."""

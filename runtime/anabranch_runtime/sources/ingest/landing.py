@@ -52,6 +52,22 @@ _DOCUMENT = "batch.json"
 _CAUGHT_UP = "caught-up"
 
 
+@dataclass(frozen=True, slots=True)
+class Appearance:
+    """When the files of a batch appeared, in seconds since 1970.
+
+    Attributes:
+        before: the newest file of all batches before; 0 of the first one.
+        first, newest: the first and the last file of the batch.
+        pause: seconds, the longest between two of its files.
+    """
+
+    before: float
+    first: float
+    newest: float
+    pause: float
+
+
 @dataclass(frozen=True)
 class Landed:
     """One landed batch.
@@ -61,16 +77,14 @@ class Landed:
         offsets: Spark's text of the offsets it ends at.
         files: name, rows and bytes of each file.
         logs: what Spark's logs of the source had then (``recovery.logs``).
-        quiet: seconds from the last file of all batches before to the first of its own files.
-        newest: time of the last file so far, in seconds since 1970; 0 of a source without files.
+        files_seen: when its files appeared; None of a source without files.
     """
 
     batch: int
     offsets: str
     files: tuple[tuple[str, int, int], ...]
     logs: Prefixes
-    quiet: float = 0.0
-    newest: float = 0.0
+    files_seen: Appearance | None = None
 
     @cached_property
     def rows(self) -> int:
@@ -114,8 +128,9 @@ def read_landed(home: Path, number: int) -> Landed | None:
     try:
         files = tuple((str(name), int(rows), int(size)) for name, rows, size in body["files"])
         logs = {name: (length, crc) for name, (length, crc) in body["logs"].items()}
-        quiet, newest = float(body["quiet"]), float(body["newest"])
-        return Landed(body["batch"], body["offsets"], files, logs, quiet, newest)
+        times = body["files_seen"]
+        seen = None if times is None else Appearance(**times)
+        return Landed(body["batch"], body["offsets"], files, logs, seen)
     except (KeyError, TypeError, ValueError) as cause:
         raise StateError("damaged-landed-batch", f"{path} is no landed batch: {cause!r}") from cause
 

@@ -47,7 +47,7 @@ from anabranch_runtime.sources.ingest.spark_stream import (
     source_name,
     spark_rows,
 )
-from anabranch_runtime.sources.loads import QUIET, QUIET_FIRST
+from anabranch_runtime.sources.loads import LONGEST_FIRST, QUIET, QUIET_FIRST, longest_pause
 from anabranch_runtime.state.manifest import State
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ _LOG = structlog.get_logger("anabranch.runtime")
 MOST_BYTES, MOST_BATCHES = 256 << 20, 10_000
 #: Seconds between two looks at a query.
 LOOK = 0.1
+#: Seconds after the newest file at which a source of files is looked at.
+LOOKS = (QUIET, *(QUIET_FIRST * 2**n for n in range(6)), LONGEST_FIRST)
 #: Seconds by which clocks of file systems may lag.
 EARLY = 0.02
 #: Seconds between two attempts at a source that fails: at first, and at most.
@@ -207,12 +209,13 @@ class _Source:
 
     def _follow_files(self, query: StreamingQuery, ended: threading.Event) -> None:
         while not ended.is_set():
-            landed, newest = self._next, 0.0 if self._last is None else self._last.newest
+            landed, newest = self._next, _newest_of(self._last)
             quiet = self._noted[1] if self._noted[0] == landed else 0.0
-            if quiet >= QUIET_FIRST:
+            due = next((moment for moment in LOOKS if moment > quiet), None)
+            if due is None:
                 ended.wait(LOOK)
                 continue
-            pause = newest + (QUIET_FIRST if quiet >= QUIET else QUIET) - time.time()
+            pause = newest + due - time.time()
             if pause > 0:
                 ended.wait(min(pause + EARLY, LOOK))
                 continue
@@ -297,13 +300,14 @@ class _Source:
             files = tuple(sorted((r["name"], r["rows"], r["bytes"]) for r in written))
             last = self._last
             logs = prefixes(self.home, {} if last is None else last.logs)
-            newest = 0.0 if last is None else last.newest
-            times = []
+            seen = None
             if has_files(self.record):
                 times = appearances(self.home, None if last is None else last.offsets, offsets)
-            quiet = max(min(times, default=0.0) - newest, 0.0)
-            newest = max([newest, *times])
-            landed = landing.Landed(batch, offsets, files, logs, quiet, newest)
+                before = _newest_of(last)
+                newest = max([before, *times])
+                first = min(times, default=newest)
+                seen = landing.Appearance(before, first, newest, longest_pause(times))
+            landed = landing.Landed(batch, offsets, files, logs, seen)
             landing.finish(self.home, folder, self._next, landed)
             self._bytes[self._next] = landed.bytes
             self._last, self._next = landed, self._next + 1
@@ -407,6 +411,11 @@ class Ingest:
         for source in self._sources.values():
             source.join()
         self._sources.clear()
+
+
+def _newest_of(landed: landing.Landed | None) -> float:
+    """Time of the newest file up to a landed batch, in seconds since 1970; 0 before the first."""
+    return 0.0 if landed is None or landed.files_seen is None else landed.files_seen.newest
 
 
 def _looked(query: StreamingQuery) -> bool:

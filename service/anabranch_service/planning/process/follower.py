@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from anabranch_contract.plans.plan import Plan
 from anabranch_contract.queries.joins import JoinQuery
-from anabranch_planner.cost.parts import Part
+from anabranch_planner.cost.parts import PlanPart
 from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.statistics.steady import Steady
 from anabranch_planner.plans.optimise import Options
@@ -27,7 +27,7 @@ class Follower:
     def __init__(self) -> None:
         self.weight = 0.0
         self.taken: Steady | None = None
-        self.parts: tuple[Part, ...] = ()
+        self.parts: tuple[PlanPart, ...] = ()
         self._session = Session()
 
     def known(self, queries: Sequence[JoinQuery]) -> tuple[JoinQuery, ...]:

@@ -37,7 +37,7 @@ NICE = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TimedTask:
     """A task whose epoch would be published at a time.
 
     Attributes:
@@ -52,7 +52,7 @@ class Plan:
     order: tuple[QueryId, ...]
     rests: bool = False
 
-    def beside(self, sent: Queries) -> Plan:
+    def beside(self, sent: Queries) -> TimedTask:
         """The task without the queries that have been ``sent``."""
         new = tuple(q for q in self.task.queries if sent.get(q.id) is not q)
         return replace(self, task=replace(self.task, queries=new))
@@ -78,7 +78,7 @@ class Explain:
     plan: bytes
 
 
-Asked = Plan | HandOver | Explain
+Asked = TimedTask | HandOver | Explain
 #: The answer, or the reason of its absence.
 Answer = Sealed | bytes | None | Explanation | Exception
 
@@ -110,7 +110,7 @@ class PlannerProcess:
         Args:
             task: the running epoch (``running``) may be left out.
             after: the newest epoch that has been published; None: none has.
-            rests: as in :class:`Plan`.
+            rests: as in :class:`TimedTask`.
 
         Returns:
             None: ``running`` is left out, and the process has not planned the epoch ``after``.
@@ -120,7 +120,7 @@ class PlannerProcess:
                 planning raises.
         """
         order = tuple(q.id for q in task.queries)
-        return cast("Sealed | None", self._answer(Plan(task, now, after, order, rests)))
+        return cast("Sealed | None", self._answer(TimedTask(task, now, after, order, rests)))
 
     def hand_over(self, epoch: int) -> bytes | None:
         """The input of :meth:`explain` for the plan of ``epoch``; None: not the process's newest
@@ -145,7 +145,7 @@ class PlannerProcess:
             timer = threading.Timer(self.seconds, child.kill)
             timer.start()
             try:
-                if isinstance(asked, Plan):
+                if isinstance(asked, TimedTask):
                     answer = _ask(child, asked.beside(self._sent))
                     self._sent = {q.id: q for q in asked.task.queries}
                 else:

@@ -22,7 +22,7 @@ from anabranch_planner.search.assemble import gap
 from anabranch_service.planning.epoch import PlannedEpoch, finite, plan_epoch
 from anabranch_service.planning.process.follower import Follower
 from anabranch_service.planning.process.pace import Pace
-from anabranch_service.planning.process.process import Answer, Asked, HandOver, Plan, Queries
+from anabranch_service.planning.process.process import Answer, Asked, HandOver, Queries, TimedTask
 from anabranch_service.planning.task import PlanTask, RunningEpoch
 from anabranch_service.planning.what_if.explanation import explained
 from anabranch_service.registry.publishing.patching import Base, seal_patched
@@ -50,19 +50,19 @@ class _Planner:
 
     def __init__(self) -> None:
         self._follower = Follower()
-        self._last: _Last | None = None
+        self._last: _LastEpoch | None = None
         self._sent: Queries = {}
         self._pace = Pace()
 
     def answer(self, asked: Asked) -> Answer:
         """The answer to one request."""
-        if isinstance(asked, Plan):
+        if isinstance(asked, TimedTask):
             return self._prepare(asked)
         if isinstance(asked, HandOver):
             return self._hand_over(asked.epoch)
         return explained(pickle.loads(asked.plan)).explanation
 
-    def _prepare(self, asked: Plan) -> Sealed | None:
+    def _prepare(self, asked: TimedTask) -> Sealed | None:
         last = self._last
         if last is not None and last.record.epoch != asked.after:
             # This process's last plan was not published, or has been superseded since.
@@ -86,7 +86,7 @@ class _Planner:
         record, text = planned.publish(asked.now)
         sealed, base = seal_patched(record, text, None if last is None else last.base)
         running = RunningEpoch(record, planned.queries, planned.rules.decisions)
-        self._last = _Last(text, planned, running, base)
+        self._last = _LastEpoch(text, planned, running, base)
         self._pace.planned(time.monotonic(), time.process_time() - began)
         return sealed
 
@@ -94,7 +94,7 @@ class _Planner:
         """Whether no figure has moved either."""
         return self._follower.stays(task.queries, task.estimated().statistics)
 
-    def _rests(self, last: _Last, task: PlanTask) -> bool:
+    def _rests(self, last: _LastEpoch, task: PlanTask) -> bool:
         """Whether the last plan goes on although figures have moved. One without any does not."""
         return (
             last.record.statistics_epoch is not None
@@ -102,7 +102,9 @@ class _Planner:
             and self._pace.rests(time.monotonic())
         )
 
-    def _again(self, last: _Last, task: PlanTask, now: datetime, *, rests: bool = False) -> Sealed:
+    def _again(
+        self, last: _LastEpoch, task: PlanTask, now: datetime, *, rests: bool = False
+    ) -> Sealed:
         """The last plan under another number; where planning ``rests``, by its own figures."""
         epoch = task.epoch
         record = last.record.again(epoch, now)
@@ -137,7 +139,7 @@ class _Planner:
 
 
 @dataclass(frozen=True, slots=True)
-class _Last:
+class _LastEpoch:
     """The last plan of the process.
 
     Attributes:
@@ -157,7 +159,7 @@ class _Last:
         return self.running.record
 
 
-def _goes_on(last: _Last, task: PlanTask) -> bool:
+def _goes_on(last: _LastEpoch, task: PlanTask) -> bool:
     """Whether the last task is still the one, except for queries and figures."""
     return not last.planned.fallback and _terms(task) == _terms(last.planned.task)
 

@@ -45,7 +45,7 @@ def orders_of(ruleset: Ruleset) -> Orders:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class OrderChange:
     """A change of orders, of the same queries.
 
     Attributes:
@@ -59,7 +59,7 @@ class Change:
 
 def newest_change(
     interims: Sequence[Interim], orders: Mapping[RulesetId, Orders], *, timed: bool = False
-) -> Change | None:
+) -> OrderChange | None:
     """The change that brought the newest period's orders; None: not measured enough.
 
     A period by several orders counts for neither side, nor does one in which probes were rationed,
@@ -95,7 +95,7 @@ def newest_change(
     allowed = (1 + NOISE) * (1 + gain.grown) ** (new.joined - 1)
     lost = gain.after > gain.before * allowed
     last, first = before[0].rulesets[-1], after[-1].rulesets[0]
-    return Change(last, first, gain.model_copy(update={"lost": lost}))
+    return OrderChange(last, first, gain.model_copy(update={"lost": lost}))
 
 
 def _orders(interim: Interim, orders: Mapping[RulesetId, Orders]) -> Orders | None:

@@ -13,7 +13,7 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from anabranch_contract.plans.steps import Step
+from anabranch_contract.plans.steps import SubJoinStep
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.measurements import JoinSample, Snapshot
 from anabranch_planner.cost.inferred import Inference
@@ -35,7 +35,7 @@ class Measured:
     """
 
     interim: Interim
-    steps: tuple[Step, ...]
+    steps: tuple[SubJoinStep, ...]
     counts: NDArray[np.float64]
 
 
@@ -79,7 +79,7 @@ def recent(snapshot: Snapshot, periods: Sequence[Measured]) -> Snapshot:
     steps have drifted since. Samples of substreams take the place of earlier ones of all tuples
     only where steps have drifted.
     """
-    found: dict[Step, JoinSample] = {}
+    found: dict[SubJoinStep, JoinSample] = {}
     for steps, counts in _faded(periods):
         for step, (probes, pairs, hits) in zip(steps, counts.tolist(), strict=True):
             old = found.get(step)
@@ -98,9 +98,11 @@ def recent(snapshot: Snapshot, periods: Sequence[Measured]) -> Snapshot:
     return replace(snapshot, steps=tuple(chosen[key] for key in sorted(chosen)))
 
 
-def _faded(periods: Sequence[Measured]) -> list[tuple[tuple[Step, ...], NDArray[np.float64]]]:
+def _faded(
+    periods: Sequence[Measured],
+) -> list[tuple[tuple[SubJoinStep, ...], NDArray[np.float64]]]:
     """Sums of counts by age; periods of the same steps are one."""
-    sums: list[tuple[tuple[Step, ...], NDArray[np.float64]]] = []
+    sums: list[tuple[tuple[SubJoinStep, ...], NDArray[np.float64]]] = []
     usual = median([p.interim.batches for p in periods if p.interim.batches > 0] or [1])
     batches, drifts = 0, 0
     for period in reversed(periods):

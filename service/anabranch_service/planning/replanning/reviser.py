@@ -38,14 +38,14 @@ from anabranch_service.planning.options import default_planning
 from anabranch_service.planning.rations import may_ration, ration_schedule
 from anabranch_service.planning.replanning.gains import Orders, newest_change, orders_of
 from anabranch_service.planning.replanning.periods import Periods
-from anabranch_service.planning.replanning.revisions import Decision, Question, decide
+from anabranch_service.planning.replanning.revisions import Decision, RevisionInput, decide
 from anabranch_service.planning.request import read_queries
 from anabranch_service.presenters.metrics import Metrics
 from anabranch_service.registry.publishing.lease import LeadershipLost
 from anabranch_service.registry.publishing.publication import Publication
 from anabranch_service.registry.records import EpochRecord, KeptRevision, QueryRecord
 from anabranch_service.registry.store import Store
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 
 _LOG = structlog.get_logger(__name__)
 
@@ -66,7 +66,9 @@ class _Memory(NamedTuple):
 class Reviser:
     """Follows ``Keys.interims``; one per epoch loop."""
 
-    def __init__(self, store: Store, settings: Settings, metrics: Metrics, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, settings: ServiceSettings, metrics: Metrics, clock: Clock
+    ) -> None:
         self._store, self._settings, self._metrics, self._clock = store, settings, metrics, clock
         self._seen = ""
         self._resting_until = 0.0
@@ -184,7 +186,7 @@ class Reviser:
 
     async def _question(
         self, interim: Interim, name: RulesetId, newest: int, publication: Publication
-    ) -> Question | None:
+    ) -> RevisionInput | None:
         """Everything that the decision depends on; None where something is not there."""
         store, epoch = self._store, name.epoch
         upcoming = epoch > interim.ruleset_epoch
@@ -217,7 +219,7 @@ class Reviser:
                 # The ruleset as it was published has all stores, and other orders.
                 memory = await self._remember(RulesetId(epoch), record) or memory
                 earlier = memory.running.ruleset
-        asked = Question(
+        asked = RevisionInput(
             periods=periods,
             length=self._settings.series_periods,
             snapshot=snapshot,
@@ -255,7 +257,9 @@ class Reviser:
         self._barred = bool(found)
         return found
 
-    async def _with_change(self, asked: Question, interims: Sequence[Interim]) -> Question:
+    async def _with_change(
+        self, asked: RevisionInput, interims: Sequence[Interim]
+    ) -> RevisionInput:
         """``asked`` with what the running orders have gained."""
         names = {name for one in interims for name in one.rulesets}
         known = {name: found for name, found in self._orders.items() if name in names}
@@ -276,7 +280,7 @@ class Reviser:
             earlier = await self._ruleset(change.before)
         return replace(asked, change=change, changed=changed, earlier=earlier)
 
-    async def _ration(self, asked: Question, publication: Publication) -> None:
+    async def _ration(self, asked: RevisionInput, publication: Publication) -> None:
         """Publish the schedule of rations, if rationing is on. The previous one stays until there
         are measurements.
         """

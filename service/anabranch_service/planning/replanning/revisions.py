@@ -31,7 +31,7 @@ from anabranch_planner.replan.running import RunningPlan
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_service.planning.costs import FITTED, timed
 from anabranch_service.planning.rates import AHEAD, foreseen
-from anabranch_service.planning.replanning.gains import ENOUGH, Change
+from anabranch_service.planning.replanning.gains import ENOUGH, OrderChange
 from anabranch_service.planning.replanning.periods import Measured, recent
 from anabranch_service.planning.widths import with_exchange
 from anabranch_service.registry.records import KeptRevision
@@ -47,7 +47,7 @@ COMPARED = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class RevisionInput:
     """The newest measurements and the ruleset in force during them.
 
     Attributes:
@@ -80,7 +80,7 @@ class Question:
     now: datetime
     mode: Mode
     rations: tuple[Ration, ...] = ()
-    change: Change | None = None
+    change: OrderChange | None = None
     changed: KeptRevision | None = None
     earlier: Ruleset | None = None
     failed: frozenset[str] = frozenset()
@@ -117,7 +117,7 @@ class Decision:
     record: KeptRevision | None = None
 
 
-def decide(asked: Question) -> Decision:
+def decide(asked: RevisionInput) -> Decision:
     """Record the gain of the running orders, and decide on a revision.
 
     Raises:
@@ -149,7 +149,7 @@ def _error(records: Sequence[KeptRevision]) -> float:
     return sum(last) / len(last) if last else 0.0
 
 
-def _restored(asked: Question, earlier: Ruleset, reason: RevisionReason) -> Decision | None:
+def _restored(asked: RevisionInput, earlier: Ruleset, reason: RevisionReason) -> Decision | None:
     """The orders of ``earlier`` once more; None: their stores are gone."""
     started = time.perf_counter()
     found = restore(_request(asked), earlier)
@@ -162,7 +162,7 @@ def _restored(asked: Question, earlier: Ruleset, reason: RevisionReason) -> Deci
     return Decision(None, found.ruleset, record)
 
 
-def _expected(asked: Question, snapshot: Snapshot) -> Statistics:
+def _expected(asked: RevisionInput, snapshot: Snapshot) -> Statistics:
     interims = [period.interim for period in asked.periods]
     now = recent(snapshot, asked.periods)
     coming = foreseen(now, [one.arrived for one in interims], AHEAD[Mode.LIVE], asked.length)
@@ -172,7 +172,7 @@ def _expected(asked: Question, snapshot: Snapshot) -> Statistics:
     return with_exchange(found, snapshot.on_hosts, queries, streams, {}, snapshot.locality)
 
 
-def _request(asked: Question) -> RevisionRequest:
+def _request(asked: RevisionInput) -> RevisionRequest:
     options = asked.options
     assert asked.snapshot is not None  # asked by the caller
     return RevisionRequest(
@@ -195,7 +195,7 @@ def _request(asked: Question) -> RevisionRequest:
     )
 
 
-def _cheaper(asked: Question) -> Decision:
+def _cheaper(asked: RevisionInput) -> Decision:
     started = time.perf_counter()
     options = asked.options
     assert options.revision_gain is not None  # asked by the caller
@@ -211,7 +211,7 @@ def _cheaper(asked: Question) -> Decision:
 
 
 def _record(
-    asked: Question, found: Revised, reason: RevisionReason, started: float
+    asked: RevisionInput, found: Revised, reason: RevisionReason, started: float
 ) -> KeptRevision:
     return KeptRevision(
         epoch=found.ruleset.epoch,

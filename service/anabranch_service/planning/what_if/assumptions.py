@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from anabranch_contract.protocol.measurements import FrequentValues, JoinSample
 from anabranch_contract.queries.joins import AttrRef, Equality, JoinQuery, Label, RelationId
-from anabranch_planner.cost.exchange import Exchange
+from anabranch_planner.cost.exchange import ExchangeModel
 from anabranch_planner.cost.statistics.constants import CostConstants
-from anabranch_planner.cost.statistics.statistics import Ahead, Statistics
+from anabranch_planner.cost.statistics.statistics import PeriodForecast, Statistics
 from anabranch_service.errors import InvalidInput
 
 #: Names that a remedy lists at most.
@@ -66,7 +66,7 @@ class AssumedStatistics:
         """Samples of ``base``; none if selectivities are assumed: samples would correct them."""
         return () if self.selectivities else self.base.samples()
 
-    def ahead(self) -> Ahead | None:
+    def ahead(self) -> PeriodForecast | None:
         """The forecast of ``base``; none if cardinalities are assumed: they cover all of history,
         without measured rates.
         """
@@ -76,7 +76,7 @@ class AssumedStatistics:
         """As ``base``."""
         return self.base.constants()
 
-    def exchange(self) -> Exchange | None:
+    def exchange(self) -> ExchangeModel | None:
         """As ``base``."""
         return self.base.exchange()
 

@@ -39,19 +39,19 @@ from anabranch_service.planning.request import plan_task, read_queries, read_reg
 from anabranch_service.planning.task import FULL, SUMMARY, cost_model
 from anabranch_service.planning.what_if.assumptions import Names, assume
 from anabranch_service.planning.what_if.explanation import explained
-from anabranch_service.planning.work import Work, go_on
+from anabranch_service.planning.work import ThreadPools, go_on
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.sizes import read_checked
 from anabranch_service.registry.slo import check_slo
 from anabranch_service.registry.statements import NormalForms, usable_streams
 from anabranch_service.registry.store import Store
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 
 _LOG = structlog.get_logger(__name__)
 
 
 async def plan_dry_run(
-    body: DryRunIn, store: Store, work: Work, settings: Settings, now: datetime
+    body: DryRunIn, store: Store, work: ThreadPools, settings: ServiceSettings, now: datetime
 ) -> DryRunOut:
     """Plan the registered queries with some added and some dropped. Stores nothing."""
     found = await read_registered(store, settings, now, await store.last_snapshot())
@@ -266,7 +266,7 @@ def _added(
     body: DryRunIn,
     taken: set[str],
     streams: Mapping[str, Stream],
-    settings: Settings,
+    settings: ServiceSettings,
     deadline: Deadline,
 ) -> list[JoinQuery]:
     queries: list[JoinQuery] = []

@@ -19,11 +19,11 @@ from anabranch_service.planning.request import (
 )
 from anabranch_service.planning.task import cost_model, decisions_of
 from anabranch_service.planning.widths import relation_widths
-from anabranch_service.planning.work import Work
+from anabranch_service.planning.work import ThreadPools
 from anabranch_service.registry.records import EpochRecord
 from anabranch_service.registry.statements import NormalForms
 from anabranch_service.registry.store import Store
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 
 #: Entries of each list of an answer, the dearest.
 MOST = 100
@@ -35,8 +35,8 @@ async def compare_epochs(
     before: EpochRecord,
     after: EpochRecord,
     store: Store,
-    work: Work,
-    settings: Settings,
+    work: ThreadPools,
+    settings: ServiceSettings,
     now: datetime,
 ) -> EpochDiffOut:
     """The difference of ``after`` from ``before``, in both directions."""

@@ -20,7 +20,7 @@ from anabranch_contract.rest.planning.insight import (
 from anabranch_planner.cost.steps import trails
 from anabranch_planner.explain.diff import diff, diff_document
 from anabranch_planner.passes import optimise_apart
-from anabranch_planner.plans.optimise import Apart, apart_of
+from anabranch_planner.plans.optimise import StandalonePlans, apart_of
 from anabranch_planner.plans.reasons import reasons, reasons_document
 from anabranch_planner.plans.shares import costs_by_owner, game, shares
 from anabranch_service.planning.costs import cpu_record
@@ -41,13 +41,13 @@ def explained(planned: PlannedEpoch) -> PlannedEpoch:
     return replace(planned, explanation=explain_choice(planned, standalone(planned)))
 
 
-def standalone(planned: PlannedEpoch) -> Apart | None:
+def standalone(planned: PlannedEpoch) -> StandalonePlans | None:
     """The plans that choose for every query by itself; None where they can't be made."""
     plan, task = planned.plan, planned.task
     options = options_of(planned.queries, task, plan.optimizer)
     try:
         if not planned.queries:
-            return Apart(plan, plan)
+            return StandalonePlans(plan, plan)
         known = apart_of(plan, options)
         return known or optimise_apart(planned.queries, task.statistics, options)
     except Exception as cause:  # noqa: BLE001 - a comparison is not worth a plan
@@ -55,7 +55,7 @@ def standalone(planned: PlannedEpoch) -> Apart | None:
         return None
 
 
-def explain_choice(planned: PlannedEpoch, apart: Apart | None) -> Explanation:
+def explain_choice(planned: PlannedEpoch, apart: StandalonePlans | None) -> Explanation:
     """Costs beside ``apart``, shares, differences from the running epoch, and reasons."""
     plan, queries, task = planned.plan, planned.queries, planned.task
     limits = task.limits
@@ -117,7 +117,9 @@ def _compare(planned: PlannedEpoch) -> tuple[DiffRecord | None, str]:
     return DiffRecord.model_validate(document), ""
 
 
-def _alone(planned: PlannedEpoch, apart: Apart | None) -> tuple[dict[QueryId, float] | None, str]:
+def _alone(
+    planned: PlannedEpoch, apart: StandalonePlans | None
+) -> tuple[dict[QueryId, float] | None, str]:
     """The cost of each query alone, from the plan that was made for comparison anyway."""
     if apart is None:
         return None, "no query was planned alone, so standalone and proportional are unknown"

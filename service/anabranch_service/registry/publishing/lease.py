@@ -81,7 +81,7 @@ class LeadershipLost(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class LeaderTerm:
     """One service's time as the leader.
 
     Attributes:
@@ -102,7 +102,7 @@ class Leader:
         seconds: how long its lease lasts unless it is renewed; None: it has run out.
     """
 
-    term: Term
+    term: LeaderTerm
     address: str
     since: datetime
     seconds: float | None
@@ -120,7 +120,7 @@ class Lease:
         """``address``: where this process listens, which no other living process does."""
         self.address = address
         self.seconds = seconds
-        self.term: Term | None = None
+        self.term: LeaderTerm | None = None
         self.error = ""
         self._owner = uuid4().hex
         self._keys, self._redis = keys, redis
@@ -171,11 +171,11 @@ class Lease:
         self._is_first = False
         if not token:
             return min(pause, max(waits, 10) / 1000)
-        self.term = Term(self._owner, token)
+        self.term = LeaderTerm(self._owner, token)
         _LOG.info("leads", token=token, address=self.address, lease_seconds=self.seconds)
         return pause
 
-    def lose(self, term: Term) -> None:
+    def lose(self, term: LeaderTerm) -> None:
         """Take notice that another service leads; said once in a term."""
         if self.term != term:
             return
@@ -200,7 +200,7 @@ class Lease:
 
 
 async def run_fenced(
-    script: Any, keys: Keys, term: Term, more_keys: list[str], arguments: list[Any]
+    script: Any, keys: Keys, term: LeaderTerm, more_keys: list[str], arguments: list[Any]
 ) -> Any:
     """Run a :func:`fenced` script, as the leader of ``term``.
 
@@ -226,7 +226,7 @@ async def leader_of(redis: Redis, keys: Keys) -> Leader | None:
     if not fields:
         return None
     return Leader(
-        Term(fields["owner"], int(fields["token"])),
+        LeaderTerm(fields["owner"], int(fields["token"])),
         fields["address"],
         datetime.fromtimestamp(int(fields["since"]), UTC),
         milliseconds / 1000 if milliseconds > 0 else None,

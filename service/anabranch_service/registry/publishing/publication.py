@@ -22,7 +22,7 @@ from anabranch_contract.queries.runs import query_of
 from anabranch_contract.rest.queries import ProblemRecord
 from anabranch_service.registry.publishing.approvals import HOLD, Approvals, HeldPlan
 from anabranch_service.registry.publishing.history import KEPT, HistoryPoint
-from anabranch_service.registry.publishing.lease import Term, fenced, run_fenced
+from anabranch_service.registry.publishing.lease import LeaderTerm, fenced, run_fenced
 from anabranch_service.registry.records import EpochRecord, Explanation, KeptRevision, QueryRecord
 from anabranch_service.registry.store import Store
 
@@ -172,7 +172,7 @@ class Publication:
     Values read in a term are written in that term or not at all, so each has an object of its own.
     """
 
-    def __init__(self, store: Store, term: Term) -> None:
+    def __init__(self, store: Store, term: LeaderTerm) -> None:
         self.store, self.term = store, term
         register = store.redis.register_script
         self._commands = register(_COMMANDS)

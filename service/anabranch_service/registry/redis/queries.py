@@ -15,7 +15,7 @@ from anabranch_service.registry.mirror import Mirror
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.redis.base import RedisRecords, Swap
 from anabranch_service.registry.redis.reading import lenient, reply, reply_text, strict
-from anabranch_service.registry.search import Listed, listed
+from anabranch_service.registry.search import ListedQuery, listed
 from anabranch_service.registry.statements import NormalForms
 
 IDEMPOTENCY_SECONDS = 24 * 3600
@@ -78,7 +78,7 @@ class QueryStore(RedisRecords):
         read, order = partial(lenient, QueryRecord), attrgetter("sequence")
         self._queries = Mirror(redis, keys.changes, keys.queries, "queries", read, order)
         #: Version of the queries, and their newest runs as of it.
-        self._newest: tuple[int, Sequence[Listed]] = -1, ()
+        self._newest: tuple[int, Sequence[ListedQuery]] = -1, ()
 
     async def queries(self) -> list[QueryRecord]:
         """All runs of all queries in order of registration; unreadable records are logged and left
@@ -90,7 +90,7 @@ class QueryStore(RedisRecords):
         """How many runs of queries there are."""
         return await self._queries.count()
 
-    async def newest_queries(self) -> Sequence[Listed]:
+    async def newest_queries(self) -> Sequence[ListedQuery]:
         """Of every query its newest run, in order of registration, with what it is found by."""
         found = await self._queries.all()
         if self._newest[0] != self._queries.version:

@@ -29,7 +29,7 @@ from anabranch_service.registry.redis.reading import (
     reply_text,
     unpacked,
 )
-from anabranch_service.registry.source_status import Sources
+from anabranch_service.registry.source_status import SourceStates
 
 
 class ReportStore(RedisRecords):
@@ -105,7 +105,7 @@ class ReportStore(RedisRecords):
         """The progress of the runtime, or None if it never started (or it can't be read)."""
         return await reply_record(Progress, "runtime", self.redis.get(self.keys.runtime))
 
-    async def sources(self) -> Sources:
+    async def sources(self) -> SourceStates:
         """The state of the streams' sources, as the runtime reports it.
 
         One that was opened and can't be read on counts as failed: a stream that is held before a
@@ -118,7 +118,7 @@ class ReportStore(RedisRecords):
             if intake.error and known is not None and known.state is SourceState.READING:
                 reported[name] = replace(known, state=SourceState.FAILED, error=intake.error)
         heartbeat = await self.heartbeat()
-        return Sources(reported, heartbeat is not None and heartbeat.state != "starting")
+        return SourceStates(reported, heartbeat is not None and heartbeat.state != "starting")
 
     async def heartbeat(self) -> Heartbeat | None:
         """The runtime's heartbeat; None if there was none lately."""

@@ -32,7 +32,7 @@ from anabranch_service.presenters.missed import rows_to_miss
 from anabranch_service.registry.describe import describe
 from anabranch_service.registry.sizes import read_checked
 from anabranch_service.registry.statements import usable_streams
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 
 router = guarded_router("/v1", tag="queries")
 
@@ -79,7 +79,7 @@ def _plan_beside(task: PlanTask, query: JoinQuery) -> tuple[DryRunOut, float]:
 
 
 def _understand(
-    name: str, body: ExplainIn, streams: Mapping[str, Stream], settings: Settings
+    name: str, body: ExplainIn, streams: Mapping[str, Stream], settings: ServiceSettings
 ) -> tuple[ExplainOut, JoinQuery | None]:
     """The answer without the plan; and the query, if it can run continuously."""
     statement = read_checked(settings, body.sql, None, body.window, body.dialect, streams)

@@ -17,7 +17,7 @@ from anabranch_service.context import Ctx
 from anabranch_service.presenters.records import floors_of, query_out
 from anabranch_service.registry.lifecycle import Status, status_of
 from anabranch_service.registry.records import QueryRecord
-from anabranch_service.registry.search import Listed, Sought
+from anabranch_service.registry.search import ListedQuery, Sought
 
 router = guarded_router("/v1/queries", tag="queries")
 
@@ -75,12 +75,12 @@ async def list_queries(
     )
 
 
-def _after(queries: Sequence[Listed], cursor: str | None) -> Iterator[Listed]:
+def _after(queries: Sequence[ListedQuery], cursor: str | None) -> Iterator[ListedQuery]:
     """The queries after ``cursor``, in order of registration."""
     if cursor is None:
         return iter(queries)
     return islice(queries, bisect_right(queries, int(cursor), key=_sequence), None)
 
 
-def _sequence(one: Listed) -> int:
+def _sequence(one: ListedQuery) -> int:
     return one.record.sequence

@@ -35,7 +35,7 @@ from anabranch_service.registry.redis.queries import Added
 from anabranch_service.registry.sizes import check_columns, check_room, read_checked
 from anabranch_service.registry.slo import check_slo
 from anabranch_service.registry.statements import Statement
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from anabranch_service.versions import etag
 
 Change = Callable[[QueryRecord], QueryRecord]
@@ -314,7 +314,7 @@ def expiry(ttl: str | None, expires_at: datetime | None, now: datetime) -> datet
 
 
 def _read(
-    name: str, body: QueryIn, streams: Mapping[str, Stream], settings: Settings
+    name: str, body: QueryIn, streams: Mapping[str, Stream], settings: ServiceSettings
 ) -> tuple[Statement, JoinQuery, NormalisedInfo]:
     """The query that a request gives, its normal form, and what it means; its sink is checked as
     well.

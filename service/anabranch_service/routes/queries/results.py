@@ -16,7 +16,7 @@ from anabranch_service.context import Ctx
 from anabranch_service.errors import Conflict, known
 from anabranch_service.presenters.view_rows import view_rows_out
 from anabranch_service.registry.lifecycle import Status, status_of
-from anabranch_service.streaming.tail import Position, Reader, Start
+from anabranch_service.streaming.tail import Reader, Start, TailPosition
 
 router = guarded_router("/v1/queries", tag="queries")
 
@@ -67,7 +67,7 @@ async def follow_results(
         progress = await ctx.store.progress()
         return status_of(current or record, activation, progress, ctx.clock())
 
-    after = None if last_event_id is None else Position.read(last_event_id)
+    after = None if last_event_id is None else TailPosition.read(last_event_id)
     identity = request.state.identity
     reader = Reader(identity.token, partial(ctx.gate.is_valid, identity))
     events = ctx.tails.follow(run, start, after, limit, status, reader)

@@ -34,7 +34,7 @@ from anabranch_service.routes.queries.registration import (
     shown,
     status_now,
 )
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from anabranch_service.versions import IfMatch, check_version
 
 router = guarded_router("/v1/queries", tag="queries")
@@ -181,7 +181,9 @@ async def list_runs(name: QueryName, ctx: Ctx) -> RunList:
     )
 
 
-def _terms(body: QueryIn, settings: Settings, streams: Mapping[str, Stream]) -> dict[str, object]:
+def _terms(
+    body: QueryIn, settings: ServiceSettings, streams: Mapping[str, Stream]
+) -> dict[str, object]:
     """The fields of a record that define its computation and its sink."""
     statement = read_checked(settings, body.sql, body.query, body.window, body.dialect, streams)
     return {

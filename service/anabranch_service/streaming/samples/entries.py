@@ -15,8 +15,8 @@ from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.connectors.secrets import resolved
 from anabranch_contract.connectors.sources import (
     REDIS_STREAM,
-    Payload,
-    Start,
+    SourcePayload,
+    StreamStart,
     redis_stream_options,
 )
 from anabranch_contract.protocol.registered import SourceRecord
@@ -44,16 +44,16 @@ def sample_entries(
     if options.url is not None:
         url = resolved("source", REDIS_STREAM, {"url": options.url}, os.environ)["url"]
         check_redis(url, policy, os.path.realpath, "source.options.url")
-    form = Form.TEXT if options.payload is Payload.FIELDS else Form.JSON
+    form = Form.TEXT if options.payload is SourcePayload.FIELDS else Form.JSON
     sample = Sample(
-        Form.TYPED if options.payload is Payload.ARROW else form, unit="entries", found=0
+        Form.TYPED if options.payload is SourcePayload.ARROW else form, unit="entries", found=0
     )
     server = Redis.from_url(url, socket_timeout=SECONDS, socket_connect_timeout=SECONDS)
     with server:
         for key in options.keys or (own[1],):
             try:
                 sample.found = (sample.found or 0) + int(server.xlen(key))
-                newest = options.start is Start.LATEST
+                newest = options.start is StreamStart.LATEST
                 entries = _bounded(server, key, most - len(sample.rows), newest=newest)
             except RedisError as cause:
                 raise _no_entries(key, url, cause) from cause
@@ -61,7 +61,7 @@ def sample_entries(
                 sample.rows += _rows_of_entry(entry, options.payload, options.field, columns)
             if entries:
                 sample.places.append(key)
-    if options.start is Start.LATEST and sample.found:
+    if options.start is StreamStart.LATEST and sample.found:
         sample.limits.append("with start latest these entries will not be read: only what comes")
     sample.rows = sample.rows[:most]
     return sample
@@ -100,15 +100,15 @@ def _no_entries(key: str, url: str, cause: RedisError) -> Unreadable:
 
 
 def _rows_of_entry(
-    entry: Mapping[bytes, bytes], payload: Payload, name: str, columns: Sequence[str]
+    entry: Mapping[bytes, bytes], payload: SourcePayload, name: str, columns: Sequence[str]
 ) -> list[Mapping[str, Any] | str]:
-    if payload is Payload.FIELDS:
+    if payload is SourcePayload.FIELDS:
         return [{c: decoded(entry[c.encode()]) for c in columns if c.encode() in entry}]
     content = entry.get(name.encode())
     if content is None:
         names = ", ".join(decoded(n) for n in entry)
         return [f"an entry without the field {name!r}; it has {names}"]
-    if payload is Payload.ARROW:
+    if payload is SourcePayload.ARROW:
         try:
             with pa.ipc.open_stream(content) as reader:
                 batches = list(reader)

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from anabranch_planner.command.problem_file import Problem, parse_problem
+from anabranch_planner.command.problem_file import ProblemFile, parse_problem
 from anabranch_planner.documents.yaml import load_yaml
 from tests.benchmarks.papers.commands import run
 
 SHAPE = ("--relations", "6", "--queries", "4", "--size", "3", "--seed", "1")
 
 
-def problem_of(text: str) -> Problem:
+def problem_of(text: str) -> ProblemFile:
     return parse_problem(load_yaml(text))
 
 

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from anabranch_planner.allocation.forest import Forest, Goal, Step
+from anabranch_planner.allocation.forest import Forest, ForestGoal, ForestStep
 from anabranch_planner.allocation.results import increments, most_results
 from benchmarks.papers.jaqpot.allocate.policies import Policy, allocate
 from benchmarks.papers.jaqpot.printed.grepp import grepp
@@ -25,13 +25,13 @@ def apart(rng: Random) -> Forest:
     parents = [[None, *range(rng.randint(0, 4))] for _ in range(rng.randint(1, 8))]
     left = [at for at, path in enumerate(parents) for _ in path]
     rng.shuffle(left)
-    steps, last = list[Step](), dict[int, int]()
+    steps, last = list[ForestStep](), dict[int, int]()
     for at in left:
         cost = rng.choice((0.0, rng.expovariate(1.0), rng.expovariate(0.1), 2.0))
-        steps.append(Step(last.get(at), cost))
+        steps.append(ForestStep(last.get(at), cost))
         last[at] = len(steps) - 1
     goals = [
-        Goal(
+        ForestGoal(
             "q",
             f"r{at}",
             (step,),
@@ -41,7 +41,7 @@ def apart(rng: Random) -> Forest:
         for at, step in sorted(last.items())
     ]
     if rng.random() < 0.2:
-        goals.append(Goal("q", "alone", (), rng.random(), rng.random()))
+        goals.append(ForestGoal("q", "alone", (), rng.random(), rng.random()))
     return Forest(tuple(steps), tuple(goals))
 
 
@@ -70,12 +70,12 @@ def test_a_thousand_forests_keep_as_many_results_as_grepp() -> None:
 
 def forest_of_paths(paths: tuple[InputPath, ...]) -> Forest:
     """Input paths as printed, with a probe as the unit of cost; the steps before the goals'."""
-    steps, goals = list[Step](), list[Goal]()
+    steps, goals = list[ForestStep](), list[ForestGoal]()
     for path in paths:
         for hop, phi in enumerate(path.phi[:-1]):
-            steps.append(Step(len(steps) - 1 if hop else None, path.leaf.rate * phi))
+            steps.append(ForestStep(len(steps) - 1 if hop else None, path.leaf.rate * phi))
         results = path.leaf.rate * path.phi[-1]
-        goals.append(Goal("q", path.name, (len(steps) - 1,), 0.0, results))
+        goals.append(ForestGoal("q", path.name, (len(steps) - 1,), 0.0, results))
     return Forest(tuple(steps), tuple(goals))
 
 

@@ -67,7 +67,7 @@ def test_too_many_streams_are_refused() -> None:
 
 
 def check(plan: Operator, rates: Rates, sites: Sequence[int]) -> None:
-    """Every stream is there once, where it arrives; what is sent, and the result, is a join."""
+    """Assert that each stream is read once, at its site, and that every operator is connected."""
     if not plan.inputs:
         (stream,) = members(plan.streams)
         assert plan.host == sites[stream]

@@ -38,7 +38,7 @@ def test_an_operator_is_partitionable_on_the_only_key_of_its_predicates() -> Non
     # a joins A and B; b joins B and C.
     assert partitionable(inner, [0b011, 0b110]) == 0
     assert partitionable(outer, [0b011, 0b110]) == 1
-    # What one input was joined by inside is no predicate of the operator.
+    # The inner join's key does not count as a key of the outer operator.
     assert partitionable(outer, [0b111, 0b010]) == 0
     assert partitionable(outer, [0b111, 0b110]) is None
     assert partitionable(joined(2, [A, B, C]), [0b011, 0b110]) is None

@@ -52,7 +52,7 @@ def drawn(seed: int) -> tuple[KeyedRates, list[int]]:
 
 
 def followed(found: PartitionedPlan, rates: KeyedRates) -> float:
-    """What is sent, value by value of each PMJoin's key: ``cost`` worked out otherwise."""
+    """Tuples per second between hosts, summed by the values of each PMJoin's key: the ``cost``."""
     joins = {one.candidate.streams: one for one in found.joins}
 
     def sent(operator: Operator, to: int | None) -> float:

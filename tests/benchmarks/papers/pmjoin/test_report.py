@@ -189,12 +189,12 @@ def test_text_breaks_no_name() -> None:
         (
             ("--hosts", "2", "--partitions", "2"),
             CHAIN.replace("T: {rate: 40}", "T: {rate: 40, distinct: 20000}"),
-            "queries.q: its key has 20000 values, and 10000 are told apart",
+            "queries.q: its key has 20000 values, and 10000 are the limit",
         ),
         (
             ("--hosts", "2", "--partitions", "2"),
             STAR.replace("WINDOW", "1m").replace("distinct: 20", "distinct: 20000"),
-            "queries.q: its key has 20000 values, and 10000 are told apart",
+            "queries.q: its key has 20000 values, and 10000 are the limit",
         ),
         (
             ("--hosts", "1"),

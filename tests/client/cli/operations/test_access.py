@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 
 from anabranch_client.cli.app import app
 from anabranch_client.errors import ApiError, UsageError
-from anabranch_client.processes.allowed import Access
+from anabranch_client.processes.allowed import Permissions
 from anabranch_client.rest.api import AsyncClient, Client
 from anabranch_client.rest.token import given_token
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.rest.access import Role
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from tests.support.surroundings.redis import redis_url
 from tests.support.worlds.access import Guarded, guarded
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     with redis_url() as url:
-        settings = Settings(redis_url=url, namespace="cli", poll_seconds=0.005)
+        settings = ServiceSettings(redis_url=url, namespace="cli", poll_seconds=0.005)
         with guarded(settings, tmp_path_factory.mktemp("access")) as found:
             yield found
 
@@ -54,7 +54,7 @@ def test_a_token_from_the_environment_or_a_file(locked: Guarded, tmp_path: Path)
     file.write_text(f"{viewer}\n")
     assert run(locked, "--token-file", str(file), "stream", "list").exit_code == 0
     assert run(locked, "stream", "list", ANABRANCH_TOKEN_FILE=str(file)).exit_code == 0
-    # What is named on the command line counts more.
+    # The command line overrides the environment.
     file.write_text(locked.tokens[Role.WORKER])
     refused = run(locked, "--token-file", str(file), "stream", "list", token=viewer)
     assert refused.exit_code == 1
@@ -149,7 +149,7 @@ def test_the_asynchronous_client_too(locked: Guarded) -> None:
 @pytest.mark.parametrize("name", ["state", "redis", "logs", "admin.token", "service.port"])
 @pytest.mark.parametrize("suffix", ["", "/below"])
 def test_what_up_keeps_in_its_folder_is_reserved(tmp_path: Path, name: str, suffix: str) -> None:
-    flags = Access((tmp_path,)).arguments(tmp_path, tmp_path / "results")
+    flags = Permissions((tmp_path,)).arguments(tmp_path, tmp_path / "results")
     reserved = tuple(f.partition("=")[2] for f in flags if f.startswith("--reserve-path="))
     policy = AccessPolicy(paths=(str(tmp_path),), reserved=reserved)
     assert not policy.permits_path(f"{tmp_path}/{name}{suffix}")

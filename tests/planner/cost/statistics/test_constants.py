@@ -1,4 +1,4 @@
-"""What steps and copies cost in seconds."""
+"""Costs of steps and copies in seconds."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_the_error_says_how_far_measurements_are_off() -> None:
 
 @given(st.integers(0, 10**9))
 def test_no_constant_is_negative_and_none_better(seed: int) -> None:
-    """Whatever was measured: no step towards another point that is not negative lessens the sum."""
+    """For any measurements, no step towards another non-negative point lowers the loss."""
     rng = Random(seed)
     some = [
         EdgeStatistics(
@@ -93,7 +93,7 @@ def test_no_constant_is_negative_and_none_better(seed: int) -> None:
 
 
 def test_equal_batches_leave_calls_as_they_were_known() -> None:
-    """Calls, probes, looks and matches in one ratio: what was known before divides them."""
+    """Calls, probes, looks and matches in a constant ratio: the prior constants divide the time."""
     rows = [EdgeStatistics(1000, 1000, 2e-3, calls=1, looked=1000)] * 50
     known = CostConstants(call=1e-3, probe=1e-6, look=1e-6, match=1e-6, write=1.0, row=1.0)
     found = fit(rows, [], [], known)

@@ -15,7 +15,11 @@ from anabranch_contract.queries.joins import JoinQuery, Label, RelationId
 from anabranch_contract.queries.mirs import Mir, sub_join
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.statistics.forecast import Supply, met
-from anabranch_planner.cost.statistics.statistics import Ahead, ForecastStatistics, NoStatistics
+from anabranch_planner.cost.statistics.statistics import (
+    ForecastStatistics,
+    NoStatistics,
+    PeriodForecast,
+)
 from anabranch_planner.cost.timing import LoosestBounds, shares
 from anabranch_planner.cost.uncertainty import cost_range
 from anabranch_planner.cost.validate import cost_of, validate_plan
@@ -55,7 +59,10 @@ def windowed(widths: Mapping[str, int | None]) -> JoinQuery:
 
 
 def model(
-    query: JoinQuery, sizes: Mapping[str, float], coming: Ahead | None, **known: float | None
+    query: JoinQuery,
+    sizes: Mapping[str, float],
+    coming: PeriodForecast | None,
+    **known: float | None,
 ) -> CostModel:
     statistics = FixedStatistics(
         cardinalities=sizes, selectivity_default=0.01, coming=coming, history=known.get("span")
@@ -69,9 +76,9 @@ def test_rows_that_were_never_stored_are_not_met() -> None:
     sizes = {"R": 10_000.0, "S": 10_000.0}
     arriving = {RelationId("R"): 50.0, RelationId("S"): 50.0}
     both = sub_join(query, frozenset(query.labels))
-    plain = model(query, sizes, Ahead(0.005, arriving))
-    young = model(query, sizes, Ahead(0.005, arriving, held={RelationId("S"): 100.0}))
-    more = model(query, sizes, Ahead(0.005, arriving, held={RelationId("S"): 1e9}))
+    plain = model(query, sizes, PeriodForecast(0.005, arriving))
+    young = model(query, sizes, PeriodForecast(0.005, arriving, held={RelationId("S"): 100.0}))
+    more = model(query, sizes, PeriodForecast(0.005, arriving, held={RelationId("S"): 1e9}))
     ratio = young.probe(both, Label("R")) / plain.probe(both, Label("R"))
     assert ratio == pytest.approx((100 + 25) / (10_000 + 25))
     assert young.probe(both, Label("S")) == plain.probe(both, Label("S"))
@@ -145,7 +152,7 @@ def test_constant_rates_cost_one_to_k_times_todays_price_per_unit(seed: int) -> 
     widths = {x: rng.choice([None, rng.randrange(1, 2 * SPAN)]) for x in "RSTU"}
     query = windowed(widths)
     today = model(query, sizes, None, span=float(SPAN))
-    ahead = model(query, sizes, Ahead(length), span=float(SPAN))
+    ahead = model(query, sizes, PeriodForecast(length), span=float(SPAN))
     for labels in ("R", "RS", "ST", "RST", "STU", "RSTU"):
         mir = within(labels, query)
         most = ((1 + length) ** len(labels) - 1) / length
@@ -158,7 +165,7 @@ def test_constant_rates_cost_one_to_k_times_todays_price_per_unit(seed: int) -> 
 @pytest.mark.parametrize("length", [0.001, 0.1, 1.0, 5.0])
 def test_over_full_history_a_step_costs_by_its_relations(length: float) -> None:
     sizes = {"R": 100.0, "S": 200.0, "T": 300.0, "U": 400.0}
-    today, ahead = model(QUERY, sizes, None), model(QUERY, sizes, Ahead(length))
+    today, ahead = model(QUERY, sizes, None), model(QUERY, sizes, PeriodForecast(length))
     for labels in ("R", "S", "RS", "ST", "TU", "RST", "STU", "RSTU"):
         factor = (1 + length) ** len(labels) - 1
         mir, one = within(labels), Label(labels[0])
@@ -172,7 +179,7 @@ def test_short_windows_rank_as_today() -> None:
     query = windowed(dict.fromkeys("RSTU", 20))
     sizes = {"R": 1e4, "S": 2e4, "T": 3e4, "U": 4e4}
     today = model(query, sizes, None, span=float(SPAN))
-    ahead = model(query, sizes, Ahead(0.05), span=float(SPAN))
+    ahead = model(query, sizes, PeriodForecast(0.05), span=float(SPAN))
     for labels in ("R", "RS", "TU", "RST", "STU", "RSTU"):
         mir = within(labels, query)
         for label in labels:
@@ -182,7 +189,7 @@ def test_short_windows_rank_as_today() -> None:
 
 def test_a_step_costs_what_forecast_arrivals_meet() -> None:
     """100 rows of S are held, 10 come; the period's R tuples meet 105 of them on average."""
-    coming = Ahead(0.1, {RelationId("R"): 50.0, RelationId("S"): 10.0})
+    coming = PeriodForecast(0.1, {RelationId("R"): 50.0, RelationId("S"): 10.0})
     known = model(QUERY, {"R": 1000.0, "S": 100.0, "T": 1.0, "U": 1.0}, coming)
     pair = within("RS")
     assert known.probe(within("R"), Label("R")) == 50
@@ -197,10 +204,12 @@ def test_a_step_costs_what_forecast_arrivals_meet() -> None:
 
 
 def test_held_rows_leave_the_reach_of_windows() -> None:
-    """The window is half of the period: what was held goes out of reach in its first half."""
+    """The window is half of the period: rows held at its start leave it in the first half."""
     query = windowed({"R": SPAN // 2, "S": SPAN // 2, "T": None, "U": None})
     arriving = {RelationId("R"): 10.0, RelationId("S"): 0.0}
-    known = model(query, dict.fromkeys("RSTU", 100.0), Ahead(1.0, arriving), span=float(SPAN))
+    known = model(
+        query, dict.fromkeys("RSTU", 100.0), PeriodForecast(1.0, arriving), span=float(SPAN)
+    )
     # 50 rows are within reach at first and none from the middle on: 12.5 over the period.
     assert known.probe(within("RS", query), Label("R")) == pytest.approx(0.01 * 10 * 12.5)
     assert known.probe(within("RS", query), Label("S")) == 0
@@ -211,9 +220,10 @@ def test_rows_within_a_window_are_those_of_the_last_periods() -> None:
     query = windowed({"R": SPAN // 10, "S": SPAN // 20, "T": None, "U": None})
     arriving, history = {RelationId("S"): 1.0, RelationId("R"): 90.0}, dict.fromkeys("RSTU", 100.0)
     burst = {RelationId("R"): ((0.1, 90.0),)}
-    even = model(query, history, Ahead(0.1, arriving), span=float(SPAN))
-    known = model(query, history, Ahead(0.1, arriving, burst), span=float(SPAN))
-    # Within R's window were 10 by the mean of the history; with those that come, half are held.
+    even = model(query, history, PeriodForecast(0.1, arriving), span=float(SPAN))
+    known = model(query, history, PeriodForecast(0.1, arriving, burst), span=float(SPAN))
+    # On average over the period, R's window has half of the 10 rows before, by the history's mean,
+    # and half of the 90 arriving rows.
     pair, one = within("RS", query), Label("S")
     assert even.probe(pair, one) == pytest.approx(0.01 * (10 / 2 + 90 / 2))
     assert known.probe(pair, one) == pytest.approx(0.01 * 90)
@@ -228,7 +238,7 @@ def test_distinct_counts_are_those_of_held_and_arriving_tuples() -> None:
     sizes = {"R": 100.0, "S": 100.0}
     arriving = {RelationId("R"): 10.0, RelationId("S"): 100.0}
     without = CostModel(FixedStatistics(cardinalities=sizes, distincts=distincts, default=1.0))
-    coming = Ahead(0.1, arriving)
+    coming = PeriodForecast(0.1, arriving)
     known = CostModel(
         FixedStatistics(cardinalities=sizes, distincts=distincts, default=1.0, coming=coming)
     )
@@ -240,12 +250,12 @@ def test_distinct_counts_are_those_of_held_and_arriving_tuples() -> None:
 
 @pytest.mark.parametrize("value", [-1.0, math.nan, math.inf])
 def test_senseless_forecasts_are_refused(value: float) -> None:
-    coming = Ahead(1.0, {RelationId("R"): value})
+    coming = PeriodForecast(1.0, {RelationId("R"): value})
     known = CostModel(ForecastStatistics(NoStatistics(), coming))
     with pytest.raises(StatisticsError, match="arrivals of R"):
         known.probe(within("R"), Label("R"))
     with pytest.raises(StatisticsError, match="next period"):
-        Ahead(value)
+        PeriodForecast(value)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -257,7 +267,7 @@ def test_plans_are_priced_alike_wherever_they_are_priced(seed: int) -> None:
         for widths in [{str(x): rng.choice([None, rng.randrange(1, SPAN)]) for x in q.labels}]
     ]
     relations = sorted({r.id for q in queries for r in q.relations})
-    coming = Ahead(
+    coming = PeriodForecast(
         rng.uniform(0.01, 2),
         {r: rng.uniform(0, 1000) for r in relations if rng.random() < 0.8},
         {r: ((0.1, rng.uniform(0, 50)), (0.2, rng.uniform(50, 100))) for r in relations},

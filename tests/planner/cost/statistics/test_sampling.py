@@ -13,7 +13,11 @@ from anabranch_contract.queries.expressions import Column, Expr
 from anabranch_contract.queries.joins import JoinQuery, RelationId, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.cost.statistics.sampling import SampledStatistics, describe, estimate, share
-from anabranch_planner.cost.statistics.statistics import Ahead, ForecastStatistics, TableStatistics
+from anabranch_planner.cost.statistics.statistics import (
+    ForecastStatistics,
+    PeriodForecast,
+    TableStatistics,
+)
 from anabranch_planner.passes import parse_sql
 from tests.support.oracles.evaluate import Value, holds
 
@@ -145,16 +149,16 @@ def test_an_estimated_relation_brings_its_share_of_its_stream() -> None:
     part = (sum(passes(conjuncts, r) for r in drawn) + 0.5) / 257
     stream, other = RelationId("R"), RelationId("S")
     known = TableStatistics({stream: 10_000.0, other: 10.0})
-    coming = Ahead(0.1, {stream: 500.0, other: 7.0}, {stream: ((0.5, 4000.0),)}, 9)
+    coming = PeriodForecast(0.1, {stream: 500.0, other: 7.0}, {stream: ((0.5, 4000.0),)}, 9)
     base = ForecastStatistics(known, coming)
     found = estimate(base, [query("R.n > 5")], {"R": sample(drawn, 10_000)}).ahead()
     assert found is not None
     assert found.arrivals == {stream: 500.0, other: 7.0, name: pytest.approx(500 * part)}
     assert found.recent[name][0] == pytest.approx((0.5, 4000 * part))
     assert (found.length, found.periods) == (0.1, 9)
-    unknown = ForecastStatistics(known, Ahead(0.1))
+    unknown = ForecastStatistics(known, PeriodForecast(0.1))
     without = estimate(unknown, [query("R.n > 5")], {"R": sample(drawn, 10_000)}).ahead()
-    assert without == Ahead(0.1)
+    assert without == PeriodForecast(0.1)
     counted = TableStatistics({**known.cardinalities})
     assert estimate(counted, [query("R.n > 5")], {"R": sample(drawn, 10_000)}).ahead() is None
 

@@ -6,11 +6,11 @@ import pytest
 
 from anabranch_contract.protocol.measurements import FrequentValues
 from anabranch_contract.queries.joins import RelationId
-from anabranch_planner.cost.exchange import Exchange
+from anabranch_planner.cost.exchange import ExchangeModel
 from anabranch_planner.cost.statistics.statistics import (
-    Ahead,
     ForecastStatistics,
     NoStatistics,
+    PeriodForecast,
     TableStatistics,
 )
 from anabranch_planner.cost.statistics.steady import Steady
@@ -18,7 +18,9 @@ from anabranch_planner.cost.statistics.steady import Steady
 R, S = RelationId("r"), RelationId("s")
 
 
-def counted(count: float, ahead: Ahead | None = None) -> ForecastStatistics | TableStatistics:
+def counted(
+    count: float, ahead: PeriodForecast | None = None
+) -> ForecastStatistics | TableStatistics:
     tables = TableStatistics({R: count, S: 1000.0})
     return tables if ahead is None else ForecastStatistics(tables, ahead)
 
@@ -46,7 +48,7 @@ def test_what_is_beyond_it_has_moved(was: float, now: float) -> None:
 
 
 def coming(length: float, arrivals: float, before: Steady | None) -> Steady:
-    ahead = Ahead(length, {R: arrivals, S: 1000.0 * length}, {}, 3, {R: 500.0})
+    ahead = PeriodForecast(length, {R: arrivals, S: 1000.0 * length}, {}, 3, {R: 500.0})
     return Steady(counted(1000.0, ahead), before, 0.1)
 
 
@@ -74,7 +76,7 @@ def test_a_much_longer_or_shorter_period_is_another(longer: float) -> None:
 
 
 def on_hosts(hosts: int, width: float, before: Steady | None) -> Steady:
-    exchange = Exchange(hosts, {R: {"a": width, "b": 8.0}, S: {"a": 8.0}})
+    exchange = ExchangeModel(hosts, {R: {"a": width, "b": 8.0}, S: {"a": 8.0}})
     known = ForecastStatistics(TableStatistics({R: 1000.0, S: 1000.0}), None, None, exchange)
     return Steady(known, before, 0.1)
 

@@ -12,7 +12,7 @@ from anabranch_planner.search import anytime
 from anabranch_planner.search.anytime import solve_problem
 from anabranch_planner.search.bounds import free_copies
 from anabranch_planner.search.building.builder import Builder
-from anabranch_planner.search.problem import Problem
+from anabranch_planner.search.problem import PlanProblem
 from anabranch_planner.search.routes import first_routing
 from anabranch_planner.solvers.deadline import Deadline
 from benchmarks.planner.random_queries import natural
@@ -21,7 +21,7 @@ SLACK = 1 + 1e-9
 SETTINGS = Options().settings
 
 
-def problem_of(seed: int, parallelism: int, objective: Objective) -> Problem:
+def problem_of(seed: int, parallelism: int, objective: Objective) -> PlanProblem:
     queries, statistics = natural(seed, relations=9, count=8, size=3 + seed % 2)
     options = Options(parallelism=parallelism, objective=objective)
     builder = Builder(cost_model(queries, PlanRequest(queries, statistics, options)))

@@ -21,16 +21,16 @@ from anabranch_planner.search.printed.candidates import (
     partition_candidates,
 )
 from anabranch_planner.search.printed.formulation import (
-    Listed,
+    ListedProgram,
     formulate_paper,
     orders_of,
     solve_paper,
 )
-from anabranch_planner.search.problem import Problem
+from anabranch_planner.search.problem import PlanProblem
 from anabranch_planner.search.routes import Routing, finish, route_greedily, tree_routes
 from anabranch_planner.solvers import registry
 from anabranch_planner.solvers.deadline import Deadline
-from anabranch_planner.solvers.interface import Request, Solution, Status
+from anabranch_planner.solvers.interface import Request, Solution, SolveStatus
 from anabranch_planner.solvers.program import INFINITY, Program
 from tests.support.cases.queries import FixedStatistics, chain, join_query
 from tests.support.cases.random_problems import UniformStatistics, random_queries
@@ -55,14 +55,14 @@ def model(
 
 def planned(
     *queries: JoinQuery, mir: bool, solver: Solver = Solver.HIGHS
-) -> tuple[Problem, Routing, Solution]:
+) -> tuple[PlanProblem, Routing, Solution]:
     problem = build_problem(queries, model(partitioning=False), mir=mir)
     found = solve_paper(problem, queries, solver=solver)
     barred = problem.mirs.keys() - set(found.mirs)
     return problem, finish(problem, tree_routes(problem, found.edges, barred)), found.solution
 
 
-def order_of(problem: Problem, routing: Routing, name: str, start: str) -> list[str]:
+def order_of(problem: PlanProblem, routing: Routing, name: str, start: str) -> list[str]:
     (index,) = (i for i, g in enumerate(problem.goals) if (g.name, g.start) == (name, Label(start)))
     return ["".join(problem.graph.members(e)) for e in routing.routes[index]]
 
@@ -81,7 +81,7 @@ def order_of(problem: Problem, routing: Routing, name: str, start: str) -> list[
 @pytest.mark.parametrize("solver", registry.PROGRAM_SOLVERS)
 def test_worked_example(queries: list[JoinQuery], mir: bool, cost: float, solver: Solver) -> None:
     problem, routing, solution = planned(*queries, mir=mir, solver=solver)
-    assert solution.status is Status.OPTIMAL
+    assert solution.status is SolveStatus.OPTIMAL
     assert solution.bound == pytest.approx(cost)
     assert routing.cost == pytest.approx(cost)
     if len(queries) == 2 and not mir:
@@ -133,7 +133,7 @@ def test_a_plan_and_the_point_that_stands_for_it(objective: Objective, paralleli
     listed = formulate_paper(queries, cost_model, at_most=best.cost)
     point = listed.point(orders_of(problem, best))
     assert point is not None
-    answer = Solution(Status.FEASIBLE, point, -INFINITY, 0.0)
+    answer = Solution(SolveStatus.FEASIBLE, point, -INFINITY, 0.0)
     assert registry.checked(Solver.HIGHS, Request(listed.program), answer).values == point
     costs = zip(listed.program.costs, point, strict=True)
     assert sum(c * v for c, v in costs) == pytest.approx(best.cost)
@@ -145,14 +145,14 @@ def test_out_of_time_the_known_plan_is_what_comes_back() -> None:
     known = route_greedily(problem)
     assert known is not None
     found = solve_paper(problem, queries, known=known, deadline=Deadline(seconds=0.0))
-    assert found.solution.status in (Status.FEASIBLE, Status.NOTHING)
+    assert found.solution.status in (SolveStatus.FEASIBLE, SolveStatus.NOTHING)
     if found.edges:
         barred = problem.mirs.keys() - set(found.mirs)
         again = finish(problem, tree_routes(problem, found.edges, barred))
         assert again.cost <= known.cost * (1 + 1e-9)
 
 
-def integral(listed: Listed, solver: Solver = Solver.HIGHS) -> Solution:
+def integral(listed: ListedProgram, solver: Solver = Solver.HIGHS) -> Solution:
     return registry.solve(solver, Request(listed.program))
 
 
@@ -214,4 +214,4 @@ def test_queries_over_one_relation_have_no_variables() -> None:
     single = join_query((), id="q", labels=("R",))
     problem = build_problem([single], model())
     found = solve_paper(problem, [single])
-    assert (found.solution.status, found.edges, found.variables) == (Status.OPTIMAL, (), 0)
+    assert (found.solution.status, found.edges, found.variables) == (SolveStatus.OPTIMAL, (), 0)

@@ -13,7 +13,7 @@ import pytest
 import redis as redis_client
 
 from anabranch_contract.plans.ruleset import Ruleset
-from anabranch_contract.plans.steps import CountedStep, Step
+from anabranch_contract.plans.steps import CountedStep, SubJoinStep
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.keys import INTERIMS_KEPT
 from anabranch_contract.protocol.measurements import EdgeStatistics, Writes
@@ -118,7 +118,7 @@ class Told:
         self.interims.extend(interims)
 
     def of(self, _: Ruleset) -> Mapping[str, CountedStep]:
-        return {"a": CountedStep(Step(MirId("R,S"), (Label("R"),), (Label("S"),)))}
+        return {"a": CountedStep(SubJoinStep(MirId("R,S"), (Label("R"),), (Label("S"),)))}
 
 
 class Followed:

@@ -6,7 +6,9 @@ import json
 import os
 import pickle
 import random
-from itertools import pairwise
+import time
+from dataclasses import replace
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,8 @@ from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, S
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.blocks import read_piece
 from anabranch_runtime.sources.files.feed import FileFeed, file_feed
+from anabranch_runtime.sources.files.log import FoundFile
+from anabranch_runtime.sources.loads import Load
 from tests.support.surroundings.policy import OPEN
 
 COLUMNS = (("a", "bigint"), ("b", "string"), ("t", "timestamp"))
@@ -164,6 +168,49 @@ def test_a_listing_that_can_be_trusted_is_not_repeated(
         source._next_listing = 0.0
         assert source.waiting(offset).rows
     assert len(listings) == 2
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_load_ends_by_what_a_listing_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bool
+) -> None:
+    """A starved process may be away for minutes between the listing and the end of the load."""
+    away = 0.0
+    real, real_monotonic = time.time, time.monotonic
+    monkeypatch.setattr(time, "time", lambda: real() + away)
+    monkeypatch.setattr(time, "monotonic", lambda: real_monotonic() + away)
+    load = Load("s", number=0 if first else 3, is_open=True, began=real())
+    write(tmp_path, "0.parquet", 0, 10)
+    source = feed(tmp_path)
+    source.waiting(None)
+    away += 500.0
+    assert source.load_end(None, load) is None
+    write(tmp_path, "1.parquet", 10, 20)
+    source.waiting(None)
+    assert source.load_end(None, replace(load, began=time.time())) is None
+    away += load.quiet(0.0) + 0.1
+    assert source.load_end(None, replace(load, began=time.time())) is None
+    source.waiting(None)
+    assert source.load_end(None, replace(load, began=time.time())) == [2, 0]
+    # Files that keep appearing are the next load's after a while, and those listed by then are not.
+    write(tmp_path, "2.parquet", 20, 30)
+    away += 0.1
+    source.waiting(None)
+    long_ago = replace(load, began=time.time() - load.longest - 1.0)
+    assert source.load_end(None, long_ago) == [3, 0]
+
+
+def test_pauses_of_a_writer_make_no_loads_of_their_own(tmp_path: Path) -> None:
+    source, began = feed(tmp_path), 1e9
+    moments = list(accumulate([0.5, 0.9, 1.5, 3.0, 10.0, 0.2, 41.0], initial=began))
+    nanos = [round(at * 1e9) for at in moments]
+    source._loaded().files += [FoundFile(f"{at}", 1, at, at) for at in nanos]
+    load = Load("s", is_open=True, began=began)
+    apart = [source.is_apart([number, 0], load) for number in range(1, len(moments))]
+    assert apart == [False] * 6 + [True]
+    # In later loads a quarter of a second is enough, unless others have been as long.
+    later = replace(load, number=1, began=began + 0.5)
+    assert [source.is_apart([number, 0], later) for number in (1, 2, 3)] == [True, True, False]
 
 
 def test_a_log_that_was_cut_off_is_mended(tmp_path: Path) -> None:

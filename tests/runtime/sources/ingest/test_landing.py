@@ -28,7 +28,14 @@ from anabranch_runtime.sources.ingest.checkpoints import mend
 from anabranch_runtime.sources.ingest.evaluate import Evaluation
 from anabranch_runtime.sources.ingest.feed import LandedFeed, landed_feed
 from anabranch_runtime.sources.ingest.spark_stream import reason, source_name
-from anabranch_runtime.sources.loads import LONGEST, LONGEST_FIRST, QUIET, QUIET_FIRST, Load
+from anabranch_runtime.sources.loads import (
+    LONGEST,
+    LONGEST_FIRST,
+    QUIET,
+    QUIET_FIRST,
+    Load,
+    longest_pause,
+)
 from tests.support.surroundings.policy import OPEN
 
 RECORD = StreamRecord(
@@ -51,7 +58,7 @@ def offsets(batch: int) -> str:
 
 
 def land(
-    state: Path, number: int, *files: range, quiet: float = 0.0, newest: float = 0.0
+    state: Path, number: int, *files: range, seen: landing.Appearance | None = None
 ) -> landing.Landed:
     """Land a batch as an ingest query does; a row is invalid if it is divisible by seven."""
     folder, written = landing.begin(home(state)), []
@@ -63,7 +70,7 @@ def land(
         cuts = [batch.slice(first, 5) for first in range(0, batch.num_rows, 5)]
         for found in landing.file_writer(str(folder), COLUMNS, EVALUATION, OPEN)(iter(cuts)):
             written += [tuple(row.values()) for row in found.to_pylist()]
-    landed = landing.Landed(2 * number, offsets(2 * number), tuple(written), {}, quiet, newest)
+    landed = landing.Landed(2 * number, offsets(2 * number), tuple(written), {}, seen)
     landing.finish(home(state), folder, number, landed)
     return landed
 
@@ -240,27 +247,44 @@ def test_loads_follow_the_times_of_files_however_slow_reading_is(tmp_path: Path,
         there = sum(t <= now for t in times)
         if landed < there and chance.random() < 0.7:
             after = chance.randrange(landed + 1, there + 1)
-            quiet = times[landed] - (times[landed - 1] if landed else 0.0)
-            land(tmp_path, len(batches), range(1), quiet=quiet, newest=times[after - 1])
+            before = times[landed - 1] if landed else 0.0
+            pause = longest_pause(times[landed:after])
+            seen = landing.Appearance(before, times[landed], times[after - 1], pause)
+            land(tmp_path, len(batches), range(1), seen=seen)
             batches.append((landed, after))
             landed = after
         elif landed == there and now - times[landed - 1] >= QUIET:
             landing.note_caught_up(home(tmp_path), len(batches), now - times[landed - 1])
         if chance.random() < 0.7:
-            before = (offset or (0, 0))[0]
+            start = (offset or (0, 0))[0]
             offset, load = stands(feed, offset, load, now)
             began[load.number] = load.began
-            number_of |= dict.fromkeys(range(before, (offset or (0, 0))[0]), load.number)
+            number_of |= dict.fromkeys(range(start, (offset or (0, 0))[0]), load.number)
     assert number_of.keys() == set(range(len(batches)))
     for batch, (first, _) in list(enumerate(batches))[1:]:
         number = number_of[batch - 1]
         assert number_of[batch] - number in (0, 1)
         quiet, longest = (QUIET, LONGEST) if number else (QUIET_FIRST, LONGEST_FIRST)
-        gap = times[first] - times[first - 1]
         if number_of[batch] > number:
-            assert gap >= quiet or times[first - 1] > began[number] + longest
-        elif number == 0:
-            assert gap < quiet
+            last = times[first - 1]
+            assert times[first] - last >= quiet or last > began[number] + longest
+
+
+def test_a_writer_that_slows_down_is_waited_for(tmp_path: Path) -> None:
+    record = RECORD.model_copy(update={"source": SourceRecord(format="orc", path="/in")})
+    feed = replace(landed_feed(record, str(tmp_path)), home=home(tmp_path))
+    began = time.time()
+    offset, load, before, now = None, Load("s"), 0.0, began
+    for number, pause in enumerate([0.1, 0.9, 1.5, 3.0, 10.0, 0.2, 41.0]):
+        now += pause
+        land(tmp_path, number, range(1), seen=landing.Appearance(before, now, now, 0.0))
+        before = now
+        offset, load = stands(feed, offset, load, now)
+        # A look finds nothing beyond the files that are there, half as long as the next pause.
+        landing.note_caught_up(home(tmp_path), number + 1, pause)
+        offset, load = stands(feed, offset, load, now + pause)
+        # The longest pause before the last was 10 s.
+        assert (load.number, load.is_open) == ((0, True) if pause < 41.0 else (1, False))
 
 
 def test_files_appear_when_the_directory_says_not_their_writer(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_a_process_is_sent_a_query_once(apart: Service, monkeypatch: pytest.Monk
     ask = planner_process._ask
 
     def noted(child: subprocess.Popen[bytes], asked: planner_process.Asked) -> Any:
-        if isinstance(asked, planner_process.Plan):
+        if isinstance(asked, planner_process.TimedTask):
             sent.append((asked.order, [q.id for q in asked.task.queries]))
         return ask(child, asked)
 

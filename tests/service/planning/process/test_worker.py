@@ -11,7 +11,7 @@ import pytest
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_service.planning import loop
 from anabranch_service.planning.process import process as planner_process
-from anabranch_service.planning.process.process import Plan
+from anabranch_service.planning.process.process import TimedTask
 from anabranch_service.planning.process.worker import RESTS, _Planner
 from anabranch_service.registry.publishing.publication import Sealed
 from tests.service.conftest import CHAIN, PAIR
@@ -27,15 +27,15 @@ class _Rests:
 
 
 @pytest.fixture
-def asked(shop: Service, monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+def asked(shop: Service, monkeypatch: pytest.MonkeyPatch) -> list[TimedTask]:
     """Plan requests to the planner's process: one without statistics, two with changing statistics,
     one with a further query.
     """
-    found: list[Plan] = []
+    found: list[TimedTask] = []
     ask = planner_process._ask
 
     def noted(child: subprocess.Popen[bytes], one: planner_process.Asked) -> Any:
-        if isinstance(one, Plan):
+        if isinstance(one, TimedTask):
             found.append(one)
         return ask(child, one)
 
@@ -55,7 +55,7 @@ def asked(shop: Service, monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
 
 @pytest.mark.parametrize("rests", [False, True])
 def test_planning_rests_only_where_nothing_but_figures_has_moved(
-    asked: list[Plan], rests: bool
+    asked: list[TimedTask], rests: bool
 ) -> None:
     planner = _Planner()
     planner._pace = cast("Any", _Rests())

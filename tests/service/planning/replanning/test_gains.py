@@ -20,7 +20,7 @@ from anabranch_contract.queries.joins import Label, Stream, StreamName
 from anabranch_contract.queries.mirs import MirId, sub_join
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.passes import parse_sql
-from anabranch_service.planning.replanning.gains import NOISE, Change, Orders, newest_change
+from anabranch_service.planning.replanning.gains import NOISE, OrderChange, Orders, newest_change
 
 INT = parse_type("int")
 STREAMS = {n: Stream(StreamName(n), tuple((c, INT) for c in "ab")) for n in "RST"}
@@ -61,7 +61,7 @@ def step(joined: MirId, head: tuple[Label, ...], target: Label, hits: int) -> St
     return StepMeasures(joined, head, (target,), EdgeStatistics(100, hits, 0.0, 1000, hits, 1))
 
 
-def measured(*periods: Interim) -> Change:
+def measured(*periods: Interim) -> OrderChange:
     found = newest_change(periods, ORDERS)
     assert found is not None
     return found

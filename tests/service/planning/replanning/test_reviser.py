@@ -26,7 +26,7 @@ from anabranch_contract.protocol.progress import Mode, Progress, Rationing
 from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_runtime.epochs.revisions import check_revision
 from anabranch_service.planning.replanning import reviser
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import CHAIN, PAIR, STREAMS
 from tests.support.worlds.service import Service, eventually, serving
 
@@ -181,7 +181,7 @@ def test_what_costs_more_is_taken_back(shop: Service) -> None:
     assert first_probe(ruleset(shop, RulesetId(1, 3))) == "items"
 
 
-def test_a_plan_that_costs_more_is_taken_back_across_epochs(settings: Settings) -> None:
+def test_a_plan_that_costs_more_is_taken_back_across_epochs(settings: ServiceSettings) -> None:
     """The plan of an epoch changed orders; epochs later a row costs twenty times as much."""
     with live(settings) as (service, rules):
         service.call("PATCH", "/v1/settings", 200, {"revision_gain": 1.0})
@@ -283,7 +283,7 @@ def sample(step: StepMeasures) -> JoinSample:
 
 
 @contextmanager
-def live(settings: Settings) -> Iterator[tuple[Service, Ruleset]]:
+def live(settings: ServiceSettings) -> Iterator[tuple[Service, Ruleset]]:
     """A live service, and the ruleset that is in force after epoch 0."""
     with serving(replace(settings, mode=Mode.LIVE)) as service:
         for stream in STREAMS:
@@ -295,7 +295,7 @@ def live(settings: Settings) -> Iterator[tuple[Service, Ruleset]]:
         yield service, ruleset(service, RulesetId(2))
 
 
-def test_live_the_newest_period_is_answered(settings: Settings) -> None:
+def test_live_the_newest_period_is_answered(settings: ServiceSettings) -> None:
     with live(settings) as (service, rules):
         answer = ask(service, interim(rules, 5, customers=100, items=0.01, asks=False))
 
@@ -303,7 +303,7 @@ def test_live_the_newest_period_is_answered(settings: Settings) -> None:
 
 
 def test_rations_that_cannot_be_planned_hold_no_revision_up(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
+    settings: ServiceSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise PlannerError("no-solution", "the solver broke", field="allocation")
@@ -319,7 +319,7 @@ def test_rations_that_cannot_be_planned_hold_no_revision_up(
 
 
 def test_live_a_decision_is_followed_by_a_rest(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
+    settings: ServiceSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reviser, "REST", 1e6)
     with live(settings) as (service, rules):
@@ -345,7 +345,7 @@ def test_in_a_replay_only_what_asks_is_answered(shop: Service) -> None:
     assert shop.get("/v1/epochs/1/revisions") == {"items": []}
 
 
-def test_revisions_go_with_their_epoch(settings: Settings) -> None:
+def test_revisions_go_with_their_epoch(settings: ServiceSettings) -> None:
     with serving(replace(settings, kept_epochs=100)) as service:
         for stream in STREAMS:
             service.post("/v1/streams", stream)
@@ -385,7 +385,7 @@ def test_a_period_that_ended_early_is_answered_by_what_came_with_the_drift(shop:
     assert item["drifted"][1].endswith("matches per probe from 100 to 0.01")
 
 
-def test_under_rations_plans_are_priced_for_what_is_probed_with(settings: Settings) -> None:
+def test_under_rations_plans_are_priced_for_what_is_probed_with(settings: ServiceSettings) -> None:
     """An intermediate result that pays for all tuples does not pay for a few of them."""
     arrivals = {"orders": 300, "items": 300, "customers": 3000}
     distincts = {name: dict.fromkeys(keys, 10.0) for name, keys in SNAPSHOT.distincts.items()}

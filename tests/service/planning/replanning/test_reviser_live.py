@@ -12,7 +12,7 @@ import pytest
 from anabranch_contract.plans.ruleset import Ruleset, RulesetId
 from anabranch_contract.plans.steps import WHOLE, counted_steps
 from anabranch_contract.protocol.progress import Mode
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from tests.support.cases import drifting
 from tests.support.worlds.live_loop import LiveLoop
 from tests.support.worlds.service import serving
@@ -25,7 +25,7 @@ EPOCH = 4
 
 @pytest.mark.slow
 def test_no_later_epoch_undoes_the_revision(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: ServiceSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Epochs that were planned before the drift begin with rules that were revised since."""
     with serving(replace(settings, mode=Mode.LIVE)) as service:
@@ -52,7 +52,7 @@ def test_no_later_epoch_undoes_the_revision(
 
 @pytest.mark.slow
 def test_a_plan_by_dppick_is_revised_by_dppick_and_stays_exact(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: ServiceSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The drift makes other orders the cheapest by Eq. 8; results equal one big join's."""
     batches = [drifting.batch(number, drifted=number >= DRIFT) for number in range(LAST)]
@@ -84,7 +84,7 @@ def test_a_plan_by_dppick_is_revised_by_dppick_and_stays_exact(
 
 @pytest.mark.slow
 def test_what_a_revision_has_gained_is_measured_across_epochs(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: ServiceSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At default settings; every batch is a period, and epochs go on with the same orders."""
     with serving(replace(settings, mode=Mode.LIVE)) as service:
@@ -109,7 +109,7 @@ def orders(ruleset: Ruleset) -> set[tuple[object, ...]]:
 
 @pytest.mark.slow
 def test_substreams_do_not_delay_the_revision(
-    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: ServiceSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With four substreams, the default, it comes within the epoch that one substream takes."""
     revised = {}

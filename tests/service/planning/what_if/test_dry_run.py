@@ -11,7 +11,7 @@ import pytest
 from anabranch_contract.plans.rations import Overload
 from anabranch_contract.protocol.progress import Mode, Progress, Rationing
 from anabranch_service.planning.what_if.dry_run import budget_after
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import CHAIN, PAIR, STREAMS
 from tests.support.worlds.service import Service, serving
 
@@ -21,7 +21,7 @@ OTHER = "SELECT i.quantity, c.city FROM items i JOIN customers c ON i.part = c.c
 
 
 @pytest.fixture
-def live(settings: Settings) -> Iterator[Service]:
+def live(settings: ServiceSettings) -> Iterator[Service]:
     """A live service whose runtime gives rationed probes half of what they would take."""
     with serving(replace(settings, mode=Mode.LIVE)) as service:
         for stream in STREAMS:

@@ -16,7 +16,7 @@ from anabranch_service.registry.publishing.approvals import (
     HeldPlan,
     Refusals,
 )
-from anabranch_service.registry.publishing.lease import Term
+from anabranch_service.registry.publishing.lease import LeaderTerm
 from anabranch_service.registry.publishing.publication import Publication
 from anabranch_service.registry.records import EpochRecord
 from anabranch_service.registry.store import Store
@@ -37,7 +37,7 @@ async def leading(shop: Service) -> AsyncIterator[tuple[Store, Publication]]:
     async with Redis.from_url(shop.settings.redis_url, decode_responses=True) as redis:
         leader = await redis.hgetall(shop.keys.leader)
         store = Store(redis, shop.keys.namespace)
-        yield store, Publication(store, Term(str(leader["owner"]), int(leader["token"])))
+        yield store, Publication(store, LeaderTerm(str(leader["owner"]), int(leader["token"])))
 
 
 @pytest.mark.parametrize("word", ["approve", "refuse"])

@@ -16,7 +16,7 @@ from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.ruleset import RulesetId, digest
 from anabranch_runtime.control import Control
 from anabranch_service.planning import loop
-from anabranch_service.registry.publishing.lease import Term
+from anabranch_service.registry.publishing.lease import LeaderTerm
 from anabranch_service.registry.publishing.patching import Base, seal_patched
 from anabranch_service.registry.publishing.publication import (
     LEAST_EPOCHS,
@@ -189,7 +189,7 @@ class _Epochs:
         async def within() -> None:
             url, keys = self.service.settings.redis_url, self.service.keys
             leader = self.service.redis.hgetall(keys.leader)
-            term = Term(str(leader["owner"]), int(str(leader["token"])))
+            term = LeaderTerm(str(leader["owner"]), int(str(leader["token"])))
             async with Redis.from_url(url, decode_responses=True) as redis:
                 await work(Publication(Store(redis, keys.namespace), term))
 

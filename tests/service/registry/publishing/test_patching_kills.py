@@ -21,7 +21,7 @@ from anabranch_contract.plans import patches
 from anabranch_contract.plans.ruleset import RulesetId, digest
 from anabranch_contract.protocol.progress import Mode
 from anabranch_runtime.control import Control
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from tests.service.api.test_process import environment
 from tests.service.conftest import PAIR, STREAMS
 from tests.support.surroundings.policy import OPEN
@@ -60,7 +60,9 @@ class World:
     """Redis, settings of the services, and the epochs published so far."""
 
     def __init__(self, url: str, namespace: str) -> None:
-        self.settings = Settings(redis_url=url, namespace=namespace, mode=Mode.STEP, access=OPEN)
+        self.settings = ServiceSettings(
+            redis_url=url, namespace=namespace, mode=Mode.STEP, access=OPEN
+        )
         self.redis = Redis.from_url(url, decode_responses=True)
         self.control = Control(url, namespace)
         self.added = 0

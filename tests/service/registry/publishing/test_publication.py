@@ -16,7 +16,7 @@ from anabranch_contract.protocol.revisions import RevisionAnswer
 from anabranch_service.clock import utc_now
 from anabranch_service.planning.loop import settled
 from anabranch_service.registry.publishing.approvals import Approvals, HeldPlan
-from anabranch_service.registry.publishing.lease import LeadershipLost, Term
+from anabranch_service.registry.publishing.lease import LeadershipLost, LeaderTerm
 from anabranch_service.registry.publishing.publication import Patched, Publication, seal, seal_again
 from anabranch_service.registry.records import EpochRecord, KeptRevision
 from anabranch_service.registry.store import Store
@@ -27,7 +27,7 @@ HELD = HeldPlan(
     digest="d", basis="b", since=utc_now(), proposed_at=utc_now(), epoch=3, waiting=("pair",)
 )
 #: An owner that never led.
-STALE = Term("nobody", 1)
+STALE = LeaderTerm("nobody", 1)
 
 
 def everything(service: Service) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import pytest
 
 from anabranch_contract.protocol.activations import Activation, Visibility
 from anabranch_contract.protocol.progress import Progress
-from anabranch_service.settings import Settings
+from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import CHAIN, PAIR, STREAMS
 from tests.support.worlds.service import Service, serving
 
@@ -226,7 +226,7 @@ def test_unknown_queries(shop: Service) -> None:
         assert "nobody" in problem["detail"]
 
 
-def test_a_query_leaves_the_plan_when_its_time_is_up(settings: Settings) -> None:
+def test_a_query_leaves_the_plan_when_its_time_is_up(settings: ServiceSettings) -> None:
     now = datetime(2030, 1, 1, tzinfo=UTC)
 
     def clock() -> datetime:

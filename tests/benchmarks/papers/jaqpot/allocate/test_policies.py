@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from anabranch_contract.errors import PlannerError
-from anabranch_planner.allocation.forest import Forest, Goal, Step
+from anabranch_planner.allocation.forest import Forest, ForestGoal, ForestStep
 from benchmarks.papers.jaqpot.allocate.policies import Policy, allocate
 from benchmarks.papers.jaqpot.rations.random_forests import random_forest
 
@@ -43,11 +43,11 @@ def test_jaqpot_spends_what_grepp_pays_twice() -> None:
 def test_paths_that_share_nothing_are_exact_by_productivity() -> None:
     rng = Random(5)
     for _ in range(100):
-        steps, goals = list[Step](), list[Goal]()
+        steps, goals = list[ForestStep](), list[ForestGoal]()
         for at in range(rng.randint(1, 6)):
             first = len(steps)
-            steps += [Step(None, rng.expovariate(1)), Step(first, rng.expovariate(1))]
-            goals.append(Goal(f"q{at}", "r", (first + 1,), 0.0, rng.expovariate(1)))
+            steps += [ForestStep(None, rng.expovariate(1)), ForestStep(first, rng.expovariate(1))]
+            goals.append(ForestGoal(f"q{at}", "r", (first + 1,), 0.0, rng.expovariate(1)))
         forest, capacity = Forest(tuple(steps), tuple(goals)), rng.uniform(0.1, 0.9)
         one, other = (allocate(forest, capacity, p) for p in (Policy.GREPP, Policy.EXACT))
         assert one == pytest.approx(other)
@@ -63,8 +63,8 @@ def test_a_capacity_is_a_share(capacity: float) -> None:
 
 def test_goals_that_bring_nothing_take_no_more_than_there_is() -> None:
     # Both bring nothing, so they are alike; the step that they share has to be paid first.
-    steps = (Step(None, 1.0), Step(0, 1.0))
-    goals = (Goal("q", "r", (1,), 1.0, 0.0), Goal("q", "s", (0,), 0.0, 0.0))
+    steps = (ForestStep(None, 1.0), ForestStep(0, 1.0))
+    goals = (ForestGoal("q", "r", (1,), 1.0, 0.0), ForestGoal("q", "s", (0,), 0.0, 0.0))
     forest = Forest(steps, goals)
     for capacity in (0.1, 0.4, 0.9):
         shares = allocate(forest, capacity, Policy.EXACT)

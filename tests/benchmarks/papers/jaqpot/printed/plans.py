@@ -56,7 +56,7 @@ def random_plan(random: Random, inputs: int, shape: str, zeros: bool = True) -> 
 def flow_program(plan: Plan, mu: float) -> Program:
     """The most output over all probes by half-way join, not by path: an oracle of GrePP.
 
-    What is minimised is ``Σ ρ_h (top - x)`` over the last join, so that no cost is negative.
+    The program minimises ``Σ ρ_h (top - x)`` over the last join, so that no cost is negative.
     """
     program = Program()
     tops: dict[str, float] = {}
@@ -66,7 +66,7 @@ def flow_program(plan: Plan, mu: float) -> Program:
             tops[half.name] = made[half.name] if half.rate is None else half.rate
         made[join] = sum(tops[half.name] * half.productivity for half in halves)
     last = {half.name for half in list(plan.joins.values())[-1]}
-    # Variables are what is left out of each probe's greatest rate.
+    # A variable is the reduction of a probe's rate below the greatest rate.
     at = {}
     for name, half in plan.half_ways.items():
         cost = half.productivity if name in last else 0.0
@@ -75,7 +75,7 @@ def flow_program(plan: Plan, mu: float) -> Program:
     program.row(sum(tops.values()) - mu, INFINITY, list(at.values()), [1.0] * len(at))
     for join, halves in plan.joins.items():
         if join in at:
-            # What probes is at most what was made; at the greatest rates both are equal.
+            # A join's output bounds the rate of its probes; at the greatest rates both are equal.
             indices = [at[join], *(at[half.name] for half in halves)]
             program.row(0.0, INFINITY, indices, [1.0, *(-half.productivity for half in halves)])
     return program

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans.plan import Solver
-from anabranch_planner.solvers.interface import Request, Status
+from anabranch_planner.solvers.interface import Request, SolveStatus
 from anabranch_planner.solvers.registry import solve
 from benchmarks.papers.jaqpot.printed.grepp import grepp
 from benchmarks.papers.jaqpot.printed.paths import (
@@ -62,7 +62,7 @@ def test_no_allowances_are_better(inputs: int, shape: str, seed: int, share: flo
     assert sum(found.values()) <= mu * (1 + 1e-12) + 1e-12
     output = throughput(paths, found)
     best = solve(Solver.HIGHS, Request(flow_program(plan, mu)))
-    assert best.status is Status.OPTIMAL
+    assert best.status is SolveStatus.OPTIMAL
     assert output == pytest.approx(-best.bound, rel=1e-5, abs=1e-5)
     for rival in Rival:
         allowances = rival_allowances(plan, mu, rival)
