@@ -38,18 +38,18 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 
-#: Pages ask anew after seconds; tests after a fifth of them. Pauses that follow from how long an
-#: answer took are no whole seconds, and stay.
-HURRY = """() => { const wait = window.setTimeout;
-  window.setTimeout = (work, ms, ...rest) =>
-    wait(work, ms >= 1000 && ms % 1000 === 0 ? ms / 5 : ms, ...rest); }"""
+#: Makes a page's clock five times as fast: its pauses between two requests, which are seconds, and
+#: the durations that it measures. Dates stay.
+HURRY = """(() => { const wait = window.setTimeout, now = performance.now.bind(performance);
+  window.setTimeout = (work, ms, ...rest) => wait(work, ms / 5, ...rest);
+  performance.now = () => 5 * now(); })()"""
 
 
 @contextmanager
 def opened(browser: Browser, service: Service, path: str = "") -> Iterator[tuple[Page, list[str]]]:
     """A page of the dashboard, and whatever it complains of."""
     page = browser.new_page(viewport={"width": 1480, "height": 1000}, locale="en-US")
-    page.add_init_script(f"({HURRY})()")
+    page.add_init_script(HURRY)
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on(
