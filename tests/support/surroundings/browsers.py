@@ -12,7 +12,7 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-#: Milliseconds until a page shows what is expected, beside other tests on few cores.
+#: Milliseconds that an expectation of a page may take, beside other tests on few cores.
 PATIENCE: Final = 20_000
 #: Parameters ``width`` (pixels) and ``scheme``; the fast pairs have each value once.
 LOOKS: Final = pytest.mark.parametrize(
