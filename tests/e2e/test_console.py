@@ -23,6 +23,7 @@ PATIENCE = 120_000
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_a_sample_in_one_click_and_a_statement_to_its_results(
     browser: Browser, tmp_path: Path
 ) -> None:
