@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from dataclasses import fields
 from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -24,7 +23,7 @@ import yaml
 
 from anabranch_contract.spark_settings import spark_setting
 from anabranch_service.routes.system import router
-from anabranch_service.settings import ENV_PREFIX, ServiceSettings
+from anabranch_service.settings import ENV_PREFIX, OPTIONS, ServiceSettings
 
 ROOT = Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"
@@ -61,7 +60,7 @@ def _source(*rooms: str) -> str:
 def _known_variables() -> set[str]:
     """Variables that some package reads by their names, or as settings of the service."""
     read = set(re.findall(r"\bANABRANCH_[A-Z_]+\b", _source("contract", "runtime", "client")))
-    return read | {ENV_PREFIX + spec.name.upper() for spec in fields(ServiceSettings)}
+    return read | {ENV_PREFIX + name.upper() for name in OPTIONS}
 
 
 def _options(module: str) -> set[str]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 from anabranch_contract.rest.planning.settings import SettingsIn
 from anabranch_service.__main__ import parser
-from anabranch_service.settings import ENV_PREFIX, ServiceSettings
+from anabranch_service.settings import ENV_PREFIX, OPTIONS
 from scripts.reference.cli import commands
 from scripts.reference.rest import kind
 from scripts.reference.table import code, table
@@ -50,8 +49,7 @@ def page() -> str:
             for name, value in schema["properties"].items()
         ),
     )
-    hints = get_type_hints(ServiceSettings, include_extras=True)
-    defaults = {f.name: f.default for f in fields(ServiceSettings)}
+    defaults = {name: option.default for name, option in OPTIONS.items()}
     service = table(
         ("option", "variable", "default", "meaning"),
         [
@@ -59,9 +57,7 @@ def page() -> str:
                 code(action.option_strings[0]),
                 code(f"{ENV_PREFIX}{action.dest.upper()}"),
                 code(getattr(defaults.get(action.dest), "value", defaults.get(action.dest, ""))),
-                get_args(hints[action.dest])[1]
-                if get_origin(hints.get(action.dest)) is Annotated
-                else action.help or "",
+                action.help or "",
             )
             for action in parser()._actions
             if action.dest != "help"

@@ -10,7 +10,7 @@ import sys
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, get_args, get_origin, get_type_hints
+from typing import get_args
 
 import structlog
 import uvicorn
@@ -20,7 +20,7 @@ from anabranch_service.access.first_token import read_file
 from anabranch_service.app import create_app
 from anabranch_service.clock import utc_now
 from anabranch_service.errors import SettingsError
-from anabranch_service.settings import ENV_PREFIX, ServiceSettings
+from anabranch_service.settings import ENV_PREFIX, OPTIONS, ServiceSettings
 from anabranch_service.transport.serving import listening_socket, server_config
 
 
@@ -31,10 +31,8 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__,
         epilog=f"Every option can be given as {ENV_PREFIX}<OPTION>, too.",
     )
-    for name, hint in get_type_hints(ServiceSettings, include_extras=True).items():
-        if get_origin(hint) is not Annotated:
-            continue
-        kind, text = get_args(hint)
+    for name, option in OPTIONS.items():
+        kind, text = option.kind, option.help
         flag, choices = f"--{name.replace('_', '-')}", get_args(kind)
         if kind in (int, float):
             root.add_argument(flag, type=kind, help=text)

@@ -78,9 +78,9 @@ def create_app(config: ServiceSettings, *, clock: Clock = utc_now) -> FastAPI:
     loop = EpochLoop(store, lease, config, metrics, clock)
     emitter = Emitter(store, lease, config, metrics, clock)
     recorder = Recorder(store, lease)
-    forgetter = Forgetter(store, lease, config.ended_days, clock)
+    forgetter = Forgetter(store, lease, config.retention.ended_days, clock)
     tokens, audit = Tokens(store), Audit(store, clock)
-    work = ThreadPools(config.registration_seconds)
+    work = ThreadPools(config.sizes.registration_seconds)
     gate = Gate(tokens, clock, required=config.requires_tokens)
 
     @asynccontextmanager
@@ -133,7 +133,7 @@ def create_app(config: ServiceSettings, *, clock: Clock = utc_now) -> FastAPI:
         metrics,
         Observer(store),
         clock,
-        ServedTails(store, config.connections),
+        ServedTails(store, config.web.connections),
         StoreHistory(store),
         tokens,
         gate,
@@ -161,12 +161,14 @@ def create_app(config: ServiceSettings, *, clock: Clock = utc_now) -> FastAPI:
     # the rest of a refused body, or its sender would lose the answer.
     app.add_middleware(GZipMiddleware, minimum_size=COMPRESSED, compresslevel=5)
     app.add_middleware(AnswerHead)
-    app.add_middleware(CheckHost, names=config.hostnames, origins=config.origins)
-    app.add_middleware(LimitRequests, body_bytes=config.body_limit, seconds=config.request_seconds)
-    if config.origins:
+    app.add_middleware(CheckHost, names=config.hostnames, origins=config.web.origins)
+    app.add_middleware(
+        LimitRequests, body_bytes=config.web.body_limit, seconds=config.web.request_seconds
+    )
+    if config.web.origins:
         app.add_middleware(
             CORSMiddleware,
-            allow_origins=config.origins,
+            allow_origins=config.web.origins,
             allow_methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"],
             allow_headers=["Authorization", "Content-Type", "Idempotency-Key", "If-Match"],
             expose_headers=["ETag", "Location", "Retry-After", "X-Request-ID"],

@@ -6,10 +6,10 @@ import ipaddress
 import os
 import re
 import socket
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import StrEnum
-from typing import Annotated, Any, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.plans.plan import Objective, Optimizer
@@ -33,16 +33,140 @@ class Auth(StrEnum):
     OFF = "off"
 
 
+def _at_least(options: object, least: float, *names: str) -> None:
+    for name in names:
+        _require(getattr(options, name) >= least, name, f"must be at least {least}")
+
+
+def _positive(options: object, *names: str) -> None:
+    for name in names:
+        _require(getattr(options, name) > 0, name, "must be positive")
+
+
+def _require(condition: bool, name: str, message: str) -> None:
+    if not condition:
+        raise SettingsError("bad-setting", message, field=name, remedy="correct the setting")
+
+
+@dataclass(frozen=True, slots=True)
+class PlanningOptions:
+    """Planning of epochs and revisions. Optimizer, objective, parallelism and revision_gain are
+    initial values of ``PATCH /v1/settings``.
+    """
+
+    optimizer: Annotated[Optimizer, "optimizer of the plan"] = Optimizer.CLASH
+    objective: Annotated[Objective, "objective of the plan"] = Objective.SECONDS
+    parallelism: Annotated[int, "partitions per store"] = 4
+    epoch_batches: Annotated[int, "batches per epoch"] = 10
+    poll_seconds: Annotated[float, "seconds between checks for an epoch boundary"] = 0.02
+    solve_seconds: Annotated[float, "time limit of one solve"] = 10.0
+    series_periods: Annotated[int, "newest periods used by forecasts and revisions"] = PERIODS
+    revision_gain: Annotated[float, "least saving of a revision, as a share of the cost"] = 0.1
+
+    def __post_init__(self) -> None:
+        _require(1 <= self.parallelism <= 1024, "parallelism", "must be between 1 and 1024")
+        _at_least(self, 1, "epoch_batches")
+        _positive(self, "poll_seconds", "solve_seconds")
+        _require(
+            EVIDENCE <= self.series_periods <= INTERIMS_KEPT,
+            "series_periods",
+            f"must be between {EVIDENCE} and {INTERIMS_KEPT}, as many as Redis keeps",
+        )
+        _require(0 <= self.revision_gain <= 1, "revision_gain", "must be between 0 and 1")
+
+
+@dataclass(frozen=True, slots=True)
+class LineageOptions:
+    """Target of OpenLineage events."""
+
+    lineage_url: Annotated[str, "target of OpenLineage events: http(s):// or file:///path"] = ""
+    lineage_token_file: Annotated[str, "file with the bearer token of that target"] = ""
+
+    def __post_init__(self) -> None:
+        _require(
+            not self.lineage_url
+            or self.lineage_url.startswith(("http://", "https://", "file:///")),
+            "lineage_url",
+            "must begin with http://, https:// or file:///",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionOptions:
+    """Retention of epochs and of ended queries in Redis."""
+
+    kept_epochs: Annotated[int, "published epochs to keep, with rulesets and statistics"] = 4096
+    kept_bytes: Annotated[int, "bytes of rulesets and records of epochs to keep"] = 256 << 20
+    ended_days: Annotated[float, "days for which ended queries are shown"] = 7.0
+
+    def __post_init__(self) -> None:
+        # The runtime reads the newest few, and after a roll-back some earlier ones.
+        _at_least(self, 100, "kept_epochs")
+        _at_least(self, 1 << 16, "kept_bytes")
+        # The runtime may need records of failed queries for as long as it is down.
+        _at_least(self, 0.01, "ended_days")
+
+
+@dataclass(frozen=True, slots=True)
+class WebOptions:
+    """Connections of HTTP clients: names, origins, TLS and limits."""
+
+    allow_hostname: Annotated[str, "further names to answer to, separated by commas; *: any"] = ""
+    allow_origin: Annotated[str, "origins whose pages may use it (CORS), separated by commas"] = ""
+    tls_cert: Annotated[str, "certificate chain (PEM) to serve HTTPS with"] = ""
+    tls_key: Annotated[str, "its private key (PEM)"] = ""
+    body_limit: Annotated[int, "greatest size of a request body in bytes"] = 16 * 1024 * 1024
+    connections: Annotated[int, "maximum number of open connections"] = 512
+    request_seconds: Annotated[float, "seconds for a request's header, and for its body"] = 30.0
+
+    def __post_init__(self) -> None:
+        _require(bool(self.tls_cert) == bool(self.tls_key), "tls_key", "goes with tls_cert")
+        for origin in self.origins:
+            _require(
+                _ORIGIN.fullmatch(origin) is not None,
+                "allow_origin",
+                f"has {origin!r}, which is no origin, such as https://console.example.org:8443",
+            )
+        _at_least(self, 1024, "body_limit")
+        _at_least(self, 16, "connections")
+        _positive(self, "request_seconds")
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """The origins of other sites whose pages may use the service."""
+        given = (origin.strip().rstrip("/") for origin in self.allow_origin.split(","))
+        return tuple(filter(None, given))
+
+
+@dataclass(frozen=True, slots=True)
+class SizeOptions:
+    """Limits of registrations. Planning time grows faster than linearly with queries and their
+    aliases; aliases of subqueries count.
+    """
+
+    max_aliases: Annotated[int, "maximum number of aliases per query"] = 16
+    max_columns: Annotated[int, "maximum number of columns per stream, and of results"] = 1000
+    max_streams: Annotated[int, "maximum number of registered streams"] = 1000
+    max_queries: Annotated[int, "maximum number of running queries"] = 10_000
+    registration_seconds: Annotated[float, "seconds for understanding a registration"] = 20.0
+
+    def __post_init__(self) -> None:
+        _at_least(self, 1, "max_aliases", "max_columns", "max_streams", "max_queries")
+        _positive(self, "registration_seconds")
+
+
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """Settings of the process, with the help of their options. Optimizer, objective,
-    parallelism and revision_gain are initial values of ``PATCH /v1/settings``.
+    """Settings of the process, in groups. An option of the command line is a field of its group,
+    with the help as annotation; :meth:`changed` finds the group.
 
     Attributes:
         access: bounds of registrations; see :meth:`AccessPolicy.read` for its variables.
 
     >>> ServiceSettings.read({"ANABRANCH_PORT": "0", "ANABRANCH_MODE": "step"}, {"port": 81}).port
     81
+    >>> ServiceSettings().changed(port=81, max_streams=7).sizes.max_streams
+    7
     """
 
     redis_url: Annotated[str, "redis:// or unix:// address of the state"] = (
@@ -53,67 +177,24 @@ class ServiceSettings:
     port: Annotated[int, "port to listen on; 0 picks a free one"] = 8080
     port_file: Annotated[str, "file to write the port to once listening"] = ""
     mode: Annotated[Mode, "live, or step for replay"] = Mode.LIVE
-    optimizer: Annotated[Optimizer, "optimizer of the plan"] = Optimizer.CLASH
-    objective: Annotated[Objective, "objective of the plan"] = Objective.SECONDS
-    parallelism: Annotated[int, "partitions per store"] = 4
-    epoch_batches: Annotated[int, "batches per epoch"] = 10
-    poll_seconds: Annotated[float, "seconds between checks for an epoch boundary"] = 0.02
-    solve_seconds: Annotated[float, "time limit of one solve"] = 10.0
-    series_periods: Annotated[int, "newest periods used by forecasts and revisions"] = PERIODS
-    revision_gain: Annotated[float, "least saving of a revision, as a share of the cost"] = 0.1
+    planning: PlanningOptions = PlanningOptions()
     lease_seconds: Annotated[float, "seconds of silence after which another service leads"] = 5.0
-    lineage_url: Annotated[str, "target of OpenLineage events: http(s):// or file:///path"] = ""
-    lineage_token_file: Annotated[str, "file with the bearer token of that target"] = ""
-    kept_epochs: Annotated[int, "published epochs to keep, with rulesets and statistics"] = 4096
-    kept_bytes: Annotated[int, "bytes of rulesets and records of epochs to keep"] = 256 << 20
-    ended_days: Annotated[float, "days for which ended queries are shown"] = 7.0
+    lineage: LineageOptions = LineageOptions()
+    retention: RetentionOptions = RetentionOptions()
     log_level: Annotated[LogLevel, "least level to log"] = "info"
     auth: Annotated[Auth, "tokens: auto requires them beyond loopback"] = Auth.AUTO
     admin_token_file: Annotated[str, "the first administrator's token; made if missing"] = (
         "anabranch-admin.token"
     )
-    allow_hostname: Annotated[str, "further names to answer to, separated by commas; *: any"] = ""
-    allow_origin: Annotated[str, "origins whose pages may use it (CORS), separated by commas"] = ""
-    tls_cert: Annotated[str, "certificate chain (PEM) to serve HTTPS with"] = ""
-    tls_key: Annotated[str, "its private key (PEM)"] = ""
-    body_limit: Annotated[int, "greatest size of a request body in bytes"] = 16 * 1024 * 1024
-    connections: Annotated[int, "maximum number of open connections"] = 512
-    request_seconds: Annotated[float, "seconds for a request's header, and for its body"] = 30.0
-    # Planning time grows faster than linearly with them; aliases of subqueries count.
-    max_aliases: Annotated[int, "maximum number of aliases per query"] = 16
-    max_columns: Annotated[int, "maximum number of columns per stream, and of results"] = 1000
-    max_streams: Annotated[int, "maximum number of registered streams"] = 1000
-    max_queries: Annotated[int, "maximum number of running queries"] = 10_000
-    registration_seconds: Annotated[float, "seconds for understanding a registration"] = 20.0
+    web: WebOptions = WebOptions()
+    sizes: SizeOptions = SizeOptions()
     access: AccessPolicy = field(default_factory=AccessPolicy)
 
     def __post_init__(self) -> None:
         _require(bool(self.namespace), "namespace", "must not be empty")
         _require(0 <= self.port <= 65535, "port", "must be between 0 and 65535")
-        _require(1 <= self.parallelism <= 1024, "parallelism", "must be between 1 and 1024")
-        for name in ("epoch_batches", "max_aliases", "max_columns", "max_streams", "max_queries"):
-            _require(getattr(self, name) >= 1, name, "must be at least 1")
-        for name in ("poll_seconds", "solve_seconds", "request_seconds", "registration_seconds"):
-            _require(getattr(self, name) > 0, name, "must be positive")
-        _require(
-            EVIDENCE <= self.series_periods <= INTERIMS_KEPT,
-            "series_periods",
-            f"must be between {EVIDENCE} and {INTERIMS_KEPT}, as many as Redis keeps",
-        )
         # Less, and a pause of the garbage collector or of the machine is taken for a death.
         _require(0.2 <= self.lease_seconds <= 3600, "lease_seconds", "must be between 0.2 and 3600")
-        _require(0 <= self.revision_gain <= 1, "revision_gain", "must be between 0 and 1")
-        # The runtime reads the newest few, and after a roll-back some earlier ones.
-        _require(self.kept_epochs >= 100, "kept_epochs", "must be at least 100")
-        # The runtime may need records of failed queries for as long as it is down.
-        _require(self.ended_days >= 0.01, "ended_days", "must be at least 0.01")
-        _require(self.kept_bytes >= 1 << 16, "kept_bytes", "must be at least 65536")
-        _require(
-            not self.lineage_url
-            or self.lineage_url.startswith(("http://", "https://", "file:///")),
-            "lineage_url",
-            "must begin with http://, https:// or file:///",
-        )
         levels = get_args(LogLevel)
         _require(self.log_level in levels, "log_level", "must be debug, info, warning or error")
         _require(
@@ -123,15 +204,6 @@ class ServiceSettings:
             "a loopback address",
         )
         _require(bool(self.admin_token_file), "admin_token_file", "must not be empty")
-        _require(bool(self.tls_cert) == bool(self.tls_key), "tls_key", "goes with tls_cert")
-        for origin in self.origins:
-            _require(
-                _ORIGIN.fullmatch(origin) is not None,
-                "allow_origin",
-                f"has {origin!r}, which is no origin, such as https://console.example.org:8443",
-            )
-        _require(self.body_limit >= 1024, "body_limit", "must be at least 1024")
-        _require(self.connections >= 16, "connections", "must be at least 16")
 
     @property
     def requires_tokens(self) -> bool:
@@ -143,14 +215,21 @@ class ServiceSettings:
     @property
     def hostnames(self) -> tuple[str, ...]:
         """The names that the service answers to, beside loopback's and the address of a socket."""
-        given = (name.strip() for name in self.allow_hostname.split(","))
+        given = (name.strip() for name in self.web.allow_hostname.split(","))
         return (self.host, *filter(None, given))
 
-    @property
-    def origins(self) -> tuple[str, ...]:
-        """The origins of other sites whose pages may use the service."""
-        given = (origin.strip().rstrip("/") for origin in self.allow_origin.split(","))
-        return tuple(filter(None, given))
+    def changed(self, **options: Any) -> ServiceSettings:
+        """With other values of ``options``, and the rest as it is.
+
+        Raises:
+            SettingsError: a value is out of range.
+        """
+        parts: dict[str, dict[str, Any]] = {}
+        for name, value in options.items():
+            parts.setdefault(OPTIONS[name].group if name in OPTIONS else "", {})[name] = value
+        own = parts.pop("", {})
+        groups = {group: replace(getattr(self, group), **found) for group, found in parts.items()}
+        return replace(self, **own, **groups)
 
     @staticmethod
     def read(environ: Mapping[str, str], given: Mapping[str, Any]) -> ServiceSettings:
@@ -160,16 +239,42 @@ class ServiceSettings:
             SettingsError: a value is malformed or out of range.
         """
         values: dict[str, Any] = {}
-        for spec in fields(ServiceSettings):
-            if spec.name == "access":
-                continue
-            text = environ.get(ENV_PREFIX + spec.name.upper())
+        for name in OPTIONS:
+            text = environ.get(ENV_PREFIX + name.upper())
             if text is not None:
-                values[spec.name] = _convert(spec.name, text)
-            if given.get(spec.name) is not None:
-                values[spec.name] = _convert(spec.name, given[spec.name])
-        values["access"] = AccessPolicy.read(environ, given, os.path.realpath)
-        return replace(ServiceSettings(), **values)
+                values[name] = _convert(name, text)
+            if given.get(name) is not None:
+                values[name] = _convert(name, given[name])
+        access = AccessPolicy.read(environ, given, os.path.realpath)
+        return ServiceSettings().changed(**values, access=access)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of the command line, and an environment variable.
+
+    Attributes:
+        group: the field of the settings that holds it; empty: the settings themselves.
+    """
+
+    group: str
+    kind: Any
+    help: str
+    default: Any
+
+
+def _options(part: Any, group: str = "") -> Iterator[tuple[str, Option]]:
+    defaults = {f.name: f.default for f in fields(part)}
+    for name, hint in get_type_hints(part, include_extras=True).items():
+        if get_origin(hint) is Annotated:
+            kind, text = get_args(hint)
+            yield name, Option(group, kind, text, defaults[name])
+        elif is_dataclass(hint) and hint is not AccessPolicy:
+            yield from _options(hint, name)
+
+
+#: Options by name, in the order of the command's help.
+OPTIONS = dict(_options(ServiceSettings))
 
 
 def is_loopback(host: str) -> bool:
@@ -194,7 +299,7 @@ def own_address(settings: ServiceSettings) -> str:
 
 
 def _convert(name: str, value: Any) -> Any:
-    kind = type(getattr(ServiceSettings(), name))
+    kind = type(OPTIONS[name].default)
     try:
         return kind(value)
     except ValueError:
@@ -205,8 +310,3 @@ def _convert(name: str, value: Any) -> Any:
             field=name,
             remedy=f"give {'a value ' if 'of <' in choices else ''}{choices}",
         ) from None
-
-
-def _require(condition: bool, name: str, message: str) -> None:
-    if not condition:
-        raise SettingsError("bad-setting", message, field=name, remedy="correct the setting")

@@ -40,7 +40,7 @@ def service(redis: str, mode: Mode) -> Iterator[Service]:
     It runs in this process, so what it logs would end up in a command's captured output.
     """
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
-    settings = ServiceSettings(
+    settings = ServiceSettings().changed(
         redis_url=redis,
         namespace=f"client{next(_NAMESPACES)}",
         mode=mode,

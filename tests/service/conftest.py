@@ -29,7 +29,7 @@ def settings(redis: str) -> ServiceSettings:
 
 
 def _settings(redis: str) -> ServiceSettings:
-    return ServiceSettings(
+    return ServiceSettings().changed(
         redis_url=redis,
         namespace=f"test{next(_NAMESPACES)}",
         mode=Mode.STEP,

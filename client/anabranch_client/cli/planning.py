@@ -5,8 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
-from enum import EnumType
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -15,6 +14,7 @@ import typer
 from rich.console import RenderableType
 
 from anabranch_client.cli.context import Json, Url, connect, show
+from anabranch_client.cli.options import choices, field_options, option_of, with_options
 from anabranch_client.cli.statements import (
     File,
     Sql,
@@ -45,9 +45,11 @@ from anabranch_client.render.tables import (
 from anabranch_client.rest.api import DEFAULT_URL, Client, query_body
 from anabranch_client.texts import read_utf8
 from anabranch_contract.protocol.keys import INTERIMS_KEPT
+from anabranch_contract.rest.documents import nullable
 from anabranch_contract.rest.names import readable_explain, relation_names
 from anabranch_contract.rest.planning.epochs import CurrentEpoch, EpochOut
-from anabranch_contract.rest.planning.settings import PlanningSettings, nullable
+from anabranch_contract.rest.planning.plans import DryRunIn
+from anabranch_contract.rest.planning.settings import PlanningSettings
 
 epochs = typer.Typer(no_args_is_help=True, help="Show published epochs and their measurements.")
 planning = typer.Typer(no_args_is_help=True, help="Show and change planning settings.")
@@ -57,6 +59,8 @@ plans = typer.Typer(no_args_is_help=True, help="Dry-run plans; approve or refuse
 _WORDS = {"intermediate_results": {"never": "0", "any": "no limit"}}
 _LIFTED = {"none": "no limit"}
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+#: Fields of a dry run that are options of the same name.
+ASSUMED = ("optimizer", "objective", "parallelism", "formulation", "solver", "deadline")
 
 
 @epochs.command("list")
@@ -179,39 +183,22 @@ def _setting(name: str, text: str) -> str | float:
 
 def _words(name: str) -> Mapping[str, str]:
     """Words that a setting takes beside numbers, and their meanings."""
-    return _WORDS.get(name, _LIFTED) if nullable(name) else {}
+    return _WORDS.get(name, _LIFTED) if nullable(PlanningSettings, name) else {}
 
 
 def _options() -> Iterator[inspect.Parameter]:
     """One option per planning setting, with the choices and the help of its definition."""
     for name, field in PlanningSettings.model_fields.items():
-        kind, text = field.annotation, field.description or ""
-        if isinstance(kind, EnumType):
-            text = f"{', '.join(str(choice) for choice in kind.__members__.values())}. {text}"
+        text = " ".join(filter(None, (choices([field.annotation]), field.description)))
         text += "".join(f" '{word}': {meaning}." for word, meaning in _words(name).items())
-        yield inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=None,
-            annotation=Annotated[str | None, typer.Option(help=text.replace("`", "'"))],
-        )
+        yield option_of(name, str, typer.Option(help=text.replace("`", "'")))
 
 
-def _with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """``command`` with the options of :func:`_options` in the place of its keywords."""
-    own = inspect.signature(command, eval_str=True).parameters.values()
-    kept = [one for one in own if one.kind is not inspect.Parameter.VAR_KEYWORD]
-    keywords = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in kept]
-    parameters = [*_options(), *keywords]
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {one.name: one.annotation for one in parameters}
-    return command
-
-
-planning.command("set")(_with_options(settings_set))
+planning.command("set")(with_options(_options())(settings_set))
 
 
 @plans.command("dry-run")
+@with_options(field_options(DryRunIn, ASSUMED))
 def plan_dry_run(
     sql: Sql = None,
     file: File = None,
@@ -238,21 +225,12 @@ def plan_dry_run(
     ttl: Annotated[
         list[str] | None, typer.Option(help="stream=duration, or stream=none (repeat).")
     ] = None,
-    optimizer: Annotated[
-        str | None, typer.Option(help="clash, shared, individual or dppick.")
-    ] = None,
-    objective: Annotated[str | None, typer.Option(help="seconds, tuples or paper.")] = None,
-    parallelism: Annotated[int | None, typer.Option(help="Partitions per store.")] = None,
-    formulation: Annotated[str | None, typer.Option(help="tight or paper.")] = None,
-    solver: Annotated[str | None, typer.Option(help="highs, cp-sat, mathopt or cbc.")] = None,
-    deadline: Annotated[
-        float | None, typer.Option(min=0, help="Time limit of the solver in seconds; 0: no solver.")
-    ] = None,
     summary: Annotated[
         bool, typer.Option("--summary", help="Leave out the plan, and cut long lists.")
     ] = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
+    **assumed: Any,
 ) -> None:
     """Plan with queries added or dropped and show the result; change nothing."""
     document = read_document(structured)
@@ -261,23 +239,18 @@ def plan_dry_run(
         statement = None if document else read_statement(sql, file)
         queries.append(query_body(statement, document, name, read_window(window)))
     queries += [_query(text) for text in add or ()]
-    assumed = assumptions(assume or ())
+    figures = assumptions(assume or ())
     sent = {f"add.{at}.sql": query.get("sql") for at, query in enumerate(queries)}
     with connect(url) as client, quoting(sent, as_json):
         plan = client.dry_run(
             queries,
             drop=drop or (),
-            optimizer=optimizer,
-            objective=objective,
-            parallelism=parallelism,
-            statistics=assumed.cardinalities or None,
-            distinct=assumed.distincts or None,
-            selectivity=assumed.selectivities or None,
+            statistics=figures.cardinalities or None,
+            distinct=figures.distincts or None,
+            selectivity=figures.selectivities or None,
             widths=dict(named_number(text, "--width") for text in width or ()) or None,
             retention=retentions(ttl or ()) or None,
-            formulation=formulation,
-            solver=solver,
-            deadline=deadline,
+            **assumed,
             detail="summary" if summary else None,
         )
     most = MAX_LINES if read_by_a_person() else None

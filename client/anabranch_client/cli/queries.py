@@ -14,6 +14,7 @@ import typer
 
 from anabranch_client.cli.batch import Each, add_several, has_several
 from anabranch_client.cli.context import Json, Url, connect, show
+from anabranch_client.cli.options import field_options, given, with_options
 from anabranch_client.cli.statements import (
     Dialect,
     DryRun,
@@ -33,6 +34,7 @@ from anabranch_client.render.tables import queries_table, query_detail
 from anabranch_client.render.view_rows import view_remarks, view_rows
 from anabranch_client.rest.api import DEFAULT_URL
 from anabranch_client.rest.tail import TailEvent
+from anabranch_contract.rest.queries import QueryIn
 
 queries = typer.Typer(no_args_is_help=True, help="Register, show, change and end queries.")
 
@@ -42,13 +44,10 @@ Name = Annotated[str, typer.Argument(help="Name of the query.")]
 _PAGE, _SHOWN = 1000, 100
 
 
-_Title = Annotated[str | None, typer.Option(help="Display title.")]
-_Owner = Annotated[str | None, typer.Option(help="Owner of the query.")]
-Past = Annotated[
-    str | None,
-    typer.Option("--past", help="stored: also emit results over tuples that are already stored."),
-]
-_Tags = Annotated[list[str] | None, typer.Option("--tag", help="A tag for filters (repeat).")]
+#: Terms of a registration, and of a change, that are options.
+TERMS = ("dialect", "ttl", "expires_at", "priority", "title", "owner", "tags", "past")
+CHANGED = ("ttl", "expires_at", "priority", "title", "owner", "tags")
+FLAGS = {"tags": "--tag"}
 _LatencyGoal = Annotated[
     str | None,
     typer.Option(help="Latency goal of its results, such as '2 seconds', or 'none'."),
@@ -66,15 +65,13 @@ _Completeness = Annotated[
 
 
 @queries.command("add")
+@with_options(field_options(QueryIn, TERMS, FLAGS))
 def query_add(
     sql: Sql = None,
     name: Annotated[str | None, typer.Option("--name", help="Default: generated.")] = None,
     file: File = None,
-    dialect: Dialect = None,
     structured: Structured = None,
     window: Windows = None,
-    ttl: Annotated[str | None, typer.Option(help="Time to live, a duration.")] = None,
-    expires_at: Annotated[str | None, typer.Option(help="Expiry time, ISO 8601.")] = None,
     sink: Annotated[
         str | None,
         typer.Option(
@@ -86,24 +83,26 @@ def query_add(
         list[str] | None, typer.Option(help="name=value, for the sink (repeat).")
     ] = None,
     sink_path: Annotated[str | None, typer.Option(help="Path of the sink's files.")] = None,
-    priority: Annotated[int | None, typer.Option(help="Greater is more important.")] = None,
     latency_goal: _LatencyGoal = None,
     freshness: _Freshness = None,
     completeness: _Completeness = None,
-    title: _Title = None,
-    owner: _Owner = None,
-    tags: _Tags = None,
-    past: Past = None,
     each: Each = False,
     dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
+    **terms: Any,
 ) -> None:
     """Register a query, or all queries of a file.
 
     A file of several SQL statements ("-- name: ..." before a statement names it), .yaml or .jsonl
     is registered atomically, unless --each is given. Options are defaults for its queries.
     """
+    common = given(
+        window=read_window(window),
+        sink=sink_document(sink, sink_option, sink_path),
+        slo=slo_document(latency_goal, freshness, completeness),
+        **terms,
+    )
     several = sql is None and file is not None and has_several(file)
     alone = sql is None and file is not None and structured is None and (each or dry_run)
     if file is not None and (several or alone):
@@ -113,21 +112,7 @@ def query_add(
                 field="--name" if name is not None else "--structured",
                 remedy="leave it out: what is registered stands in the file",
             )
-        common = {
-            "dialect": dialect,
-            "window": read_window(window),
-            "ttl": ttl,
-            "expires_at": expires_at,
-            "sink": sink_document(sink, sink_option, sink_path),
-            "priority": priority,
-            "slo": slo_document(latency_goal, freshness, completeness),
-            "title": title,
-            "owner": owner,
-            "tags": tags,
-            "past": past,
-        }
-        given = {field: value for field, value in common.items() if value is not None}
-        declared = read_declaration(file, given)
+        declared = read_declaration(file, common)
         if name is not None:
             declared = replace(declared, queries=(replace(declared.queries[0], name=name),))
         with connect(url) as client:
@@ -142,22 +127,7 @@ def query_add(
     document = read_document(structured)
     statement = None if document else read_statement(sql, file)
     with connect(url) as client, quoting({"sql": statement}, as_json):
-        query = client.create_query(
-            statement,
-            query=document,
-            name=name,
-            window=read_window(window),
-            ttl=ttl,
-            expires_at=expires_at,
-            sink=sink_document(sink, sink_option, sink_path),
-            priority=priority,
-            slo=slo_document(latency_goal, freshness, completeness),
-            dialect=dialect,
-            title=title,
-            owner=owner,
-            tags=tags,
-            past=past,
-        )
+        query = client.create_query(statement, query=document, name=name, **common)
     show(query, query_detail, as_json)
 
 
@@ -245,41 +215,28 @@ def query_rm(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
 
 
 @queries.command("set")
+@with_options(field_options(QueryIn, CHANGED, FLAGS))
 def query_set(
     name: Name,
-    ttl: Annotated[str | None, typer.Option(help="Time to live from now.")] = None,
-    expires_at: Annotated[
-        str | None, typer.Option(help="Expiry time, ISO 8601, or 'never'.")
-    ] = None,
-    priority: Annotated[int | None, typer.Option(help="Greater is more important.")] = None,
     latency_goal: _LatencyGoal = None,
     freshness: _Freshness = None,
     completeness: _Completeness = None,
-    title: Annotated[str | None, typer.Option(help="Display title, or 'none'.")] = None,
-    owner: Annotated[str | None, typer.Option(help="Owner of the query, or 'none'.")] = None,
-    tags: Annotated[
-        list[str] | None, typer.Option("--tag", help="All its tags (repeat), or 'none'.")
-    ] = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
+    **terms: Any,
 ) -> None:
-    """Change a query's expiry, priority, service levels, title, owner or tags."""
-    given = {
-        "ttl": ttl,
-        "expires_at": expires_at,
-        "priority": priority,
-        "slo": slo_document(latency_goal, freshness, completeness),
+    """Change a query's expiry, priority, service levels, title, owner or tags.
+
+    --expires-at never removes the expiry; none removes a title, an owner, or all tags.
+    """
+    slo = slo_document(latency_goal, freshness, completeness)
+    none: dict[str, Any] = {"title": "none", "owner": "none", "expires_at": "never"}
+    changes = {
+        field: None if value == none.get(field) else value
+        for field, value in given(slo=slo, **terms).items()
     }
-    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    if expires_at == "never":
-        changes["expires_at"] = None
-    changes |= {
-        field: None if text == "none" else text
-        for field, text in (("title", title), ("owner", owner))
-        if text is not None
-    }
-    if tags:
-        changes["tags"] = [] if list(tags) == ["none"] else list(tags)
+    if changes.get("tags") == ["none"]:
+        changes["tags"] = []
     if not changes:
         raise UsageError("nothing to change", remedy="give at least one option")
     with connect(url) as client:

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from anabranch_client.cli.context import Json, Url, connect, show
-from anabranch_client.cli.queries import Name, Past, sink_document
+from anabranch_client.cli.options import field_options, given, with_options
+from anabranch_client.cli.queries import Name, sink_document
 from anabranch_client.cli.statements import (
-    Dialect,
     DryRun,
     File,
     Sql,
@@ -26,19 +26,16 @@ from anabranch_client.errors import UsageError
 from anabranch_client.render.changes import change_detail, cost_line
 from anabranch_client.render.tables import print_table, query_detail, runs_table
 from anabranch_client.rest.api import DEFAULT_URL, Client
-from anabranch_contract.rest.queries import QueryOut
+from anabranch_contract.rest.queries import QueryIn, QueryOut, QueryTerms
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
 
-#: Fields of a query that a body has as well.
-_KEPT = ("sql", "query", "window", "priority", "title", "owner", "tags", "expires_at", "past")
 
-
+@with_options(field_options(QueryIn, ("dialect", "past")))
 def replace(
     name: Name,
     sql: Sql = None,
     file: File = None,
-    dialect: Dialect = None,
     structured: Structured = None,
     window: Windows = None,
     sink: Annotated[str | None, typer.Option("--sink-format", help="Another sink.")] = None,
@@ -46,11 +43,11 @@ def replace(
         list[str] | None, typer.Option(help="name=value, for the sink (repeat).")
     ] = None,
     sink_path: Annotated[str | None, typer.Option(help="Path of the sink's files.")] = None,
-    past: Past = None,
     yes: Yes = False,
     dry_run: DryRun = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
+    **terms: Any,
 ) -> None:
     """Replace the statement of a query, after showing the difference and asking.
 
@@ -62,15 +59,8 @@ def replace(
     with connect(url) as client, quoting({"sql": statement}, as_json):
         body = body_of(client.query(name))
         body |= {"sql": statement, "query": document}
-        if dialect is not None:
-            body["dialect"] = dialect
-        if window:
-            body["window"] = read_window(window)
-        if past is not None:
-            body["past"] = past
-        given = sink_document(sink, sink_option, sink_path)
-        if given is not None:
-            body["sink"] = given
+        other = sink_document(sink, sink_option, sink_path)
+        body |= given(window=read_window(window), sink=other, **terms)
         body = {field: value for field, value in body.items() if value is not None}
         change = client.put_query(name, body, dry_run=True)
         if not as_json:
@@ -124,8 +114,7 @@ def body_of(query: QueryOut) -> dict[str, Any]:
     document = query.document()
     slo = {field: value for field, value in document["slo"].items() if value is not None}
     return {
-        **{field: document[field] for field in _KEPT},
-        "sink": document["sink"],
+        **{field: document[field] for field in (*QueryTerms.model_fields, "expires_at")},
         "slo": slo,
     }
 

@@ -10,13 +10,15 @@ from typing import Annotated, Any
 import typer
 
 from anabranch_client.cli.context import Json, Url, connect, show
+from anabranch_client.cli.options import field_options, given, with_options
 from anabranch_client.errors import UsageError
 from anabranch_client.render.source_tests import source_test
 from anabranch_client.render.statistics import sample_detail
 from anabranch_client.render.streams import stream_detail, streams_table
 from anabranch_client.rest.api import DEFAULT_URL
 from anabranch_client.rest.push import rows_of
-from anabranch_contract.rest.streams import StreamOptions, StreamOut
+from anabranch_contract.protocol.registered import StreamProperties
+from anabranch_contract.rest.streams import RetentionIn, StreamIn, StreamOut, StreamPatch
 
 #: Seconds between two polls of a table that is read again; polls in a row with an unread source
 #: that end the waiting.
@@ -25,28 +27,29 @@ REREAD_POLL, REREAD_FAILURES = 0.5, 10
 streams = typer.Typer(no_args_is_help=True, help="Register, show, change and delete streams.")
 
 Name = Annotated[str, typer.Argument(help="Name of the stream.")]
-AheadOfClock = Annotated[
-    str | None,
-    typer.Option(help="Maximum lead of event times over the clock: a duration, or 'unbounded'."),
-]
-AheadOfStream = Annotated[
-    str | None,
-    typer.Option(help="Maximum lead over all earlier event times: a duration, or 'unbounded'."),
-]
-
-
-Description = Annotated[str | None, typer.Option(help="Description for people.")]
-Site = Annotated[
-    str | None,
-    typer.Option(help="Site or machine of the executors that read it; '': any executors."),
-]
-Retain = Annotated[
-    str | None,
-    typer.Option(help="Tuples retained without any query: all, none, or a duration of event time."),
-]
+#: Options that are named otherwise than their field.
+FLAGS = {"keep_late": "--keep-late/--drop-late"}
+#: Fields of a registration and of a change that are options of the same name.
+ADDED = (
+    *("event_time", "lateness", "idle_timeout", *StreamProperties.model_fields),
+    *("ahead_of_clock", "ahead_of_stream", "retain", "kind", "key"),
+)
+CHANGED = (
+    *("idle_timeout", *StreamProperties.model_fields, "ahead_of_clock", "ahead_of_stream"),
+    *("retain", "on_loss", "on_bad_file", "on_changed_file"),
+)
+#: Policies of sources of files.
+POLICIES = ("on_bad_file", "on_changed_file")
 
 
 @streams.command("add")
+@with_options(
+    [
+        *field_options(StreamIn, ADDED, FLAGS),
+        *field_options(RetentionIn, RetentionIn.model_fields),
+        *field_options(StreamPatch, POLICIES),
+    ]
+)
 def stream_add(
     name: Name,
     column: Annotated[
@@ -64,48 +67,6 @@ def stream_add(
     option: Annotated[
         list[str] | None, typer.Option("--option", help="name=value, for --format (repeat).")
     ] = None,
-    event_time: Annotated[str | None, typer.Option(help="The event-time column.")] = None,
-    lateness: Annotated[str | None, typer.Option(help="Allowed lateness, or 'unbounded'.")] = None,
-    idle_timeout: Annotated[
-        str | None, typer.Option(help="Silence after which its watermark moves with the others'.")
-    ] = None,
-    keep_late: Annotated[
-        bool | None,
-        typer.Option(
-            "--keep-late/--drop-late",
-            help="Keep rejected tuples (late, invalid, future) in files (default), or drop them.",
-        ),
-    ] = None,
-    description: Description = None,
-    site: Site = None,
-    ahead_of_clock: AheadOfClock = None,
-    ahead_of_stream: AheadOfStream = None,
-    ttl: Annotated[
-        str | None, typer.Option(help="Window on every alias over it, in every query.")
-    ] = None,
-    latest: Annotated[
-        list[str] | None,
-        typer.Option(help="Key column: only the latest tuple per key joins (repeat)."),
-    ] = None,
-    retain: Retain = None,
-    kind: Annotated[
-        str | None, typer.Option(help="stream (default), or table: rows that queries look up.")
-    ] = None,
-    key: Annotated[
-        list[str] | None,
-        typer.Option(help="Key column of a table: its last row per key is kept (repeat)."),
-    ] = None,
-    on_bad_file: Annotated[
-        str | None,
-        typer.Option(help="With --format files: stop at (default) or skip unreadable files."),
-    ] = None,
-    on_changed_file: Annotated[
-        str | None,
-        typer.Option(
-            help="Of --format files: warn (default) of files that change after they were read, read"
-            " them as new ones, or stop."
-        ),
-    ] = None,
     test: Annotated[
         bool,
         typer.Option(
@@ -114,6 +75,7 @@ def stream_add(
     ] = False,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
+    **properties: Any,
 ) -> None:
     """Register a stream; columns come from --column, or from the file in --path.
 
@@ -124,8 +86,7 @@ def stream_add(
     columns = [_column(text) for text in column or ()]
     where = None if path is None else str(path.resolve())
     folder = format is None and path is not None and path.is_dir()
-    policies = {"on_bad_file": on_bad_file, "on_changed_file": on_changed_file}
-    chosen = {name: policy for name, policy in policies.items() if policy is not None}
+    chosen = given(**{name: properties.pop(name) for name in POLICIES})
     if chosen and format not in ("files", "csv", "json") and not folder:
         name = next(iter(chosen))
         raise UsageError(
@@ -136,9 +97,8 @@ def stream_add(
     if option and format is None:
         raise UsageError("--option needs a format", field="--option", remedy="give --format")
     if format is not None or folder:
-        given = _options(option or [])
-        given |= chosen
-        source = {"format": format or "files", "path": where, "options": given}
+        source = {"format": format or "files", "path": where}
+        source["options"] = {**_options(option or []), **chosen}
     elif path is not None:
         source = {"format": "recorded", "path": where, "rows_per_batch": rows_per_batch}
     if format is None and path is not None and not columns:
@@ -149,32 +109,16 @@ def stream_add(
         columns = [pair for file in examples for pair in parquet_columns(file, "--path")[0]]
     if not columns:
         raise UsageError("no columns", field="--column", remedy="give --column or --path")
-    options: StreamOptions = {
-        "event_time": event_time,
-        "lateness": lateness,
-        "idle_timeout": idle_timeout,
-        "keep_late": keep_late,
-        "description": description,
-        "site": site,
-        "ahead_of_clock": ahead_of_clock,
-        "ahead_of_stream": ahead_of_stream,
-        "retain": retain,
-        "kind": kind,
-        "key": key or None,
-    }
+    options = {"source": source, **given(**properties)}
     if test:
         with connect(url) as client:
-            found = client.test_stream(
-                name, columns, source=source, ttl=ttl, latest=latest, **options
-            )
+            found = client.test_stream(name, columns, **options)
         show(found, source_test, as_json)
         if found.outcome == "failed" or found.invalid:
             raise typer.Exit(1)
         return
     with connect(url) as client:
-        stream = client.create_stream(
-            name, columns, source=source, ttl=ttl, latest=latest, **options
-        )
+        stream = client.create_stream(name, columns, **options)
     show(stream, stream_detail, as_json)
     status = stream.source_status
     if status.state == "failed":
@@ -209,75 +153,35 @@ def stream_show(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> No
 
 
 @streams.command("set")
+@with_options(
+    [
+        *field_options(StreamPatch, CHANGED, FLAGS),
+        *field_options(RetentionIn, RetentionIn.model_fields),
+    ]
+)
 def stream_set(
     name: Name,
-    idle_timeout: Annotated[
-        str | None, typer.Option(help="A duration, or 'none' for no timeout.")
-    ] = None,
-    keep_late: Annotated[
-        bool | None,
-        typer.Option(
-            "--keep-late/--drop-late",
-            help="Keep rejected tuples (late, invalid, future) in files, or drop them.",
-        ),
-    ] = None,
     accept_rejects: Annotated[
         bool,
         typer.Option(
             "--accept-rejects", help="Acknowledge past rejects: health warns of new ones only."
         ),
     ] = False,
-    description: Description = None,
-    site: Site = None,
-    ahead_of_clock: AheadOfClock = None,
-    ahead_of_stream: AheadOfStream = None,
-    ttl: Annotated[
-        str | None, typer.Option(help="A duration, or 'none': only the queries' own windows apply.")
-    ] = None,
-    latest: Annotated[
-        list[str] | None,
-        typer.Option(help="Key column: only the latest tuple per key joins (repeat); or 'none'."),
-    ] = None,
-    retain: Retain = None,
-    on_loss: Annotated[
-        str | None,
-        typer.Option(help="stop, or skip entries of Redis Streams that were removed unread."),
-    ] = None,
-    on_bad_file: Annotated[
-        str | None,
-        typer.Option(help="stop at unreadable files, or skip them and record them as unread."),
-    ] = None,
-    on_changed_file: Annotated[
-        str | None,
-        typer.Option(
-            help="warn of files that change after they were read, read them as new ones, or stop."
-        ),
-    ] = None,
     url: Url = DEFAULT_URL,
     as_json: Json = False,
+    **properties: Any,
 ) -> None:
-    """Change a stream's timeouts, bounds, handling of rejected tuples, and retention."""
-    given = {
-        "keep_late": keep_late,
-        "description": description,
-        "site": site,
-        "ahead_of_clock": ahead_of_clock,
-        "ahead_of_stream": ahead_of_stream,
-        "retain": retain,
-        "on_loss": on_loss,
-        "on_bad_file": on_bad_file,
-        "on_changed_file": on_changed_file,
-    }
-    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    if idle_timeout is not None:
-        changes["idle_timeout"] = None if idle_timeout == "none" else idle_timeout
-    retention: dict[str, Any] = {}
-    if ttl is not None:
-        retention["ttl"] = None if ttl == "none" else ttl
-    if latest:
-        retention["latest"] = None if latest == ["none"] else latest
-    if retention:
-        changes["retention"] = retention
+    """Change a stream's timeouts, bounds, handling of rejected tuples, and retention.
+
+    --idle-timeout none, --ttl none and --latest none remove them.
+    """
+    words = ("none", ["none"])
+    changes = given(**properties)
+    limits = {name: changes.pop(name) for name in RetentionIn.model_fields if name in changes}
+    if limits:
+        changes["retention"] = {n: None if v in words else v for n, v in limits.items()}
+    if changes.get("idle_timeout") == "none":
+        changes["idle_timeout"] = None
     if not changes and not accept_rejects:
         raise UsageError("nothing to change", field="stream set", remedy="give an option")
     with connect(url) as client:

@@ -9,7 +9,7 @@ from anabranch_client.render.excerpt import excerpt, excerpt_width
 from anabranch_client.render.tables import missed_notes
 from anabranch_contract.rest.normalised import ViewInfo
 from anabranch_contract.rest.planning.plans import ExplainOut
-from anabranch_contract.rest.queries import ProblemOut
+from anabranch_contract.rest.queries import ProblemRecord
 
 
 def explain_detail(found: ExplainOut) -> Group:
@@ -48,7 +48,7 @@ def explain_detail(found: ExplainOut) -> Group:
     return Group(*parts, *missed_notes(found.missed))
 
 
-def _excerpt(sql: str, refused: ProblemOut) -> list[str]:
+def _excerpt(sql: str, refused: ProblemRecord) -> list[str]:
     if refused.line is None or refused.column is None:
         return []
     return [excerpt(sql, refused.line, refused.column, excerpt_width(Console()))]

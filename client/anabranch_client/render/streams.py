@@ -11,6 +11,7 @@ from rich.text import Text
 
 from anabranch_client.render.tables import facts_table, number, numbers, table_of
 from anabranch_client.times import brief, moment
+from anabranch_contract.protocol.registered import StreamProperties
 from anabranch_contract.rest.streams import SourceStatusOut, StreamOut
 
 
@@ -91,11 +92,17 @@ def stream_detail(stream: StreamOut) -> RenderableType:
     columns = table_of("column", "type")
     for column in stream.columns:
         columns.add_row(escape(column.name), column.type)
-    missed = ", where no executor is" if stream.at_site is False else ""
+    # Whether rejected tuples are kept stands in a line with their counts.
+    properties = {
+        name.replace("_", " "): stream[name]
+        for name, field in StreamProperties.model_fields.items()
+        if name != "keep_late" and stream[name] != field.default
+    }
+    if stream.at_site is False:
+        properties["site"] = f"{stream.site}, where no executor is"
     facts = {
         "stream": stream.name,
-        **({"description": stream.description} if stream.description else {}),
-        **({"site": stream.site + missed} if stream.site else {}),
+        **properties,
         "event time": stream.event_time,
         "lateness": stream.lateness,
         "idle after": stream.idle_timeout or "never",

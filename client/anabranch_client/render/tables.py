@@ -32,7 +32,6 @@ from anabranch_contract.rest.planning.settings import SettingsOut
 from anabranch_contract.rest.queries import (
     MissedOut,
     PastOut,
-    ProblemOut,
     ProblemRecord,
     QueryOut,
     RunOut,
@@ -452,7 +451,7 @@ def _hot(dealt: Mapping[str, Any] | None) -> dict[str, object]:
     return {"deals": _first(texts), "busiest host": f"load {expected}"}
 
 
-def rejections(rejected: Mapping[str, ProblemRecord | ProblemOut]) -> list[Text]:
+def rejections(rejected: Mapping[str, ProblemRecord]) -> list[Text]:
     """A line for each query that a plan leaves out."""
     lines = (f"rejected {name}: {problem.message}" for name, problem in rejected.items())
     return [Text(line, style="red") for line in lines]

@@ -33,8 +33,9 @@ from anabranch_client.rest.types import spark_type
 from anabranch_contract.durations import parse_duration
 from anabranch_contract.errors import QueryError
 from anabranch_contract.plans.plan import Objective, Optimizer
+from anabranch_contract.protocol.registered import StreamProperties
 from anabranch_contract.rest.documents import Closed
-from anabranch_contract.rest.streams import PROPERTIES, StreamOptions, StreamProperties
+from anabranch_contract.rest.streams import PROPERTIES, StreamOptions
 
 UNBOUNDED = "unbounded"
 

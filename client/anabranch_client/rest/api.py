@@ -27,6 +27,7 @@ from anabranch_contract.rest.access import (
     TokenOut,
     WhoOut,
 )
+from anabranch_contract.rest.documents import nullable, read_body
 from anabranch_contract.rest.planning.epochs import (
     CurrentEpoch,
     EpochList,
@@ -37,12 +38,13 @@ from anabranch_contract.rest.planning.epochs import (
 from anabranch_contract.rest.planning.plans import DryRunOut, ExplainOut
 from anabranch_contract.rest.planning.revisions import RevisionList
 from anabranch_contract.rest.planning.series import SeriesOut
-from anabranch_contract.rest.planning.settings import SettingsOut, nullable
+from anabranch_contract.rest.planning.settings import PlanningSettings, SettingsOut
 from anabranch_contract.rest.planning.statistics import SampleOut, StatisticsOut
 from anabranch_contract.rest.queries import (
     QueryBatchOut,
     QueryChange,
     QueryList,
+    QueryOptions,
     QueryOut,
     RunList,
     ViewRowsOut,
@@ -144,17 +146,9 @@ class Calls:
         query: JsonObject | None = None,
         name: str | None = None,
         window: str | Mapping[str, str] | None = None,
-        ttl: str | None = None,
-        expires_at: str | None = None,
         sink: str | Mapping[str, Any] | None = None,
-        priority: int | None = None,
-        slo: Mapping[str, Any] | None = None,
-        dialect: str | None = None,
-        title: str | None = None,
-        owner: str | None = None,
-        tags: Sequence[str] | None = None,
-        past: str | None = None,
         idempotency_key: str | None = None,
+        **terms: Unpack[QueryOptions],
     ) -> RestCall[QueryOut]:
         """Register a query: SQL, or a structured ``query``.
 
@@ -164,19 +158,8 @@ class Calls:
         whose it is, and what they find it by; ``past``: ``stored`` emits its results over what is
         stored already as well.
         """
-        body = _given(
-            **query_body(sql, query, name, window),
-            dialect=dialect,
-            ttl=ttl,
-            expires_at=expires_at,
-            sink={"format": sink} if isinstance(sink, str) else sink,
-            priority=priority,
-            slo=slo,
-            title=title,
-            owner=owner,
-            tags=None if tags is None else list(tags),
-            past=past,
-        )
+        writer = {"format": sink} if isinstance(sink, str) else sink
+        body = _given(**query_body(sql, query, name, window), sink=writer, **terms)
         headers = None if idempotency_key is None else {"Idempotency-Key": idempotency_key}
         return RestCall("POST", "/v1/queries", QueryOut.read, body, headers=headers)
 
@@ -325,7 +308,7 @@ class Calls:
     @method
     def state(self) -> RestCall[StateOut]:
         """The contents of all stores, as of the newest batch that the runtime has reported."""
-        return RestCall("GET", "/v1/state", StateOut.read)
+        return RestCall("GET", "/v1/state", lambda doc: read_body(StateOut, doc))
 
     @method
     def stored(self, store: str, epochs: int = 30) -> RestCall[StoreDetailOut]:
@@ -334,50 +317,26 @@ class Calls:
         Raises:
             ApiError: there is no such store.
         """
-        params = {"epochs": str(epochs)}
-        return RestCall("GET", _path("state/stores", store), StoreDetailOut.read, params=params)
+        path, params = _path("state/stores", store), {"epochs": str(epochs)}
+        return RestCall("GET", path, lambda doc: read_body(StoreDetailOut, doc), params=params)
 
     @method
     def dry_run(
         self,
+        /,
         add: Sequence[JsonObject] = (),
         *,
         drop: Sequence[str] = (),
-        optimizer: str | None = None,
-        objective: str | None = None,
-        parallelism: int | None = None,
-        statistics: Mapping[str, float] | None = None,
-        distinct: Mapping[str, float] | None = None,
-        selectivity: Mapping[str, float] | None = None,
-        widths: Mapping[str, float] | None = None,
-        retention: Mapping[str, JsonObject | None] | None = None,
-        formulation: str | None = None,
-        solver: str | None = None,
-        deadline: float | None = None,
-        detail: str | None = None,
+        **assumed: Any,
     ) -> RestCall[DryRunOut]:
         """The plan that would be made with ``add`` and without ``drop``; nothing changes.
 
-        ``statistics``, ``distinct``, ``selectivity`` and ``widths`` are assumed in place of
-        measurements, ``retention`` (stream -> ``{"ttl": "7 days"}`` or None) in place of the
-        streams' own; ``deadline`` is in seconds; ``detail`` is ``full`` or ``summary``.
+        ``assumed`` has fields of ``DryRunIn``; None: not given. ``statistics``, ``distinct``,
+        ``selectivity`` and ``widths`` are assumed in place of measurements, ``retention`` (stream
+        -> ``{"ttl": "7 days"}`` or None) in place of the streams' own; ``deadline`` is in seconds;
+        ``detail`` is ``full`` or ``summary``.
         """
-        body = _given(
-            add=list(add),
-            drop=list(drop),
-            optimizer=optimizer,
-            objective=objective,
-            parallelism=parallelism,
-            statistics=statistics,
-            distinct=distinct,
-            selectivity=selectivity,
-            widths=widths,
-            retention=retention,
-            formulation=formulation,
-            solver=solver,
-            deadline=deadline,
-            detail=detail,
-        )
+        body = _given(add=list(add), drop=list(drop), **assumed)
         return RestCall("POST", "/v1/plans:dry-run", DryRunOut.read, body)
 
     @method
@@ -428,7 +387,9 @@ class Calls:
         """
         words = {"none": None, "any": None, "never": 0}
         body = {
-            name: words.get(value, value) if nullable(name) and isinstance(value, str) else value
+            name: words.get(value, value)
+            if isinstance(value, str) and nullable(PlanningSettings, name)
+            else value
             for name, value in changes.items()
             if value is not None
         }

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from anabranch_contract.body import Body
 from anabranch_contract.codec import Message, Row
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX, JoinKind
 from anabranch_contract.queries.scaling import PartialMark
@@ -56,13 +57,14 @@ class Visibility:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Body):
     """Why a query has failed at run time: an expression of its own that can't be evaluated.
 
     Attributes:
         code, message, remedy: as the error had them.
         expression: the text of what failed; empty where it is unknown.
-        batch: the batch in which it did; of it the query has no results.
+        batch: the batch in which it did; of it the query has no results, and results of earlier
+            batches stand.
     """
 
     code: str

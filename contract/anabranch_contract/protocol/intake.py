@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from anabranch_contract.body import Body
 from anabranch_contract.codec import Message
 
 
@@ -37,7 +38,7 @@ class SourceStatus(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class UnreadPiece:
+class UnreadPiece(Body):
     """A part of a stream's input that could not be read.
 
     Attributes:
@@ -75,7 +76,7 @@ class UnreadPiece:
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
+class Unread(Body):
     """The part of a stream's input that was not read and never will be.
 
     Attributes:

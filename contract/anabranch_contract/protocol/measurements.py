@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, TypeAlias
 
+from anabranch_contract.body import Body
 from anabranch_contract.codec import Message
 from anabranch_contract.plans.steps import WHOLE, StepPart, SubJoinStep
 from anabranch_contract.protocol.counts import Summed
@@ -50,7 +51,7 @@ class JoinSample:
 
 
 @dataclass(frozen=True, slots=True)
-class EdgeStatistics(Summed):
+class EdgeStatistics(Body, Summed):
     """One edge during one epoch.
 
     Attributes:
@@ -107,7 +108,7 @@ class Writes(Summed):
 
 
 @dataclass(frozen=True, slots=True)
-class StoreStatistics:
+class StoreStatistics(Body):
     """One store at the end of an epoch.
 
     Attributes:
@@ -123,6 +124,11 @@ class StoreStatistics:
     keys: dict[str, float] = field(default_factory=dict)
     reads: dict[str, Reads] = field(default_factory=dict)
     mir: str = ""
+
+    @property
+    def tuples(self) -> int:
+        """Its rows."""
+        return self.rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from anabranch_contract.body import Body
 from anabranch_contract.protocol.counts import Summed
 
 
 @dataclass(frozen=True, slots=True)
-class Reads(Summed):
+class Reads(Body, Summed):
     """Read counts of a store, or of one of its indexes, over some time.
 
     A tuple sent to a store is checked against each of its segments, with one of the outcomes below.

@@ -3,30 +3,58 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from anabranch_contract.queries.joins import Stream, StreamKind
 from anabranch_contract.queries.types import parse_type
-from anabranch_contract.rest.documents import Closed
-from anabranch_contract.rest.streams import StreamProperties
+from anabranch_contract.rest.documents import Closed, ColumnName, Document, printable
+
+#: For people; no program reads it.
+Description = Annotated[str, Field(max_length=1000), AfterValidator(printable)]
+#: The name of a site of executors, or of a machine; empty: none.
+Site = Annotated[str, Field(max_length=253, pattern=r"^[A-Za-z0-9._-]*$", examples=["paris"])]
 
 
 class ColumnRecord(Closed):
-    """One column of a stream; ``type`` is one of Spark's simple type strings, normalised."""
+    """One column: a name and one of Spark's simple type strings (normalised in answers)."""
 
-    name: str
-    type: str
+    name: ColumnName
+    type: Annotated[str, Field(min_length=1, max_length=64, examples=["bigint"])]
 
 
 class SourceRecord(Closed):
-    """The source of a stream's tuples."""
+    """The source of a stream's tuples. Secrets are masked in answers."""
 
-    format: str = "recorded"
-    path: str | None = None
+    format: Annotated[str, Field(min_length=1, max_length=64)] = "recorded"
+    path: Annotated[str, Field(max_length=4096)] | None = None
     options: dict[str, str] = Field(default_factory=dict)
-    rows_per_batch: int | None = None
+    rows_per_batch: Annotated[int, Field(ge=1, le=2**31)] | None = None
+
+
+class StreamProperties(Document):
+    """The properties of a stream common to requests, records, answers and scenarios."""
+
+    description: Description = Field(default="", description="Description for people.")
+    keep_late: bool = Field(
+        default=True,
+        description="Whether rejected tuples (late, invalid, too far in the future) are kept, in "
+        "files.",
+    )
+    site: Site = Field(
+        default="",
+        description="Where its tuples arrive: the site, or the machine, of the executors that read "
+        "it. If it is empty or has no executors, any of them read it.",
+    )
+
+
+class PropertyOptions(TypedDict, total=False):
+    """:class:`StreamProperties` as arguments; None: the default."""
+
+    description: str | None
+    keep_late: bool | None
+    site: str | None
 
 
 class StreamRecord(Closed, StreamProperties):

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anabranch_contract.codec import Message, Row
+from anabranch_contract.body import Body
+from anabranch_contract.codec import Message
 from anabranch_contract.protocol.reads import Reads
 
 
 @dataclass(frozen=True, slots=True)
-class LevelReport:
+class LevelReport(Body):
     """The segments of a store that have been merged ``level`` times."""
 
     level: int
@@ -25,25 +26,25 @@ class LevelReport:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexReport:
+class IndexReport(Body):
     """One index of a store.
 
     Attributes:
         key: its columns and their types.
         entries: rows that have the key, over all segments.
         bytes: of the index, its filters included. ``filter_bytes``: of these.
-        reads: since the store began.
+        life: its reads since the store began.
     """
 
     key: str
     entries: int
     bytes: int
     filter_bytes: int
-    reads: Reads
+    life: Reads
 
 
 @dataclass(frozen=True, slots=True)
-class StoreReport:
+class StoreReport(Body):
     """One store.
 
     Attributes:
@@ -89,9 +90,9 @@ class StoreReport:
     indexes: tuple[IndexReport, ...]
 
     @property
-    def reads(self) -> Reads:
+    def life(self) -> Reads:
         """Its reads since it began, by all indexes."""
-        return sum((index.reads for index in self.indexes), Reads())
+        return sum((index.life for index in self.indexes), Reads())
 
     @property
     def space_amplification(self) -> float | None:
@@ -107,7 +108,8 @@ class StoreReport:
         return written / self.bytes if self.bytes else None
 
 
-class SegmentReport(Row, frozen=True):
+@dataclass(frozen=True, slots=True)
+class SegmentReport(Body):
     """One segment. ``batches``: its first and last, of its rows' last-arriving members;
     ``event_time``: the least and the greatest of any member, microseconds; None: it has none.
     """
@@ -121,7 +123,7 @@ class SegmentReport(Row, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class EdgeReport:
+class EdgeReport(Body):
     """An edge whose probes read a store.
 
     Attributes:
@@ -153,7 +155,7 @@ class StoreParts(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class StateReport(Message):
+class StateReport(Body, Message):
     """All stores, and what keeping them has cost.
 
     Attributes:

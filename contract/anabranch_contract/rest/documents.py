@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import cache
-from types import UnionType
-from typing import Annotated, Any, Literal, Self, TypeVar, get_origin
+from typing import Annotated, Any, Self, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -14,14 +14,19 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    TypeAdapter,
     ValidationError,
     ValidationInfo,
     ValidatorFunctionWrapHandler,
     WithJsonSchema,
     WrapValidator,
+    create_model,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
+
+from anabranch_contract.body import READING, Body, empty
 
 MAX_TEXT = 100_000
 
@@ -103,13 +108,11 @@ def _known_or_text(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
 
 
 _Choice = TypeVar("_Choice")
+_Body = TypeVar("_Body", bound=Body)
+_Kind = TypeVar("_Kind", bound="type[Document]")
 
 #: A closed choice of this release; a client keeps what a newer service adds to it, as text.
 Open = Annotated[_Choice, WrapValidator(_known_or_text)]
-
-
-#: The context of a validation that reads an answer.
-_READING = object()
 
 
 class Document(BaseModel):
@@ -125,7 +128,7 @@ class Document(BaseModel):
         Raises:
             ValidationError: the document is no such answer.
         """
-        return cls.model_validate(document, extra="allow", context=_READING)
+        return cls.model_validate(document, extra="allow", context=READING)
 
     @classmethod
     def of(cls, value: object, **others: Any) -> Self:
@@ -139,14 +142,21 @@ class Document(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _absent_is_empty(cls, given: Any, info: ValidationInfo) -> Any:
-        if info.context is not _READING or not isinstance(given, dict):
+        if info.context is not READING or not isinstance(given, dict):
             return given
-        empty = _empties(cls)
-        return {**empty, **given} if given.keys() & empty.keys() or not empty else given
+        absent = cls.empties()
+        return {**absent, **given} if given.keys() & absent.keys() or not absent else given
+
+    @classmethod
+    @cache
+    def empties(cls) -> dict[str, Any]:
+        """The required fields, each with None or the empty value of its type."""
+        fields = cls.model_fields.items()
+        return {name: empty(field.annotation) for name, field in fields if field.is_required()}
 
     def document(self) -> dict[str, Any]:
         """The answer as JSON, unknown fields included."""
-        return {name: _json(value) for name, value in self}
+        return {name: document(value) for name, value in self}
 
     def __getitem__(self, name: str) -> Any:
         """A field by its name, as in the JSON document."""
@@ -156,30 +166,24 @@ class Document(BaseModel):
             raise KeyError(name) from None
 
 
-def _json(value: Any) -> Any:
-    if isinstance(value, Document):
-        return value.document()
+def read_body(kind: type[_Body], document: Any) -> _Body:
+    """An answer that is no :class:`Document`, of a service of any release.
+
+    Raises:
+        ValidationError: the document is no such answer.
+    """
+    return TypeAdapter(kind).validate_python(document, context=READING)
+
+
+def document(value: Any) -> Any:
+    """An answer, or a part of it, as JSON; unknown fields included."""
+    if isinstance(value, Document | Body):
+        value = value.document()
     if isinstance(value, dict):
-        return {name: _json(part) for name, part in value.items()}
+        return {name: document(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_json(part) for part in value]
+        return [document(part) for part in value]
     return str(value) if isinstance(value, Enum) else value
-
-
-@cache
-def _empties(kind: type[Document]) -> dict[str, Any]:
-    """The required fields of ``kind``, each with None or the empty value of its type."""
-    fields = kind.model_fields.items()
-    return {name: _empty(field.annotation) for name, field in fields if field.is_required()}
-
-
-def _empty(kind: Any) -> Any:
-    origin = get_origin(kind) or kind
-    if not isinstance(origin, type):
-        return "" if origin is Literal else None
-    if issubclass(origin, Document):
-        return _empties(origin)
-    return "" if issubclass(origin, str) else None if origin is UnionType else origin()
 
 
 def examples(*bodies: dict[str, Any]) -> ConfigDict:
@@ -191,3 +195,36 @@ class Closed(Document):
     """Base of requests and stored records: unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+def with_fields(body: _Kind, fields: dict[str, tuple[Any, FieldInfo]]) -> _Kind:
+    """``body`` with further fields."""
+    make: Any = create_model
+    names = {"__module__": body.__module__, "__doc__": body.__doc__}
+    made: _Kind = make(body.__name__, __base__=body, **names, **fields)
+    return made
+
+
+def nullable(source: type[Document], name: str) -> bool:
+    """Whether null is a value of a field."""
+    field = source.model_fields.get(name)
+    return field is not None and type(None) in get_args(field.annotation)
+
+
+def changes_of(source: type[Document], *names: str, null: str = "") -> Callable[[_Kind], _Kind]:
+    """Add the named fields of ``source`` (all if none) to a body as optional ones.
+
+    Args:
+        null: meaning of null in fields that are nullable in ``source``.
+    """
+
+    def field(name: str) -> tuple[Any, FieldInfo]:
+        whole = source.model_fields[name]
+        text = f"{whole.description} {null}" if nullable(source, name) else whole.description
+        # Bounds and validators are of values other than null.
+        annotated: Any = Annotated
+        kind: Any = annotated[whole.annotation, Field(), *whole.metadata]
+        given: Any = Field(default=None, description=text, examples=whole.examples)
+        return kind | None, given
+
+    return lambda body: with_fields(body, {n: field(n) for n in names or source.model_fields})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, TypedDict
 
 from pydantic import (
     AfterValidator,
@@ -15,6 +16,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from anabranch_contract.connectors.sinks import SinkSpec
+from anabranch_contract.protocol.activations import Failure
 from anabranch_contract.rest.documents import (
     MAX_TEXT,
     Closed,
@@ -80,7 +82,40 @@ class SinkRecord(Closed):
         return SinkSpec(self.format, options, self.path, self.mode)
 
 
-class QueryIn(Closed):
+class QueryTerms(Document):
+    """The terms of a query common to requests, records and answers: statement or structured query,
+    sink, importance, and what people find it by.
+    """
+
+    sql: str | None = None
+    query: dict[str, JsonValue] | None = Field(default=None, description="A structured query.")
+    window: Duration | dict[str, Duration] | None = None
+    sink: SinkRecord = SinkRecord()
+    priority: int = Field(
+        default=0, ge=0, le=1_000_000, description="Under load shedding; greater is more important."
+    )
+    slo: Slo = Slo()
+    title: Title | None = Field(default=None, description="Display title.")
+    owner: Title | None = Field(default=None, description="Owner of the query.")
+    tags: Tags = Field(default=[], description="Tags for filters.")
+    past: Past = "none"
+
+
+class QueryOptions(TypedDict, total=False):
+    """Optional fields of :class:`QueryIn` as arguments; None: the service's default."""
+
+    dialect: str | None
+    ttl: str | None
+    expires_at: str | None
+    priority: int | None
+    slo: Mapping[str, Any] | None
+    title: str | None
+    owner: str | None
+    tags: Sequence[str] | None
+    past: str | None
+
+
+class QueryIn(Closed, QueryTerms):
     """A query to register: exactly one of ``sql`` and ``query``."""
 
     model_config = examples(
@@ -107,17 +142,8 @@ class QueryIn(Closed):
     id: QueryName | None = None
     sql: StatementText | None = None
     dialect: Dialect = "spark"
-    query: dict[str, JsonValue] | None = Field(default=None, description="A structured query.")
-    window: Duration | dict[str, Duration] | None = None
-    ttl: Duration | None = None
-    expires_at: AwareDatetime | None = None
-    sink: SinkRecord = SinkRecord()
-    priority: Annotated[int, Field(ge=0, le=1_000_000)] = 0
-    slo: Slo = Slo()
-    title: Title | None = None
-    owner: Title | None = None
-    tags: Tags = Field(default=[])
-    past: Past = "none"
+    ttl: Duration | None = Field(default=None, description="Time to live.")
+    expires_at: AwareDatetime | None = Field(default=None, description="Expiry time, ISO 8601.")
 
     @field_validator("query")
     @classmethod
@@ -192,39 +218,18 @@ QueryStatus = Literal["pending", "active", "paused", "expiring", "expired", "rej
 
 
 class ProblemRecord(Closed):
-    """Why a query was rejected."""
+    """Why a query was rejected.
+
+    ``line`` and ``column`` refer to the statement of an explanation or of a batch, from 1; null: no
+    position.
+    """
 
     code: str
     message: str
     field: str = ""
     remedy: str = ""
-
-
-class ProblemOut(Document):
-    """Why a query was rejected.
-
-    ``line`` and ``column`` refer to the statement of an explanation, from 1; null: no position.
-    """
-
-    code: str
-    message: str
-    field: str
-    remedy: str
     line: int | None = None
     column: int | None = None
-
-
-class FailureOut(Document):
-    """Why a query has failed at run time: the failed expression, and its batch.
-
-    Results of earlier batches stand; of this batch there are none.
-    """
-
-    code: str
-    message: str
-    expression: str
-    batch: int
-    remedy: str
 
 
 class PartialOut(Document):
@@ -329,7 +334,7 @@ class PastOut(Document):
     )
 
 
-class QueryOut(Document):
+class QueryOut(QueryTerms):
     """A query, its meaning, and its progress."""
 
     id: str
@@ -337,18 +342,11 @@ class QueryOut(Document):
         default="",
         description="The name of its newest run, by which plans, metrics and folders call it.",
     )
-    title: str | None = None
-    owner: str | None = None
-    tags: list[str] = Field(default=[])
     status: Open[QueryStatus]
     waits_because: str | None = Field(
         default=None,
         description="Why it is pending, where an operator has to approve its plan, or refused it.",
     )
-    sql: str | None
-    query: dict[str, JsonValue] | None
-    window: str | dict[str, str] | None
-    sink: SinkRecord
     sink_problem: str | None = Field(
         description="Why results wait for the sink; null while it takes them."
     )
@@ -358,8 +356,6 @@ class QueryOut(Document):
     input_problems: dict[str, str] = Field(
         description="Streams that can't be read at present -> the reason."
     )
-    priority: int
-    slo: Slo = Slo()
     created_at: Time
     expires_at: Time | None
     normalised: NormalisedInfo
@@ -375,7 +371,6 @@ class QueryOut(Document):
         description="Rows read before it that it does not see: before its activation, the rows "
         "that it would miss; then the rows without which it is incomplete.",
     )
-    past: Past = "none"
     past_results: PastOut | None = Field(
         default=None, description="Null: the past was not requested, or emission has not begun."
     )
@@ -394,8 +389,8 @@ class QueryOut(Document):
         default=None,
         description="Null while nothing has been withheld of it, and no floor of it is known.",
     )
-    problem: ProblemOut | None
-    failure: FailureOut | None
+    problem: ProblemRecord | None
+    failure: Failure | None
 
 
 class QueryList(Document):
@@ -456,7 +451,7 @@ class QueryBatchItem(Document):
     """Outcome for one query of a batch: one of ``query`` and ``problem`` is null."""
 
     query: QueryOut | None
-    problem: ProblemOut | None
+    problem: ProblemRecord | None
 
 
 class QueryBatchOut(Document):

@@ -7,15 +7,7 @@ from typing import Literal
 from pydantic import Field, JsonValue
 
 from anabranch_contract.rest.documents import Document, Open, Time
-
-
-class SourceErrorOut(Document):
-    """Why a source can't be read, in which field of the registration, and what to do."""
-
-    code: str
-    message: str
-    field: str
-    remedy: str
+from anabranch_contract.rest.queries import ProblemRecord
 
 
 class MisfitOut(Document):
@@ -37,18 +29,26 @@ class SourceTestOut(Document):
         "it can't be read, and `error` says why; `not tested`: the service can't look at all that "
         "there is, and `limits` say why."
     )
-    error: SourceErrorOut | None
-    limits: list[str] = Field(description="Parts of the source that were not read, and the reason.")
-    unit: Open[Literal["files", "entries"]] | None
-    found: int | None = Field(description="How many files or entries are there; null: unknown.")
-    places: list[str] = Field(description="Files or keys that the rows are from.")
-    rows: list[dict[str, JsonValue]] = Field(
-        description="The rows as the stream's types have them; null where a value does not fit."
+    error: ProblemRecord | None = Field(
+        default=None,
+        description="Why it can't be read, in which field of the registration, and what to do.",
     )
-    invalid: int = Field(description="How many of these rows do not fit.")
-    misfits: list[MisfitOut]
-    first_event_time: Time | None
-    last_event_time: Time | None
+    limits: list[str] = Field(
+        default=[], description="Parts of the source that were not read, and the reason."
+    )
+    unit: Open[Literal["files", "entries"]] | None = None
+    found: int | None = Field(
+        default=None, description="How many files or entries are there; null: unknown."
+    )
+    places: list[str] = Field(default=[], description="Files or keys that the rows are from.")
+    rows: list[dict[str, JsonValue]] = Field(
+        default=[],
+        description="The rows as the stream's types have them; null where a value does not fit.",
+    )
+    invalid: int = Field(default=0, description="How many of these rows do not fit.")
+    misfits: list[MisfitOut] = Field(default=[])
+    first_event_time: Time | None = None
+    last_event_time: Time | None = None
     disorder: str | None = Field(
         default=None,
         description="Longest time by which the event time of one of these rows is less than that "

@@ -1,136 +1,91 @@
-"""Bodies of ``/v1/state``."""
+"""Bodies of ``/v1/state``: the runtime's report of its stores, with statistics of the last epoch.
+
+Fields and properties of :mod:`anabranch_contract.protocol.state_report` are fields of the answers.
+"""
 
 from __future__ import annotations
 
-from anabranch_contract.rest.documents import Document
-from anabranch_contract.rest.planning.statistics import EdgeStatisticsOut, ReadsOut
+from dataclasses import dataclass
+
+from anabranch_contract.body import Body
+from anabranch_contract.protocol.reads import Reads
+from anabranch_contract.protocol.state_report import (
+    EdgeReport,
+    SegmentReport,
+    StateReport,
+    StoreReport,
+)
+from anabranch_contract.rest.planning.statistics import EdgeStatisticsOut
 
 
-class LevelOut(Document):
-    """The segments of a store that have been merged ``level`` times; ``bytes`` on disk."""
+@dataclass(frozen=True, slots=True)
+class StoreOut(StoreReport):
+    """One store as of the newest batch that the runtime has reported.
 
-    level: int
-    segments: int
-    rows: int
-    bytes: int
-
-
-class IndexOut(Document):
-    """One index of a store: its rows with the key, its bytes, its filters' bytes, and its reads
-    since the store began.
+    Attributes:
+        reads: of the last ended epoch; null: not measured.
     """
 
-    key: str
-    entries: int
-    bytes: int
-    filter_bytes: int
-    life: ReadsOut
+    reads: Reads | None = None
+
+    @property
+    def probes(self) -> int | None:
+        """Probes of ``reads``."""
+        return None if self.reads is None else self.reads.probes
+
+    @property
+    def matches(self) -> int | None:
+        """Matches of ``reads``."""
+        return None if self.reads is None else self.reads.matches
 
 
-class StoreOut(Document):
-    """One store as of the newest batch that the runtime has reported; sizes are bytes on disk.
-
-    ``batches`` are the complete ranges of batches (first, last); ``growing``: the running epoch
-    adds to it; ``expired_below``: per member, the event time in microseconds below which rows may
-    be gone; ``ttl``: per member, its stream's in microseconds; ``backfill``: its past is being
-    computed. ``disk_bytes`` is its share of its segments' files, ``space_amplification`` that over
-    ``bytes``, ``write_amplification`` how often each stored byte has been written. ``reads`` is of
-    the last ended epoch (``probes`` and ``matches`` are part of it; null if not measured), ``life``
-    of all epochs since the store began, up to now.
-    """
-
-    store: str
-    kind: str
-    mir: str
-    members: list[str]
-    streams: list[str]
-    filter: list[str]
-    partition: str | None
-    partitions: int
-    batches: list[tuple[int, int]]
-    growing: bool
-    queries: list[str]
-    rows: int
-    bytes: int
-    index_bytes: int
-    segments: int
-    levels: list[LevelOut]
-    expired_below: list[int | None]
-    ttl: list[int | None]
-    backfill: bool
-    probes: int | None
-    matches: int | None
-    disk_bytes: int
-    space_amplification: float | None
-    write_amplification: float | None
-    reads: ReadsOut | None
-    life: ReadsOut
-    indexes: list[IndexOut]
-
-
-class SegmentOut(Document):
-    """One segment: ``batches`` and ``event_time`` are first and last, least and greatest."""
-
-    partition: int
-    level: int
-    rows: int
-    bytes: int
-    batches: tuple[int, int]
-    event_time: tuple[int, int] | None
-
-
-class ReaderOut(Document):
+@dataclass(frozen=True, slots=True)
+class ReaderOut(EdgeReport):
     """An edge whose probes read a store: tuples of ``start`` that have come as far as ``edge`` says
-    look ``mir`` up by ``key``. ``fill``: the store stands in for an intermediate result where that
-    has gaps. ``statistics`` of the last epoch that ended, over all stores that the edge asks.
+    look ``mir`` up by ``key``.
+
+    Attributes:
+        statistics: of the last ended epoch, over all stores that the edge probes.
     """
 
-    edge: str
-    start: str | None
-    mir: str | None
-    key: list[str]
-    queries: list[str]
-    fill: bool
-    statistics: EdgeStatisticsOut | None
+    start: str | None = None
+    mir: str | None = None
+    key: tuple[str, ...] = ()
+    statistics: EdgeStatisticsOut | None = None
 
 
-class StoreEpochOut(Document):
+@dataclass(frozen=True, slots=True)
+class StoreEpochOut(Body):
     """A store at the end of an epoch, and its reads meanwhile."""
 
     epoch: int
     rows: int
     bytes: int
     segments: int
-    reads: ReadsOut
+    reads: Reads
 
 
+@dataclass(frozen=True, slots=True)
 class StoreDetailOut(StoreOut):
-    """One store with its largest segments (``parts``, as of before ``parts_batch``; null where
-    they have not been reported yet), who reads it, and its last epochs, oldest first.
+    """One store with its segments, its readers, and its last epochs.
+
+    Attributes:
+        parts: its largest segments, as of before ``parts_batch``; null: not reported yet.
+        parts_omitted, readers_omitted: segments and readers left out to bound the answer.
+        history: its last epochs, oldest first.
     """
 
-    next_batch: int
-    parts_batch: int | None
-    parts: list[SegmentOut]
-    parts_omitted: int
-    readers: list[ReaderOut]
-    readers_omitted: int
-    history: list[StoreEpochOut]
+    next_batch: int = 0
+    parts_batch: int | None = None
+    parts: tuple[SegmentReport, ...] = ()
+    parts_omitted: int = 0
+    readers: tuple[ReaderOut, ...] = ()
+    readers_omitted: int = 0
+    history: tuple[StoreEpochOut, ...] = ()
 
 
-class StateOut(Document):
-    """The contents of the stores. ``write_amplification`` is the bytes ever written by batches and
-    merges over the batches' part, ``space_amplification`` the files' bytes over their live bytes.
-    """
+@dataclass(frozen=True, slots=True)
+class StateOut(StateReport):
+    """The contents of the stores."""
 
-    next_batch: int
-    epoch: int
-    ruleset_epoch: int
-    bytes: int
-    packs: int
-    disk_bytes: int
-    space_amplification: float | None
-    inserted_bytes: int
-    merged_bytes: int
-    write_amplification: float | None
-    stores: list[StoreOut]
+    stores: tuple[StoreOut, ...]

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self, TypedDict
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, JsonValue, model_validator
+from pydantic import Field, JsonValue, model_validator
 from pydantic_core import PydanticCustomError
 
 from anabranch_contract.connectors.sources import OnChangedFile, OnLoss
+from anabranch_contract.protocol.intake import Unread
+from anabranch_contract.protocol.registered import (
+    ColumnRecord,
+    PropertyOptions,
+    SourceRecord,
+    StreamProperties,
+)
 from anabranch_contract.rest.documents import (
     Closed,
     ColumnName,
@@ -16,57 +23,14 @@ from anabranch_contract.rest.documents import (
     Open,
     StreamName,
     Time,
+    changes_of,
     examples,
-    printable,
 )
 from anabranch_contract.rest.planning.statistics import StreamStatisticsOut
-
-#: For people; no program reads it.
-Description = Annotated[str, Field(max_length=1000), AfterValidator(printable)]
-#: The name of a site of executors, or of a machine; empty: none.
-Site = Annotated[str, Field(max_length=253, pattern=r"^[A-Za-z0-9._-]*$", examples=["paris"])]
-
-
-class ColumnIn(Closed):
-    """One column: a name and one of Spark's simple type strings."""
-
-    name: ColumnName
-    type: Annotated[str, Field(min_length=1, max_length=64, examples=["bigint"])]
-
-
-class SourceIn(Closed):
-    """Where a stream's tuples come from."""
-
-    format: Annotated[str, Field(min_length=1, max_length=64)] = "recorded"
-    path: Annotated[str, Field(max_length=4096)] | None = None
-    options: dict[str, str] = Field(default_factory=dict)
-    rows_per_batch: Annotated[int, Field(ge=1, le=2**31)] | None = None
-
-
-#: ``all``, ``none``, or a duration.
-Retain = Annotated[
-    Duration,
-    Field(
-        description="Stored tuples before any query reads the stream, and besides what queries "
-        "need: `all`, `none`, or a duration of event time behind the stream's watermark.",
-        examples=["all", "7 days"],
-    ),
-]
-
 
 Kind = Annotated[
     Literal["stream", "table"],
     Field(description="Whether tuples happen, or are the rows of a table that queries look up."),
-]
-Key = Annotated[
-    list[ColumnName],
-    Field(
-        min_length=1,
-        max_length=16,
-        description="Of a table: of the rows that agree in these columns only the one that "
-        "arrived last is there.",
-        examples=[["id"]],
-    ),
 ]
 
 
@@ -100,28 +64,38 @@ class RetentionOut(Document):
     latest: list[str] | None
 
 
-class StreamProperties(Document):
-    """The properties of a stream common to requests, records, answers and scenarios."""
-
-    description: Description = ""
-
-    keep_late: bool = Field(
-        default=True,
-        description="Whether rejected tuples (late, invalid, too far in the future) are kept, in "
-        "files.",
-    )
-    site: Site = Field(
-        default="",
-        description="Where its tuples arrive: the site, or the machine, of the executors that read "
-        "it. Empty, or where none is there: any read it.",
-    )
-
-
-#: Their names.
+#: Names of the properties common to requests, records, answers and scenarios.
 PROPERTIES = set(StreamProperties.model_fields)
 
 
-class StreamIn(Closed, StreamProperties):
+class StreamTerms(Document):
+    """The terms of a stream common to its registration and its changes."""
+
+    idle_timeout: Duration | None = Field(
+        default=None,
+        description="After so long a silence the watermark moves with the other streams'.",
+    )
+    ahead_of_clock: Duration | None = Field(
+        default=None,
+        description="Live, a tuple whose event time exceeds the clock by more is rejected. A "
+        "duration, or `unbounded`; 1 day where the lateness is bounded.",
+    )
+    ahead_of_stream: Duration | None = Field(
+        default=None,
+        description="A tuple whose event time exceeds all earlier ones of the stream by more is "
+        "rejected. A duration, or `unbounded`; 366 days where the lateness is bounded.",
+    )
+    retention: RetentionIn | None = None
+    retain: Duration | None = Field(
+        default=None,
+        description="Stored tuples before any query reads the stream, and besides what queries "
+        "need: `all` (default of a table), `none` (of a stream), or a duration of event time "
+        "behind the stream's watermark.",
+        examples=["all", "7 days"],
+    )
+
+
+class StreamIn(Closed, StreamProperties, StreamTerms):
     """A stream to register."""
 
     model_config = examples(
@@ -142,31 +116,22 @@ class StreamIn(Closed, StreamProperties):
     )
 
     name: StreamName
-    columns: Annotated[list[ColumnIn], Field(min_length=1)] | dict[ColumnName, str]
-    event_time: ColumnName | None = None
+    columns: Annotated[list[ColumnRecord], Field(min_length=1)] | dict[ColumnName, str]
+    event_time: ColumnName | None = Field(
+        default=None, description="Column of the event time, a timestamp."
+    )
     lateness: Duration | None = Field(
         default=None,
         description="A duration, or `unbounded`; 10 minutes where an event time is declared.",
     )
-    idle_timeout: Duration | None = Field(
-        default=None,
-        description="After so long a silence the watermark moves with the other streams'.",
-    )
-    ahead_of_clock: Duration | None = Field(
-        default=None,
-        description="Live, a tuple whose event time exceeds the clock by more is rejected. A "
-        "duration, or `unbounded`; 1 day where the lateness is bounded.",
-    )
-    ahead_of_stream: Duration | None = Field(
-        default=None,
-        description="A tuple whose event time exceeds all earlier ones of the stream by more is "
-        "rejected. A duration, or `unbounded`; 366 days where the lateness is bounded.",
-    )
-    retention: RetentionIn | None = None
-    retain: Retain | None = Field(default=None, description="`none` of a stream, `all` of a table.")
     kind: Kind = "stream"
-    key: Key | None = None
-    source: SourceIn = SourceIn()
+    key: Annotated[list[ColumnName], Field(min_length=1, max_length=16)] | None = Field(
+        default=None,
+        description="Of a table: of the rows that agree in these columns only the one that "
+        "arrived last is there.",
+        examples=[["id"]],
+    )
+    source: SourceRecord = SourceRecord()
 
     @model_validator(mode="after")
     def _recordings_are_complete(self) -> Self:
@@ -182,15 +147,12 @@ class StreamIn(Closed, StreamProperties):
         return self
 
 
-class StreamOptions(TypedDict, total=False):
+class StreamOptions(PropertyOptions, total=False):
     """Optional fields of :class:`StreamIn` as arguments; None: the service's default."""
 
     event_time: str | None
     lateness: str | None
     idle_timeout: str | None
-    keep_late: bool | None
-    description: str | None
-    site: str | None
     ahead_of_clock: str | None
     ahead_of_stream: str | None
     retain: str | None
@@ -198,24 +160,19 @@ class StreamOptions(TypedDict, total=False):
     key: list[str] | None
 
 
-class StreamPatch(Closed):
-    """Changes of a registered stream. ``idle_timeout: null``: however long it is silent;
-    ``retention: null``: all tuples, as long as queries say themselves; what ``retention`` does not
-    name stays as it is, and what it has as null goes.
+@changes_of(StreamProperties)
+class StreamPatch(Closed, StreamTerms):
+    """Changes of a registered stream: its properties, and the fields below.
+
+    ``idle_timeout: null``: however long it is silent; ``retention: null``: all tuples, as long as
+    queries say themselves; what ``retention`` does not name stays as it is, and what it has as null
+    goes.
     """
 
-    idle_timeout: Duration | None = None
-    keep_late: bool | None = None
     accepted_rejects: Annotated[int, Field(ge=0)] | None = Field(
         default=None,
         description="Rejected tuples that an operator accepts: health warns of more only.",
     )
-    description: Description | None = None
-    site: Site | None = None
-    ahead_of_clock: Duration | None = None
-    ahead_of_stream: Duration | None = None
-    retention: RetentionIn | None = None
-    retain: Retain | None = None
     on_loss: OnLoss | None = Field(
         default=None,
         description="Of a stream of Redis Streams: whether it stops where entries were removed "
@@ -249,49 +206,6 @@ class RowsOut(Document):
     rows: int
 
 
-class ColumnOut(Document):
-    """One column of a stream."""
-
-    name: str
-    type: str
-
-
-class SourceOut(Document):
-    """Where a stream's tuples come from."""
-
-    format: str
-    path: str | None
-    options: dict[str, str]
-    rows_per_batch: int | None
-
-
-class UnreadPieceOut(Document):
-    """A part of a stream's input that could not be read and was left out, from ``batch`` on.
-
-    ``source`` is the path of a file or the key of a Redis Stream. Of ``rows`` or ``bytes`` it is
-    from ``first`` on, and up to but without ``last`` (null: to the end); of ``entries``, those
-    after the id ``first`` and up to ``last``. ``rows`` and ``entries`` (how many were gone) are
-    null where that is unknown.
-    """
-
-    source: str
-    unit: str
-    first: int | str
-    last: int | str | None
-    rows: int | None
-    entries: int | None
-    code: str
-    reason: str
-    batch: int
-
-
-class UnreadOut(Document):
-    """How many parts of a stream's input could not be read, and the newest of them."""
-
-    pieces: int
-    last: list[UnreadPieceOut]
-
-
 class SourceStatusOut(Document):
     """State of a stream's source: not tried yet, being read, failed and retried, or stopped without
     a runtime. ``error`` says why it can't be read.
@@ -318,20 +232,17 @@ class TableOut(Document):
     )
 
 
-class StreamOut(Document):
+class StreamOut(StreamProperties):
     """A registered stream. ``lateness``, ``ahead_of_clock`` and ``ahead_of_stream`` are durations
     or ``unbounded``.
     """
 
     name: str
-    columns: list[ColumnOut]
+    columns: list[ColumnRecord]
     event_time: str | None
     lateness: str
     idle_timeout: str | None
-    keep_late: bool
     accepted_rejects: int = 0
-    description: str = ""
-    site: str = ""
     at_site: bool | None = Field(
         default=None,
         description="Whether executors at its site read it; null: it has none, or there has been "
@@ -352,12 +263,12 @@ class StreamOut(Document):
         description="Of a stream that keeps the latest, the first batch whose tuples supersede "
         "others; null: it doesn't, or no query reads it."
     )
-    source: SourceOut
+    source: SourceRecord
     waiting_tuples: int | None
     waiting_seconds: float | None
     lost_entries: int | None
     source_error: str | None
-    unread: UnreadOut | None = Field(
+    unread: Unread | None = Field(
         description="Parts of its input that could not be read and were left out; null before "
         "the runtime has reported the stream."
     )

@@ -48,8 +48,8 @@ class Emitter:
         self, store: Store, lease: Lease, settings: ServiceSettings, metrics: Metrics, clock: Clock
     ) -> None:
         self._store, self._lease, self._clock = store, lease, clock
-        self._url, self._namespace = settings.lineage_url, settings.namespace
-        self._token_file, self._metrics = settings.lineage_token_file, metrics
+        self._url, self._namespace = settings.lineage.lineage_url, settings.namespace
+        self._token_file, self._metrics = settings.lineage.lineage_token_file, metrics
         self._failures = 0
 
     async def run(self) -> None:

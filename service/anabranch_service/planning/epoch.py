@@ -40,6 +40,7 @@ from anabranch_planner.search.demands import Limits, Switching
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_service.planning.costs import costs_record
 from anabranch_service.planning.exchanged import exchanged
+from anabranch_service.planning.options import planner_options
 from anabranch_service.planning.process.follower import Follower
 from anabranch_service.planning.task import PlanTask, cost_model
 from anabranch_service.planning.widths import relation_widths
@@ -238,9 +239,7 @@ def finite(number: float) -> float | None:
 def problem_of(cause: Exception) -> ProblemRecord:
     """The reason for a query's rejection, for its owner."""
     if isinstance(cause, PlannerError):
-        return ProblemRecord(
-            code=cause.code, message=cause.detail, field=cause.field, remedy=cause.remedy
-        )
+        return ProblemRecord.of(cause, message=cause.detail)
     return ProblemRecord(
         code="planner-failed",
         message=f"the planner failed on this query: {cause!r}",
@@ -262,18 +261,13 @@ def _solve(
 def options_of(queries: Sequence[JoinQuery], task: PlanTask, optimizer: Optimizer) -> Options:
     """The planner's options for ``queries``, with a deadline that begins now."""
     decided = task.decisions
-    return Options(
+    return replace(
+        planner_options(task.options, Deadline(time.monotonic, seconds=task.seconds)),
         optimizer=optimizer,
-        objective=task.options.objective,
-        parallelism=task.options.parallelism,
         formulation=task.formulation,
-        solver=task.options.solver,
-        mir=task.options.intermediate_results != 0,
-        substreams=task.options.substreams,
         told_apart=() if decided is None else decided.substreams,
         limits=_limits(queries, task),
         switching=_switching(task),
-        deadline=Deadline(time.monotonic, seconds=task.seconds),
     )
 
 

@@ -106,7 +106,7 @@ class EpochLoop:
         plan: Callable[[PlanTask], PlannedEpoch] = plan_and_explain,
     ) -> None:
         self.plan = plan
-        seconds = PLAN_SECONDS + PLAN_SOLVES * settings.solve_seconds
+        seconds = PLAN_SECONDS + PLAN_SOLVES * settings.planning.solve_seconds
         self.process, self.explainer = PlannerProcess(seconds), PlannerProcess(seconds, NICE)
         self._unexplained: tuple[EpochRecord, Publication] | None = None
         self._explaining: asyncio.Task[None] | None = None
@@ -139,14 +139,14 @@ class EpochLoop:
             try:
                 worked = await self.turn()
                 self.failures, self.last_error = 0, ""
-                pause = 0.0 if worked else self.settings.poll_seconds
+                pause = 0.0 if worked else self.settings.planning.poll_seconds
             except LeadershipLost:
-                pause = self.settings.poll_seconds
+                pause = self.settings.planning.poll_seconds
             except Exception as cause:  # noqa: BLE001 - the current plan goes on meanwhile
                 self.failures += 1
                 self.last_error = repr(cause)
                 self.metrics.loop_errors.inc()
-                pause = min(self.settings.poll_seconds * 2**self.failures, _LONGEST_PAUSE)
+                pause = min(self.settings.planning.poll_seconds * 2**self.failures, _LONGEST_PAUSE)
                 _LOG.error(
                     "epoch loop failed",
                     error=repr(cause),
@@ -266,7 +266,9 @@ class EpochLoop:
             return await self.store.epoch(epoch)
         if fulfilled is not None:
             await publication.hold(fulfilled, None)
-        await publication.forget_epochs(self.settings.kept_epochs, self.settings.kept_bytes)
+        await publication.forget_epochs(
+            self.settings.retention.kept_epochs, self.settings.retention.kept_bytes
+        )
         self._measure(record)
         await self._reviser.published(publication)
         if not record.explained:
@@ -406,7 +408,7 @@ class EpochLoop:
 
     async def _share(self, found: Registered, publication: Publication) -> Registered:
         """``found`` with which stores new queries share, which is written down before a plan."""
-        most = self.settings.max_aliases
+        most = self.settings.sizes.max_aliases
         decided = await asyncio.to_thread(decide_sharing, found, self.store.forms, most)
         if not decided:
             return found
@@ -466,7 +468,7 @@ class EpochLoop:
             found = replace(found, wanted=[*others, *staying.values()])
 
     def _task(self, found: Registered, epoch: int) -> PlanTask:
-        task = plan_task(found, self.store.forms, self.settings.solve_seconds)
+        task = plan_task(found, self.store.forms, self.settings.planning.solve_seconds)
         return replace(task, epoch=epoch).on_terms_of(found.wanted)
 
     def _checked(self, task: PlanTask) -> PlannedEpoch:

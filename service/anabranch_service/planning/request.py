@@ -83,7 +83,7 @@ async def read_registered(
         running: whether to read what runs.
     """
     activations, queries = await store.activations(), await store.queries()
-    length = settings.series_periods
+    length = settings.planning.series_periods
     wanted, replaced = to_plan(queries, activations, now)
     return Registered(
         queries=queries,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TypeAlias
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -30,6 +31,8 @@ from anabranch_service.registry.source_status import SourceStates
 
 #: The labels of a sample, and its value.
 Sample = tuple[tuple[str, ...], float]
+#: The samples of a metric in a pipeline.
+Samples: TypeAlias = "Callable[[Observed], Iterable[Sample]]"
 
 
 class MetricType(StrEnum):
@@ -80,10 +83,10 @@ class Family:
     name: str
     help: str
     labels: tuple[str, ...]
-    samples: Callable[[Observed], Iterable[Sample]]
+    samples: Samples
 
 
-def _one(read: Callable[[Observed], float | None]) -> Callable[[Observed], Iterable[Sample]]:
+def _one(read: Callable[[Observed], float | None]) -> Samples:
     """A metric without labels; None: not known."""
 
     def samples(seen: Observed) -> Iterator[Sample]:
@@ -96,7 +99,7 @@ def _one(read: Callable[[Observed], float | None]) -> Callable[[Observed], Itera
 
 def _progress(
     read: Callable[[Progress], Mapping[str, float]],
-) -> Callable[[Observed], Iterable[Sample]]:
+) -> Samples:
     """A metric with one label that the runtime's progress has."""
 
     def samples(seen: Observed) -> Iterator[Sample]:
@@ -107,11 +110,11 @@ def _progress(
     return samples
 
 
-def _of_progress(read: Callable[[Progress], float]) -> Callable[[Observed], Iterable[Sample]]:
+def _of_progress(read: Callable[[Progress], float]) -> Samples:
     return _one(lambda seen: None if seen.progress is None else read(seen.progress))
 
 
-def _of_plan(read: Callable[[EpochRecord], float | None]) -> Callable[[Observed], Iterable[Sample]]:
+def _of_plan(read: Callable[[EpochRecord], float | None]) -> Samples:
     return _one(lambda seen: None if seen.plan is None else read(seen.plan))
 
 
@@ -127,7 +130,7 @@ def _costs(seen: Observed) -> Iterator[Sample]:
 
 def _streams(
     read: Callable[[str, Snapshot], Mapping[tuple[str, ...], float | None]],
-) -> Callable[[Observed], Iterable[Sample]]:
+) -> Samples:
     """A metric that was measured of each stream in the last epoch."""
 
     def samples(seen: Observed) -> Iterator[Sample]:
@@ -141,7 +144,7 @@ def _streams(
 
 def _stores(
     read: Callable[[str, Snapshot], float | None],
-) -> Callable[[Observed], Iterable[Sample]]:
+) -> Samples:
     """The same of each store."""
 
     def samples(seen: Observed) -> Iterator[Sample]:
@@ -172,7 +175,7 @@ def _aside(seen: Observed) -> Iterator[Sample]:
             yield (stream, reason), float(counts.get(reason, 0))
 
 
-def _floors(read: str) -> Callable[[Observed], Iterable[Sample]]:
+def _floors(read: str) -> Samples:
     def samples(seen: Observed) -> Iterator[Sample]:
         for query, (floor, broken) in sorted(floors_of(seen.progress, seen.schedule).items()):
             yield (query,), float(floor.needs if read == "needs" else broken)
@@ -207,94 +210,68 @@ def _results(progress: Progress) -> dict[str, float]:
     return {name: progress.shown.get(name, progress.results[name]) for name in names}
 
 
-_GAUGE, _COUNTER = MetricType.GAUGE, MetricType.COUNTER
+def _gauge(name: str, text: str, samples: Samples, *labels: str) -> Family:
+    return Family(MetricType.GAUGE, name, text, labels, samples)
+
+
+def _counter(name: str, text: str, samples: Samples, *labels: str) -> Family:
+    return Family(MetricType.COUNTER, name, text, labels, samples)
+
 
 #: All metrics of the pipeline.
 FAMILIES: tuple[Family, ...] = (
     # Leadership and planning
-    Family(
-        _GAUGE,
-        "leader",
-        "1 if this process is the leader, 0 otherwise.",
-        (),
-        _one(lambda seen: seen.leads),
+    _gauge(
+        "leader", "1 if this process is the leader, 0 otherwise.", _one(lambda seen: seen.leads)
     ),
-    Family(
-        _GAUGE,
-        "epoch_newest",
-        "The newest published epoch.",
-        (),
-        _of_plan(lambda plan: plan.epoch),
-    ),
-    Family(
-        _GAUGE,
+    _gauge("epoch_newest", "The newest published epoch.", _of_plan(lambda plan: plan.epoch)),
+    _gauge(
         "planned_queries",
         "Queries of the newest published epoch.",
-        (),
         _of_plan(lambda plan: len(plan.queries)),
     ),
-    Family(
-        _GAUGE,
+    _gauge(
         "plan_cost",
         "Cost of the newest published plan, and of the alternatives it is compared with.",
-        ("plan",),
         _costs,
+        "plan",
     ),
-    Family(
-        _GAUGE,
+    _gauge(
         "plan_gap_ratio",
         "Optimality gap of the newest plan, as a share of its cost; 0: proven optimal.",
-        (),
         _of_plan(lambda plan: plan.gap),
     ),
-    Family(
-        _GAUGE,
+    _gauge(
         "plan_fallback",
         "1 if the newest plan is a fallback from the chosen optimiser.",
-        (),
         _of_plan(lambda plan: bool(plan.fallback)),
     ),
-    Family(
-        _GAUGE,
-        "plan_held",
-        "1 if a plan waits for approval.",
-        (),
-        _one(lambda seen: seen.held),
-    ),
+    _gauge("plan_held", "1 if a plan waits for approval.", _one(lambda seen: seen.held)),
     # The runtime and its batches
-    Family(
-        _GAUGE,
+    _gauge(
         "runtime_up",
         "1 if the runtime's heartbeat is at most ten seconds old.",
-        (),
         _one(lambda seen: seen.alive),
     ),
-    Family(
-        _COUNTER,
+    _counter(
         "batches",
         "Batches committed by this run of the runtime.",
-        (),
         _of_progress(lambda p: p.telemetry.batches),
     ),
-    Family(
-        _COUNTER,
+    _counter(
         "batch_seconds",
         "Total time of the batches of this run, in seconds.",
-        (),
         _of_progress(lambda p: p.telemetry.seconds),
     ),
-    Family(
-        _COUNTER,
+    _counter(
         "batch_phase_seconds",
         "Seconds of batches by phase: enter and commit (driver), spark, else the slowest task's.",
-        ("phase",),
         _progress(lambda p: p.telemetry.phases),
+        "phase",
     ),
-    Family(
-        _GAUGE,
+    _gauge(
         "commit_age_seconds",
         "Seconds since the last commit of this run; also grows without input.",
-        (),
         _one(_commit_age),
     ),
     Family(
@@ -304,206 +281,163 @@ FAMILIES: tuple[Family, ...] = (
         (),
         _latencies,
     ),
-    Family(
-        _GAUGE,
-        "state_bytes",
-        "Size of the stored state.",
-        (),
-        _of_progress(lambda p: p.state_bytes),
-    ),
-    Family(
-        _GAUGE,
+    _gauge("state_bytes", "Size of the stored state.", _of_progress(lambda p: p.state_bytes)),
+    _gauge(
         "compaction_due_bytes",
         "Size of the stored segments due for merging.",
-        (),
         _of_progress(lambda p: p.telemetry.merge_bytes),
     ),
-    Family(
-        _GAUGE,
+    _gauge(
         "backfill_remaining_ratio",
         "Share of a store's backfill that remains.",
-        ("store",),
         _progress(lambda p: {store: 1.0 - done for store, done in p.backfill.items()}),
+        "store",
     ),
-    Family(
-        _GAUGE,
+    _gauge(
         "batch_row_limit",
         "Row limit of the next batch; 0: none.",
-        (),
         _of_progress(lambda p: p.row_limit or 0),
     ),
-    Family(
-        _GAUGE,
+    _gauge(
         "batch_private_bytes",
         "Peak private memory of the last batch's tasks together.",
-        (),
         _of_progress(lambda p: p.private_bytes),
     ),
-    Family(
-        _GAUGE,
+    _gauge(
         "batch_memory_limit_bytes",
         "Limit of the private memory of a host's tasks; 0: none.",
-        (),
         _of_progress(lambda p: p.memory_limit or 0),
     ),
     # Streams
-    Family(
-        _GAUGE,
+    _gauge(
         "stream_input_tuples",
         "Tuples read so far.",
-        ("stream",),
         _progress(lambda p: {name: c.get("input", 0) for name, c in p.streams.items()}),
+        "stream",
     ),
-    Family(
-        _GAUGE,
+    _gauge(
         "stream_aside_tuples",
         "Tuples rejected so far: late, too far in the future, or invalid.",
-        ("stream", "reason"),
         _aside,
+        "stream",
+        "reason",
     ),
-    Family(
-        _GAUGE,
+    _gauge(
         "stream_waiting_tuples",
         "Arrived tuples not read yet (an estimate).",
-        ("stream",),
         _progress(lambda p: {name: i.waiting for name, i in p.intake.items()}),
+        "stream",
     ),
-    Family(
-        _GAUGE,
+    _gauge(
         "stream_waiting_seconds",
         "Waiting time of the oldest tuple not read yet.",
-        ("stream",),
         _progress(lambda p: {name: i.seconds for name, i in p.intake.items()}),
+        "stream",
     ),
-    Family(
-        _GAUGE,
+    _gauge(
         "stream_unreadable",
         "1 if a stream's source can't be read at present.",
-        ("stream",),
         _unreadable,
+        "stream",
     ),
-    Family(
-        _GAUGE,
+    _gauge(
         "stream_watermark_lag_seconds",
         "Delay of a stream's watermark behind the clock.",
-        ("stream",),
         _watermark_lags,
+        "stream",
     ),
-    Family(
-        _GAUGE,
+    _gauge(
         "stream_tuples_per_second",
         "Tuples per second of wall time in the last complete epoch.",
-        ("stream",),
         _streams(lambda name, s: {(): s.measured[name].arrival_rate}),
+        "stream",
     ),
-    Family(
-        _GAUGE,
+    _gauge(
         "stream_tuples_per_event_second",
         "Tuples per second of event time in the last complete epoch.",
-        ("stream",),
         _streams(lambda name, s: {(): s.measured[name].event_rate}),
+        "stream",
     ),
-    Family(
-        _GAUGE,
+    _gauge(
         "stream_delay_seconds",
         "Maximum delay of tuples behind their stream in the last complete epoch.",
-        ("stream", "quantile"),
         _streams(_delays),
+        "stream",
+        "quantile",
     ),
     # Queries
-    Family(
-        _GAUGE,
+    _gauge(
         "query_results",
         "Results in a query's sink; for a view, its rows.",
-        ("query",),
         _progress(_results),
+        "query",
     ),
-    Family(
-        _GAUGE,
+    _gauge(
         "query_cpu_seconds_per_second",
         "CPU time of a query's steps over the last periods; shared steps split equally.",
-        ("query",),
         lambda seen: (((query,), cpu) for query, cpu in sorted(seen.query_cpu.items())),
+        "query",
     ),
-    Family(
-        _GAUGE,
+    _gauge(
         "query_parked_batches",
         "Batches whose results wait for a query's sink.",
-        ("query",),
         _progress(lambda p: p.telemetry.parked),
+        "query",
     ),
-    Family(
-        _GAUGE,
+    _gauge(
         "view_lag_batches",
         "Committed batches not yet applied to a view.",
-        ("query",),
         _progress(lambda p: p.telemetry.view_lag),
+        "query",
     ),
     # Stores
-    Family(
-        _GAUGE,
+    _gauge(
         "store_tuples",
         "Tuples in a store at the end of the last epoch.",
-        ("store",),
         _stores(lambda name, s: s.stores[name].rows),
+        "store",
     ),
-    Family(
-        _GAUGE,
+    _gauge(
         "store_bytes",
         "Size of a store at the end of the last epoch.",
-        ("store",),
         _stores(lambda name, s: s.stores[name].bytes),
+        "store",
     ),
-    Family(
-        _GAUGE,
+    _gauge(
         "store_hit_rate",
         "Share of probing tuples with a match in a store, in the last epoch.",
-        ("store",),
         _stores(lambda name, s: reads_of(s.stores[name]).hit_rate),
+        "store",
     ),
-    Family(
-        _GAUGE,
+    _gauge(
         "store_read_amplification",
         "Segments of a store read per probing tuple, in the last epoch.",
-        ("store",),
         _stores(lambda name, s: reads_of(s.stores[name]).read_amplification),
+        "store",
     ),
     # Overload
-    Family(
-        _GAUGE,
+    _gauge(
         "load",
         "Time that all work needs, as a share of the available time; 0: unknown.",
-        (),
         _of_progress(lambda p: p.rationing.needed),
     ),
-    Family(
-        _GAUGE,
+    _gauge(
         "ration_budget",
         "Budget of the next batch, as a share of rationed probes' CPU time.",
-        (),
         _of_progress(lambda p: p.rationing.budget),
     ),
-    Family(
-        _GAUGE,
+    _gauge(
         "owed_batches",
         "Batches with withheld results still to be caught up.",
-        (),
         _of_progress(lambda p: p.rationing.owed),
     ),
-    Family(
-        _GAUGE,
+    _gauge(
         "floor_needs",
         "CPU time for a query's completeness floor, as a share of rationed probes' CPU time.",
-        ("query",),
         _floors("needs"),
+        "query",
     ),
-    Family(
-        _GAUGE,
-        "floor_broken",
-        "1 if the budget is below a query's floor.",
-        ("query",),
-        _floors("broken"),
-    ),
+    _gauge("floor_broken", "1 if the budget is below a query's floor.", _floors("broken"), "query"),
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from anabranch_contract.connectors.secrets import masked_options, masked_text
 from anabranch_contract.connectors.sinks import SinkKind
@@ -14,7 +14,7 @@ from anabranch_contract.protocol.activations import Activation, LeftRows, of_out
 from anabranch_contract.protocol.intake import SourceStatus
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Progress, Rationing
-from anabranch_contract.protocol.registered import StreamRecord
+from anabranch_contract.protocol.registered import SourceRecord, StreamRecord
 from anabranch_contract.protocol.table_progress import TableProgress
 from anabranch_contract.queries.joins import StreamKind
 from anabranch_contract.queries.outer_joins import JoinKind
@@ -33,7 +33,6 @@ from anabranch_contract.rest.queries import (
 )
 from anabranch_contract.rest.streams import (
     RetentionOut,
-    SourceOut,
     SourceStatusOut,
     StreamOut,
     TableOut,
@@ -97,7 +96,7 @@ def stream_out(
         key=list(record.latest) or None if record.kind is StreamKind.TABLE else None,
         table=_table_out(record, progress),
         latest_since=progress.latest_since.get(record.name) if progress is not None else None,
-        source=_source_out(record),
+        source=masked(record.source),
         waiting_tuples=None if waiting is None else waiting.waiting,
         waiting_seconds=None if waiting is None else waiting.seconds,
         lost_entries=None if intake is None else intake.lost,
@@ -129,19 +128,15 @@ def _table_out(record: StreamRecord, progress: Progress | None) -> TableOut | No
     )
 
 
-def _source_out(record: StreamRecord) -> SourceOut:
-    """A source, with its secrets masked."""
-    source = record.source
-    path = None if source.path is None else masked_text(source.path)
-    return SourceOut.of(source, path=path, options=masked_options(source.options))
+_Place = TypeVar("_Place", SourceRecord, SinkRecord)
 
 
-def sink_out(sink: SinkRecord) -> SinkRecord:
-    """A sink, with its secrets masked."""
-    if not sink.options and sink.path is None:
-        return sink
-    path = None if sink.path is None else masked_text(sink.path)
-    return sink.model_copy(update={"options": masked_options(sink.options), "path": path})
+def masked(place: _Place) -> _Place:
+    """A source or a sink, with its secrets masked."""
+    if not place.options and place.path is None:
+        return place
+    path = None if place.path is None else masked_text(place.path)
+    return place.model_copy(update={"options": masked_options(place.options), "path": path})
 
 
 def query_out(
@@ -168,12 +163,11 @@ def query_out(
         record,
         id=query_of(record.id),
         run=record.id,
-        tags=list(record.tags),
         status=status.value,
         waits_because=approvals.reason(record.id)
         if approvals is not None and status is Status.PENDING
         else None,
-        sink=sink_out(record.sink),
+        sink=masked(record.sink),
         sink_problem=None if progress is None else progress.sinks.get(record.id),
         results_at=results_at(record, progress),
         input_problems=sources.failed_among(streams),
@@ -222,7 +216,7 @@ _OF_RUN = ("activated_batch", "expired_batch", "complete_from", "complete")
 
 def results_at(record: QueryRecord, progress: Progress | None) -> str | None:
     """Where a run's results are, without secrets; None: they are counted only."""
-    sink = sink_out(record.sink).to_sink()
+    sink = masked(record.sink).to_sink()
     if sink.kind is SinkKind.COUNT:
         return None
     if sink.kind is SinkKind.REDIS:

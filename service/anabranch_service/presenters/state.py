@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from anabranch_contract.codec import fields
 from anabranch_contract.protocol.measurements import Snapshot, StoreStatistics
 from anabranch_contract.protocol.reads import Reads
 from anabranch_contract.protocol.state_report import (
@@ -15,13 +16,13 @@ from anabranch_contract.protocol.state_report import (
     StoreReport,
 )
 from anabranch_contract.rest.state import (
-    IndexOut,
     ReaderOut,
     StateOut,
     StoreDetailOut,
     StoreEpochOut,
     StoreOut,
 )
+from anabranch_service.presenters.statistics import edge_out
 from anabranch_service.registry.store import Store
 
 #: Epochs whose figures of stores are kept in this process.
@@ -35,8 +36,10 @@ def reads_of(statistics: StoreStatistics) -> Reads:
 
 def state_out(report: StateReport, statistics: Snapshot | None) -> StateOut:
     """The stores, with their reads in the epoch of ``statistics``."""
-    stores = [StoreOut.of(store, **_figures(store, statistics)) for store in report.stores]
-    return StateOut.of(report, stores=stores)
+    stores = tuple(
+        StoreOut(**fields(store), reads=_reads(store, statistics)) for store in report.stores
+    )
+    return StateOut(**{**fields(report), "stores": stores})
 
 
 def store_detail_out(
@@ -49,45 +52,38 @@ def store_detail_out(
 ) -> StoreDetailOut:
     """One store of ``report``; ``ruleset`` is the wire document of the rules that run."""
     rules = {} if ruleset is None else {rule["out"]: rule for rule in ruleset["rules"]["probe"]}
-    return StoreDetailOut.of(
-        store,
-        **_figures(store, statistics),
+    found = StoreDetailOut(
+        **fields(store),
+        reads=_reads(store, statistics),
         next_batch=report.next_batch,
-        parts_batch=None if parts is None else parts.next_batch,
-        parts=parts.segments if parts else [],
-        parts_omitted=parts.omitted if parts else 0,
-        readers=[_reader(edge, rules, statistics) for edge in parts.edges] if parts else [],
-        readers_omitted=parts.edges_omitted if parts else 0,
-        history=list(history),
+        history=tuple(history),
+    )
+    if parts is None:
+        return found
+    return replace(
+        found,
+        parts_batch=parts.next_batch,
+        parts=parts.segments,
+        parts_omitted=parts.omitted,
+        readers=tuple(_reader(edge, rules.get(edge.edge), statistics) for edge in parts.edges),
+        readers_omitted=parts.edges_omitted,
     )
 
 
-def _figures(store: StoreReport, statistics: Snapshot | None) -> dict[str, Any]:
-    """The fields of a :class:`StoreOut` that its report lacks, or names otherwise."""
+def _reads(store: StoreReport, statistics: Snapshot | None) -> Reads | None:
     known = None if statistics is None else statistics.stores.get(store.store)
-    reads = reads_of(known) if known is not None and known.reads else None
-    return {
-        "indexes": [IndexOut.of(index, life=index.reads) for index in store.indexes],
-        "probes": None if reads is None else reads.probes,
-        "matches": None if reads is None else reads.matches,
-        "reads": reads,
-        "life": store.reads,
-    }
+    return reads_of(known) if known is not None and known.reads else None
 
 
 def _reader(
-    edge: EdgeReport, rules: Mapping[str, Mapping[str, Any]], statistics: Snapshot | None
+    edge: EdgeReport, rule: Mapping[str, Any] | None, statistics: Snapshot | None
 ) -> ReaderOut:
-    rule = rules.get(edge.edge)
     measured = None if statistics is None else statistics.edges.get(edge.edge)
-    keys = [] if rule is None else [(probe, build) for probe, build, _ in rule["key"]]
-    return ReaderOut.of(
-        edge,
-        start=None if rule is None else rule["start"],
-        mir=None if rule is None else rule["mir"],
-        key=[f"{'.'.join(probe)} = {'.'.join(build)}" for probe, build in keys],
-        statistics=measured,
-    )
+    shown = ReaderOut(**fields(edge), statistics=None if measured is None else edge_out(measured))
+    if rule is None:
+        return shown
+    key = tuple(f"{'.'.join(probe)} = {'.'.join(build)}" for probe, build, _ in rule["key"])
+    return replace(shown, start=rule["start"], mir=rule["mir"], key=key)
 
 
 @dataclass(slots=True)
@@ -120,7 +116,7 @@ class StoreHistory:
             return {}
         stores = statistics.stores if statistics.batches else {}
         made = {
-            name: StoreEpochOut.of(store, epoch=number, reads=reads_of(store))
+            name: StoreEpochOut(number, store.rows, store.bytes, store.segments, reads_of(store))
             for name, store in stores.items()
         }
         self._known[number] = made

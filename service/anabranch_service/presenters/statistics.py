@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from anabranch_contract.codec import fields
 from anabranch_contract.protocol.measurements import (
     EdgeStatistics,
     FrequentValues,
@@ -20,7 +21,6 @@ from anabranch_contract.rest.planning.statistics import (
     FrequentValuesOut,
     SampleOut,
     StatisticsOut,
-    StoreStatisticsOut,
     StreamStatisticsOut,
 )
 from anabranch_planner.cost.statistics.sampling import describe
@@ -38,12 +38,9 @@ def statistics_out(found: Snapshot, explain: Mapping[str, Any]) -> StatisticsOut
         hosts=found.on_hosts,
         locality=found.locality,
         streams={name: stream_statistics_out(s) for name, s in sorted(found.measured.items())},
-        stores={
-            name: StoreStatisticsOut.of(s, tuples=s.rows, reads=dict(sorted(s.reads.items())))
-            for name, s in sorted(found.stores.items())
-        },
+        stores=dict(sorted(found.stores.items())),
         edges={
-            name: _edge_out(edge, expected.get(name), found.batches)
+            name: edge_out(edge, expected.get(name), found.batches)
             for name, edge in sorted(found.edges.items())
         },
         distinct={name: keys for name, keys in sorted(found.distincts.items()) if keys},
@@ -65,16 +62,14 @@ def _values_out(found: FrequentValues) -> FrequentValuesOut:
     )
 
 
-def _edge_out(
-    edge: EdgeStatistics, expected: Mapping[str, float] | None, batches: int
+def edge_out(
+    edge: EdgeStatistics, expected: Mapping[str, float] | None = None, batches: int = 0
 ) -> EdgeStatisticsOut:
+    """One edge, beside what the plan has ``expected`` to send in a batch."""
     if expected is None:
-        return EdgeStatisticsOut.of(edge)
-    return EdgeStatisticsOut.of(
-        edge,
-        predicted_sent=expected["tuples"] * batches,
-        predicted_sent_bytes=expected["bytes"] * batches,
-    )
+        return EdgeStatisticsOut(**fields(edge))
+    tuples, size = expected["tuples"] * batches, expected["bytes"] * batches
+    return EdgeStatisticsOut(**fields(edge), predicted_sent=tuples, predicted_sent_bytes=size)
 
 
 def stream_statistics_out(one: StreamStatistics) -> StreamStatisticsOut:

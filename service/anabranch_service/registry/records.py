@@ -15,26 +15,19 @@ from anabranch_contract.rest.planning.epochs import ChangeCounts, KeptSummary, P
 from anabranch_contract.rest.planning.insight import DiffRecord, ReasonsRecord, SharesRecord
 from anabranch_contract.rest.planning.plans import CpuRecord
 from anabranch_contract.rest.planning.revisions import RevisionRecord
-from anabranch_contract.rest.queries import Past, ProblemRecord, SinkRecord
-from anabranch_contract.rest.slo import Slo
+from anabranch_contract.rest.queries import ProblemRecord, QueryTerms
 
 
-class QueryRecord(Closed):
+class QueryRecord(Closed, QueryTerms):
     """A registered query, or a later run of it (``contract.queries.runs``).
 
     Attributes:
         sequence: order of registration; unique.
-        sql, query: exactly one is given: the statement, or the structured document.
-        window: a duration for all aliases, or alias -> duration.
-        priority: under load shedding; greater is more important.
-        slo: its service level objectives.
         removed_at: time of withdrawal.
         rejected: set when it could not be planned.
         first_epoch, last_epoch: the published epochs it is part of (inclusive).
-        title, owner, tags: for people and for filters.
         paused_at: when it was paused.
-        past: whether to emit results over already stored tuples as well. ``resumed``: it continues
-            a paused run, which has emitted these.
+        resumed: whether it continues a paused run, which has emitted the results of the past.
         relaxed: alias -> the weaker filter (expressions) of a store shared with other queries.
         sharing_decided: whether that has been decided (``planning.sharing``).
     """
@@ -42,17 +35,7 @@ class QueryRecord(Closed):
     id: str
     sequence: int
     created_at: AwareDatetime
-    sql: str | None = None
-    query: dict[str, Any] | None = None
-    window: str | dict[str, str] | None = None
     expires_at: AwareDatetime | None = None
-    sink: SinkRecord = SinkRecord()
-    priority: int = 0
-    slo: Slo = Slo()
-    title: str | None = None
-    owner: str | None = None
-    tags: tuple[str, ...] = ()
-    past: Past = "none"
     resumed: bool = False
     normalised: NormalisedInfo
     relaxed: dict[str, list[dict[str, Any]]] = Field(default_factory=dict)
@@ -103,26 +86,18 @@ class Explanation(Closed):
     record.
     """
 
-    individual_cost: float | None
-    shared_cost: float | None
-    cpu: CpuRecord | None
-    shares: SharesRecord | None
-    diff: DiffRecord | None
-    diff_reason: str
-    reasons: ReasonsRecord | None
+    individual_cost: float | None = None
+    shared_cost: float | None = None
+    cpu: CpuRecord | None = None
+    shares: SharesRecord | None = None
+    diff: DiffRecord | None = None
+    diff_reason: str = ""
+    reasons: ReasonsRecord | None = None
 
     @classmethod
     def missing(cls, why: str) -> Explanation:
         """That there is none."""
-        return cls(
-            individual_cost=None,
-            shared_cost=None,
-            cpu=None,
-            shares=SharesRecord.missing(why),
-            diff=None,
-            diff_reason=why,
-            reasons=None,
-        )
+        return cls(shares=SharesRecord.missing(why), diff_reason=why)
 
 
 class PlanDetails(Closed):

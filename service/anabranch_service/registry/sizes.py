@@ -42,13 +42,13 @@ def read_checked(
     else:
         count, selected = (_length(statement.query.get(part)) for part in ("from", "select"))
         aliases, columns = "query.from", "query.select"
-    if count > settings.max_aliases:
+    if count > settings.sizes.max_aliases:
         raise InvalidInput(
             "too-many-aliases",
             f"the query reads {count} aliases once its subqueries are written out",
             field=aliases,
-            remedy=f"{settings.max_aliases} are allowed; --max-aliases (ANABRANCH_MAX_ALIASES)"
-            " allows more",
+            remedy=f"{settings.sizes.max_aliases} are allowed; --max-aliases "
+            "(ANABRANCH_MAX_ALIASES) allows more",
         )
     check_columns(selected, settings, "the query selects", columns)
     return statement
@@ -66,13 +66,13 @@ def check_columns(
     Raises:
         InvalidInput: ``too-many-columns``.
     """
-    if count > settings.max_columns:
+    if count > settings.sizes.max_columns:
         raise InvalidInput(
             "too-many-columns",
             f"{what} {count} columns",
             field=field,
-            remedy=f"{settings.max_columns} are allowed; --max-columns (ANABRANCH_MAX_COLUMNS)"
-            " allows more",
+            remedy=f"{settings.sizes.max_columns} are allowed; --max-columns "
+            "(ANABRANCH_MAX_COLUMNS) allows more",
         )
 
 

@@ -51,5 +51,5 @@ async def patch_settings(
 
 def _out(ctx: Context, record: PlanningSettings, response: Response) -> SettingsOut:
     response.headers["ETag"] = etag(record)
-    mode, batches = ctx.settings.mode.value, ctx.settings.epoch_batches
+    mode, batches = ctx.settings.mode.value, ctx.settings.planning.epoch_batches
     return SettingsOut.of(record, mode=mode, epoch_batches=batches)

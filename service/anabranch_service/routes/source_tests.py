@@ -14,7 +14,8 @@ from anabranch_contract.errors import StructuredError
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.types import parse_type
-from anabranch_contract.rest.source_tests import SourceErrorOut, SourceTestOut
+from anabranch_contract.rest.queries import ProblemRecord
+from anabranch_contract.rest.source_tests import SourceTestOut
 from anabranch_contract.rest.streams import StreamIn
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
@@ -65,7 +66,6 @@ def _look(record: StreamRecord, most: int, settings: ServiceSettings) -> SourceT
     disorder = disorder_of(times)
     return SourceTestOut(
         outcome=_outcome(sample),
-        error=None,
         limits=sample.limits,
         unit=sample.unit,
         found=sample.found,
@@ -88,19 +88,5 @@ def _outcome(sample: Sample) -> str:
 
 def _failed(cause: StructuredError) -> SourceTestOut:
     message = without_secrets(cause.message, os.environ)
-    error = SourceErrorOut(
-        code=cause.code, message=message, field=cause.field or "source", remedy=cause.remedy
-    )
-    return SourceTestOut(
-        outcome="failed",
-        error=error,
-        limits=[],
-        unit=None,
-        found=None,
-        places=[],
-        rows=[],
-        invalid=0,
-        misfits=[],
-        first_event_time=None,
-        last_event_time=None,
-    )
+    error = ProblemRecord.of(cause, message=message, field=cause.field or "source")
+    return SourceTestOut(outcome="failed", error=error)

@@ -20,7 +20,7 @@ from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.intake import SourceState
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Mode, Progress
-from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
+from anabranch_contract.protocol.registered import ColumnRecord, StreamRecord
 from anabranch_contract.queries.joins import Stream, StreamKind
 from anabranch_contract.queries.runs import query_of
 from anabranch_contract.queries.types import parse_type
@@ -100,7 +100,7 @@ async def add_stream(
             remedy="SQL can't tell them apart; choose another name",
         )
     if record.name not in existing:
-        check_room("streams", len(existing), ctx.settings.max_streams)
+        check_room("streams", len(existing), ctx.settings.sizes.max_streams)
     if not await ctx.store.add_stream(record):
         former = await ctx.store.stream(record.name)
         if former is None or not record.same_definition(former):
@@ -330,7 +330,7 @@ def read_stream(body: StreamIn, settings: ServiceSettings) -> StreamRecord:
         **_bounds_ahead(body),
         **_kept(body),
         kind=StreamKind(body.kind),
-        source=SourceRecord(**body.source.model_dump()),
+        source=body.source,
     )
     record = check_stream(record, settings)
     _check_lateness(record)

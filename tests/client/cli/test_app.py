@@ -379,7 +379,7 @@ def test_stored_state_of_a_running_pipeline(url: str, service: Service, shop: Cl
     text = run("state", "show", "orders/1", "--live", url=url).stdout
     for shown in ("4,321", "3–5", "customers>orders", "25.00%", "1.5", "12.50%"):
         assert shown in text
-    assert shop.stored("orders/1", epochs=0).history == []
+    assert shop.stored("orders/1", epochs=0).history == ()
     assert [e.reads.found for e in shop.stored("orders/1").history] == [1]
 
 

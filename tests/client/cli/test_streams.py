@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from anabranch_client.cli import streams
@@ -14,6 +15,7 @@ from anabranch_client.cli.app import app
 from anabranch_client.rest.api import Client
 from anabranch_contract.protocol.intake import SourceState
 from anabranch_contract.protocol.progress import Mode, Progress
+from anabranch_contract.protocol.registered import StreamProperties
 from anabranch_contract.protocol.table_progress import TableProgress
 from tests.support.worlds.service import Service, eventually
 
@@ -96,3 +98,13 @@ def test_a_stream_is_no_table(url: str, client: Client) -> None:
     found = CliRunner().invoke(app, ["stream", "reread", "flights"], env=variables)
     assert found.exit_code == 1
     assert "is no table" in found.stderr
+
+
+@pytest.mark.parametrize("command", ["add", "set"])
+def test_every_property_of_a_stream_is_an_option(command: str) -> None:
+    group: Any = typer.main.get_command(streams.streams)
+    options = {parameter.name: parameter for parameter in group.commands[command].params}
+    for name, field in StreamProperties.model_fields.items():
+        assert options[name].help == (field.description or "").replace("`", "'")
+        assert bool(options[name].secondary_opts) == (field.annotation is bool)
+    assert options["latest"].multiple

@@ -185,7 +185,7 @@ def test_an_epoch_says_what_was_forecast_for_it() -> None:
 
 def test_statistics_of_several_hosts_have_what_was_sent_and_predicted() -> None:
     edge = {
-        "probes": 5, "found": 2, "hits": 2, "matches": 2, "pairs": 9, "nanoseconds": 10,
+        "probes": 5, "found": 2, "hits": 2, "matches": 2, "pairs": 9, "seconds": 1e-8,
         "sent": 4, "sent_bytes": 2048, "predicted_sent": 3.9, "predicted_sent_bytes": 2000.4,
     }  # fmt: skip
     document = {

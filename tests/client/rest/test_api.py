@@ -208,4 +208,4 @@ def test_stored_state_is_read(shop: Client, service: Service) -> None:
     told = StateReport(3, 0, 0, 2048, 1, 3072, 1.5, 2048, 0, 1.0, (), 0)
     service.redis.set(service.keys.state, told.dumps())
     found = shop.state()
-    assert (found.next_batch, found.bytes, found.stores) == (3, 2048, [])
+    assert (found.next_batch, found.bytes, found.stores) == (3, 2048, ())

@@ -160,7 +160,7 @@ def test_the_document_says_who_may_do_what() -> None:
 
 @pytest.fixture(scope="module")
 def locked(redis: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    settings = ServiceSettings(redis_url=redis, namespace="roles", poll_seconds=0.005)
+    settings = ServiceSettings().changed(redis_url=redis, namespace="roles", poll_seconds=0.005)
     with guarded(settings, tmp_path_factory.mktemp("roles")) as found:
         yield found
 

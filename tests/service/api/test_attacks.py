@@ -23,7 +23,7 @@ OTHERS = (None, Role.VIEWER, Role.EDITOR, Role.WORKER)
 
 @pytest.fixture(scope="module")
 def locked(redis: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    config = ServiceSettings(redis_url=redis, namespace="attacks", poll_seconds=0.005)
+    config = ServiceSettings().changed(redis_url=redis, namespace="attacks", poll_seconds=0.005)
     with guarded(config, tmp_path_factory.mktemp("attacks")) as found:
         found.service.post("/v1/streams", STREAMS[0])
         yield found

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +88,7 @@ def test_others_are_answered_while_statements_are_read(redis: str, tmp_path: Pat
 
 def test_a_registration_that_takes_too_long_leaves_nothing(settings: ServiceSettings) -> None:
     # A fast machine needs four times as long for the slow ones, a small one takes a tenth.
-    with serving(replace(settings, registration_seconds=0.1)) as service:
+    with serving(settings.changed(registration_seconds=0.1)) as service:
         for stream in STREAMS:
             service.post("/v1/streams", stream)
         kept = service.redis.keys(f"{settings.namespace}:*")

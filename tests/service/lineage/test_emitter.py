@@ -6,7 +6,6 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -81,7 +80,7 @@ def activated(service: Service, query: str, **more: Any) -> None:
 def test_a_run_starts_with_its_activation_and_completes_with_its_end(
     settings: ServiceSettings, collector: Collector
 ) -> None:
-    with shop(replace(settings, lineage_url=collector.url)) as service:
+    with shop(settings.changed(lineage_url=collector.url)) as service:
         service.post("/v1/queries", {"id": "pair", "sql": PAIR, "sink": {"format": "count"}})
         service.post("/v1/queries", {"id": "chain", "sql": CHAIN})
         service.plan(-1)
@@ -107,7 +106,7 @@ def test_a_run_starts_with_its_activation_and_completes_with_its_end(
 
 
 def test_an_event_has_schemas_and_columns(settings: ServiceSettings, collector: Collector) -> None:
-    with shop(replace(settings, lineage_url=collector.url)) as service:
+    with shop(settings.changed(lineage_url=collector.url)) as service:
         service.post("/v1/queries", {"id": "chain", "sql": CHAIN})
         service.plan(-1)
         activated(service, "chain")
@@ -145,7 +144,7 @@ def test_what_is_not_taken_is_sent_later_and_nothing_waits_for_it(
     token = tmp_path / "token"
     token.write_text("hush\n")
     collector.status = 503
-    given = replace(settings, lineage_url=collector.url, lineage_token_file=str(token))
+    given = settings.changed(lineage_url=collector.url, lineage_token_file=str(token))
     with shop(given) as service:
         service.post("/v1/queries", {"id": "pair", "sql": PAIR})
         service.plan(-1)
@@ -167,7 +166,7 @@ def test_what_is_not_taken_is_sent_later_and_nothing_waits_for_it(
 
 def test_events_can_go_to_a_file(settings: ServiceSettings, tmp_path: Path) -> None:
     file = tmp_path / "lineage.jsonl"
-    with shop(replace(settings, lineage_url=file.as_uri())) as service:
+    with shop(settings.changed(lineage_url=file.as_uri())) as service:
         service.post("/v1/queries", {"id": "pair", "sql": PAIR})
         service.plan(-1)
         activated(service, "pair")
@@ -178,4 +177,4 @@ def test_events_can_go_to_a_file(settings: ServiceSettings, tmp_path: Path) -> N
 
 def test_an_address_that_means_nothing_is_refused() -> None:
     with pytest.raises(SettingsError, match="lineage_url"):
-        ServiceSettings(lineage_url="ftp://somewhere")
+        ServiceSettings().changed(lineage_url="ftp://somewhere")

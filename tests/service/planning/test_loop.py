@@ -223,7 +223,7 @@ def test_a_crash_between_publishing_and_the_cursor_is_made_good(settings: Servic
 
 def test_only_the_newest_epochs_are_kept(settings: ServiceSettings) -> None:
     kept = 100
-    settings = replace(settings, kept_epochs=kept, mode=Mode.STEP)
+    settings = settings.changed(kept_epochs=kept, mode=Mode.STEP)
     with serving(settings) as service:
         keys, redis = service.keys, service.redis
         # Every other epoch runs by the rules of the one before, and is measured all the same.
@@ -248,7 +248,7 @@ def test_only_the_newest_epochs_are_kept(settings: ServiceSettings) -> None:
 
 
 def test_epochs_are_kept_by_bytes_and_never_what_runs(settings: ServiceSettings) -> None:
-    settings = replace(settings, kept_bytes=1 << 16, mode=Mode.STEP)
+    settings = settings.changed(kept_bytes=1 << 16, mode=Mode.STEP)
     with serving(settings) as service:
         for stream in STREAMS:
             service.post("/v1/streams", stream)
@@ -274,7 +274,7 @@ def test_epochs_are_kept_by_bytes_and_never_what_runs(settings: ServiceSettings)
 
 
 def test_statistics_count_where_epochs_are_kept_by_bytes(settings: ServiceSettings) -> None:
-    settings = replace(settings, kept_bytes=1 << 21, mode=Mode.STEP)
+    settings = settings.changed(kept_bytes=1 << 21, mode=Mode.STEP)
     with serving(settings) as service:
         keys, redis = service.keys, service.redis
         for epoch in range(-1, 60):
@@ -287,7 +287,7 @@ def test_statistics_count_where_epochs_are_kept_by_bytes(settings: ServiceSettin
         assert published[-1] == 60
         assert measured == published[:-1]
         kept = sum(int(str(redis.strlen(keys.statistics(n)))) for n in measured)
-        assert settings.kept_bytes * 3 / 4 < kept <= settings.kept_bytes
+        assert settings.retention.kept_bytes * 3 / 4 < kept <= settings.retention.kept_bytes
 
 
 def test_a_boundary_is_answered_once_by_two_services(settings: ServiceSettings) -> None:

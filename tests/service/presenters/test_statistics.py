@@ -91,7 +91,8 @@ def test_an_epochs_statistics(shop: Service) -> None:
     assert [d["below_us"] for d in orders["delays"]] == [1, 2, 4, 8]
     assert orders["delay_us"] == {"p50": 0, "p90": 3, "p99": 7, "max": 7}
     assert found["stores"]["orders/2"] == {
-        "tuples": 4000, "bytes": 65536, "segments": 3, "keys": {"customer_id": 90.0},
+        "tuples": 4000, "rows": 4000, "mir": "", "bytes": 65536, "segments": 3,
+        "keys": {"customer_id": 90.0},
         "reads": {"customer_id:bigint": {
             "probes": 1000, "found": 250, "matches": 300, "by_batch": 0, "by_partition": 2000,
             "by_time": 500, "filtered": 300, "looked": 200, "hit_rate": 0.25,
@@ -101,6 +102,10 @@ def test_an_epochs_statistics(shop: Service) -> None:
     assert found["edges"]["orders>customers"] == {
         "probes": 4000, "found": 2500, "hits": 3900, "matches": 3900, "pairs": 8000,
         "nanoseconds": 500_000_000,
+        "seconds": 0.5,
+        "calls": 0,
+        "looked": 0,
+        "made": 0,
         "sent": 0,
         "sent_bytes": 0,
         "predicted_sent": None,

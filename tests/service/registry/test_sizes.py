@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 
 import pytest
 
@@ -51,7 +50,7 @@ def test_an_older_query_of_many_aliases_slows_no_registration(shop: Service) -> 
 
 
 def test_columns_streams_and_queries_are_counted(settings: ServiceSettings) -> None:
-    limits = replace(settings, max_columns=5, max_streams=3, max_queries=2)
+    limits = settings.changed(max_columns=5, max_streams=3, max_queries=2)
     with serving(limits) as service:
         wide = {f"c{i}": "int" for i in range(6)}
         problem = service.post("/v1/streams", {"name": "wide", "columns": wide}, 422)
@@ -90,7 +89,7 @@ def test_columns_of_results_are_counted_at_once(shop: Service) -> None:
 
 
 def test_stars_count_as_the_columns_that_they_stand_for(settings: ServiceSettings) -> None:
-    with serving(replace(settings, max_columns=5)) as service:
+    with serving(settings.changed(max_columns=5)) as service:
         for stream in STREAMS:
             service.post("/v1/streams", stream)
         star = PAIR.replace("o.order_id, c.city", "o.*, c.city, c.customer_id AS same")

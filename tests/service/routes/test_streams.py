@@ -7,6 +7,7 @@ import pytest
 
 from anabranch_contract.protocol.intake import RECORDED, StreamIntake, Unread, UnreadPiece
 from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.rest.streams import PROPERTIES
 from tests.service.conftest import PAIR, STREAMS
 from tests.support.worlds.service import Service
 
@@ -110,6 +111,15 @@ def test_a_site_is_where_executors_read_it(service: Service) -> None:
         assert problem["errors"][0]["field"] == "site"
     # Another site is another definition.
     service.post("/v1/streams", {**PLAIN, "site": "oslo"}, 409)
+
+
+@pytest.mark.parametrize("name", sorted(PROPERTIES))
+def test_a_property_of_null_is_not_changed(service: Service, name: str) -> None:
+    given = {"description": "cargo", "keep_late": False, "site": "paris"}[name]
+    before = service.post("/v1/streams", {**STREAMS[0], name: given})
+    assert before[name] == given
+    answer = service.http.patch(f"/v1/streams/{before['name']}", json={name: None})
+    assert (answer.status_code, answer.json()[name]) == (200, given)
 
 
 def test_what_has_no_meaning_is_not_patched_in(service: Service) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,14 +45,14 @@ def test_the_services_own_names(untouched: Service, host: str) -> None:
 
 
 def test_more_names_can_be_allowed(settings: ServiceSettings) -> None:
-    with serving(replace(settings, allow_hostname="Streams.Example, box")) as service:
+    with serving(settings.changed(allow_hostname="Streams.Example, box")) as service:
         for host, status in (
             ("streams.example", 200),
             ("box:8080", 200),
             ("other.streams.example", 421),
         ):
             assert service.http.get("/healthz", headers={"Host": host}).status_code == status
-    with serving(replace(settings, allow_hostname="*")) as service:
+    with serving(settings.changed(allow_hostname="*")) as service:
         assert service.http.get("/healthz", headers={"Host": "any.example"}).status_code == 200
 
 
@@ -134,7 +133,7 @@ ORIGIN = "https://console.example.org:8443"
 
 
 def test_pages_of_named_origins_may_use_the_service(settings: ServiceSettings) -> None:
-    named = replace(settings, allow_origin=f"https://other.example, {ORIGIN}/")
+    named = settings.changed(allow_origin=f"https://other.example, {ORIGIN}/")
     with serving(named) as service:
         asked = {"Origin": ORIGIN, "Access-Control-Request-Method": "PATCH"}
         asked["Access-Control-Request-Headers"] = "authorization,if-match"
@@ -158,4 +157,4 @@ def test_pages_of_named_origins_may_use_the_service(settings: ServiceSettings) -
 @pytest.mark.parametrize("origin", ["*", "null", "console.example.org", "https://a.example/page"])
 def test_what_is_no_origin_is_refused(settings: ServiceSettings, origin: str) -> None:
     with pytest.raises(SettingsError, match="allow_origin"):
-        replace(settings, allow_origin=origin)
+        settings.changed(allow_origin=origin)

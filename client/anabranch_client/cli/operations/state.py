@@ -18,6 +18,7 @@ from anabranch_client.cli.context import Json, Url, connect, show
 from anabranch_client.errors import ClientError, ProcessError, UsageError
 from anabranch_client.render import state as render_state
 from anabranch_client.rest.api import DEFAULT_URL
+from anabranch_contract.rest.documents import document
 
 state = typer.Typer(no_args_is_help=True, help="Inspect, verify and compact stored state.")
 
@@ -40,7 +41,7 @@ def state_list(
     """List the stores: relation, size, segments and queries."""
     if live:
         with connect(url) as client:
-            show(client.state().document(), render_state.live_table, as_json)
+            show(document(client.state()), render_state.live_table, as_json)
     else:
         show(ask(where, "ls"), render_state.stores_table, as_json)
 
@@ -56,7 +57,7 @@ def state_show(
     """Show one store with its segments."""
     if live:
         with connect(url) as client:
-            show(client.stored(store).document(), render_state.live_detail, as_json)
+            show(document(client.stored(store)), render_state.live_detail, as_json)
     else:
         show(ask(where, "show", store), render_state.store_detail, as_json)
 

@@ -2,58 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
 from anabranch_contract.plans.rations import Overload
 from anabranch_contract.rest.documents import Closed, Document, Open, Time
-from anabranch_contract.rest.planning.insight import DiffRecord, ReasonsRecord, SharesRecord
-from anabranch_contract.rest.planning.plans import AheadRecord, CostsRecord, PlanFigures
-from anabranch_contract.rest.queries import ProblemRecord
+from anabranch_contract.rest.planning.insight import DiffRecord, ReasonsRecord
+from anabranch_contract.rest.planning.plans import ExplainedPlan, PlanFigures
 
 
-class PublishedEpoch(Closed, PlanFigures):
+class PublishedEpoch(Closed, ExplainedPlan):
     """One published epoch: decisions, reasons and cost. It is immutable, except for figures that
     are computed after publication if there are many queries.
 
     Attributes:
-        statistics_epoch: the epoch whose statistics were used; None: no measurements yet.
-        assumed: relations whose cardinality was unknown, so that the cost model assumed one.
-        estimated: new relation -> its share of a sample of its stream, used as its selectivity.
-        ahead: the forecast of the next period; None: none, costs are of all history.
-        fallback: empty, or the reason why the chosen optimiser did not make the plan.
         rejected: queries that could not be planned for this epoch.
-        switching_cost: penalty for changing to this plan from the epoch before, in addition to
-            ``cost``; ``bound`` and ``gap`` are of both together.
-        shares, diff, reasons: cost shares of queries, changes from the epoch published before, and
-            their reasons. ``diff_reason`` says why ``diff`` is None. ``shares`` are None until they
-            are computed; after a failure they have no queries, and the reason in their note.
-        explained: whether these and the standalone costs (``individual_cost``, ``shared_cost``) are
-            computed.
+        shares: None until they are computed; after a failure they have no queries, and the reason
+            in their note. ``diff``: from the epoch published before.
+        explained: whether shares, differences, reasons and standalone costs are computed.
         same_as: the earlier epoch with the same plan and rules, as nothing has changed since; None:
             the plan is new.
     """
 
     epoch: int
     published_at: Time
-    candidates: int
-    variables: int
-    constraints: int
-    statistics_epoch: int | None
-    assumed: list[str]
-    estimated: dict[str, float] = Field(default_factory=dict)
-    ahead: AheadRecord | None = None
-    costs: CostsRecord | None = None
-    fallback: str = ""
-    rejected: dict[str, ProblemRecord] = Field(default_factory=dict)
-    explain: dict[str, Any]
     ruleset_digest: str
-    switching_cost: float = 0.0
-    shares: SharesRecord | None = None
-    diff: DiffRecord | None = None
-    diff_reason: str = ""
-    reasons: ReasonsRecord | None = None
     explained: bool = True
     same_as: int | None = None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field
 
 from anabranch_contract.plans.plan import Formulation, Objective, Optimizer, Solver
 from anabranch_contract.rest.documents import (
@@ -21,7 +21,7 @@ from anabranch_contract.rest.documents import (
 from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_contract.rest.planning.insight import DiffRecord, ReasonsRecord, SharesRecord
 from anabranch_contract.rest.planning.settings import AssumedSettings
-from anabranch_contract.rest.queries import Dialect, MissedOut, ProblemOut, QueryIn
+from anabranch_contract.rest.queries import Dialect, MissedOut, ProblemRecord, QueryIn
 from anabranch_contract.rest.streams import RetentionIn
 
 Detail = Literal["full", "summary"]
@@ -83,7 +83,9 @@ class DryRunIn(AssumedSettings):
         description="Streams whose retention is to be assumed; null: they have none.",
         examples=[{"orders": {"ttl": "7 days"}}],
     )
-    formulation: Formulation = Formulation.TIGHT
+    formulation: Formulation = Field(
+        default=Formulation.TIGHT, description="Formulation of the integer program."
+    )
     deadline: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
         default=None,
         description="Seconds for a solve, at most the service's own limit; 0: no solving at all.",
@@ -204,30 +206,45 @@ class EffectsOut(Document):
     omitted: int
 
 
-class DryRunOut(PlanFigures):
-    """The plan that would be made, how it differs from the latest published epoch's, and why.
+class ExplainedPlan(PlanFigures):
+    """A plan with its search, its reasons and its differences from another one.
 
-    ``diff`` is null where there is nothing to compare with; ``diff_reason`` then says why.
-    With ``detail`` ``summary``, ``explain`` and ``text`` hold totals only. ``estimated``: relations
-    that nothing has been counted of yet -> their share of a sample of their stream. ``ahead``: what
-    is forecast of the next period; null: nothing, costs are of all history. ``costs``: the cost
-    constants of the objective ``seconds``; null under the others.
+    ``statistics_epoch``: whose statistics were used; null: no measurements yet. ``assumed``:
+    relations of unknown cardinality, so that the cost model assumed one. ``estimated``: relations
+    that nothing has been counted of yet -> their share of a sample of their stream. ``ahead``: the
+    forecast of the next period; null: costs are of all history. ``costs``: the cost constants of
+    the objective ``seconds``; null under the others. ``fallback``: empty, or why the chosen
+    optimiser did not make the plan. ``switching_cost``: the penalty for new steps and stores, in
+    addition to ``cost``; ``bound`` and ``gap`` are of both together. ``diff`` is null if there is
+    nothing to compare with; ``diff_reason`` then says why.
     """
 
     candidates: int
     variables: int
     constraints: int
     statistics_epoch: int | None
-    cost_range: CostRangeOut
     assumed: list[str]
-    estimated: dict[str, float]
-    ahead: AheadRecord | None
-    costs: CostsRecord | None
-    rejected: dict[str, ProblemOut]
-    explain: dict[str, JsonValue]
+    estimated: dict[str, float] = Field(default_factory=dict)
+    ahead: AheadRecord | None = None
+    costs: CostsRecord | None = None
+    fallback: str = ""
+    rejected: dict[str, ProblemRecord] = Field(default_factory=dict)
+    explain: dict[str, Any]
+    switching_cost: float = 0.0
+    shares: SharesRecord | None = None
+    diff: DiffRecord | None = None
+    diff_reason: str = ""
+    reasons: ReasonsRecord | None = None
+
+
+class DryRunOut(ExplainedPlan):
+    """The plan that would be made, how it differs from the latest published epoch's, and why.
+
+    With ``detail`` ``summary``, ``explain`` and ``text`` hold totals only.
+    """
+
+    cost_range: CostRangeOut
     text: str
-    fallback: str
-    switching_cost: float
     switching: float
     memory: float | None
     copies: int | None
@@ -236,10 +253,6 @@ class DryRunOut(PlanFigures):
     solver: Open[Solver]
     deadline: float
     detail: Open[Detail]
-    diff: DiffRecord | None
-    diff_reason: str
-    shares: SharesRecord | None
-    reasons: ReasonsRecord | None
     effects: EffectsOut | None = Field(
         default=None,
         description="Null where probes are not rationed, or nothing would be added or dropped.",
@@ -277,7 +290,7 @@ class ExplainOut(Document):
     before: LogicalPlanOut
     after: LogicalPlanOut
     multijoins: list[MultiJoinOut]
-    refused: ProblemOut | None
+    refused: ProblemRecord | None
     normalised: NormalisedInfo | None
     orders: list[dict[str, Any]]
     stores: list[dict[str, Any]]

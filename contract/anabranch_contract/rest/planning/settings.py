@@ -6,12 +6,10 @@ of ``anabranch settings set`` and the record in Redis follow from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import EnumType
-from typing import Any, Literal, TypeVar, cast, get_args
+from typing import Any, Literal, TypeVar, cast
 
-from pydantic import Field, create_model
-from pydantic.fields import FieldInfo
+from pydantic import Field
 
 from anabranch_contract.plans.plan import (
     BACKFILL_HORIZON,
@@ -24,7 +22,7 @@ from anabranch_contract.plans.plan import (
     Solver,
 )
 from anabranch_contract.plans.rations import Allocation, Overload
-from anabranch_contract.rest.documents import Closed, Document, Open
+from anabranch_contract.rest.documents import Closed, Open, changes_of, with_fields
 
 
 class PlanningSettings(Closed):
@@ -114,43 +112,11 @@ class PlanningSettings(Closed):
     )
 
 
-_Body = TypeVar("_Body", bound=type[Document])
+_NULL = "Null: no limit."
+_Settings = TypeVar("_Settings", bound=type[PlanningSettings])
 
 
-def _with_fields(body: _Body, fields: dict[str, tuple[Any, FieldInfo]]) -> _Body:
-    make: Any = create_model
-    made: _Body = make(
-        body.__name__,
-        __base__=body,
-        __module__=body.__module__,
-        __doc__=body.__doc__,
-        **fields,
-    )
-    return made
-
-
-def nullable(name: str) -> bool:
-    """Whether null means "no limit" for a setting."""
-    field = PlanningSettings.model_fields.get(name)
-    return field is not None and type(None) in get_args(field.annotation)
-
-
-def _changes(*names: str) -> Callable[[_Body], _Body]:
-    """Add the named settings (all if none) to a body as optional fields."""
-
-    def field(name: str) -> tuple[Any, FieldInfo]:
-        whole = PlanningSettings.model_fields[name]
-        text = f"{whole.description} Null: no limit." if nullable(name) else whole.description
-        given = FieldInfo.merge_field_infos(whole, default=None, description=text)
-        return whole.annotation | None, given  # type: ignore[operator]
-
-    def decorated(body: _Body) -> _Body:
-        return _with_fields(body, {n: field(n) for n in names or PlanningSettings.model_fields})
-
-    return decorated
-
-
-def _opened(body: _Body) -> _Body:
+def _opened(body: _Settings) -> _Settings:
     """Let a client keep choices of a newer service as text."""
     opened = cast("Any", Open)
     choices = {
@@ -158,15 +124,16 @@ def _opened(body: _Body) -> _Body:
         for name, field in PlanningSettings.model_fields.items()
         if isinstance(field.annotation, EnumType)
     }
-    return _with_fields(body, choices)
+    return with_fields(body, choices)
 
 
-@_changes()
+@changes_of(PlanningSettings, null=_NULL)
 class SettingsIn(Closed):
     """Planning settings; fields left out keep their value."""
 
 
-@_changes(
+@changes_of(
+    PlanningSettings,
     "optimizer",
     "objective",
     "parallelism",
@@ -175,6 +142,7 @@ class SettingsIn(Closed):
     "copies",
     "intermediate_results",
     "solver",
+    null=_NULL,
 )
 class AssumedSettings(Closed):
     """Planning settings that a dry run may assume; fields left out keep their value."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pydantic import Field, JsonValue
 
+from anabranch_contract.protocol.measurements import EdgeStatistics, StoreStatistics
 from anabranch_contract.rest.documents import Document
 
 
@@ -33,63 +36,17 @@ class StreamStatisticsOut(Document):
     delay_us: dict[str, int]
 
 
-class ReadsOut(Document):
-    """Reads of a store, or of one of its indexes, over some time.
+@dataclass(frozen=True, slots=True)
+class EdgeStatisticsOut(EdgeStatistics):
+    """One edge during one epoch.
 
-    Of ``probes`` tuples sent ``found`` have found a match, ``matches`` in all. Summed
-    over the tuples, of the store's segments ``by_batch``, ``by_partition`` and ``by_time`` were
-    passed over, of ``filtered`` a filter said that the key is not there, ``looked`` were looked
-    into. ``hit_rate`` is ``found`` per probe, ``read_amplification`` ``looked`` per probe,
-    ``filtered_share`` of the segments asked, ``passed_share`` of all; null where there are none.
+    Attributes:
+        predicted_sent, predicted_sent_bytes: the plan's expectations for as many batches; null:
+            none, e.g. because it was planned for one host.
     """
 
-    probes: int
-    found: int
-    matches: int
-    by_batch: int
-    by_partition: int
-    by_time: int
-    filtered: int
-    looked: int
-    hit_rate: float | None
-    read_amplification: float | None
-    filtered_share: float | None
-    passed_share: float | None
-
-
-class StoreStatisticsOut(Document):
-    """One store at the end of an epoch. ``keys``: key -> distinct values, at most; ``reads``: index
-    -> its reads in the epoch.
-    """
-
-    tuples: int
-    bytes: int
-    segments: int
-    keys: dict[str, float]
-    reads: dict[str, ReadsOut]
-
-
-class EdgeStatisticsOut(Document):
-    """One edge during one epoch. Of ``pairs`` (probing tuple, stored tuple of an earlier batch)
-    ``hits`` have equal keys; ``matches`` counts all matches, ``found`` the ``probes`` with at least
-    one. ``sent`` is the number of tuples sent to other hosts for probing, in ``sent_bytes``;
-    ``predicted_sent`` and ``predicted_sent_bytes`` are the plan's expectations for as many batches
-    (null: none, e.g. because it was planned for one host). ``asked`` tuples were tested by
-    look-ahead filters; ``dropped`` ones are not in ``probes``.
-    """
-
-    probes: int
-    found: int
-    hits: int
-    matches: int
-    pairs: int
-    nanoseconds: int
-    sent: int = 0
-    sent_bytes: int = 0
     predicted_sent: float | None = None
     predicted_sent_bytes: float | None = None
-    asked: int = 0
-    dropped: int = 0
 
 
 class FrequentValueOut(Document):
@@ -126,7 +83,7 @@ class StatisticsOut(Document):
     hosts: int = 1
     locality: float | None = None
     streams: dict[str, StreamStatisticsOut]
-    stores: dict[str, StoreStatisticsOut]
+    stores: dict[str, StoreStatistics]
     edges: dict[str, EdgeStatisticsOut]
     distinct: dict[str, dict[str, float]]
     values: dict[str, dict[str, FrequentValuesOut]] = Field(default_factory=dict)

@@ -206,7 +206,7 @@ class Reviser:
         if memory is None:
             return None
         by = self._memories.get(RulesetId(interim.ruleset_epoch, interim.revision), memory)
-        texts = await store.interim_texts(self._settings.series_periods)
+        texts = await store.interim_texts(self._settings.planning.series_periods)
         progress = await store.progress() if rationed else None
         periods = await asyncio.to_thread(memory.periods.read, texts)
         interims = [period.interim for period in periods]
@@ -221,7 +221,7 @@ class Reviser:
                 earlier = memory.running.ruleset
         asked = RevisionInput(
             periods=periods,
-            length=self._settings.series_periods,
+            length=self._settings.planning.series_periods,
             snapshot=snapshot,
             running=memory.running,
             options=options.model_copy(

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from anabranch_contract.plans.plan import LookingAhead, Objective
+from anabranch_contract.plans.plan import Objective
 from anabranch_contract.plans.rations import Ration
 from anabranch_contract.plans.ruleset import Ruleset, Substreams
 from anabranch_contract.plans.steps import orders_digest
@@ -25,11 +25,11 @@ from anabranch_contract.rest.planning.revisions import RevisionReason
 from anabranch_contract.rest.planning.settings import PlanningSettings
 from anabranch_planner.cost.footprint import to_json
 from anabranch_planner.cost.statistics.statistics import Statistics
-from anabranch_planner.plans.optimise import Options
 from anabranch_planner.replan.revise import Revised, RevisionRequest, restore, revise
 from anabranch_planner.replan.running import RunningPlan
 from anabranch_planner.solvers.deadline import Deadline
 from anabranch_service.planning.costs import FITTED, timed
+from anabranch_service.planning.options import planner_options
 from anabranch_service.planning.rates import AHEAD, foreseen
 from anabranch_service.planning.replanning.gains import ENOUGH, OrderChange
 from anabranch_service.planning.replanning.periods import Measured, recent
@@ -175,20 +175,12 @@ def _expected(asked: RevisionInput, snapshot: Snapshot) -> Statistics:
 def _request(asked: RevisionInput) -> RevisionRequest:
     options = asked.options
     assert asked.snapshot is not None  # asked by the caller
+    seconds = SECONDS if asked.mode is Mode.LIVE else STEP_SECONDS
     return RevisionRequest(
         statistics=_expected(asked, asked.snapshot),
         running=asked.running,
         number=asked.newest + 1,
-        options=Options(
-            optimizer=options.optimizer,
-            objective=options.objective,
-            solver=options.solver,
-            look_ahead=options.look_ahead is LookingAhead.AUTO,
-            deadline=Deadline(
-                time.monotonic,
-                seconds=SECONDS if asked.mode is Mode.LIVE else STEP_SECONDS,
-            ),
-        ),
+        options=planner_options(options, Deadline(time.monotonic, seconds=seconds)),
         switching=options.switching,
         counted=asked.counted,
         rations=asked.rationed,

@@ -71,7 +71,7 @@ async def plan_dry_run(
         if options.intermediate_results:
             unlimited["intermediate_results"] = None
         options = options.model_copy(update=unlimited)
-    limit = settings.solve_seconds
+    limit = settings.planning.solve_seconds
     before = found.wanted
     wanted = [q for q in before if not {q.id, query_of(q.id)} & set(body.drop)]
     found = replace(found, wanted=wanted, options=options)

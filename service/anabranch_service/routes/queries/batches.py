@@ -9,7 +9,7 @@ from fastapi import Query
 
 from anabranch_contract.errors import PlannerError, StructuredError
 from anabranch_contract.rest.queries import (
-    ProblemOut,
+    ProblemRecord,
     QueryBatchIn,
     QueryBatchItem,
     QueryBatchOut,
@@ -122,14 +122,7 @@ async def _added(ctx: Context, query: QueryIn, now: datetime) -> QueryBatchItem:
 def _refused(cause: StructuredError) -> QueryBatchItem:
     """The refusal of a query, by the query's own fields."""
     line, column = cause.position or (None, None)
-    problem = ProblemOut(
-        code=cause.code,
-        message=cause.message,
-        field=cause.field,
-        remedy=cause.remedy,
-        line=line,
-        column=column,
-    )
+    problem = ProblemRecord.of(cause, line=line, column=column)
     return QueryBatchItem(query=None, problem=problem)
 
 

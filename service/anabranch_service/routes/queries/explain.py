@@ -16,7 +16,7 @@ from anabranch_contract.rest.planning.plans import (
     LogicalPlanOut,
     MultiJoinOut,
 )
-from anabranch_contract.rest.queries import ProblemOut
+from anabranch_contract.rest.queries import ProblemRecord
 from anabranch_planner.logical.nodes import Node, to_document, to_dot, to_text
 from anabranch_planner.logical.tsc import multi_joins
 from anabranch_planner.passes import convert_query, parse_joins
@@ -63,7 +63,7 @@ async def explain(body: ExplainIn, ctx: Ctx) -> ExplainOut:
         return answer
     missed = rows_to_miss(answer.normalised, await ctx.store.progress())
     # Alone it is planned once, beside others three times: with them, apart, and they without it.
-    seconds = min(SECONDS / (3 if found.wanted else 1), ctx.settings.solve_seconds)
+    seconds = min(SECONDS / (3 if found.wanted else 1), ctx.settings.planning.solve_seconds)
     task = await ctx.work.read(plan_task, found, ctx.store.forms, seconds)
     planned, added = await ctx.work.plan(_plan_beside, task, query)
     given = {**_own(planned, name), "added_cost": added, "missed": missed}
@@ -112,9 +112,9 @@ def _understand(
     return answer, meaning
 
 
-def _problem_out(refused: PlannerError) -> ProblemOut:
+def _problem_out(refused: PlannerError) -> ProblemRecord:
     line, column = refused.position or (None, None)
-    return ProblemOut.of(problem_of(refused), line=line, column=column)
+    return problem_of(refused).model_copy(update={"line": line, "column": column})
 
 
 def _plan_out(root: Node) -> LogicalPlanOut:

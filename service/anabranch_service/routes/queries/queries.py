@@ -90,11 +90,9 @@ async def patch_query(
         changes["expires_at"] = expiry(body.ttl, body.expires_at, now)
     elif "expires_at" in body.model_fields_set:
         changes["expires_at"] = None
-    if body.priority is not None:
-        changes["priority"] = body.priority
     changes |= {n: getattr(body, n) for n in ("title", "owner") if n in body.model_fields_set}
-    if body.tags is not None:
-        changes["tags"] = tuple(body.tags)
+    given = {"priority": body.priority, "tags": body.tags}
+    changes |= {name: value for name, value in given.items() if value is not None}
     if body.slo is not None:
         await check_needs(ctx, found, body.slo)
     activation = await ctx.store.activation(found.id)

@@ -95,21 +95,13 @@ async def prepare(
     streams = await ctx.store.usable_streams()
     async with ctx.work.limited():
         statement, query, meaning = await ctx.work.read(_read, run, body, streams, ctx.settings)
-    record = QueryRecord(
+    record = QueryRecord.of(
+        body,
         id=run,
         sequence=await ctx.store.next_sequence(),
         created_at=now,
         sql=statement.sql,
-        query=body.query,
-        window=body.window,
         expires_at=expiry(body.ttl, body.expires_at, now),
-        sink=body.sink,
-        priority=body.priority,
-        slo=body.slo,
-        title=body.title,
-        owner=body.owner,
-        tags=tuple(body.tags),
-        past=body.past,
         normalised=meaning,
         sharing_decided=False,
     )
@@ -121,7 +113,7 @@ async def prepare(
 
 async def _check_room(ctx: Context, run: str, now: datetime) -> None:
     """Refuse a query beside as many as there may be. Few look at who lives: all may be counted."""
-    most = ctx.settings.max_queries
+    most = ctx.settings.sizes.max_queries
     if await ctx.store.count_queries() < most:
         return
     wanted, _ = to_plan(await ctx.store.queries(), await ctx.store.activations(), now)
@@ -266,19 +258,7 @@ async def check_needs(ctx: Context, record: QueryRecord, slo: Slo) -> None:
 
 def body_of(record: QueryRecord) -> QueryIn:
     """The request that would register a run on the terms of ``record``."""
-    return QueryIn(
-        sql=record.sql,
-        query=record.query,
-        window=record.window,
-        expires_at=record.expires_at,
-        sink=record.sink,
-        priority=record.priority,
-        slo=record.slo,
-        title=record.title,
-        owner=record.owner,
-        tags=list(record.tags),
-        past=record.past,
-    )
+    return QueryIn.of(record, id=None)
 
 
 def expiry(ttl: str | None, expires_at: datetime | None, now: datetime) -> datetime | None:

@@ -79,10 +79,7 @@ async def put_query(
     terms = await ctx.work.read(_terms, body, ctx.settings, streams)
     # A ttl counts from a run's beginning; repeated it would move the end again and again.
     until = before.expires_at if body.ttl is not None else expiry(None, body.expires_at, now)
-    settings = {n: getattr(body, n) for n in _SETTINGS} | {
-        "expires_at": until,
-        "tags": tuple(body.tags),
-    }
+    settings = {n: getattr(body, n) for n in _SETTINGS} | {"expires_at": until}
     fields = [n for n, new in (terms | settings).items() if new != getattr(before, n)]
     if state in GOING_ON and not terms.keys() & set(fields):
         record: QueryRecord | None = before

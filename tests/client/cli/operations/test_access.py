@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     with redis_url() as url:
-        settings = ServiceSettings(redis_url=url, namespace="cli", poll_seconds=0.005)
+        settings = ServiceSettings().changed(redis_url=url, namespace="cli", poll_seconds=0.005)
         with guarded(settings, tmp_path_factory.mktemp("access")) as found:
             yield found
 

@@ -54,8 +54,8 @@ def test_every_state_is_told_of_when_there_is_time(
             (index,) = store.indexes
             assert (index.key, index.entries, index.filter_bytes) == ("a:bigint", batch + 1, 0)
             assert index.bytes == store.index_bytes
-            assert store.reads == index.reads == one.state.reads[store.store]["a:bigint"]
-            assert store.reads.probes == batch + 1
+            assert store.life == index.life == one.state.reads[store.store]["a:bigint"]
+            assert store.life.probes == batch + 1
         # Headers, footers and what aligns blobs.
         assert found.disk_bytes > found.bytes > 0
 

@@ -346,7 +346,7 @@ def test_in_a_replay_only_what_asks_is_answered(shop: Service) -> None:
 
 
 def test_revisions_go_with_their_epoch(settings: ServiceSettings) -> None:
-    with serving(replace(settings, kept_epochs=100)) as service:
+    with serving(settings.changed(kept_epochs=100)) as service:
         for stream in STREAMS:
             service.post("/v1/streams", stream)
         rules = planned(service)

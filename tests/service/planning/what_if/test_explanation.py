@@ -168,7 +168,7 @@ def test_a_deadline_of_zero_gives_an_honest_plan(shop: Service) -> None:
 
 def test_a_deadline_is_capped_by_the_service_s_own(shop: Service) -> None:
     answer = shop.post(PATH, {**BOTH, "deadline": 1e9}, 200)
-    assert answer["deadline"] == shop.settings.solve_seconds
+    assert answer["deadline"] == shop.settings.planning.solve_seconds
     assert shop.post(PATH, {**BOTH, "deadline": 0.5}, 200)["deadline"] == 0.5
 
 

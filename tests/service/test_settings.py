@@ -6,8 +6,9 @@ import pytest
 
 from anabranch_contract.plans.plan import Optimizer
 from anabranch_contract.protocol.progress import Mode
+from anabranch_service.__main__ import parser
 from anabranch_service.errors import SettingsError
-from anabranch_service.settings import ServiceSettings
+from anabranch_service.settings import OPTIONS, ServiceSettings
 
 
 def test_command_line_goes_before_environment_before_defaults() -> None:
@@ -22,9 +23,9 @@ def test_command_line_goes_before_environment_before_defaults() -> None:
     assert settings.redis_url == "redis://elsewhere:1/2"
     assert settings.port == 7
     assert settings.mode is Mode.STEP
-    assert settings.optimizer is Optimizer.SHARED
-    assert settings.solve_seconds == 2.5
-    assert settings.parallelism == ServiceSettings().parallelism
+    assert settings.planning.optimizer is Optimizer.SHARED
+    assert settings.planning.solve_seconds == 2.5
+    assert settings.planning.parallelism == ServiceSettings().planning.parallelism
 
 
 @pytest.mark.parametrize(
@@ -58,3 +59,20 @@ def test_settings_that_cannot_be_used(
         ServiceSettings.read(environ, given)
     assert caught.value.field == field
     assert caught.value.remedy
+
+
+def test_every_option_has_a_flag_and_is_changed_in_its_group() -> None:
+    flags = {action.dest for action in parser()._actions}
+    assert OPTIONS.keys() <= flags
+    groups = {option.group for option in OPTIONS.values()}
+    assert groups == {"", "planning", "lineage", "retention", "web", "sizes"}
+    before = ServiceSettings()
+    for name, option in OPTIONS.items():
+        part = getattr(before, option.group) if option.group else before
+        assert getattr(part, name) == option.default
+    changed = before.changed(port=81, max_streams=3, kept_epochs=100, body_limit=2048)
+    assert (changed.port, changed.sizes.max_streams) == (81, 3)
+    assert (changed.retention.kept_epochs, changed.web.body_limit) == (100, 2048)
+    assert (changed.sizes.max_queries, changed.planning) == (10_000, before.planning)
+    with pytest.raises(SettingsError, match="at least 1"):
+        before.changed(port=81, max_streams=0)
