@@ -14,10 +14,10 @@ SPREAD  = -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup prerequisites class-archive test test-fast test-full check check-deploy docs docs-serve reference coverage release-check format golden demo bench bench-planner bench-runtime bench-state bench-dppick bench-jaqpot bench-queries bench-cluster bench-pmjoin bench-ranking clean
+.PHONY: help setup prerequisites class-archive test test-fast test-benchmarks test-full check check-deploy docs docs-serve reference coverage release-check format golden demo bench bench-planner bench-runtime bench-state bench-dppick bench-jaqpot bench-queries bench-cluster bench-pmjoin bench-ranking clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: prerequisites $(STAMP) class-archive ## create .venv and install the pinned dependencies (idempotent)
 
@@ -39,9 +39,13 @@ class-archive: $(STAMP)
 	@$(BIN)/python -m anabranch_runtime.spark.make_class_archive >$(VENV)/class-archive.log 2>&1 </dev/null \
 		|| echo "No archive of Spark's classes (see $(VENV)/class-archive.log): starts take longer"
 
-test test-fast: JOBS = 2
-test: setup ## run the tests, but for the slow ones
-	@$(BIN)/python -m pytest $(SPREAD) -m "not slow" $(ARGS) </dev/null
+test test-fast test-benchmarks: JOBS = 2
+test: setup ## run the tests, but for the slow ones and those of benchmarks/
+	@$(BIN)/python -m pytest $(SPREAD) -m "not slow" --ignore=benchmarks --ignore=tests/benchmarks \
+		$(ARGS) </dev/null
+
+test-benchmarks: setup ## run the tests of benchmarks/, but for the slow ones
+	@$(BIN)/python -m pytest $(SPREAD) -m "not slow" benchmarks tests/benchmarks $(ARGS) </dev/null
 
 test-fast: setup ## run the tests of single modules that start nothing (a minute)
 	@$(BIN)/python -m pytest $(SPREAD) -m fast $(FAST) $(ARGS) </dev/null

@@ -40,6 +40,7 @@ def decide(say: Callable[[str], object], world: World, *names: str) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_nothing_switches_before_it_is_approved(tmp_path: Path) -> None:
     with live_pipeline(tmp_path) as live:
         world = World(live, tmp_path)

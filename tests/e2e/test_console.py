@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from tests.service.pages.test_dashboard import browser
 from tests.support.worlds.processes import live_pipeline
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-__all__ = ["browser"]
 
 SAMPLE = ("large-orders-paid", "paid-and-sent", "sales-by-carrier")
 NEW = "orders_of_more_than_300_that_were_sent_by_bike_2026"
@@ -26,6 +23,7 @@ PATIENCE = 120_000
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_a_sample_in_one_click_and_a_statement_to_its_results(
     browser: Browser, tmp_path: Path
 ) -> None:

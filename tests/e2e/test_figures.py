@@ -13,16 +13,18 @@ import pytest
 
 from anabranch_client.processes.children import free_port
 from tests.e2e.figures import QUERIES, STORMS, Walk
-from tests.service.pages.test_dashboard import browser
 from tests.support.worlds.up import upped
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-__all__ = ["browser"]
 
-
-@pytest.fixture(params=[False, True], ids=["dropped", "kept"])
+@pytest.fixture(
+    params=[
+        pytest.param(False, marks=pytest.mark.slow, id="dropped"),
+        pytest.param(True, id="kept"),
+    ]
+)
 def walk(browser: Browser, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Walk]:
     """A pipeline that knows no stream yet; there are files in the folders of the streams to be."""
     port, data = free_port(), tmp_path / "data"

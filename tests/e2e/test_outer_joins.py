@@ -11,6 +11,7 @@ from tests.support.worlds.replay_check import replay
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_they_end_as_the_oracle_says_and_share_their_joins(tmp_path: Path) -> None:
     scenario, tables = outer.write(tmp_path)
     out = tmp_path / "out"

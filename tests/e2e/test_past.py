@@ -23,6 +23,7 @@ KEEPER = "SELECT a.v AS av, b.v AS bv FROM a JOIN b ON a.k = b.k AND a.v = b.v"
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_a_query_that_comes_late_has_all_results(tmp_path: Path) -> None:
     with live_pipeline(tmp_path / "home", epoch_batches=1000, epoch_seconds=2.0) as live:
         feeder = Feeder(live, tmp_path)

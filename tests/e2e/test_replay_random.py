@@ -8,13 +8,13 @@ import pytest
 
 from tests.support.scenarios.draw import generate
 from tests.support.scenarios.file import read_report
-from tests.support.scenarios.seeds import FEW, MANY, TTL_REPLAYS
+from tests.support.scenarios.seeds import FEW, MANY, TTL_REPLAYS, mostly_slow
 from tests.support.scenarios.ttls import generate_with_ttls
 from tests.support.worlds.replay_check import replay_and_check
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("seed", FEW)
+@pytest.mark.parametrize("seed", mostly_slow(FEW))
 def test_replay_is_exact(seed: int, tmp_path: Path) -> None:
     _replay(seed, tmp_path)
 

@@ -61,6 +61,7 @@ def revisions(out: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_a_revised_replay_is_exact_and_repeats(tmp_path: Path) -> None:
     path = scenario(tmp_path, every=2)
     for name in ("one", "two"):

@@ -27,9 +27,8 @@ def tpch(tmp_path_factory: pytest.TempPathFactory) -> Workload:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    "seed", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_views_end_in_the_rows_of_the_batch_query(
     seed: int, tpch: Workload, tmp_path: Path
 ) -> None:

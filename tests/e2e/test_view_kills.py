@@ -70,6 +70,7 @@ def _check(folder: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_views_are_exact_though_the_pipeline_is_killed(tmp_path: Path) -> None:
     cells = [Cell(Component.DRIVER, Point.VIEWED)]
     verdict = play_cells(cells, tmp_path / "grid", {n: sql for n, (sql, _) in VIEWS.items()})

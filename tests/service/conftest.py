@@ -1,4 +1,4 @@
-"""A real service over a real Redis, empty for every test."""
+"""A real service over a real Redis: empty for every test, or shared where tests change nothing."""
 
 from __future__ import annotations
 
@@ -25,6 +25,10 @@ def redis() -> Iterator[str]:
 
 @pytest.fixture
 def settings(redis: str) -> ServiceSettings:
+    return _settings(redis)
+
+
+def _settings(redis: str) -> ServiceSettings:
     return ServiceSettings().changed(
         redis_url=redis,
         namespace=f"test{next(_NAMESPACES)}",
@@ -48,6 +52,24 @@ def shop(service: Service) -> Service:
     """A service with three streams that join in a chain: customers, orders, items; its runtime,
     which is played by the tests, is alive.
     """
+    return _stocked(service)
+
+
+@pytest.fixture(scope="module")
+def untouched(redis: str) -> Iterator[Service]:
+    """A service for all tests of a module that change nothing in it."""
+    with serving(_settings(redis)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def untouched_shop(redis: str) -> Iterator[Service]:
+    """The same with the streams of :func:`shop`."""
+    with serving(_settings(redis)) as running:
+        yield _stocked(running)
+
+
+def _stocked(service: Service) -> Service:
     service.beat()
     for stream in STREAMS:
         service.post("/v1/streams", stream)

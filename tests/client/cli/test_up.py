@@ -25,6 +25,7 @@ from tests.support.worlds.processes import spec_of, wait_until
 from tests.support.worlds.up import Target, Up, gone, upped
 
 
+@pytest.mark.slow
 def test_up_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
     with upped(tmp_path) as up:
         with up.client() as client:

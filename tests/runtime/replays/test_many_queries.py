@@ -20,6 +20,7 @@ from anabranch_planner.plans.optimise import Options
 from tests.support.scenarios.crowded import BATCHES, generate_crowded
 from tests.support.scenarios.run import run_local
 from tests.support.scenarios.script import draw
+from tests.support.scenarios.seeds import mostly_slow
 
 
 def assert_exact(seed: int, count: int, folder: Path, url: str) -> None:
@@ -32,7 +33,7 @@ def test_many_queries_are_exact(redis: str, tmp_path: Path) -> None:
     assert_exact(3, 25, tmp_path, redis)
 
 
-@pytest.mark.parametrize("seed", [4, 5])
+@pytest.mark.parametrize("seed", mostly_slow([4, 5]))
 def test_queries_that_come_and_go_in_every_epoch_are_exact(
     seed: int, redis: str, tmp_path: Path
 ) -> None:

@@ -93,7 +93,7 @@ def check(path: Path, out: Path, url: str, seed: int) -> Counter[str]:
 
 def test_odd_plans_give_the_join(redis: str, tmp_path: Path) -> None:
     seen = Counter[str]()
-    for seed in range(4):
+    for seed in range(2):
         path = write(tmp_path / f"scenario-{seed}", seed)
         seen += check(path, tmp_path / f"out-{seed}", redis, seed)
     assert seen["kept"]
@@ -101,6 +101,6 @@ def test_odd_plans_give_the_join(redis: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4, 84))
+@pytest.mark.parametrize("seed", range(2, 84))
 def test_more_odd_plans_give_the_join(redis: str, tmp_path: Path, seed: int) -> None:
     check(write(tmp_path / "scenario", seed), tmp_path / "out", redis, seed)

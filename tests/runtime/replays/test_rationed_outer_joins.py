@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.cases import random_rations
-from tests.support.scenarios.seeds import parts
+from tests.support.scenarios.seeds import mostly_slow, parts
 from tests.support.worlds.outer_replays import OuterReplay
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def test_many_rationed_joins_are_what_the_ledger_says(
 KINDS = {"LEFT JOIN": 46, "LEFT SEMI": 47, "LEFT ANTI": 27}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mostly_slow(KINDS))
 def test_what_is_missing_of_their_results_is_estimated(
     kind: str, spark: SparkSession, redis: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ from tests.support.scenarios.draw import generate
 from tests.support.scenarios.rows import LOCAL
 from tests.support.scenarios.run import assert_exact, run_local
 from tests.support.scenarios.script import draw
-from tests.support.scenarios.seeds import RATIONED_FEW, RATIONED_MANY, parts
+from tests.support.scenarios.seeds import RATIONED_FEW, RATIONED_MANY, mostly_slow, parts
 
 #: Features that the scenarios must cover.
 WANTED = {
@@ -45,7 +45,7 @@ def test_rations_and_revisions_together_are_exact(redis: str, tmp_path: Path) ->
     assert_exact(seeds, tmp_path, redis, generate, wanted, revised=True, rationed=True)
 
 
-@pytest.mark.parametrize("seed", RATIONED_FEW[:3])
+@pytest.mark.parametrize("seed", mostly_slow(RATIONED_FEW[:3]))
 def test_rations_that_jaqpot_has_planned_are_exact(seed: int, redis: str, tmp_path: Path) -> None:
     rng, script = Random(seed), draw(seed, 8)
     chosen = frozenset(b for b in range(100) if rng.random() < 0.8)

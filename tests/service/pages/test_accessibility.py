@@ -10,13 +10,12 @@ from playwright.sync_api import expect
 
 from tests.service.conftest import CHAIN, PAIR
 from tests.service.pages.long_names import LONGEST, nothing_is_cut, run
-from tests.service.pages.test_dashboard import browser, opened
+from tests.service.pages.test_dashboard import opened
+from tests.support.surroundings.browsers import LOOKS
 from tests.support.worlds.service import Service
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
-
-__all__ = ["browser"]
 
 PAGES = (
     "",
@@ -43,22 +42,26 @@ def broken(page: Page) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("width", "scheme"),
-    [
-        (1440, "light"),
-        (390, "dark"),
-        pytest.param(1440, "dark", marks=pytest.mark.slow),
-        pytest.param(390, "light", marks=pytest.mark.slow),
-    ],
-)
+def test_no_page_has_a_serious_finding_in_one_of_two_looks(browser: Browser, shop: Service) -> None:
+    looks = {path: ((1440, "light"), (390, "dark"))[n % 2] for n, path in enumerate(PAGES)}
+    assert findings(browser, shop, looks) == {path: [] for path in PAGES}
+
+
+@pytest.mark.slow
+@LOOKS
 def test_no_page_has_a_serious_finding(
     browser: Browser, shop: Service, width: int, scheme: Any
 ) -> None:
+    found = findings(browser, shop, dict.fromkeys(PAGES, (width, scheme)))
+    assert found == {path: [] for path in PAGES}
+
+
+def findings(browser: Browser, shop: Service, looks: dict[str, Any]) -> dict[str, list[str]]:
+    """Broken rules by path; ``looks``: window width and colour scheme of each."""
     run(shop)
     shop.plan(0)
     found = {}
-    for path in PAGES:
+    for path, (width, scheme) in looks.items():
         with opened(browser, shop, path) as (page, _):
             page.emulate_media(color_scheme=scheme)
             page.set_viewport_size({"width": width, "height": 900})
@@ -68,7 +71,7 @@ def test_no_page_has_a_serious_finding(
                 page.get_by_role("button", name="Explain").click()
                 expect(page.locator("#answer")).to_be_visible()
             found[path] = broken(page)
-    assert found == {path: [] for path in PAGES}
+    return found
 
 
 @pytest.mark.slow

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from playwright.sync_api import expect
 
 from anabranch_contract.protocol.batches import BATCHES_KEPT, BatchReport
 from tests.service.pages.long_names import nothing_is_cut, run
-from tests.service.pages.test_dashboard import browser, opened
+from tests.service.pages.test_dashboard import opened
+from tests.support.surroundings.browsers import LOOKS
 from tests.support.worlds.service import Service
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-__all__ = ["browser"]
 
 PAGE = "dashboard/batches"
 
@@ -48,8 +46,7 @@ def keep(shop: Service, *batches: BatchReport) -> None:
     shop.redis.rpush(shop.keys.batches, *(one.dumps() for one in batches))
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1440, 390])
+@LOOKS
 def test_the_newest_batches_are_stacked_by_phase(
     browser: Browser, shop: Service, width: int, scheme: Any
 ) -> None:

@@ -15,14 +15,12 @@ from anabranch_service.planning.what_if import explanation as what_if
 from anabranch_service.registry.records import EpochRecord
 from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import CHAIN, PAIR, STREAMS
-from tests.service.pages.test_dashboard import browser, opened
+from tests.service.pages.test_dashboard import opened
 from tests.service.planning.test_costs import interim, snapshot
 from tests.support.worlds.service import Service, serving
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-__all__ = ["browser"]
 
 
 def broken(*_: object, **__: object) -> None:

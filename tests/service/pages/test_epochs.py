@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from playwright.sync_api import expect
 
 from anabranch_contract.protocol.progress import Progress
 from tests.service.conftest import CHAIN, PAIR
 from tests.service.pages.long_names import LONGEST, nothing_is_cut, run
-from tests.service.pages.test_dashboard import browser, opened
+from tests.service.pages.test_dashboard import opened
+from tests.support.surroundings.browsers import LOOKS
 from tests.support.worlds.service import Service
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-__all__ = ["browser"]
 
 PAGE = "dashboard/epochs"
 
@@ -35,8 +33,7 @@ def history(shop: Service) -> None:
     shop.progress(Progress("running", committed=95, epoch=9, ruleset_epoch=9, epoch_starts=starts))
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1440, 390])
+@LOOKS
 def test_epochs_with_the_same_plan_are_one_entry(
     browser: Browser, shop: Service, width: int, scheme: Any
 ) -> None:

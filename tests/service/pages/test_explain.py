@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 from playwright.sync_api import expect
 
 from tests.service.conftest import CHAIN, PAIR
-from tests.service.pages.test_dashboard import browser, opened
+from tests.service.pages.test_dashboard import opened
 from tests.support.worlds.service import Service
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-__all__ = ["browser"]
 
 
 def test_a_statement_is_explained_in_pictures(browser: Browser, shop: Service) -> None:

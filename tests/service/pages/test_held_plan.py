@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from playwright.sync_api import expect
 
 from tests.service.conftest import CHAIN
 from tests.service.pages.long_names import LONGEST, nothing_is_cut, run
 from tests.service.pages.test_accessibility import PAGES, broken
-from tests.service.pages.test_dashboard import browser, opened
+from tests.service.pages.test_dashboard import opened
+from tests.support.surroundings.browsers import LOOKS
 from tests.support.worlds.service import Service
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-__all__ = ["browser"]
 
 NEW = "parts-of-the-same-moment"
 SAME_TIME = "SELECT o.order_id, i.part FROM orders o JOIN items i ON i.ts = o.ts"
@@ -30,7 +28,7 @@ def held(shop: Service) -> None:
     shop.plan(0)
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (390, "dark")])
+@LOOKS
 def test_a_plan_is_approved(browser: Browser, shop: Service, width: int, scheme: Any) -> None:
     held(shop)
     with opened(browser, shop, "dashboard/epochs#held") as (page, complaints):

@@ -16,13 +16,11 @@ from anabranch_contract.protocol.intake import InputProgress, StreamIntake
 from anabranch_contract.protocol.progress import Progress, Rationing
 from anabranch_contract.queries.joins import QueryId
 from tests.service.conftest import PAIR
-from tests.service.pages.test_dashboard import browser, opened
+from tests.service.pages.test_dashboard import opened
 from tests.support.worlds.service import Service
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-__all__ = ["browser"]
 
 LONG = "orders-of-the-last-quarter-with-all-their-items-and-customers-"
 

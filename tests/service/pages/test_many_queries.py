@@ -9,13 +9,11 @@ from playwright.sync_api import expect
 
 from tests.service.conftest import CHAIN, PAIR
 from tests.service.pages.long_names import LONGEST, nothing_is_cut, run
-from tests.service.pages.test_dashboard import browser, opened
+from tests.service.pages.test_dashboard import opened
 from tests.support.worlds.service import Service
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
-
-__all__ = ["browser"]
 
 NEW = "deliveries_to_customers_in_the_north_with_their_items_2026"
 PATIENCE = 120_000

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from playwright.sync_api import expect
 
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.ruleset import RulesetId
 from tests.service.conftest import CHAIN, PAIR
-from tests.service.pages.test_dashboard import browser, opened
+from tests.service.pages.test_dashboard import opened
 from tests.service.planning.test_rations import period
+from tests.support.surroundings.browsers import LOOKS
 from tests.support.worlds.service import Service
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
-
-__all__ = ["browser"]
 
 QUERIES = {
     "late-shipments-by-customer": PAIR,
@@ -75,7 +73,7 @@ def crosses(a: list[float], b: list[float]) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1440, "light"), (390, "dark")])
+@LOOKS
 def test_no_node_covers_another_and_every_name_is_whole(
     browser: Browser, shop: Service, width: int, scheme: Any
 ) -> None:

@@ -15,13 +15,11 @@ from anabranch_contract.protocol.measurements import (
     StreamStatistics,
 )
 from tests.service.pages.long_names import LONGEST, QUERIES, run
-from tests.service.pages.test_dashboard import browser, opened
+from tests.service.pages.test_dashboard import opened
 from tests.support.worlds.service import Service
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
-
-__all__ = ["browser"]
 
 PAGES = ("", "dashboard/epochs", f"dashboard/query/{LONGEST}", "dashboard/state", "dashboard/load")
 #: ``orders[a68a12a5]``, ``part*partsupp@51841d98``, ``orders/2~471411``, ``unpaid+left``.

@@ -13,19 +13,17 @@ from anabranch_contract.protocol.intake import SourceState
 from anabranch_contract.protocol.progress import Progress
 from tests.service.conftest import PAIR
 from tests.service.pages.long_names import LONGEST, QUERIES, nothing_is_cut, run
-from tests.service.pages.test_dashboard import browser, opened
+from tests.service.pages.test_dashboard import opened
+from tests.support.surroundings.browsers import LOOKS
 from tests.support.worlds.service import Service, eventually
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-__all__ = ["browser"]
-
 PAGE = "dashboard/query/"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1440, 390])
+@LOOKS
 def test_what_a_query_does_and_takes(
     browser: Browser, shop: Service, width: int, scheme: Any
 ) -> None:

@@ -8,13 +8,11 @@ from playwright.sync_api import expect
 
 from tests.service.conftest import CHAIN, PAIR
 from tests.service.pages.long_names import LONGEST, nothing_is_cut, run
-from tests.service.pages.test_dashboard import browser, opened
+from tests.service.pages.test_dashboard import opened
 from tests.support.worlds.service import Service
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-__all__ = ["browser"]
 
 
 def labelled(shop: Service) -> None:

@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING
 
 from playwright.sync_api import expect
 
-from tests.service.pages.test_dashboard import browser, opened
+from tests.service.pages.test_dashboard import opened
 from tests.support.worlds.service import Service
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-__all__ = ["browser"]
 
 
 def test_operations_are_shown_and_tried_out_without_any_other_server(

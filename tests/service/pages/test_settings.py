@@ -7,24 +7,22 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from playwright.sync_api import expect
 
 import anabranch_service
 from anabranch_contract.rest.planning.settings import SettingsIn
 from tests.service.pages.long_names import nothing_is_cut
-from tests.service.pages.test_dashboard import browser, opened
+from tests.service.pages.test_dashboard import opened
+from tests.support.surroundings.browsers import LOOKS
 from tests.support.worlds.service import Service
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-__all__ = ["browser"]
 VIEW = (Path(anabranch_service.__file__).parent / "dashboard/settings/view.js").read_text()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1440, 390])
+@LOOKS
 def test_settings_are_changed(browser: Browser, service: Service, width: int, scheme: Any) -> None:
     with opened(browser, service, "dashboard/settings") as (page, complaints):
         page.emulate_media(color_scheme=scheme)

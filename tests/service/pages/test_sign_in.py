@@ -7,26 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from anabranch_contract.protocol.activations import Activation, Visibility
 from anabranch_contract.rest.access import Role
 from anabranch_service.settings import ServiceSettings
 from tests.service.conftest import PAIR, STREAMS
+from tests.service.pages.test_dashboard import HURRY
+from tests.support.scenarios.seeds import mostly_slow
 from tests.support.worlds.access import Guarded, guarded
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: Path) -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(
-            executable_path=str(chromium), args=["--no-sandbox"], headless=True
-        )
-        yield running
-        running.close()
 
 
 @pytest.fixture
@@ -45,11 +37,12 @@ def sign_in(page: Page, token: str) -> None:
 
 def test_nothing_is_shown_before_somebody_signs_in(browser: Browser, locked: Guarded) -> None:
     page = browser.new_page()
+    page.add_init_script(HURRY)
     page.goto(locked.url)
     expect(page.locator("#pulse")).to_have_text("signed out")
     expect(page.locator("#banner")).to_contain_text("requires a token")
     expect(page.locator("#queries")).not_to_contain_text("pair")
-    page.wait_for_timeout(2500)
+    page.wait_for_timeout(500)
     # It does not go on asking: one failure for each page that is opened.
     refusals = locked.service.get("/v1/audit?kind=refusal")["items"]
     assert [r["target"] for r in refusals] == ["/v1/whoami"]
@@ -68,7 +61,9 @@ def test_nothing_is_shown_before_somebody_signs_in(browser: Browser, locked: Gua
     page.close()
 
 
-@pytest.mark.parametrize("role", list(Role))
+@pytest.mark.parametrize(
+    "role", mostly_slow([Role.WORKER, Role.EDITOR, Role.VIEWER, Role.ADMIN], 2)
+)
 def test_only_what_the_role_may_do_is_offered(
     browser: Browser, locked: Guarded, role: Role
 ) -> None:

@@ -15,15 +15,13 @@ from anabranch_contract.protocol.state_report import IndexReport, StoreParts
 from anabranch_runtime.driver.reporting import state_publisher as state_teller
 from tests.service.conftest import CHAIN, PAIR
 from tests.service.pages.long_names import nothing_is_cut
-from tests.service.pages.test_dashboard import browser, opened
+from tests.service.pages.test_dashboard import opened
 from tests.service.routes.test_state import report, store
 from tests.support.worlds.service import Service
 from tests.support.worlds.small_pipeline import run_batches, small_pipeline
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
-
-__all__ = ["browser"]
 
 
 def numbers(page: Page, column: int) -> list[str]:

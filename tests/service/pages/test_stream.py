@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from playwright.sync_api import expect
 
 from anabranch_contract import codec
@@ -22,13 +21,12 @@ from anabranch_contract.protocol.table_progress import TableProgress
 from anabranch_service.registry.publishing.history import HistoryPoint
 from anabranch_service.settings import ServiceSettings
 from tests.service.pages.long_names import LONGEST, QUERIES, nothing_is_cut, run
-from tests.service.pages.test_dashboard import browser, opened
+from tests.service.pages.test_dashboard import opened
+from tests.support.surroundings.browsers import LOOKS
 from tests.support.worlds.service import Service, serving
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-__all__ = ["browser"]
 
 PAGE = "dashboard/stream/"
 
@@ -85,8 +83,7 @@ def test_a_table_is_read_again(browser: Browser, settings: ServiceSettings) -> N
             assert not complaints
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1440, 390])
+@LOOKS
 def test_what_a_stream_brings(browser: Browser, shop: Service, width: int, scheme: Any) -> None:
     measured(shop)
     shop.source("orders", SourceState.READING)

@@ -12,19 +12,18 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.service.pages.long_names import nothing_is_cut
-from tests.service.pages.test_dashboard import browser, opened
+from tests.service.pages.test_dashboard import opened
 from tests.service.pages.test_stream import measured
+from tests.support.scenarios.seeds import mostly_slow
 from tests.support.worlds.service import Service
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-__all__ = ["browser"]
-
 PAGE = "dashboard/streams"
 
 
-@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("width", mostly_slow([390, 1440]))
 def test_a_source_is_tested_and_then_registered(
     browser: Browser, shop: Service, tmp_path: Path, width: int
 ) -> None:

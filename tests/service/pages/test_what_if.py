@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from playwright.sync_api import expect
 
 from tests.service.conftest import CHAIN, PAIR
 from tests.service.pages.long_names import LONGEST, QUERIES, nothing_is_cut, run
-from tests.service.pages.test_dashboard import browser, opened
+from tests.service.pages.test_dashboard import opened
+from tests.support.surroundings.browsers import LOOKS
 from tests.support.worlds.service import Service
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-__all__ = ["browser"]
-
 PAGE = "dashboard/what-if"
 CITIES = CHAIN + "\nWHERE c.city = 'Bordeaux'"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1440, 390])
+@LOOKS
 def test_a_statement_is_priced_registered_and_opened(
     browser: Browser, shop: Service, width: int, scheme: Any
 ) -> None:

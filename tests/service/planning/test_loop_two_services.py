@@ -20,8 +20,8 @@ from tests.support.worlds.replicas import PATIENCE, Replica, Replicas, two_servi
 LEASE = 0.3
 
 
-def test_the_leader_is_lost_five_times(redis: str, tmp_path: Path) -> None:
-    lose_leaders(redis, "five", tmp_path, 5)
+def test_the_leader_is_lost_three_times(redis: str, tmp_path: Path) -> None:
+    lose_leaders(redis, "three", tmp_path, 3)
 
 
 @pytest.mark.slow

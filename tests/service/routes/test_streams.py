@@ -245,12 +245,12 @@ def test_names_that_differ_by_case_only_are_refused(service: Service) -> None:
     ],
 )
 def test_a_definition_that_cannot_be_used(
-    service: Service, change: dict[str, Any], field: str
+    untouched: Service, change: dict[str, Any], field: str
 ) -> None:
-    problem = service.post("/v1/streams", PLAIN | change, 422)
+    problem = untouched.post("/v1/streams", PLAIN | change, 422)
     assert any(e["field"].startswith(field) for e in problem["errors"]), problem
     assert problem["remedy"]
-    assert service.get("/v1/streams")["items"] == []
+    assert untouched.get("/v1/streams")["items"] == []
 
 
 def test_counts_of_the_runtime_are_shown(shop: Service) -> None:

@@ -32,14 +32,16 @@ from tests.support.worlds.service import Service, serving
     ],
 )
 @pytest.mark.parametrize("path", ["/", "/v1/streams", "/dashboard/app.js", "/healthz"])
-def test_a_name_that_is_not_the_services_is_refused(service: Service, host: str, path: str) -> None:
-    found = service.http.get(path, headers={"Host": host})
+def test_a_name_that_is_not_the_services_is_refused(
+    untouched: Service, host: str, path: str
+) -> None:
+    found = untouched.http.get(path, headers={"Host": host})
     assert problem(found, 421)["code"] == "unknown-host"
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "127.0.0.1:9", "[::1]:1", "[::1]"])
-def test_the_services_own_names(service: Service, host: str) -> None:
-    assert service.http.get("/v1/streams", headers={"Host": host}).status_code == 200
+def test_the_services_own_names(untouched: Service, host: str) -> None:
+    assert untouched.http.get("/v1/streams", headers={"Host": host}).status_code == 200
 
 
 def test_more_names_can_be_allowed(settings: ServiceSettings) -> None:
@@ -77,45 +79,45 @@ FOREIGN = [
     ],
 )
 def test_a_foreign_page_changes_nothing(
-    service: Service, method: str, path: str, headers: dict[str, str]
+    untouched_shop: Service, method: str, path: str, headers: dict[str, str]
 ) -> None:
-    service.post("/v1/streams", STREAMS[0])
-    body = None if method == "DELETE" else STREAMS[1]
-    found = service.http.request(method, path, headers=headers, json=body)
+    body = None if method == "DELETE" else STREAMS[1] | {"name": "forged"}
+    found = untouched_shop.http.request(method, path, headers=headers, json=body)
     assert problem(found, 403)["code"] == "cross-origin"
-    assert [s["name"] for s in service.get("/v1/streams")["items"]] == ["customers"]
+    names = {s["name"] for s in untouched_shop.get("/v1/streams")["items"]}
+    assert names == {"customers", "orders", "items"}
 
 
 @pytest.mark.parametrize(
     "kind",
     ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""],
 )
-def test_a_form_that_spells_json_is_no_json(service: Service, kind: str) -> None:
+def test_a_form_that_spells_json_is_no_json(untouched: Service, kind: str) -> None:
     """A page may send these types without being asked: they need no permission."""
     content = b'{"name": "forged", "columns": {"k": "bigint"}}'
     headers = {"Content-Type": kind} if kind else {}
-    found = service.http.post("/v1/streams", content=content, headers=headers)
+    found = untouched.http.post("/v1/streams", content=content, headers=headers)
     assert problem(found, 415)["code"] == "not-json"
-    assert service.get("/v1/streams")["items"] == []
+    assert untouched.get("/v1/streams")["items"] == []
 
 
-def test_no_page_is_given_a_permission(service: Service) -> None:
+def test_no_page_is_given_a_permission(untouched: Service) -> None:
     headers = {
         "Origin": "http://evil.example",
         "Access-Control-Request-Method": "POST",
         "Access-Control-Request-Headers": "authorization",
     }
-    found = service.http.options("/v1/streams", headers=headers)
+    found = untouched.http.options("/v1/streams", headers=headers)
     assert found.status_code == 405
-    read = service.http.get("/v1/streams", headers={"Origin": "http://evil.example"})
+    read = untouched.http.get("/v1/streams", headers={"Origin": "http://evil.example"})
     for answer in (found, read):
         assert not [h for h in answer.headers if h.startswith("access-control")]
 
 
-def test_the_dashboard_may_ask(service: Service) -> None:
-    own = f"http://127.0.0.1:{service.settings.port}"
+def test_the_dashboard_may_ask(untouched: Service) -> None:
+    own = f"http://127.0.0.1:{untouched.settings.port}"
     headers = {"Origin": own, "Sec-Fetch-Site": "same-origin"}
-    found = service.http.post("/v1/plans:dry-run", json={}, headers=headers)
+    found = untouched.http.post("/v1/plans:dry-run", json={}, headers=headers)
     assert found.status_code == 200
 
 

@@ -25,49 +25,49 @@ def problem(response: httpx.Response, status: int) -> dict[str, object]:
     return document
 
 
-def test_unknown_paths_and_methods(service: Service) -> None:
-    assert problem(service.http.get("/v1/nothing"), 404)["code"] == "not-found"
-    refused = service.http.put("/v1/streams", json={})
+def test_unknown_paths_and_methods(untouched: Service) -> None:
+    assert problem(untouched.http.get("/v1/nothing"), 404)["code"] == "not-found"
+    refused = untouched.http.put("/v1/streams", json={})
     assert problem(refused, 405)["remedy"]
     assert "POST" in refused.headers["allow"]
-    assert problem(service.http.get("/dashboard/nothing.js"), 404)["code"] == "not-found"
+    assert problem(untouched.http.get("/dashboard/nothing.js"), 404)["code"] == "not-found"
 
 
 @pytest.mark.parametrize("body", [b"{", b"", b"\xff\xfe", b'{"name": }'])
-def test_bodies_that_are_no_json(service: Service, body: bytes) -> None:
+def test_bodies_that_are_no_json(untouched: Service, body: bytes) -> None:
     headers = {"content-type": "application/json"}
-    response = service.http.post("/v1/streams", content=body, headers=headers)
+    response = untouched.http.post("/v1/streams", content=body, headers=headers)
     document = problem(response, 422 if body == b"" else 400)
     assert document["remedy"]
 
 
 @pytest.mark.parametrize("body", ["[]", "5", "null", '"text"', '{"name": {}}'])
-def test_bodies_of_another_shape(service: Service, body: str) -> None:
+def test_bodies_of_another_shape(untouched: Service, body: str) -> None:
     headers = {"content-type": "application/json"}
-    response = service.http.post("/v1/queries", content=body, headers=headers)
+    response = untouched.http.post("/v1/queries", content=body, headers=headers)
     document = problem(response, 422)
     assert document["errors"]
 
 
-def test_text_that_nobody_can_store(service: Service) -> None:
+def test_text_that_nobody_can_store(untouched: Service) -> None:
     headers = {"content-type": "application/json"}
     for body in (r'{"sql": "\ud800"}', r'{"query": {"from": "\ud800"}}', r'{"\ud800": 1}'):
-        response = service.http.post("/v1/queries", content=body, headers=headers)
+        response = untouched.http.post("/v1/queries", content=body, headers=headers)
         assert problem(response, 422)["errors"]
 
 
-def test_a_body_that_is_nested_too_deeply(service: Service) -> None:
+def test_a_body_that_is_nested_too_deeply(untouched: Service) -> None:
     body = '{"query": {"from": ' + "[" * 100_000 + "]" * 100_000 + "}}"
     headers = {"content-type": "application/json"}
-    response = service.http.post("/v1/queries", content=body, headers=headers)
+    response = untouched.http.post("/v1/queries", content=body, headers=headers)
     assert response.status_code in (400, 422)
     assert problem(response, response.status_code)
-    assert service.get("/healthz")["status"] == "ok"
+    assert untouched.get("/healthz")["status"] == "ok"
 
 
-def test_every_problem_names_all_fields(service: Service) -> None:
+def test_every_problem_names_all_fields(untouched: Service) -> None:
     body = {"name": "a b", "columns": [{"name": "x"}], "lateness": 5}
-    document = problem(service.http.post("/v1/streams", json=body), 422)
+    document = problem(untouched.http.post("/v1/streams", json=body), 422)
     errors = document["errors"]
     assert isinstance(errors, list)
     assert {"name", "lateness"} <= {e["field"] for e in errors}
@@ -85,10 +85,10 @@ def test_every_problem_names_all_fields(service: Service) -> None:
     ],
 )
 def test_a_wrong_method_is_answered_with_all_right_ones(
-    service: Service, path: str, allowed: str
+    untouched: Service, path: str, allowed: str
 ) -> None:
     for method in ("OPTIONS", "TRACE"):
-        refused = service.http.request(method, path, content=b"{}")
+        refused = untouched.http.request(method, path, content=b"{}")
         assert (refused.status_code, refused.headers["Allow"]) == (405, allowed)
 
 
@@ -106,18 +106,18 @@ def test_a_wrong_method_is_answered_with_all_right_ones(
     ],
 )
 def test_a_parameter_without_effect_is_refused(
-    service: Service, path: str, name: str, remedy: str
+    untouched: Service, path: str, name: str, remedy: str
 ) -> None:
-    found = problem(service.http.get(path), 422)
+    found = problem(untouched.http.get(path), 422)
     assert found["code"] == "unknown-parameter"
     assert name in str(found["detail"])
     assert remedy in str(found["remedy"])
 
 
-def test_long_answers_are_compressed_for_those_who_take_it(service: Service) -> None:
-    plain = service.http.get("/openapi.json", headers={"Accept-Encoding": "identity"})
-    packed = service.http.get("/openapi.json", headers={"Accept-Encoding": "gzip"})
+def test_long_answers_are_compressed_for_those_who_take_it(untouched: Service) -> None:
+    plain = untouched.http.get("/openapi.json", headers={"Accept-Encoding": "identity"})
+    packed = untouched.http.get("/openapi.json", headers={"Accept-Encoding": "gzip"})
     assert plain.json() == packed.json()
     assert packed.headers["Content-Encoding"] == "gzip"
     assert int(packed.headers["Content-Length"]) < int(plain.headers["Content-Length"]) / 4
-    assert "Content-Encoding" not in service.http.get("/healthz").headers
+    assert "Content-Encoding" not in untouched.http.get("/healthz").headers

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Any
 
-#: Through ``anabranch replay``, by default. Few, but with all of ``features.WANTED`` in them
-#: (``test_scenarios.py`` sees to it).
+import pytest
+
+#: Through ``anabranch replay``, the first one by default. Few, but with all of ``features.WANTED``
+#: in them (``test_draw.py``).
 FEW = (1, 3, 7, 10)
 #: Through ``anabranch replay``, in ``make test-full``.
 MANY = tuple(seed for seed in range(64) if seed not in FEW)
@@ -67,6 +71,17 @@ FRESH_MANY = tuple(range(9000, 9150))
 #: In this process with queries that emit their past, by default and in ``make test-full``.
 PAST_FEW = (10, 11, 15)
 PAST_MANY = tuple(range(9500, 9800))
+
+
+def mostly_slow(cases: Iterable[Any], fast: int = 1) -> list[Any]:
+    """Parameters of a test: the first ``fast`` cases by default, the others in ``make test-full``.
+
+    >>> [getattr(one, "values", one) for one in mostly_slow([7, 8, 9], 2)]
+    [7, 8, (9,)]
+    """
+    rest = iter(cases)
+    first = list(islice(rest, fast))
+    return [*first, *(pytest.param(one, marks=pytest.mark.slow) for one in rest)]
 
 
 def parts(seeds: Sequence[int], length: int) -> list[tuple[int, ...]]:

@@ -132,7 +132,13 @@ def killed_once(
     return struck
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(
+    "after",
+    [
+        pytest.param(False, marks=pytest.mark.slow, id="before"),
+        pytest.param(True, id="after"),
+    ],
+)
 def test_killed_as_it_publishes(after: bool, redis: str, tmp_path: Path) -> None:
     name = f"publishes-{after}"
 

@@ -104,14 +104,14 @@ def test_a_structured_query_is_registered_like_sql(shop: Service) -> None:
     ],
 )
 def test_a_query_that_cannot_be_planned_is_refused_and_nothing_is_stored(
-    shop: Service, body: dict[str, Any], code: str | None
+    untouched_shop: Service, body: dict[str, Any], code: str | None
 ) -> None:
-    problem = shop.post("/v1/queries", body, 422)
+    problem = untouched_shop.post("/v1/queries", body, 422)
     assert code in (None, problem["code"])
     assert problem["detail"]
     assert problem["remedy"], problem
     assert all(e["field"] for e in problem["errors"]), problem
-    assert shop.get("/v1/queries")["items"] == []
+    assert untouched_shop.get("/v1/queries")["items"] == []
 
 
 def test_an_id_can_be_used_once(shop: Service) -> None:

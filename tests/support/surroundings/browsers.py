@@ -1,0 +1,41 @@
+"""A headless Chromium for tests of pages, and their looks: window widths and colour schemes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+#: Milliseconds that an expectation of a page may take, beside other tests on few cores.
+PATIENCE: Final = 20_000
+#: Parameters ``width`` (pixels) and ``scheme``. Narrow and dark by default, as other tests of the
+#: same pages have a wide window and a light scheme.
+LOOKS: Final = pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (390, "dark"),
+        pytest.param(1440, "light", marks=pytest.mark.slow),
+        pytest.param(1440, "dark", marks=pytest.mark.slow),
+        pytest.param(390, "light", marks=pytest.mark.slow),
+    ],
+)
+
+
+@contextmanager
+def launched(chromium: Path) -> Iterator[Browser]:
+    """Run a browser for the length of the block, in which its thread has a running event loop."""
+    from playwright.sync_api import expect, sync_playwright
+
+    expect.set_options(timeout=PATIENCE)
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(
+            executable_path=str(chromium), args=["--no-sandbox"], headless=True
+        )
+        yield running
+        running.close()
