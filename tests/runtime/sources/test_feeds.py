@@ -106,7 +106,8 @@ def test_a_stream_that_is_registered_again_is_read_again(fed: Fed) -> None:
 def test_tables_are_read_before_streams_the_first_time(
     fed: Fed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("anabranch_runtime.sources.loads.QUIET_FIRST", 0.0)
+    for name in ("loads.QUIET_FIRST", "files.feed.LISTING"):
+        monkeypatch.setattr(f"anabranch_runtime.sources.{name}", 0.0)
     fed.file("a.parquet", list(range(150)))
     fed.push([1, 2])
     fed.retain, fed.tables = {"R": None}, {"R"}

@@ -26,6 +26,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +72,9 @@ class FileFeed:
     #: The directory's time of modification at a listing that is trusted.
     _listed: int = -1
     _next_listing: float = 0.0
-    #: Begin of the last listing that found files (at a start: of the first one), and of the last
-    #: one, by the monotonic clock.
-    _found: float = -1.0
+    #: Begin of the last listing that found files (after a start with known files: of the first
+    #: one), and of the last listing, by the monotonic clock.
+    _found: float = -inf
     _looked: float = 0.0
     #: Number in the log -> how long the file is: rows, or bytes of text.
     _lengths: dict[int, int] = field(default_factory=dict)
@@ -130,11 +131,10 @@ class FileFeed:
         files, (number, position) = self._loaded().files, offset or (0, 0)
         if position or not 0 < number < len(files):
             return False
-        before, file = (
-            max(f.appeared for f in files[max(number - LATELY, 0) : number]),
-            files[number],
-        )
-        return (file.appeared - before) / 1e9 > self._quiet(load, number, file.size)
+        lately, file = files[max(number - LATELY, 0) : number], files[number]
+        # Files that were there when the load began are of it, however far apart they appeared.
+        before = max(max(f.appeared for f in lately) / 1e9, load.began)
+        return file.appeared / 1e9 - before > self._quiet(load, number, file.size)
 
     def _quiet(self, load: Load, number: int, size: int) -> float:
         """Seconds without a file of ``size`` after which ``load`` has none beyond ``number``."""
@@ -253,7 +253,7 @@ class FileFeed:
         log, known, now = self._loaded(), self._watched().names, time.monotonic()
         if now < self._next_listing:
             return
-        if self._found < 0:
+        if self._found == -inf and log.files:
             self._found = now
         try:
             changed = self.directory.stat().st_mtime_ns

@@ -107,7 +107,8 @@ class LandedFeed:
         batch = self._batch(number) if has_files(self.record) and number and not position else None
         if batch is None or (seen := batch.files_seen) is None:
             return False
-        return seen.first - seen.before >= load.quiet(self._longest_pause(load, ()))
+        before = max(seen.before, load.began)
+        return seen.first - before >= load.quiet(self._longest_pause(load, ()))
 
     def _longest_pause(self, load: Load, found: Sequence[Landed]) -> float:
         """Longest pause between files of ``load``, to which the batches ``found`` belong, too."""

@@ -208,9 +208,12 @@ def test_pauses_of_a_writer_make_no_loads_of_their_own(tmp_path: Path) -> None:
     load = Load("s", is_open=True, began=began)
     apart = [source.is_apart([number, 0], load) for number in range(1, len(moments))]
     assert apart == [False] * 6 + [True]
+    # A folder that was filled for days before is one load.
+    backlog = replace(load, began=moments[-1] + 1.0)
+    assert not any(source.is_apart([number, 0], backlog) for number in range(1, len(moments)))
     # In later loads a quarter of a second is enough, unless others have been as long.
     later = replace(load, number=1, began=began + 0.5)
-    assert [source.is_apart([number, 0], later) for number in (1, 2, 3)] == [True, True, False]
+    assert [source.is_apart([number, 0], later) for number in (1, 2, 3)] == [False, True, False]
 
 
 def test_a_log_that_was_cut_off_is_mended(tmp_path: Path) -> None:
