@@ -25,6 +25,7 @@ ELSEWHERE = {
     "planner/sql": "planner/statements/test_refusals.py",
     "runtime/control": "runtime/sources/test_rate_limiter.py",
     "runtime/driver/pipeline": "runtime/sources/ingest/test_queries.py",
+    "runtime/driver/reporting/reporting": "runtime/driver/test_driver.py",
     "runtime/measure/state_report": "runtime/driver/reporting/test_state_publisher.py",
     "runtime/expressions/casts": "runtime/expressions/test_evaluate.py",
     "runtime/index/kernels": "runtime/index/test_matching.py",

@@ -108,6 +108,7 @@ def create_app(config: ServiceSettings, *, clock: Clock = utc_now) -> FastAPI:
             leading.cancel()
             # A task that is still connecting would leave its connection open behind ``aclose``.
             await asyncio.wait({leading, *others}, timeout=1)
+            await loop.stop_explaining()
             work.close()
             await asyncio.to_thread(loop.close)
             await redis.aclose()

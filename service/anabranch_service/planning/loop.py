@@ -128,10 +128,14 @@ class EpochLoop:
 
     def close(self) -> None:
         """End the planner's processes; :meth:`run` has returned, or is not waited for."""
-        if self._explaining is not None:
-            self._explaining.cancel()
         self.process.close()
         self.explainer.close()
+
+    async def stop_explaining(self) -> None:
+        """Cancel the explanation that is being made; :meth:`run` has returned."""
+        if self._explaining is not None:
+            self._explaining.cancel()
+            await asyncio.wait({self._explaining}, timeout=1)
 
     async def run(self) -> None:
         """Turn until stopped; no failure ends the loop."""

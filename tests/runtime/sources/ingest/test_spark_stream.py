@@ -48,7 +48,8 @@ def record(
     given = {name.replace("__", "."): text for name, text in options.items()}
     return StreamRecord(
         name="s",
-        columns=(ColumnRecord(name=column, type=kind),),
+        # Unchecked, as a record is that somebody has written into Redis.
+        columns=(ColumnRecord.model_construct(name=column, type=kind),),
         source=SourceRecord(format=format, path=path and str(path), options=given),
     )
 
