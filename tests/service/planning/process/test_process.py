@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pickle
 import signal
@@ -14,16 +15,19 @@ from typing import Any
 
 import psutil
 import pytest
+from redis.asyncio import Redis as AsyncRedis
 
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.plans import ruleset as rulesets
 from anabranch_contract.plans.ruleset import digest
 from anabranch_service.planning import loop
 from anabranch_service.planning.epoch import LATER
+from anabranch_service.planning.loop import EpochLoop
 from anabranch_service.planning.process import process as planner_process
 from anabranch_service.planning.process.process import NICE, PlannerProcess
-from tests.service.conftest import CHAIN, PAIR
-from tests.support.worlds.service import Service, eventually
+from anabranch_service.settings import ServiceSettings
+from tests.service.conftest import CHAIN, PAIR, STREAMS
+from tests.support.worlds.service import Service, eventually, serving
 
 
 def children(nice: int = 0) -> list[psutil.Process]:
@@ -165,6 +169,37 @@ def test_an_explanation_that_fails_says_so(apart: Service) -> None:
     apart.post("/v1/queries", {"id": "later", "sql": CHAIN})
     apart.plan(1)
     assert explained(apart, 2)["diff_reason"] == ""
+
+
+def test_a_running_explanation_ends_before_the_service_does(
+    settings: ServiceSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It might open a connection that nobody closes."""
+    begun, ends = threading.Event(), list[str]()
+
+    async def explained_forever(self: EpochLoop, record: object) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ends.append("explanation")
+
+    async def closed(self: AsyncRedis, *arguments: Any, **options: Any) -> None:
+        ends.append("connections")
+        await aclose(self, *arguments, **options)
+
+    aclose = AsyncRedis.aclose
+    monkeypatch.setattr(loop, "APART", 1)
+    monkeypatch.setattr(EpochLoop, "_explained", explained_forever)
+    monkeypatch.setattr(AsyncRedis, "aclose", closed)
+    with serving(settings) as service:
+        for stream in STREAMS:
+            service.post("/v1/streams", stream)
+        service.post("/v1/queries", {"id": "pair", "sql": PAIR})
+        service.plan(-1)
+        assert begun.wait(30)
+    assert ends.count("explanation") == 1
+    assert ends.index("explanation") < ends.index("connections")
 
 
 def test_an_epoch_for_which_nothing_has_changed_is_a_copy(apart: Service) -> None:
