@@ -198,7 +198,7 @@ def relation_tiles(
     partitioned by an attribute and key type of ``known`` (the probing tuple is routed to one
     partition of these), then the rest. In each group, stricter filters precede weaker ones.
 
-    ``generations``: those of ``state``, for a caller with many relations.
+    ``generations``: the generations of ``state``, for a caller with many relations.
     """
 
     def rank(item: tuple[str, StoreState]) -> tuple[bool, bool, int, str]:

@@ -76,7 +76,7 @@ def gaps(
 ) -> tuple[Interval, ...]:
     """Batches in which every member has stored rows, but no generation of the MIR covers.
 
-    ``generations``: those of ``state``, for a caller that needs the gaps of many stores.
+    ``generations``: the generations of ``state``, for a caller with many stores.
     """
     spec = state.stores[store].spec
     now = state.next_batch

@@ -143,7 +143,7 @@ def keep_latest(state: State, ruleset: Ruleset) -> State:
 
 def _streams(state: State, ruleset: Ruleset, forgotten: frozenset[str]) -> State:
     """Take over the epoch's stream definitions. A stream with another definition restarts without
-    progress; its stored rows are dropped, as are those of ``forgotten`` streams.
+    progress. Stored rows of such streams and of ``forgotten`` streams are dropped.
     """
     streams: dict[str, StreamState] = {}
     changed: set[str] = set(forgotten)

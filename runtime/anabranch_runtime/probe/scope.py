@@ -1,4 +1,4 @@
-"""The stored rows that the probes of a batch read, and those that its queries may see."""
+"""Scope of a batch: the stored rows that its probes read, and the rows visible to its queries."""
 
 from __future__ import annotations
 
