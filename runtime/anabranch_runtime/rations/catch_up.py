@@ -67,7 +67,7 @@ MOST = 1 << 14
 
 
 def owing(ruleset: Ruleset) -> frozenset[QueryId]:
-    """Queries whose withheld results a catch-up can deliver: of an outer join, both joins or none."""
+    """Queries whose withheld results a catch-up can deliver; joins of an outer join go together."""
     latest = {stream.name for stream in ruleset.streams if stream.latest}
     streams = {r.id: r.stream for r in ruleset.relations}
     stored = {r for q in ruleset.queries if len(q.members) > 1 for _, _, r in q.members}
