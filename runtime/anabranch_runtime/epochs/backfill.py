@@ -169,7 +169,7 @@ def _begun(
     throttle: Throttle,
     generations: Generations,
 ) -> StoreState | None:
-    """The store with a new backfill, or with its gaps closed if it has no start row; None: no gap."""
+    """The store with a new backfill, or with closed gaps if it has no start rows; None: no gap."""
     store = state.stores[rule.store]
     found = gaps(state, rule.store, relations, generations)
     if not found:
