@@ -1,4 +1,4 @@
-"""The state in which a batch starts and the one after it: pure functions of the committed state."""
+"""The states before and after a batch, as pure functions of the committed state."""
 
 from __future__ import annotations
 

@@ -262,7 +262,7 @@ class Driver:
     def _apply(
         self, number: int, job: Job, choice: JournalEntry, ruleset: Ruleset, started: float
     ) -> None:
-        """Run the batch by its choice, and commit it."""
+        """Run the batch by its journal entry ``choice``, and commit it."""
         settings = self.settings
         entering = (choice.epoch, choice.ruleset) != (self.state.epoch, self.state.ruleset)
         steps = self.reporting.steps(self.state) if entering else {}

@@ -79,7 +79,7 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
 
 
 def close_store(store: StoreState, batch: int) -> StoreState:
-    """``store`` closed as of ``batch``, with its intervals kept."""
+    """``store`` closed before ``batch``; its growing interval becomes one of its intervals."""
     if store.open_since is None:
         return store
     closed = ((store.open_since, batch - 1),) if store.open_since < batch else ()

@@ -51,7 +51,7 @@ def completing(query: QuerySpec, of_tables: frozenset[RelationId]) -> tuple[int,
 
 
 def looking_up(ruleset: Ruleset) -> frozenset[str]:
-    """The queries that read tables: not rationed, as no catch-up can deliver their past."""
+    """Queries that read tables. They are not rationed, as no catch-up can deliver their results."""
     of_tables = tables(ruleset)
     return frozenset(
         str(q.id) for q in ruleset.queries if len(completing(q, of_tables)) < len(q.members)

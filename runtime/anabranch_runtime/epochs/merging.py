@@ -62,7 +62,7 @@ def merge_groups(
 
 
 def replaced(segments: Sequence[Segment], merge: Merge, by: Segment) -> tuple[Segment, ...]:
-    """``segments`` with ``by`` in the place of the first of its parts."""
+    """``segments`` without the parts of ``merge``, and ``by`` at the first part's position."""
     parts = set(merge.segments)
     at = min(i for i, s in enumerate(segments) if s in parts)
     return (*segments[:at], by, *(s for s in segments[at:] if s not in parts))

@@ -15,7 +15,7 @@ from anabranch_runtime.storage.segment import Segment
 
 @dataclass(slots=True)
 class TaskReport:
-    """One task's work in a batch; it travels to the driver as it is.
+    """One task's work in a batch, as it is sent to the driver.
 
     Attributes:
         segments: written segments, in the order of writing.

@@ -77,7 +77,7 @@ def rounded(column: pa.Array, kind: DataType) -> pa.Array:
     """A decimal column in the decimal type ``kind``, rounded half up.
 
     Raises:
-        ExpressionError: a value has too many digits before the point.
+        ExpressionError: a value has too many digits before the decimal point.
     """
     target = arrow_type(kind)
     if column.type == target:
@@ -130,8 +130,7 @@ def _integer_mod(left: pa.Array, right: pa.Array, target: pa.DataType) -> pa.Arr
     valid = both(present(left), present(right))
     dtype = target.to_pandas_dtype()
     divisor = fixed(right, dtype)
-    # NULL slots may hold 0, and the least integer overflows with -1. Both divisors become 1, as
-    # x % 1 is 0 like x % -1.
+    # NULL slots may hold 0; the least integer overflows on -1. Use 1 for both: x % 1 = x % -1 = 0.
     divisor = np.where((divisor == 0) | (divisor == -1), 1, divisor).astype(dtype)
     return with_nulls(np.fmod(fixed(left, dtype), divisor), target, valid)
 

@@ -13,7 +13,7 @@ from anabranch_runtime.errors import ExpressionError
 
 
 def like(text: pa.Array, pattern: str, escape: str = "\\") -> pa.Array:
-    """``text LIKE pattern``: ``%`` any characters, ``_`` one; ``escape`` before either or itself.
+    """``text LIKE pattern``: ``%`` matches any characters, ``_`` one, unless ``escape`` precedes.
 
     Raises:
         ExpressionError: the escape character stands before another character or at the end.
@@ -62,7 +62,7 @@ def upper(text: pa.Array) -> pa.Array:
 
 
 def length(value: pa.Array) -> pa.Array:
-    """Characters of a string, bytes of a binary value."""
+    """Number of characters of a string, or of bytes of a binary value."""
     count = pc.binary_length if pa.types.is_binary(value.type) else pc.utf8_length
     return count(value).cast(pa.int32())
 

@@ -21,8 +21,7 @@ COUNTED = {"unix_seconds": 1_000_000, "unix_millis": 1_000, "unix_micros": 1}
 
 
 def convert(op: str, values: pa.Array, kind: DataType) -> pa.Array:
-    """Convert numbers to timestamps (an operation of ``MADE``) or timestamps to numbers
-    (``COUNTED``).
+    """Convert numbers to timestamps (``op`` in ``MADE``), or the reverse (in ``COUNTED``).
 
     Raises:
         ExpressionError: a number exceeds the range of timestamps.

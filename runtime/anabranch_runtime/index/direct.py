@@ -172,7 +172,7 @@ def match_few(
 
 
 def warm() -> None:
-    """Compile, or load from the cache."""
+    """Compile the kernels, or load them from Numba's cache."""
     word, flag = np.zeros(1, np.int64), np.zeros(1, np.bool_)
     none, no_rows = np.zeros(0, np.int64), np.zeros(0, np.int32)
     table = np.zeros((0, WORDS + 1), np.int64)

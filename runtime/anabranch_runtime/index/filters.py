@@ -82,7 +82,7 @@ def _look_up(found: U64, hashes: U64, out: npt.NDArray[np.bool_]) -> None:
 
 
 def warm() -> None:
-    """Compile, or load from the cache."""
+    """Compile the kernels, or load them from Numba's cache."""
     one = np.zeros(1, np.uint64)
     _fill(one, one)
     _look_up(one, one, np.empty(1, np.bool_))

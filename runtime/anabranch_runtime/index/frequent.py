@@ -133,5 +133,5 @@ def _pass(
 
 
 def warm() -> None:
-    """Compile, or load from the cache."""
+    """Compile the kernel, or load it from Numba's cache."""
     frequent(np.zeros(1, np.uint64), np.empty(0, np.uint64), 1, 1)

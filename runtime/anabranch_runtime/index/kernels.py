@@ -327,7 +327,7 @@ def gather64(tables: Ints, which: Any, rows: I32, out: Ints) -> None:
 
 @njit(cache=True, nogil=True)
 def gather128(tables: Ints, which: Any, rows: I32, out: Ints) -> None:
-    """The same for words of 128 bits: ``out`` has two entries per row."""
+    """As :func:`gather64`, for words of 128 bits; ``out`` has two entries per row."""
     for i in range(len(rows)):
         table = tables[which[i]] if len(tables) > 1 else tables[0]
         row = 2 * np.int64(rows[i])
@@ -337,7 +337,7 @@ def gather128(tables: Ints, which: Any, rows: I32, out: Ints) -> None:
 
 @njit(cache=True, nogil=True)
 def gather32(tables: Ints, which: Any, rows: I32, out: I32) -> None:
-    """The same for words of 32 bits."""
+    """As :func:`gather64`, for words of 32 bits."""
     for i in range(len(rows)):
         table = tables[which[i]] if len(tables) > 1 else tables[0]
         out[i] = load32(table, np.int64(rows[i]))
@@ -345,7 +345,7 @@ def gather32(tables: Ints, which: Any, rows: I32, out: I32) -> None:
 
 @njit(cache=True, nogil=True)
 def gather16(tables: Ints, which: Any, rows: I32, out: NDArray[np.int16]) -> None:
-    """The same for words of 16 bits."""
+    """As :func:`gather64`, for words of 16 bits."""
     for i in range(len(rows)):
         table = tables[which[i]] if len(tables) > 1 else tables[0]
         out[i] = load16(table, np.int64(rows[i]))
@@ -353,7 +353,7 @@ def gather16(tables: Ints, which: Any, rows: I32, out: NDArray[np.int16]) -> Non
 
 @njit(cache=True, nogil=True)
 def gather8(tables: Ints, which: Any, rows: I32, out: NDArray[np.int8]) -> None:
-    """The same for bytes."""
+    """As :func:`gather64`, for bytes."""
     for i in range(len(rows)):
         table = tables[which[i]] if len(tables) > 1 else tables[0]
         out[i] = load8(table, np.int64(rows[i]))

@@ -119,7 +119,7 @@ def match(
     result, or empty) is set to 1 at positions of counted pairs.
 
     Raises:
-        TooManyPairs: at some time there were more pairs than ``most`` and than probes.
+        TooManyPairs: at some time there were more pairs than ``most``, and more than probes.
     """
     columns = lows = highs = _NO_COLUMNS
     if len(constraints) == 1:

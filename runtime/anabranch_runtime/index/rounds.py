@@ -36,9 +36,8 @@ AT, VALID, OFFSET, WIDTH = range(4)
 #: Numbers of the columns that every program reads.
 SIGMA_COLUMN, TAU_COLUMN = range(2)
 #: Counts of an edge in one store: tuples with a key; segments whose event times overlap the bounds;
-#: rows of such segments that are counted separately; look-ups that filters or empty indexes saved;
-#: matches that arrived early enough; such matches in separately counted segments; tuples with a
-#: match.
+#: rows of such segments, if counted separately; look-ups saved by filters and empty indexes;
+#: early enough matches; such matches in separately counted segments; tuples with a match.
 ALIVE, WITHIN, STORED, HELD, MATCHES, HITS, FOUND = range(7)
 _EARLIEST, _LATEST = np.int64(-(1 << 63)), np.int64((1 << 63) - 1)
 
@@ -195,6 +194,6 @@ def _wider(values: I32, room: int) -> I32:
 
 
 def warm() -> None:
-    """Compile, or load from the cache."""
+    """Compile the kernel, or load it from Numba's cache."""
     one, table = np.zeros((1, 0), np.int32), np.zeros((0, LAST_BATCH + 1), np.int64)
     match_round(table, one, one, table, table, table, table, table, np.zeros((2, 1, 4), int), 0, 1)

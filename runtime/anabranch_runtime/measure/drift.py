@@ -85,7 +85,7 @@ class Sums:
 
     @property
     def height(self) -> Array:
-        """The greater sum of both sides."""
+        """Per statistic, the greater of ``up`` and ``down``."""
         return np.maximum(self.up, self.down)
 
     def taken(self, places: npt.NDArray[np.intp]) -> Sums:

@@ -59,7 +59,7 @@ class SegmentGroup:
 
     @property
     def whole(self) -> tuple[Bools, int]:
-        """Mask of segments with rows of the interval and of earlier batches only; total rows."""
+        """Mask of segments without rows outside the interval or of this batch; their total rows."""
         if self._whole is None:
             mask = ~(self.clipped | self.current)
             self._whole = mask, int(self.rows[mask].sum())
@@ -143,7 +143,7 @@ class SegmentGroup:
             self.work += tuples
 
     def add_work(self, to: Ints) -> None:
-        """Add the counts to ``to``, by partition."""
+        """Add the counted work to ``to``, an array with an entry per partition."""
         if self.work is not None:
             np.add.at(to, [r.segment.partition for r in self.readers], self.work)
             for part in self._parts.values():
@@ -151,7 +151,7 @@ class SegmentGroup:
 
 
 class LiveSegments:
-    """Segments that probes may read: earlier batches' and this batch's exchanged ones."""
+    """Segments that probes may read: of earlier batches, and of this batch so far."""
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ from anabranch_runtime.storage.partial import Partial
 
 @dataclass(slots=True)
 class Pieces:
-    """Probes that make at most ``prober.most`` tuples at a time."""
+    """Runs probes in pieces, each with at most ``prober.most`` tuples in its result."""
 
     prober: Prober
     #: Edge (or fill step of one) -> number of tuples per piece, after a probe with all failed.

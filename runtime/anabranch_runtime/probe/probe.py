@@ -1,10 +1,10 @@
 """Probing: from a partial result and a rule to the next partial result.
 
-Correct output of one probe (``semantics.md``): every pair (tuple of the partial result, stored
-row) whose keys are equal, where each member of the row arrived before the start tuple (by sigma;
-at the same sigma for ``inclusive`` members), belongs to the batches that the store answers for,
-and satisfies the rule's time bounds and residuals. Each such pair appears once, because the tiles
-of a rule don't overlap and gaps are disjoint from tiles.
+Correct output of one probe (``semantics.md``): every pair (tuple of the partial result, stored row)
+with equal keys that satisfies the rule's time bounds and residuals. The row must be of a batch for
+which the probe reads its store. Each member of the row must have arrived before the start tuple:
+its sigma is less, or for ``inclusive`` members at most equal. Each such pair appears once, because
+the tiles of a rule don't overlap and gaps are disjoint from tiles.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Prober:
     reads: ReadMeters = field(default_factory=ReadMeters)
 
     def probe(self, partial: Partial, rule: ProbeRule, access: Access) -> Partial | None:
-        """The partial result on ``rule.out``; None where it is empty.
+        """The partial result on ``rule.out``; None if it is empty.
 
         Raises:
             TooManyPairs: the result, or that of a fill step, would exceed ``most`` tuples. Retry
@@ -99,8 +99,8 @@ class Prober:
             return self._probe(partial, rule, access, meter)
 
     def fill(self, partial: Partial, rule: ProbeRule, access: Access, at: int) -> Partial | None:
-        """One fill step in the gaps of an MIR (``ProbeRule.fill``); the last one gives the partial
-        result on ``rule.out``. None where it is empty.
+        """Result of one fill step in the gaps of an MIR (``ProbeRule.fill``); after the last step,
+        the partial result on ``rule.out``. None if it is empty.
 
         Raises:
             TooManyPairs: as for :meth:`probe`.

@@ -1,7 +1,7 @@
 """Counts of a batch's probes: per edge, and of lookups in stores per call of the matching kernel.
 
-A probe with too many matches is tried again in smaller pieces (``pieces``), so its counts hold only
-once it has finished.
+A probe with too many matches is repeated in smaller pieces (``pieces``), so its counts are kept
+only once it has finished.
 """
 
 from __future__ import annotations

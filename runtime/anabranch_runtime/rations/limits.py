@@ -45,7 +45,7 @@ class RationLimits:
         return self.edges.get(edge)
 
     def goal(self, query: QueryId, start: Label) -> Limits:
-        """Limits on the tuples that may be the last of a result."""
+        """Limits on tuples of ``start`` as the last members of results of ``query``."""
         return _own(self.goals.get((query, start)))
 
 

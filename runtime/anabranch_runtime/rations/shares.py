@@ -52,7 +52,7 @@ class Ranks:
         return found
 
     def of(self, partial: Partial, label: Label, ranking: Ranking) -> NDArray[np.int64]:
-        """The ranks of the members ``label``."""
+        """The rank of the member ``label`` of each tuple of ``partial``."""
         event_time = self.layout.streams[self.layout.stream(label)].event_time
 
         def column(name: str) -> pa.Array:

@@ -158,7 +158,7 @@ class StreamState:
         active_at: clock reading (``State.clock``) in the last batch with tuples of the stream.
         floor: lower bound of the watermark, raised while the stream was idle.
         latest_since: first batch from which the stream has kept the latest per key and been read by
-            queries without interruption; None if one of both is not the case now.
+            queries without interruption; None if it does not keep the latest, or no query reads it.
         ahead: number of future tuples (``event_time.newest_allowed``).
         began: first batch with a tuple of the stream; None: no such batch, or unknown.
         admitted: (batch, valid tuples before it that were neither late nor future) at epoch starts,

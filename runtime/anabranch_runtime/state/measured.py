@@ -127,7 +127,7 @@ class Measurements:
         )
 
     def of_stores(self, stores: Collection[str]) -> Measurements:
-        """Without reads of stores other than ``stores``."""
+        """The measurements without reads of stores other than ``stores``."""
         reads, before = (
             {name: counts for name, counts in known.items() if name in stores}
             for known in (self.reads, self.reads_before)
@@ -135,7 +135,7 @@ class Measurements:
         return replace(self, reads=reads, reads_before=before)
 
     def of_relations(self, relations: Collection[str]) -> Measurements:
-        """Without counts, sketches and values of relations other than ``relations``."""
+        """The measurements without counts, sketches and values of other relations."""
         return replace(
             self,
             arrivals={name: n for name, n in self.arrivals.items() if name in relations},

@@ -22,7 +22,7 @@ CHUNK = 1 << 14
 
 
 def merge_parts(writer: PackWriter, layout: Layout, root: str, merges: Iterable[Merge]) -> None:
-    """Append the segments of a slice's merges to ``writer``."""
+    """Do the merges of a slice, each into one segment that ``writer`` appends."""
     for one in merges:
         readers = [open_segment(root, s) for s in one.segments]
         for reader in readers:

@@ -52,7 +52,7 @@ class Payer:
     emit: Callable[[Partial, OutputRule], None]
 
     def walks(self, work: CatchUp) -> list[Walk]:
-        """Walks of the catch-up; the same in all tasks."""
+        """The walks of the catch-up ``work``, one per group of stored rows and label."""
         ruleset = self.layout.ruleset
         label_of = {(q.id, alias): label for q in ruleset.queries for alias, label, _ in q.members}
         missed = {

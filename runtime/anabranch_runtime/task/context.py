@@ -77,7 +77,7 @@ def live_segments(
         own: number of partitions -> mask of the wanted partitions; None: all.
 
     Raises:
-        StateError: ``missing-manifest``.
+        StateError: ``missing-manifest``: the manifest does not appear in time.
     """
     found = dict(context.replaced)
     if context.manifest is not None:

@@ -83,11 +83,11 @@ class Courier:
             self._hop(work, partial, rule, 0)
 
     def arrived(self, work: ProbeWork, edge: str, at: int, letter: Letter) -> None:
-        """Continue with a message from another host."""
+        """Continue the probe of a message's tuples, which another host has sent."""
         self._here(work, unpack(letter.rows), work.rules[edge], at, letter.of)
 
     def _hop(self, work: ProbeWork, partial: Partial, rule: ProbeRule, at: int) -> None:
-        """Probe by ``rule``, or by the ``at``-th fill step in the gaps of an MIR."""
+        """Probe by ``rule`` (``at`` is -1), or by its ``at``-th fill step in the gaps of an MIR."""
         for staying in work.guard(rule, self._split(work, partial, rule, at)):
             self._here(work, staying, rule, at, partial.length)
 

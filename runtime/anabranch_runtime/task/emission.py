@@ -106,9 +106,9 @@ class Emission:
     def _alike(self, partial: Partial, query: QueryId) -> Partial:
         """``partial`` without results that a sibling member's ration withholds.
 
-        A sibling arrived in this batch too, on the same stream as the last member. The numbering of
-        the batch's tuples decides which of the two is the last, so both rations must admit the
-        result.
+        A sibling is a member that arrived in this batch too, on the same stream as the start. Only
+        the numbering of the batch's tuples makes one of both the last member, so the rations of
+        both must admit the result.
         """
         start, layout = partial.start, self.layout
         for _, label, _ in layout.queries[query].members if self.rationing.goals else ():
@@ -165,7 +165,7 @@ class Emission:
         return writer
 
     def _marks(self, due: str) -> Mapping[str, int]:
-        """Streams' watermarks, as the batch began whose results are written."""
+        """Stream -> watermark at the start of the batch whose results are written."""
         owed = self.context.shedding.catch_up
         return self.context.times.watermarks if due == NOW or owed is None else owed.watermarks
 

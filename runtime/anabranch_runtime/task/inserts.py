@@ -1,8 +1,8 @@
 """A task's writes to stores: arrived rows and rows of intermediate results.
 
 Rows go to the stores' partitions as segments, all segments of one step of a batch in one pack.
-Where tasks are on several hosts each row is sent once, to the host of its partition, and waits
-there to be written.
+With several hosts, each row is sent once, to the host of its partition, and is queued on that host
+until it is written.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ class Inserts:
 
     @contextmanager
     def _metered(self) -> Iterator[None]:
-        """Count the CPU time of the block as that of inserts."""
+        """Count the CPU time of the ``with`` block as time of inserts."""
         started = time.process_time()
         yield
         self.report.measured.inserts += Writes(seconds=time.process_time() - started)

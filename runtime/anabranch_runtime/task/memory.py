@@ -87,7 +87,7 @@ def check_limit(limit: int | None, tasks: int) -> None:
     """Refuse a limit that is too small for ``tasks`` tasks on one host.
 
     Raises:
-        PipelineError: ``memory-limit``.
+        PipelineError: ``memory-limit``: ``limit`` is below :func:`least_limit`.
     """
     least = least_limit(tasks)
     if limit is not None and limit < least:
@@ -155,7 +155,7 @@ class PrivateMemory:
 
 
 def private_bytes() -> int:
-    """Anonymous memory of this process in bytes: resident, less files and shared memory."""
+    """Anonymous memory of this process in bytes: resident memory less files and shared memory."""
     try:
         with open("/proc/self/statm", "rb") as file:
             _, resident, shared = file.read().split()[:3]
@@ -166,7 +166,7 @@ def private_bytes() -> int:
 
 @functools.cache
 def _trim() -> Callable[[int], int] | None:
-    """The C library's ``malloc_trim``, where it has one."""
+    """The C library's ``malloc_trim``; None if it has no such function."""
     found = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if found is not None:
         found.argtypes, found.restype = [ctypes.c_size_t], ctypes.c_int

@@ -236,7 +236,7 @@ def _least(expected: float) -> int:
 
 
 def value_texts(column: pa.Array) -> tuple[str, ...]:
-    """Values as people read them, shortened; "" where they have no text.
+    """Values as readable text of at most ``NAME`` characters; "" for types without text.
 
     >>> value_texts(pa.array(["a", "b" * 99])), value_texts(pa.array([b"\x01"]))
     (('a', 'bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb…'), ('01',))

@@ -1,7 +1,7 @@
 """All-gather between the tasks of a batch: files in the state directory.
 
-Spark's own ``allGather`` for barrier tasks looks at its answer once a second, which is longer than
-most batches take. The state directory is shared by all tasks anyway. A message is a file that
+Spark's own ``allGather`` for barrier tasks polls for messages once a second, which is longer than
+most batches take. All tasks share the state directory anyway. A message is a file that
 appears whole (by rename) under its round and task; every task waits until the round is complete.
 The directory belongs to one attempt at one batch, so nothing stale can be read.
 """

@@ -251,7 +251,7 @@ def combination_rows(layout: Layout, spec: StoreSpec, partial: Partial) -> pa.Re
 
 
 def index_key(store: StoreLayout, index: IndexSpec) -> IndexKey:
-    """The index as a segment of ``store`` names it."""
+    """The key by which segments of ``store`` store ``index``."""
     return IndexKey(
         tuple(store.column(r.label, r.attribute) for r, _ in index), tuple(t for _, t in index)
     )

@@ -396,7 +396,7 @@ class _Task:
                     yield Partial(last - first, (rows,), {label: (0, "")}, label)
 
     def _arrive(self, partial: Partial) -> None:
-        """Send starting tuples down their label's trees, and out for one-relation queries."""
+        """Send starting tuples down their label's trees, and to outputs of one-relation queries."""
         edge = arrival_edge(self.layout.relation_of[partial.start])
         divided = DividedTuples(self.layout, partial)
         parts: dict[tuple[int, ...], Wanted] = {(): Wanted(partial, None, self.ranks)}

@@ -1,4 +1,4 @@
-"""Reports of a driver: progress, statistics, stores and batches; rows for views and followers."""
+"""Reports of a driver: progress, statistics, stores, batches; new results for views and tails."""
 
 from __future__ import annotations
 
