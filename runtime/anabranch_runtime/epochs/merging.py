@@ -5,8 +5,8 @@ state.
 probe reads fewer than ``fanout`` segments per level. A merged segment is dropped as a whole once
 all its rows have expired. So segments are merged only if they expire at nearly the same time, at
 most a ``SPANS``-th of the retention apart. Expired rows therefore take at most this share of a
-store. Segments that expire after a few batches are never merged, and a probe reads at most ``SPANS
-* fanout`` segments of the largest level.
+store. Segments that expire after a few batches are never merged, and of the largest level a probe
+reads at most ``SPANS * fanout`` segments.
 """
 
 from __future__ import annotations

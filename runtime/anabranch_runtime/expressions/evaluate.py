@@ -11,8 +11,8 @@ a later argument if the earlier ones are not NULL. So ``CASE WHEN d <> 0 THEN n 
 Conjuncts of a filter have no order in SQL: conjuncts that can't fail are evaluated first, and the
 others only on the remaining rows.
 
-**Spark's rules where Arrow differs.** NaN equals NaN and is greater than any number; ``-0.0 =
-0.0``; decimal results have the call's type (:mod:`anabranch_runtime.expressions.arithmetic`); casts
+**Spark's rules where Arrow differs.** NaN equals NaN and is greater than any number; -0.0 equals
+0.0; decimal results have the call's type (:mod:`anabranch_runtime.expressions.arithmetic`); casts
 are Spark's (:mod:`anabranch_runtime.expressions.casts`, which lists the few that are refused).
 
 >>> from anabranch_contract.queries.types import parse_type

@@ -7,8 +7,8 @@ the change began when the sum was last 0. The test runs for increases and for de
 
 Values are logarithms, so that a tenfold and a tenth of the level deviate equally:
 
-* per step, matches per probe and tuples with a match per probe: ``log((count + 1/2) / (probes +
-  1/2))``;
+* per step, matches per probe and tuples with a match per probe:
+  ``log((count + 1/2) / (probes + 1/2))``;
 * per relation, arrivals. A longer batch brings more of all relations, so the median of their
   deviations is subtracted. A single relation is not tested.
 
