@@ -1,4 +1,4 @@
-"""The attempts at a batch: its job runs again where it fails or meets input that can't be read."""
+"""The attempts at a batch: its job runs again if it fails or if some input can't be read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from anabranch_runtime.task.context import BatchContext, exchange_directory
 Job = Callable[[BatchContext], list[TaskReport]]
 
 
-#: Errors that come only after a long wait, and would again.
+#: Codes of errors that are not retried: they come after a long wait, and would again.
 _FINAL = frozenset(("no-executors",))
 
 _LOG = structlog.get_logger("anabranch.runtime")
@@ -34,17 +34,17 @@ def attempt(
     stopping: Callable[[], bool],
     discard: Callable[[set[str]], None],
 ) -> tuple[BatchContext, list[TaskReport]]:
-    """Run ``job``, every time under a new name, until an attempt counts.
+    """Run ``job`` under a new attempt's name until it succeeds.
 
     Args:
-        context: the batch. ``read``: its input; None: the job makes it.
-        results: the results directory, which has the staging folder.
-        attempts: number that may fail. One that meets unreadable input does not count as failed:
-            its packs are given to ``discard``, and the next reads less.
+        context: the batch. ``read``: its input; None: the job produces it.
+        results: the results directory, which contains the staging folder.
+        attempts: number of failures after which the error is raised. An attempt with unreadable
+            input is no failure: ``discard`` gets its packs, and the next attempt skips this input.
         stopping: whether a stop is requested, so that a failure is final.
 
     Returns:
-        The context and the reports of the attempt that counts.
+        The context and the reports of the successful attempt.
     """
     while True:
         name = uuid.uuid4().hex[:12]

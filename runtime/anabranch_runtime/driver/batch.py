@@ -1,4 +1,4 @@
-"""The state in which a batch starts and the one after it: pure functions of the committed state."""
+"""The states before and after a batch, as pure functions of the committed state."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Batch:
     """A batch that is about to run.
 
     Attributes:
-        state: in which it starts. ``ruleset``: its rules.
+        state: the state in which it starts. ``ruleset``: its rules.
         access: edge -> tiles and gaps of its probe.
     """
 
@@ -49,7 +49,7 @@ class Batch:
 def enter_idle(
     state: State, ruleset: Ruleset, epoch: int, steps: Mapping[str, CountedStep]
 ) -> State:
-    """The state once ``epoch`` has begun by ``ruleset`` without a batch; see :func:`begin`."""
+    """The state after ``epoch`` has begun with ``ruleset`` without a batch; see :func:`begin`."""
     state = deal(_entered(state, ruleset, epoch, steps), ruleset)
     return drop_unused(state, ruleset, accesses(state, ruleset))
 
@@ -67,11 +67,11 @@ def begin(
     """The next batch, which belongs to ``epoch``; enters that epoch if it is new.
 
     Args:
-        state: as committed.
+        state: the committed state.
         ruleset: the batch's ruleset, without the queries that have failed.
-        steps: edge -> step of the ruleset of ``state``; empty where that is not known.
+        steps: edge -> step in the ruleset of ``state``; empty if this is unknown.
         throttle: limits of a batch's part of a backfill or a catch-up.
-        rationed: whether it withholds tuples: then the past waits.
+        rationed: whether the batch has rations, and so no catch-up.
         planned: its planning time, the reference for ages in live mode (``rations.freshness``).
     """
     fresh, revised = epoch != state.epoch, ruleset.id != state.ruleset
@@ -97,8 +97,8 @@ def _entered(state: State, ruleset: Ruleset, epoch: int, steps: Mapping[str, Cou
 def replaced_segments(
     committed: Mapping[str, tuple[Segment, ...]], state: State
 ) -> dict[str, tuple[Segment, ...]]:
-    """Store -> segments in which a batch begins, where these are not the ``committed`` ones: none,
-    where the new epoch has dropped the stored rows.
+    """Store -> its segments at the start of a batch, for stores whose ``committed`` segments differ
+    (for example, if the new epoch has dropped the stored rows).
     """
     return {
         name: store.segments
@@ -122,12 +122,12 @@ def finish(
     """The state after ``batch``, and its ruleset without the queries that have failed in it.
 
     Args:
-        batch: as it began. ``context``: as its tasks had it. ``reports``: theirs.
-        failures: query -> why it failed; ``reports`` has nothing of it any more.
-        seconds: duration of the batch. ``now``: when it ended (seconds since 1970).
+        batch: the batch at its start. ``context``, ``reports``: input and output of its tasks.
+        failures: query -> its failure; its results are already removed from ``reports``.
+        seconds: duration of the batch. ``now``: its end (seconds since 1970).
         throttle: limits of a batch's part of a backfill or a catch-up.
         owed: whether a catch-up delivers its withheld results.
-        open_loads: as :func:`fold` takes them.
+        open_loads: see :func:`fold`.
     """
     ruleset = batch.ruleset
     state = fold(batch.state, context, reports, seconds, now, open_loads)
@@ -156,7 +156,7 @@ def finish(
 
 
 def reads(context: BatchContext, before: State, ranges: tuple[ReadRange, ...]) -> BatchReads:
-    """Record of the input of a batch that began in the state ``before``."""
+    """Record of the input of a batch that started in the state ``before``."""
     tuples = {name: stream.input for name, stream in before.streams.items()}
     times = context.times
     marks, allowed = dict(times.watermarks), dict(times.newest_allowed)

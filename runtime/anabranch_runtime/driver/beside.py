@@ -1,8 +1,8 @@
-"""Spark's work on the driver's machine alone: views, and sinks that Spark writes.
+"""A second process with a local Spark session, for views and for sinks that Spark writes.
 
-The files of views and the input of sinks are on the driver's machine, invisible to the executors of
-a cluster, and each is the work of one task. So on a cluster they have a local session, in a process
-of their own since a process has one session only.
+The files of views and the input of sinks are on the driver's machine, where a cluster's executors
+can't read them, and one task can process each. So on a cluster, views and sinks use a local Spark
+session. It needs its own process, because a process can have only one Spark session.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from anabranch_runtime.views.upkeep import NO_QUERIES, Views
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Answers available at any time, as they are before the first view.
+#: Method of ``Views`` -> its result before the first view.
 _NOTHING: Mapping[str, Any] = {
     "problems": {},
     "lag": {},
@@ -45,7 +45,8 @@ _NOTHING: Mapping[str, Any] = {
     "written": {},
     "left_rows": {},
 }
-#: Below the results directory: Spark's checkpoints of views whose state directory is a cache.
+#: Folder in the results directory for Spark's checkpoints of views, if the state directory is a
+#: cache.
 CHECKPOINTS = ".views-checkpoints"
 
 
@@ -64,8 +65,8 @@ def spark_writers(
 
 
 def checkpoints_of(settings: DriverSettings) -> Path:
-    """Folder of Spark's checkpoints of views. Where the state directory is a cache, they last as
-    long as the results, from which views are made.
+    """Folder of Spark's checkpoints of views. If the state directory is a cache, the folder is in
+    the results directory, since checkpoints must last as long as the results.
     """
     if settings.object_store is None:
         return settings.state / "views"
@@ -74,8 +75,8 @@ def checkpoints_of(settings: DriverSettings) -> Path:
 
 @dataclass(slots=True)
 class Beside:
-    """The driver's proxy of the process: writes to sinks, and has the methods of ``Views``. The
-    process is started when there is work.
+    """The driver's proxy of the second process: writes to sinks, and has the methods of ``Views``.
+    The process starts with the first work.
 
     Raises (all methods):
         PipelineError: ``views-lost``: the process has ended.
@@ -85,11 +86,11 @@ class Beside:
     url: str
     namespace: str
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
-    #: Arguments of the start of views.
+    #: Arguments of :meth:`begin`, for the process.
     _begun: tuple[int, dict[str, Activation]] = field(init=False, default=(0, {}))
-    #: Whether there are views.
+    #: Whether the pipeline has views.
     _some: bool = field(init=False, default=False)
-    #: Answers while the process does not run.
+    #: Results of methods while the process does not run.
     _known: Mapping[str, Any] = field(init=False, default_factory=lambda: _NOTHING)
     _calls: Connection = field(init=False)
     _process: Any = field(init=False, default=None)
@@ -97,7 +98,7 @@ class Beside:
     def _start(self) -> None:
         if self._process is not None:
             return
-        # A fork would have the threads' locks, and the JVM's connection, of this process.
+        # A fork would inherit locks held by threads, and the JVM's connection, of this process.
         context = multiprocessing.get_context("spawn")
         self._calls, theirs = context.Pipe()
         arguments = (theirs, self.settings, self.url, self.namespace)
@@ -114,11 +115,11 @@ class Beside:
     def begin(self, next_batch: int, queries: Mapping[str, Activation] = NO_QUERIES) -> None:
         """As ``Views.begin``."""
         self._begun = next_batch, dict(queries)
-        # Views that have ended keep their counts.
+        # Counts of ended views stay available.
         shown, written = all_shown(self.settings.results), all_written(self.settings.results)
         self._known = {**_NOTHING, "shown": shown, "written": written}
         if (self.settings.results / HOME).exists():
-            # An earlier run has had views.
+            # An earlier run had views.
             self._some = True
             self._start()
 
@@ -133,7 +134,7 @@ class Beside:
         wanted = tuple(q for q in ruleset.queries if q.has_post_join)
         if not wanted and not self._some:
             return
-        # Of the rules views need none; there may be thousands.
+        # Views need no rules, and a ruleset may have thousands.
         few = replace(
             ruleset, queries=wanted, stores=(), store_rules=(), probe_rules=(), output_rules=()
         )
@@ -173,7 +174,7 @@ class Beside:
             self._call("drain")
 
     def close(self) -> None:
-        """Stop views, and the process; keep its last answers."""
+        """Stop views and the process; keep the last results of its methods."""
         if self._process is None:
             return
         process = self._process
@@ -240,7 +241,7 @@ def _serve(calls: Connection, settings: DriverSettings, url: str, namespace: str
 
 
 def _picklable(error: Exception) -> Exception:
-    """``error``, or its text where others could not make it again."""
+    """``error``, or a RuntimeError with its text if it can't be pickled."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:  # noqa: BLE001 - pickling runs the error's own code

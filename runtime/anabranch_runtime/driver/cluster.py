@@ -1,4 +1,4 @@
-"""A pipeline on hosts that share nothing but the object store, as its driver sees it."""
+"""The driver's view of a cluster whose hosts share only the object store."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from anabranch_runtime.storage.durable import Durable
 from anabranch_runtime.task.compact import Compaction
 from anabranch_runtime.task.context import BatchContext
 
-#: Staged files that are fetched at once.
+#: Number of staged files that are fetched concurrently.
 AT_ONCE = 8
 
 
 @dataclass(slots=True)
 class Cluster:
-    """Coordinator of a cluster's tasks, and the directory that each host has for itself.
+    """Coordination of a cluster's tasks.
 
     Attributes:
-        placement: of the next batch. ``offices``: host of the last batch -> address for merges.
+        meeting: server through which tasks exchange messages. ``cache``: directory on each host.
+        placement: the next batch's placement. ``offices``: host -> address of its merging process.
     """
 
     meeting: Meeting
@@ -34,20 +35,20 @@ class Cluster:
     offices: Mapping[str, str] = field(default_factory=dict)
 
     def enter(self, context: BatchContext) -> BatchContext:
-        """``context`` for tasks that share nothing."""
+        """``context`` with the addresses and directories that tasks of a cluster need."""
         known, meeting = context.hosts, self.meeting.place
         hosts = replace(known, meeting=meeting, cache=self.cache, cache_size=self.cache_size)
         return replace(context, hosts=hosts)
 
     def met(self, placement: Placement | None, reports: Sequence[TaskReport]) -> None:
         """Record the hosts of a finished batch."""
-        # Of a host's tasks the first, so that one process does all of its merges.
+        # The first task of each host, so that one process does all merges of the host.
         self.placement = placement
         self.offices = {r.host.name: r.host.office for r in reversed(reports)}
 
     def office_of(self, work: Compaction) -> str | None:
-        """Address of the host that has the parts of a merge, by the tasks' placement
-        (``exchange.fleet``); None: no host is known.
+        """Address for merges of the host that has the segments of ``work``, by the placement of
+        partitions (``exchange.fleet``); None: no host is known.
         """
         offices, part = self.offices, work.merge.segments[0]
         if not offices:
@@ -60,14 +61,14 @@ class Cluster:
 def take_staged(
     context: BatchContext, reports: Sequence[TaskReport], durable: Durable
 ) -> list[str]:
-    """Fetch the tasks' staged files from the object store into the staging folder, and point
-    ``reports`` to them.
+    """Fetch the tasks' staged files from the object store into the staging folder, and replace the
+    paths in ``reports``.
 
     Returns:
-        Names of the objects, unneeded from now on.
+        Names of the fetched objects, which may be deleted after the commit.
 
     Raises:
-        StateError: ``missing-result``.
+        StateError: ``missing-result``: a staged file is not in the object store.
     """
     staging = Path(context.staging)
     wanted = {

@@ -1,15 +1,15 @@
-"""Compaction beside the stream: batches go on while segments become fewer.
+"""Compaction in the background: segments are merged while batches run.
 
-A probe looks into every segment of a store, so segments are merged: ``fanout`` of one level, the
-oldest first, become one of the next: a tiered LSM tree. A merge may take as long as several
-batches. So it is no part of any: it runs in a thread of its own, over segments that never change,
-and its output replaces the parts in the manifest of the batch that commits next. Until then, and
-after a kill at any moment, it is a file that no manifest names.
+A probe reads every segment of a store, so segments are merged in a tiered LSM tree: the oldest
+``fanout`` segments of a level become one of the next. A merge may take longer than several batches.
+So it runs in its own thread, over segments that never change, and its output replaces the parts in
+the manifest of the next committed batch. Before that commit, or after a crash, the output is a file
+that no manifest names.
 
-On one host the thread does the work itself, in compiled code and at low priority: tasks go first.
-On a cluster it waits for the hosts of the partitions, which merge all at once (``spark.merges``).
+On one host the thread merges itself, in compiled code and at low priority, so that tasks go first.
+On a cluster it waits for the hosts of the partitions, which merge concurrently (``spark.merges``).
 
-The number of segments stays bounded: where a store partition has ``STALL`` times ``fanout`` of one
+The number of segments stays bounded: if a store partition has ``STALL * fanout`` segments of one
 level, the next batch waits until the running merge has ended.
 """
 
@@ -46,9 +46,10 @@ class Compactor:
     Attributes:
         root: the state directory.
         work: does one merge.
-        beside: in a thread; else at once, so that a run depends on nothing but its input.
-        queue: name of the queue of a merge; one queue merges one by one, several in parallel.
-        leaving: set once no more merges may begin (:meth:`close`).
+        beside: whether merges run in a thread; otherwise :meth:`begin` does them itself, so that a
+            run depends on its input only.
+        queue: returns the queue of a merge; merges of one queue are serial, queues are parallel.
+        leaving: set when no more merges may begin (:meth:`close`).
     """
 
     root: Path
@@ -58,17 +59,17 @@ class Compactor:
     leaving: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
     _done: list[tuple[Merge, Segment | StateError]] = field(default_factory=list)
-    #: Number of these that :meth:`settle` has seen; the thread goes on adding to them.
+    #: Number of entries of ``_done`` that :meth:`settle` has seen; the thread may add more.
     _seen: int = 0
     #: Bytes of the segments that were due to be merged at the last check.
     due_bytes: int = 0
-    #: Merges that were done and not taken yet (:meth:`take_spent`); the thread adds to them.
+    #: Finished merges that :meth:`take_spent` has not returned yet; the thread may add more.
     _spent: list[Writes] = field(default_factory=list)
 
     def settle(self, state: State) -> State:
-        """``state`` with merged segments in the place of their parts.
+        """``state`` with merged segments in place of their parts.
 
-        A merge that has lost a part meanwhile (expired, or its store dropped) is discarded. The
+        A merge is discarded if one of its parts has expired or its store was dropped meanwhile. The
         caller commits the result and then calls :meth:`settled`.
 
         Raises:
@@ -98,11 +99,11 @@ class Compactor:
 
     @property
     def spent(self) -> Writes:
-        """The merges since :meth:`take_spent`: how many, rows written, CPU seconds."""
+        """Merges since the last :meth:`take_spent`: their number, written rows, CPU seconds."""
         return sum(tuple(self._spent), Writes())
 
     def take_spent(self) -> Writes:
-        """:attr:`spent`, which is 0 afterwards."""
+        """Return :attr:`spent` and reset it."""
         total = Writes()
         while self._spent:
             total += self._spent.pop()
@@ -110,7 +111,7 @@ class Compactor:
 
     @property
     def pending(self) -> frozenset[str]:
-        """The packs that wait for a commit."""
+        """Packs of finished merges that no manifest names yet."""
         return frozenset(o.path for _, o in list(self._done) if not isinstance(o, StateError))
 
     def begin(self, state: State, ruleset: Ruleset, fanout: int, most: int | None = None) -> None:
@@ -140,7 +141,7 @@ class Compactor:
         self._thread.start()
 
     def rewrite(self, state: State, ruleset: Ruleset) -> None:
-        """Merge the segments of each store partition into as few as may be, at once."""
+        """Merge the segments of each store partition into as few as possible, synchronously."""
         parts: dict[tuple[str, int, int], list[list[Segment]]] = {}
         for spec in ruleset.stores:
             side = sides(state, state.stores[spec.id])
@@ -187,8 +188,8 @@ class Compactor:
             except Exception as error:
                 if not self.beside:
                     raise
-                # A failure of Spark's, for instance: nothing has changed, and the next batch tries
-                # again.
+                # For example an error of Spark: the state is unchanged, and a later batch retries
+                # the merge.
                 _LOG.warning("merge failed", store=_store(merge), error=str(error)[:2000])
             else:
                 segment = merged.segment

@@ -1,13 +1,13 @@
-"""The batch protocol (``semantics.md``): what happens around the job of every micro-batch.
+"""The batch protocol (``semantics.md``): the driver's work before and after a micro-batch's job.
 
-1. The batch's epoch is decided and recorded before it starts, so a repeat makes the same choice.
-2. Tasks write segments and staged results under names that carry the attempt.
-3. Results move to names that carry query and batch, replacing an earlier attempt's results.
-4. The manifest commits the batch atomically. Until here a crash leaves garbage only.
+1. The batch's epoch is chosen and recorded before its job, so a repeat makes the same choice.
+2. Tasks write segments and staged results under names that contain the attempt.
+3. Results move to names of query and batch, replacing an earlier attempt's results.
+4. The manifest commits the batch atomically. A crash before this step leaves garbage only.
 5. Spark commits its offsets. A batch that the manifest has is skipped when Spark repeats it.
 
-Decisions are pure: ``epoch_cycle`` when epochs begin and end, ``batch`` what the state is before
-and after a batch, ``recovery`` from where a start goes on.
+Decisions are pure functions: ``epoch_cycle`` begins and ends epochs, ``batch`` computes the states
+before and after a batch, ``recovery`` the state that a start continues from.
 """
 
 from __future__ import annotations
@@ -84,17 +84,18 @@ _LOG = structlog.get_logger("anabranch.runtime")
 
 
 class Driver:
-    """Runs batches one after the other; everything durable is in ``state``.
+    """Runs batches one after the other; ``state`` is all that it has to recover after a crash.
 
     Attributes:
-        state: as committed. ``durability``: its records. ``cycle``: the next batch's epoch.
-        rewound: a batch came otherwise than it had been begun: the query must be started again.
-        failure: why the last batch failed, where this package says so.
-        publisher: ``pipeline`` adds writers that need Spark.
-        compactor: merges between batches; ``pipeline`` puts one in its place that merges beside.
-        cluster: where tasks share nothing but the object store, how they meet.
-        progress: input, and its progress. ``rationer``: decides what batches withhold from probes.
-        reporting: reports of all that is committed.
+        state: the committed state. ``durability``: its files. ``cycle``: the next batch's epoch.
+        rewound: whether Spark repeated a begun batch with other offsets, so that the Spark query
+            must be started again.
+        failure: the last batch's error, if it is one of this package.
+        publisher: delivers results; ``pipeline`` adds the writers that need Spark.
+        compactor: merges between batches; ``pipeline`` replaces it by one in the background.
+        cluster: coordinator of tasks whose hosts share only the object store; None: other tasks.
+        progress: input, and its progress. ``rationer``: chooses the rations of batches.
+        reporting: reports of committed batches.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class Driver:
         """Recover the state.
 
         Raises:
-            StateError: it is damaged, or not that of this pipeline; nothing has been deleted.
+            StateError: the state is damaged, or another pipeline's; nothing has been deleted.
         """
         root = settings.state
         self.settings, self.control = settings, control
@@ -133,11 +134,11 @@ class Driver:
             *(self._revisions, self.rationer, self.state, total_batches),
         )
         self._identity = ""
-        #: Start of the running time, which leaves out interruptions (``event_time.idleness``).
+        #: Zero of the clock, which excludes interruptions of the run (``event_time.idleness``).
         self._since = time.monotonic() - (self.state.clock or 0) / 1e6
         self.cycle = Cycle(max(self.state.epoch, 0), time.monotonic())
 
-    # --- life ----------------------------------------------------------------------------------
+    # --- lifecycle -----------------------------------------------------------------------------
 
     def announce(self) -> None:
         """Report the pipeline's progress to the control plane, so that it can plan.
@@ -157,23 +158,23 @@ class Driver:
         """Check that Redis still knows this pipeline.
 
         Raises:
-            StateError: ``redis-lost``: it came back without its data.
+            StateError: ``redis-lost``: Redis has restarted without its data.
         """
         if self._identity and self.control.pipeline() != self._identity:
             raise lost(self.control)
 
     def align(self) -> None:
-        """Make Spark's checkpoint agree with the state; before a query starts.
+        """Make Spark's checkpoint agree with the state, before a Spark query starts.
 
         Raises:
-            StateError: it can't be (``recovery.checkpoint``).
+            StateError: checkpoint and state can't be aligned (``recovery.checkpoint``).
         """
         self.rewound = False
         self.durability.align(self.state)
         self.progress.report_held(self.state)
 
     def tick(self) -> None:
-        """Between batches: report changes; live also begin and end epochs (``epoch_cycle``)."""
+        """Between batches, report changes. In live mode, begin and end epochs (``epoch_cycle``)."""
         self.reporting.tick(self.state)
         if self.settings.mode is Mode.STEP:
             return
@@ -184,14 +185,14 @@ class Driver:
         self._look_for_changes()
 
     def _look_for_changes(self) -> None:
-        """Begin or end an epoch by time, live."""
+        """In live mode, begin or end an epoch without a batch, by time or after changes."""
         cycle = self.cycle
         published = self.control.newest_epoch(cycle.epoch)
         due = published is not None and cycle.is_due(self.settings, time.monotonic())
         self._advance(Quiet(published, self.control.registry_digest() if due else cycle.digest))
 
     def _advance(self, event: Event) -> None:
-        """Carry out the instructions for ``event``: report boundaries, begin an epoch."""
+        """Perform the instructions for ``event``: report boundaries, begin an epoch."""
         cycle, todo = step(self.cycle, self.state, event, self.settings, time.monotonic())
         for one in todo:
             if isinstance(one, EnterIdle):
@@ -213,15 +214,15 @@ class Driver:
         self.report("running")
 
     def report(self, phase: str, error: str | None = None) -> None:
-        """Write the progress."""
+        """Report the progress of the pipeline in ``phase``."""
         self.reporting.report(phase, self.state, error)
 
     def finish(self) -> None:
-        """After a replay: deliver results that wait for a sink, and make an empty result file for
-        each active query without results.
+        """End the run. After a replay, deliver results that wait for a sink, and write an empty
+        result file for each query without results.
 
         Raises:
-            SinkError: a sink does not take its waiting results, which are kept.
+            SinkError: a sink rejects its waiting results, which are kept.
         """
         self.reporting.close(self.state)
         if self.settings.mode is not Mode.STEP:
@@ -238,12 +239,12 @@ class Driver:
     # --- one batch -----------------------------------------------------------------------------
 
     def run(self, number: int, job: Job) -> None:
-        """Apply batch ``number`` by ``job``, exactly once however often it is called for.
+        """Apply batch ``number`` by ``job``, exactly once however often Spark repeats it.
 
         Raises:
             StateError: the batch is not the next one: checkpoint and state do not belong together.
-            PipelineError: ``rewound``: it is not the batch that was begun under this number;
-                the query must be started again (:meth:`align`).
+            PipelineError: ``rewound``: the batch has other offsets than when it was begun; the
+                Spark query must be started again (:meth:`align`).
         """
         if number < self.state.next_batch:
             return
@@ -261,7 +262,7 @@ class Driver:
     def _apply(
         self, number: int, job: Job, choice: JournalEntry, ruleset: Ruleset, started: float
     ) -> None:
-        """Run the batch by its choice, and commit it."""
+        """Run the batch by its journal entry ``choice``, and commit it."""
         settings = self.settings
         entering = (choice.epoch, choice.ruleset) != (self.state.epoch, self.state.ruleset)
         steps = self.reporting.steps(self.state) if entering else {}
@@ -321,10 +322,10 @@ class Driver:
         self._after(ruleset, reports, located, failures, Times(started, entered, done))
 
     def _choose(self, number: int) -> tuple[JournalEntry, Ruleset]:
-        """Choose and record the batch's journal entry, or repeat an interrupted run's.
+        """Choose and record the batch's journal entry, or take the one of an interrupted run.
 
         Returns:
-            The choice, and its ruleset without the queries that have failed.
+            The entry, and its ruleset without the queries that have failed.
         """
         offsets = self.durability.offsets(number)
         choice = self.durability.choices.get(number)
@@ -358,7 +359,7 @@ class Driver:
         return choice, surviving(ruleset, self.state)
 
     def _published(self, epoch: int) -> RulesetId:
-        """The published ruleset for ``epoch``: its own, or (live) the newest older."""
+        """The ruleset published for ``epoch``; in live mode an older epoch's if that is newest."""
         if self.settings.mode is Mode.STEP or self.state.ruleset.epoch < 0:
             wanted = epoch if self.settings.mode is Mode.STEP else 0
             self.control.wait_for_epoch(wanted, self.settings.patience, self.belong)
@@ -367,7 +368,7 @@ class Driver:
         return self.state.ruleset if newest is None else self._newest_of(newest)
 
     def _newest_of(self, published: int) -> RulesetId:
-        """The ruleset of that epoch, as revised so far."""
+        """The newest valid revision of the ruleset of epoch ``published``."""
         return self._revisions.entering(self.state, published, self.control.revision())
 
     def _revised(self, number: int) -> RulesetId:
@@ -411,18 +412,18 @@ class Driver:
             replaced=batches.replaced_segments(committed, state),
             stores=layouts(state),
             bounds=bounds(state, self.reporting.samples),
-            # Under overload the past waits, and of it what readers wait for comes first.
+            # Backfills wait during overload, and for catch-ups, whose results readers wait for.
             backfill=None if late else backfill.next_slice(state, ruleset),
             memory_limit=self.settings.memory_limit,
             objects=storage.uri,
         )
 
     def _planned(self, choice: JournalEntry) -> int | None:
-        """Planning time of a batch; None in step mode, where speed must not matter."""
+        """Planning time of a batch (microseconds); None in step mode, which ignores the clock."""
         return planned_at(choice.offsets) if self.settings.mode is Mode.LIVE else None
 
     def _plan_input(self, choice: JournalEntry) -> BatchInput | None:
-        """The input from the sources that the runtime reads itself."""
+        """The batch's input from sources that the runtime reads itself; None without any."""
         sources, state = self.progress.sources, self.state
         if sources is None or choice.offsets is None:
             return None
@@ -436,7 +437,7 @@ class Driver:
         return {} if rules is None else arrival_costs(self.state, rules)
 
     def _note_left_out(self, number: int, choice: JournalEntry, read: BatchInput) -> None:
-        """Before any publication: record the input that a repetition has to leave out as well."""
+        """Record left-out input before results are published: a repetition leaves it out too."""
         if read.left_out != choice.left_out:
             self.durability.choices.record(number, replace(choice, left_out=read.left_out))
             reach(Point.LEFT_OUT)
@@ -449,7 +450,7 @@ class Driver:
         reports: list[TaskReport],
         read: BatchInput | None,
     ) -> dict[str, tuple[Path, ...]]:
-        """Publish results, late tuples and ledger; the files of each query, in order of tasks."""
+        """Publish results, late tuples and ledger. Returns query -> result files, by task."""
         number, shedding, rations = context.batch, context.shedding, context.shedding.rations
         numbered = list(enumerate(reports))
         staged = [(q, task, Path(file)) for task, r in numbered for q, file in r.files.items()]
@@ -475,7 +476,7 @@ class Driver:
         failures: dict[str, Failure],
         times: Times,
     ) -> None:
-        """Do the work that a commit allows: delete, measure, merge, deliver, report."""
+        """Do the work that follows a commit: delete, measure, merge, deliver, report."""
         state = self.state
         self.compactor.settled(state)
         self.reporting.measured(reports, self.compactor.take_spent())
@@ -501,7 +502,7 @@ class Driver:
         self._advance(Committed(failed=bool(failures)))
         cycle, settings = self.cycle, self.settings
         goes_on = settings.mode is Mode.LIVE and cycle.epoch == self.state.epoch
-        # Batches that follow each other at once may leave no time for a tick between them.
+        # Consecutive batches may leave no time for a tick between them.
         if goes_on and cycle.is_due(settings, time.monotonic()):
             self._look_for_changes()
         self.reporting.batch(state, reports, times, self._rate_limiter.ages)

@@ -1,7 +1,7 @@
-"""Beginning and end of epochs: a pure step from events to instructions for the driver.
+"""Beginning and end of epochs: a pure function from events to instructions for the driver.
 
-In step mode an epoch has a fixed number of batches. Live it also ends after a time in which
-something has been registered or removed, so that a change becomes active although nothing arrives.
+In step mode an epoch has a fixed number of batches. In live mode it also ends after some time if
+objects were registered or removed, so that changes become active even without input.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from anabranch_contract.protocol.progress import Boundary, Mode
 from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.state.manifest import State
 
-#: Number of ``DriverSettings.epoch_seconds`` that an epoch lasts without changes and arrivals.
+#: Multiple of ``DriverSettings.epoch_seconds`` that an epoch without changes and arrivals lasts.
 IDLE_EPOCHS = 12
-#: Epochs that end early after a change: it is planned at the end of the first, active after the
-#: second.
+#: Number of epochs that end early after a change: it is planned at the end of the first one, and
+#: active from the end of the second.
 _EAGER = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """A driver's position between two epochs.
+    """The driver's progress through epochs.
 
     Attributes:
-        epoch: the epoch of the next batch. ``since``: when the driver entered it (seconds of a
-            monotonic clock).
-        reported: the last epoch whose end has been reported; -1: none.
-        digest: of the registered objects when the last change was noticed.
-        eager: number of epochs to end early, as a change waits to be planned or to become active.
+        epoch: the epoch of the next batch. ``since``: time at which the driver entered it (seconds
+            of a monotonic clock).
+        reported: the last epoch whose end was reported; -1: none.
+        digest: digest of the registered objects at the last noticed change.
+        eager: number of epochs that still end early because of a change.
     """
 
     epoch: int
@@ -48,18 +48,18 @@ class Cycle:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The driver has recovered its state; ``last`` is the newest boundary that Redis has."""
+    """The driver has recovered its state; ``last``: the newest epoch boundary in Redis."""
 
     last: Boundary | None
 
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """No batch runs or has to be repeated, live.
+    """In live mode, no batch runs or has to be repeated.
 
     Attributes:
-        published: the newest ruleset for the cycle's epoch; None: none yet.
-        digest: of the registered objects; the cycle's own where the epoch is not due.
+        published: epoch of the newest ruleset for the cycle's epoch; None: none yet.
+        digest: digest of the registered objects; if the epoch is not due, ``Cycle.digest``.
     """
 
     published: int | None
@@ -68,19 +68,19 @@ class Quiet:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A batch has committed; ``failed``: queries have failed in it."""
+    """A batch has committed; ``failed``: whether queries have failed in it."""
 
     failed: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ReportStart:
-    """Report the boundary before the first epoch, so that it is planned."""
+    """Report the boundary before the first epoch, so that the service plans this epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class EnterIdle:
-    """Commit that the cycle's epoch has begun by this ruleset, without a batch."""
+    """Begin the cycle's epoch with this ruleset and commit its state, without a batch."""
 
     published: int
 
@@ -98,11 +98,11 @@ Step: TypeAlias = "tuple[Cycle, list[Instruction]]"
 
 
 def step(cycle: Cycle, state: State, event: Event, settings: DriverSettings, now: float) -> Step:
-    """The next cycle, and the instructions to carry out before it holds.
+    """The next cycle, and the instructions to perform before it is valid.
 
     Args:
-        state: as committed.
-        now: seconds of the clock of ``Cycle.since``.
+        state: the committed state.
+        now: time on the clock of ``Cycle.since``, seconds.
     """
     if isinstance(event, Quiet):
         return _between_batches(cycle, state, event, settings, now)
@@ -122,7 +122,7 @@ def step(cycle: Cycle, state: State, event: Event, settings: DriverSettings, now
 
 
 def is_full(state: State, settings: DriverSettings) -> bool:
-    """Whether the epoch of the last batch has had all its batches."""
+    """Whether the epoch of the last batch has reached its number of batches."""
     every = settings.epoch_batches
     if settings.mode is Mode.STEP:
         return state.next_batch > 0 and state.next_batch % every == 0
@@ -135,7 +135,7 @@ def _between_batches(
     if seen.published is None:
         return cycle, []
     todo: list[Instruction] = []
-    # A ruleset that came after its epoch's first batch waits for the next epoch.
+    # A ruleset that was published after the epoch's first batch is used from the next epoch on.
     unused = seen.published != state.ruleset.epoch
     if unused and state.epoch != cycle.epoch:
         todo, unused = [EnterIdle(seen.published)], False
@@ -151,8 +151,8 @@ def _between_batches(
 
 
 def _end(cycle: Cycle, now: float) -> Step:
-    """End the cycle's epoch. After a roll back its end may have been reported already, and that of
-    later epochs too.
+    """End the cycle's epoch. After a rollback, the ends of this and of later epochs may have been
+    reported already.
     """
     if cycle.epoch <= cycle.reported:
         return cycle._entering(cycle.reported + 1, now), []

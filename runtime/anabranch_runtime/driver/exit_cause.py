@@ -1,6 +1,6 @@
-"""Cause of the process's end, reported to its parent as data through a pipe.
+"""Cause of the process's end, reported to its parent process as JSON through a pipe.
 
-A log may end with anything, the lost service may be Redis, and a disk may be full.
+A pipe is used because a log has no reliable last line, Redis may be lost, and a disk may be full.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from anabranch_runtime.errors import PipelineError
 
 
 def redis_away(error: RedisError, control: Control) -> PipelineError:
-    """The error behind a Redis that does not answer, or refuses."""
+    """The structured error for a Redis that does not answer, or refuses access."""
     if isinstance(error, AuthenticationError):
         return PipelineError(
             "redis-refused",
@@ -32,7 +32,7 @@ def redis_away(error: RedisError, control: Control) -> PipelineError:
 
 
 def explained(error: BaseException) -> StructuredError:
-    """``error`` with a code, where it has none."""
+    """``error`` as a structured error; one without a code gets ``internal``."""
     if isinstance(error, StructuredError):
         return error
     return PipelineError(

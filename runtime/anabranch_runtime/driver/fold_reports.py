@@ -1,4 +1,4 @@
-"""After a batch: fold its tasks' reports into the state that is committed next."""
+"""Folding the reports of a batch's tasks into the state that is committed next."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def fold(
     """The state after the batch of ``context``, which took ``seconds`` and ended ``now``
     (seconds since 1970; None leaves out the rates by the wall clock).
 
-    ``open_loads``: streams of whose load more is to be read (``sources.loads``).
+    ``open_loads``: streams whose current load is not read completely (``sources.loads``).
     """
     read = replace(state, streams=_streams(state, reports)).with_loads_read(open_loads)
     streams = read.streams
@@ -57,9 +57,9 @@ def fold(
 
 
 def snapshot(state: State, steps: tuple[JoinSample, ...] = ()) -> Snapshot:
-    """The statistics of the epoch that ``state`` is in, as the planner reads them.
+    """The statistics of the epoch of ``state``, for the planner.
 
-    ``steps``: samples of joins from its edges and earlier ones (:func:`steps_seen`).
+    ``steps``: join samples from its edges and from earlier epochs (:func:`steps_seen`).
     """
     started = state.epoch_starts[-1][1] if state.epoch_starts else 0
     return Snapshot(
@@ -91,17 +91,17 @@ def without_batches(found: Snapshot) -> Snapshot:
 
 
 def steps_seen(state: State, steps: Mapping[str, CountedStep]) -> tuple[JoinSample, ...]:
-    """Samples of joins by the end of the epoch that ``state`` is in.
+    """Join samples at the end of the epoch of ``state``, including earlier epochs' samples.
 
-    ``steps``: edge -> step of the state's ruleset.
+    ``steps``: edge -> step in the state's ruleset.
     """
     return remember(state.measured.steps, steps_of_epoch(state, steps))
 
 
 def steps_of_epoch(state: State, steps: Mapping[str, CountedStep]) -> tuple[JoinSample, ...]:
-    """Samples of joins from the epoch that ``state`` is in, under all of its rulesets.
+    """Join samples from the epoch of ``state`` alone, under all of its rulesets.
 
-    ``steps``: as in :func:`steps_seen`.
+    ``steps``: edge -> step in the state's ruleset.
     """
     known = state.measured
     return add_samples(known.epoch_steps, step_samples(steps, known.edges))
@@ -162,5 +162,5 @@ def _stores(state: State, fresh: Sequence[Segment]) -> dict[str, StoreState]:
 
 
 def fullness(reports: Sequence[TaskReport]) -> float:
-    """The part of its share of memory that the fullest task took; 0 where there is no limit."""
+    """Greatest fraction of its memory share that a task took; 0 without a memory limit."""
     return max((r.memory / r.memory_share for r in reports if r.memory_share), default=0.0)

@@ -3,8 +3,8 @@
 Recorded streams share one source; Redis Streams, directories of files and landed batches of Spark's
 own sources share another (``sources``, ``ingest``). Tasks read their shares of both themselves.
 
-Live, a stream whose source can't be opened is left out and reported; the others go on, and it is
-tried again from time to time.
+In live mode, a stream whose source can't be opened is left out and reported. The other streams
+run, and the source is retried every :data:`TRIAL` seconds.
 """
 
 from __future__ import annotations
@@ -79,36 +79,36 @@ _LOG = structlog.get_logger("anabranch.runtime")
 
 #: Seconds between two trials to open the sources of streams that were left out.
 TRIAL = 10.0
-#: Restarts of the query after losses of a source's process before the pipeline fails.
+#: Restarts of the Spark query after losses of a source's process before the pipeline fails.
 TRIES = 5
-#: Spark's messages where the process that plans a source is gone, or where the machine was too busy
-#: to start it within Spark's ten seconds.
+#: Spark's error messages if the process that plans a source has ended, or has not started within
+#: Spark's ten seconds because the machine was too busy.
 _PLANNER_LOST = (
     "Python worker failed to connect back",
     "Broken pipe",
     "Connection reset",
     "java.io.EOFException",
 )
-#: Seconds between two looks at the query and the stop key.
+#: Seconds between two checks of the Spark query and the stop key.
 WATCH = 0.05
-#: The folder of the state directory, and of the object store, that has recordings.
+#: Folder with recordings, in the state directory and in the object store.
 RECORDINGS = "recordings"
-#: Seconds that Spark's session may take to start, beside the work done in parallel.
+#: Seconds to wait for the start of Spark's session after the work done in parallel.
 SESSION = 180.0
-#: Seconds between two looks at the registry.
+#: Seconds between two checks of the registry.
 LOOK = 0.5
 
 
 @dataclass(slots=True)
 class Opened:
-    """Opened sources, and the errors of the others.
+    """Opened sources, and errors of sources that can't be opened.
 
     Attributes:
-        frames: a streaming frame without rows per source.
-        planned: readers of their pieces. ``feeds``: the ids of the feeds in them.
-        errors: stream -> why its source can't be read.
-        recordings: objects that have them, on a cluster.
-        total_batches: total number of batches, if that is known.
+        frames: one streaming frame without rows per source.
+        planned: source -> factory of the reader that plans it. ``feeds``: ids of their feeds.
+        errors: stream -> the error of its source.
+        recordings: names of the recordings in the object store; empty on one machine.
+        total_batches: total number of batches, if it is known.
     """
 
     frames: list[DataFrame] = field(default_factory=list)
@@ -119,7 +119,7 @@ class Opened:
     total_batches: int | None = None
 
     def union(self) -> DataFrame:
-        """One frame."""
+        """The union of all frames."""
         return reduce(lambda one, other: one.union(other), self.frames)
 
     def plan(
@@ -130,7 +130,7 @@ class Opened:
         reader: Callable[[dict[str, str]], PlannedReader],
         options: dict[str, str],
     ) -> None:
-        """Add a source of ours, called ``name`` in the Spark query."""
+        """Add a source of this runtime, called ``name`` in the Spark query."""
         with drivers_python(session):
             session.dataSource.register(source)
         stream = session.readStream.format(source.name()).options(**options)
@@ -143,8 +143,8 @@ class SparkPipeline:
     """One pipeline: all registered streams, one Spark query, one driver.
 
     Attributes:
-        begun: Spark's session, where its start has begun before; else :meth:`run` begins it.
-        abandon: ends the process where it can't be left in order, for the reason that it is given.
+        begun: Spark's session, if its start has already begun; otherwise :meth:`run` begins it.
+        abandon: ends the process at once with an error, if an orderly end is impossible.
     """
 
     settings: DriverSettings
@@ -157,8 +157,8 @@ class SparkPipeline:
     def run(self) -> None:
         """Run until a stop is requested, or until the Spark query fails.
 
-        The Spark query is restarted from its checkpoint whenever the set of streams changes: named
-        sources keep their offsets, a new one starts from its own beginning.
+        The Spark query is restarted from its checkpoint whenever the set of streams changes. Named
+        sources keep their offsets; a new source starts from its beginning.
         """
         # The state is checked while the JVM starts.
         begun = self.begun or starting(self.master, self.settings.spark)
@@ -181,7 +181,7 @@ class SparkPipeline:
             _stop(begun)
 
     def _cause_of(self, error: Exception) -> Exception:
-        """The cause of an error, where that is known."""
+        """The cause of ``error`` if it is known, otherwise ``error`` itself."""
         found = diagnosed(error, (self.settings.state, self.settings.results))
         if isinstance(found, (Py4JError, ConnectionError)):
             return PipelineError(
@@ -196,7 +196,7 @@ class SparkPipeline:
         driver.announce()
         session = _session(begun)
         local = is_local(self.master)
-        # The number of a cluster host's tasks is known to each task only.
+        # On a cluster only the tasks know how many of them share a host.
         tasks = session.sparkContext.defaultParallelism if local else 1
         check_limit(self.settings.memory_limit, tasks)
         # Workers start while sources are opened; the first batch waits for the rest.
@@ -243,8 +243,8 @@ class SparkPipeline:
         driver.report("stopped")
 
     def _cluster(self, session: SparkSession) -> Cluster | None:
-        """Coordination of tasks that share nothing but the object store; None without one: then
-        they share the state directory.
+        """Coordinator of tasks whose hosts share only the object store; None without an object
+        store, where tasks share the state directory.
         """
         if self.settings.object_store is None:
             return None
@@ -256,7 +256,7 @@ class SparkPipeline:
         return Cluster(meeting, self.settings.cluster.cache, self.settings.cache_size)
 
     def _views(self, session: SparkSession, driver: Driver) -> Views | Beside:
-        """Let Spark write the sinks that only it can, and start maintaining views."""
+        """Add Spark's writers of sinks to the publisher, and start maintaining views."""
         settings, namespace = self.settings, self.control.keys.namespace
         views: Views | Beside
         if is_local(self.master):
@@ -296,7 +296,7 @@ class SparkPipeline:
             opened.planned, tasks, tuple(records), frozenset(opened.feeds), opened.errors
         )
         if not opened.errors:
-            # Of one that can't be read now something may be read later.
+            # A stream that can't be read now may still need its recording later.
             durable(self.settings.state).withdraw(f"{RECORDINGS}/", opened.recordings)
         if not opened.frames:
             driver.report("idle")
@@ -338,7 +338,7 @@ class SparkPipeline:
                     health.ingest.committed(driver.state, driver.durability.choices)
                     self._tries = 0
                 except StructuredError as error:
-                    # Spark would only hand on its text.
+                    # Spark would pass on only the text of the error.
                     driver.failure = error
                     raise
                 except RedisError as error:
@@ -349,7 +349,7 @@ class SparkPipeline:
                     raise
 
         driver.align()
-        # A cluster may have another default than this machine's file system.
+        # On a cluster, Spark's default file system may not be this machine's.
         checkpoint = f"file://{self.settings.state / 'checkpoint'}"
         query = (
             opened.union()
@@ -360,7 +360,7 @@ class SparkPipeline:
         driver.report("running")
 
         def look() -> None:
-            """See to it that the batch that runs does not hang."""
+            """Cancel the running batch, or abandon the process, if the batch hangs."""
             cancel = partial(session.sparkContext.cancelJobGroup, str(query.runId))
             try:
                 watchdog.look(cancel)
@@ -374,13 +374,13 @@ class SparkPipeline:
         finally:
             while not busy.acquire(timeout=LOOK):
                 look()
-                # A check of the JVM: if it hangs, the batch is not merely slow.
+                # This calls the JVM: if the JVM hangs, the heartbeat expires.
                 if query.isActive:
                     heart.well()
             leaving.set()
             busy.release()
             heart.well(LONG)
-            # Not under the lock: Spark waits for a batch that waits for it, to be refused.
+            # Not under the lock: a batch that waits for the lock has to end first.
             query.stop()
 
     def _open(
@@ -390,11 +390,11 @@ class SparkPipeline:
         tasks: int,
         used: frozenset[str] = frozenset(),
     ) -> Opened:
-        """The sources of all streams, divided among ``tasks`` tasks; in step mode one that can't be
-        opened ends the pipeline.
+        """Open the sources of all streams, divided among ``tasks`` tasks. In step mode, a source
+        that can't be opened is an error.
 
-        A source of ours that has been ``used`` stays though it has no streams at the moment: Spark
-        would forget its offsets.
+        A source of this runtime that was ``used`` before stays even without streams, since Spark
+        would drop its offsets otherwise.
         """
         opened = Opened()
         url, namespace = self.control.url, self.control.keys.namespace
@@ -496,7 +496,7 @@ class SparkPipeline:
 
 
 def _compactor(root: Path, session: SparkSession, cluster: Cluster | None) -> Compactor:
-    """Compactor that merges in this process, on any executor, or on the owners of the parts."""
+    """Compactor that merges in this process, on any executor, or on the hosts of the segments."""
     spark = session.sparkContext
     if is_local(spark.master or "local"):
         return Compactor(root, beside=True)
@@ -508,10 +508,10 @@ def _compactor(root: Path, session: SparkSession, cluster: Cluster | None) -> Co
 
 
 def _session(begun: Future[SparkSession]) -> SparkSession:
-    """The session that has begun to start; no state is read meanwhile.
+    """Wait for the session that ``begun`` starts.
 
     Raises:
-        PipelineError: ``spark-not-started``: it takes too long, or Spark refuses.
+        PipelineError: ``spark-not-started``: the start takes too long, or Spark reports an error.
     """
     try:
         return begun.result(SESSION)
@@ -525,7 +525,7 @@ def _session(begun: Future[SparkSession]) -> SparkSession:
             "above says more",
         ) from error
     except TimeoutError as error:
-        # A session that failed by a timeout of its own raises the same.
+        # A session whose start failed by its own timeout raises TimeoutError too.
         if begun.done():
             raise
         raise PipelineError(
@@ -536,8 +536,8 @@ def _session(begun: Future[SparkSession]) -> SparkSession:
 
 
 def _stop(begun: Future[SparkSession]) -> None:
-    """Stop a session. A JVM that has gone can't be stopped, and the error to report is that of its
-    loss; one that is still starting ends with this process.
+    """Stop a started session. If its JVM is lost, the errors of stopping are suppressed. A session
+    that is still starting ends with this process.
     """
     if begun.done() and begun.exception() is None:
         with contextlib.suppress(Py4JError, ConnectionError):

@@ -1,4 +1,4 @@
-"""Following the service's revisions of the running ruleset: the newest that can be taken."""
+"""Choosing among the service's revisions of the running ruleset: the newest valid one is taken."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class Revisions:
     """Finds the ruleset of the next batch of a running epoch.
 
     Attributes:
-        counts: of this driver. ``refused``: why the last one was refused; empty: none was.
+        counts: numbers of revisions that this driver has taken, passed over and refused.
     """
 
     def __init__(self, control: Control, kept: Rulesets) -> None:
         self._control, self._rulesets = control, kept
         self.counts = RevisionCounts()
-        #: The newest one that has been decided against.
+        #: The last revision that was refused or passed over.
         self._seen = RulesetId(-1)
 
     def newest(self, state: State, answer: RevisionAnswer | None) -> RulesetId:
-        """The newest revision of the ruleset of ``state``, kept beside the state; that ruleset
-        itself where there is no revision, or none that can be taken.
+        """The newest revision of the ruleset of ``state``, which is then kept on disk; the ruleset
+        itself without a valid revision.
         """
         running = state.ruleset
         if answer is None:
@@ -46,7 +46,7 @@ class Revisions:
         if found is None:
             return running
         name = RulesetId(found.epoch, found.revision)
-        # A revision of an epoch that is yet to begin waits for it.
+        # A revision of a later epoch's ruleset waits for this epoch.
         if name in (running, self._seen) or name.epoch > running.epoch:
             return running
         if name < running:
@@ -57,8 +57,8 @@ class Revisions:
         return self._taken(state, running, name, found.digest)
 
     def entering(self, state: State, published: int, answer: RevisionAnswer | None) -> RulesetId:
-        """First ruleset of a new epoch: the running one if it is of the epoch ``published``, else
-        the newest valid revision of that epoch's ruleset.
+        """First ruleset of a new epoch: the running ruleset if it was planned for ``published``,
+        otherwise the newest valid revision of the ruleset for ``published``.
         """
         if published == state.ruleset.epoch:
             return state.ruleset
@@ -69,7 +69,7 @@ class Revisions:
         return self._taken(state, base, RulesetId(published, found.revision), found.digest)
 
     def _taken(self, state: State, base: RulesetId, name: RulesetId, digest: str) -> RulesetId:
-        """The revision ``name`` of ``base``; ``base`` where it is refused."""
+        """The revision ``name`` of ``base`` if it is valid; otherwise ``base``."""
         try:
             self._keep(state, base, name, digest)
         except (PipelineError, RulesetError) as error:
@@ -91,6 +91,6 @@ class Revisions:
             )
         revision = read_ruleset(text, name)
         running = self._rulesets.get(base)
-        # A query that has failed has taken stores with it.
+        # Failed queries and their stores are in neither ruleset any more.
         check_revision(surviving(running, state), surviving(revision, state))
         self._rulesets.keep(revision, text)

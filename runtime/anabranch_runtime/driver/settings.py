@@ -15,11 +15,11 @@ from anabranch_runtime.storage.verify import Verify
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
-    """DriverSettings of a cluster whose hosts share nothing but the object store.
+    """Settings of a cluster whose hosts share only the object store.
 
     Attributes:
-        cache: directory of each host that is the state directory to tasks there; if relative, below
-            their executors' own.
+        cache: state directory of the tasks on each host; a relative path is below the executor's
+            working directory.
         port: the driver's port for tasks; 0: any.
     """
 
@@ -35,28 +35,28 @@ class DriverSettings:
         state: directory of manifests, segments and Spark's checkpoint.
         results: directory of result files.
         epoch_batches: batches per epoch.
-        epoch_seconds: in live mode an epoch also ends after this time if something has been
-            registered or removed, and after ``IDLE_EPOCHS`` times as long in any case.
+        epoch_seconds: in live mode, an epoch also ends after this time if objects were registered
+            or removed, and after ``IDLE_EPOCHS`` times this time in any case.
         interim_seconds: length of the periods of interim measurements.
         revise_batches: in step mode, number of batches after which an epoch waits for a revision of
-            its ruleset; None: never. Live, revisions are taken as they come.
-        patience: seconds to wait for a ruleset that must come.
+            its ruleset; None: never. In live mode, revisions are taken without waiting.
+        patience: seconds to wait for a required ruleset.
         attempts: number of trials of a batch's job before the pipeline fails.
         stuck_after: seconds without a sign of its tasks after which an attempt is cancelled.
         verify: extent of the check of the state at a start.
         fanout: segments of one store partition that are merged into one.
         throttle: limits of a batch's part of a backfill or a catch-up.
-        target_latency: seconds that a batch should take, from its planning to its commit: the
-            sources that the runtime reads itself adapt their rows to it; None: all available rows.
-            Not in step mode, where batches don't depend on how fast they run.
+        target_latency: seconds that a batch should take from its planning to its commit. Sources
+            that the runtime reads itself limit their rows to it; None: all available rows. Ignored
+            in step mode, where batches don't depend on speed.
         memory_limit: bytes of private memory that the workers of a host may take together; None:
             any number. See ``task.memory``.
-        object_store: address of a store in which the state is durable (``storage.object_store``);
-            the state directory is then a cache of it. None: the directory is all there is.
+        object_store: address of the object store with the durable state (``storage.object_store``);
+            the state directory is then its cache. None: the state is in the directory only.
         cache_size: bytes of packs that the state directory keeps after a commit; None: all. See
             ``storage.cache``.
         cluster: settings of a cluster with an object store.
-        spark: settings of Spark beside ours.
+        spark: additional settings of Spark.
         access: permissions of sources and sinks.
     """
 

@@ -21,20 +21,20 @@ from anabranch_runtime.state.coverage import Access, Interval, Tile, tile
 from anabranch_runtime.state.manifest import State, StoreState
 from anabranch_runtime.state.slices import SegmentRows
 
-#: All of a rule that its access depends on.
+#: The parts of a probe rule that its access depends on.
 _Asked = tuple[str, str, frozenset[tuple[str, str]], tuple[FillStep, ...]]
-#: All of a store that accesses depend on.
+#: The parts of a store's state that accesses depend on.
 _Kept = tuple[str, StoreSpec, tuple[str, ...], tuple[str, ...], tuple[Interval, ...], int | None]
 
 
 @dataclass(slots=True)
 class _Questions:
-    """The distinct probes of a ruleset: many of its rules read the same stores in the same way.
+    """The distinct accesses of a ruleset: many of its rules read the same stores in the same way.
 
     Attributes:
-        rules: one rule per distinct probe. ``numbers``: edge -> index of its probe.
-        relations: of the ruleset.
-        stores, batch, found: stores and batch of the last answers, and these answers.
+        rules: one rule per distinct access. ``numbers``: edge -> index of its rule in ``rules``.
+        relations: relations of the ruleset, by id.
+        stores, batch, found: stores and batch of the last computed accesses, and these accesses.
     """
 
     rules: tuple[ProbeRule, ...]
@@ -62,10 +62,10 @@ def _questions(ruleset: Ruleset) -> _Questions:
 def accesses(state: State, ruleset: Ruleset) -> dict[str, Access]:
     """Edge -> tiles and gaps of its probe in batch ``state.next_batch``.
 
-    From one batch to the next hardly anything changes but its number: where the same stores cover
-    the same batches, and are open as they were, the last answers hold with the new number in the
-    place of the old one, since only the intervals of open stores end with the present batch. Gaps
-    may depend on the stored rows, so answers with gaps are recomputed.
+    Usually only the batch number changes from one batch to the next. If the same stores cover the
+    same batches and the same ones are open, the last accesses are reused with the new batch number
+    in place of the old one, since only intervals of open stores end with the present batch. Gaps
+    may depend on the stored rows, so accesses with gaps are recomputed.
     """
     questions, now = _questions(ruleset), state.next_batch
     stores: list[_Kept] = [
@@ -90,7 +90,7 @@ def accesses(state: State, ruleset: Ruleset) -> dict[str, Access]:
 
 
 def _dated(access: Access, last: int, now: int) -> Access:
-    """The answer of batch ``last`` as that of batch ``now``; it has no gaps."""
+    """The access for batch ``now``, from the one for batch ``last``, which has no gaps."""
     if last == now:
         return access
     return Access(
@@ -102,9 +102,9 @@ def _dated(access: Access, last: int, now: int) -> Access:
 
 
 class Generations:
-    """The base stores of a state by their streams, sorted at first use.
+    """The base stores of a state, grouped by stream at first use.
 
-    All looked-up relations are of one ruleset.
+    All relations passed to one instance must be of one ruleset.
     """
 
     def __init__(self, state: State) -> None:
@@ -122,7 +122,7 @@ class Generations:
         return found
 
     def serving(self, relation: Relation) -> list[tuple[str, StoreState]]:
-        """The stores that have all rows of ``relation``, by name."""
+        """(name, store) of the base stores whose filters keep all rows of ``relation``."""
         if self._by_stream is None:
             self._by_stream = defaultdict(list)
             for name, store in self._state.stores.items():
@@ -134,7 +134,7 @@ class Generations:
 
 
 def latest_tiles(state: State, ruleset: Ruleset) -> dict[str, tuple[Tile, ...]]:
-    """Stream that keeps the latest -> where its tuples are that may supersede others."""
+    """Stream that keeps the latest per key -> tiles with the tuples that may supersede others."""
     relations = {r.id: r for r in ruleset.relations}
     since, found = latest_since(state), {}
     for rule in ruleset.latest_rules:
@@ -151,7 +151,7 @@ def latest_tiles(state: State, ruleset: Ruleset) -> dict[str, tuple[Tile, ...]]:
 
 
 def latest_since(state: State) -> dict[str, int]:
-    """Stream that keeps the latest -> the first batch of the tuples that supersede others."""
+    """Stream that keeps the latest per key -> first batch whose tuples supersede others."""
     return {n: s.latest_since for n, s in state.streams.items() if s.latest_since is not None}
 
 
@@ -194,11 +194,11 @@ def relation_tiles(
     known: Collection[tuple[str, str]] = (),
     generations: Generations | None = None,
 ) -> tuple[Tile, ...]:
-    """Cover ``wanted`` with stores of ``relation``: the preferred copy, then copies that the
-    probing tuple can be routed to, as it knows the values of these attributes in these key types,
-    then the rest; stricter filters before weaker ones.
+    """Cover ``wanted`` with stores of ``relation``: the preferred copy first, then copies
+    partitioned by an attribute and key type of ``known`` (the probing tuple is routed to one
+    partition of these), then the rest. In each group, stricter filters precede weaker ones.
 
-    ``generations``: of ``state``, where the same caller asks about many relations.
+    ``generations``: the generations of ``state``, for a caller with many relations.
     """
 
     def rank(item: tuple[str, StoreState]) -> tuple[bool, bool, int, str]:
@@ -223,8 +223,8 @@ def stored_in(state: State, relation: Relation, batches: Interval) -> tuple[Segm
 
 
 def containers(state: State, preferred: str) -> list[tuple[str, StoreState]]:
-    """Generations of the MIR behind ``preferred`` that have all that its users need: at least
-    its columns and values, bounds at most as tight.
+    """Generations of the MIR of ``preferred`` that can replace this store: they have its columns
+    and values, and their time bounds are no tighter.
     """
     wanted = state.stores[preferred].spec
     columns = set(wanted.columns)
@@ -245,7 +245,7 @@ def containers(state: State, preferred: str) -> list[tuple[str, StoreState]]:
 def seen_from(
     activation: Activation, members: tuple[tuple[str, str, str], ...]
 ) -> dict[str, tuple[int, int | None]]:
-    """Label -> start of its visibility, for labels that do not see everything."""
+    """Label -> first visible (batch, event time), for labels with limited visibility."""
     limits = {}
     for alias, label, _ in members:
         seen = activation.visible_from[alias]

@@ -2,16 +2,16 @@
 
 A combination belongs to a gap if its last-arriving member does (``semantics.md``, coverage rule).
 All members of such a combination arrived in batches up to the last gap's end, before the backfill
-began, so it is found by going through the stored rows of one member and probing the others for
-those batches, in any order of arrival. Each combination has one tuple of the start member, and each
-of the start member's rows is in one slice: so it is found once.
+began. So every stored row of one member, the start, probes the other members for these batches, in
+any order of arrival. Each combination has one tuple of the start member, and each row of the start
+member is in one slice, so each combination is found once.
 
-Until the last slice has committed, probes answer the gaps as they did before: by the parts. The
-computed segments are kept separate from the store's, so that nothing reads or merges them, and join
-the store all at once. If the store closes meanwhile, or no rule wants the backfill any more, they
-are dropped. If the parts lose rows to expiry meanwhile, those are needed by no active query, nor
-visible to a later one (``lifecycle._activate``); the expiry of combinations is recorded as in any
-store (``expired_below``).
+Until the last slice has committed, probes still get the gaps' combinations from the MIR's parts.
+The computed segments are kept separate from the store's, so that nothing reads or merges them, and
+join the store all at once. They are dropped if the store closes before, or if the ruleset no longer
+has the backfill. Rows of the parts that expire during a backfill are neither needed by an active
+query nor visible to a later one (``lifecycle._activate``). The expiry of combinations is recorded
+as in any store (``expired_below``).
 
 All inputs of a slice are in the manifest, so a repeated batch does the same.
 """
@@ -38,9 +38,10 @@ from anabranch_runtime.state.slices import Backfill, Slice, Throttle, cut
 
 
 def begin(state: State, ruleset: Ruleset, throttle: Throttle) -> State:
-    """``state`` with the backfill that the next batch goes on with, if any store needs one.
+    """``state`` with a running backfill, if a store needs one.
 
-    One store at a time: the smallest MIR first, because larger ones are introduced with it.
+    Only one store is backfilled at a time. The smallest MIR is first, because backfills of larger
+    MIRs can then use it.
     """
     rules = {rule.store: rule for rule in ruleset.backfill_rules}
     stores = {
@@ -73,9 +74,9 @@ def gaps(
     relations: dict[RelationId, Relation],
     generations: Generations | None = None,
 ) -> tuple[Interval, ...]:
-    """Batches with stored rows of every member and without a container of the MIR.
+    """Batches in which every member has stored rows, but no generation of the MIR covers.
 
-    ``generations``: of ``state``, for a caller that needs the gaps of many stores.
+    ``generations``: the generations of ``state``, for a caller with many stores.
     """
     spec = state.stores[store].spec
     now = state.next_batch
@@ -87,7 +88,7 @@ def gaps(
 
 
 def next_slice(state: State, ruleset: Ruleset) -> Slice | None:
-    """The next batch's part of the backfill that has begun."""
+    """The next batch's slice of the running backfill; None without one."""
     running = _running(state)
     if running is None:
         return None
@@ -117,7 +118,7 @@ def advance(
     seconds: float,
     throttle: Throttle,
 ) -> State:
-    """The state after a batch that took ``seconds`` and did ``done`` beside its normal work."""
+    """The state after a batch of ``seconds`` whose background work was the slice ``done``."""
     if done is None:
         return state
     store = state.stores[done.store]
@@ -144,13 +145,13 @@ def advance(
 
 
 def progress(state: State) -> dict[str, float]:
-    """Store whose past is being computed -> the part that is done."""
+    """Store with the running backfill -> completed fraction of this backfill."""
     running = _running(state)
     return {} if running is None else {running[0]: running[1].done}
 
 
 def _running(state: State) -> tuple[str, Backfill] | None:
-    """The store whose backfill goes on, and how far it has come."""
+    """Name of the store with the running backfill, and this backfill; None without one."""
     return next(
         (
             (name, store.backfill)
@@ -168,7 +169,7 @@ def _begun(
     throttle: Throttle,
     generations: Generations,
 ) -> StoreState | None:
-    """The store with its backfill, or already filled where no row is stored; None: no gap."""
+    """The store with a new backfill, or with closed gaps if it has no start rows; None: no gap."""
     store = state.stores[rule.store]
     found = gaps(state, rule.store, relations, generations)
     if not found:
@@ -182,7 +183,7 @@ def _begun(
 
 
 def _ended(store: StoreState, backfill: Backfill) -> StoreState:
-    """The store with its backfill's segments; adjacent intervals become one."""
+    """The store with the finished backfill's segments and gaps; adjacent intervals are joined."""
     intervals: list[Interval] = []
     for low, high in sorted((*store.intervals, *backfill.gaps)):
         if intervals and intervals[-1][1] + 1 == low:

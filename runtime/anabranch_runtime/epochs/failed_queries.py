@@ -1,10 +1,11 @@
-"""Removal of failed queries after a batch, which stays complete for all others.
+"""Removal of failed queries after a batch; the batch stays complete for all other queries.
 
 A task that can't evaluate an expression skips the work that depends on it and reports the failed
-queries (``expressions.failures``). Nothing has to be run again: the skipped work serves failed
-queries only (``ownership``). So the driver withdraws their results of the batch, closes the stores
-that only they need as of the batch before, and commits both with the batch. A crash before that
-leaves nothing behind, and the repeated batch meets the same tuples and so the same failures.
+queries (``expressions.failures``). No work is repeated, because the skipped work serves failed
+queries only (``ownership``). The driver removes the failed queries' results of the batch. It closes
+the stores that only failed queries need, with the batch before as their last. Both changes commit
+with the batch. If a crash prevents this commit, the repeated batch has the same tuples and so the
+same failures.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ def failed(state: State) -> frozenset[str]:
 
 
 def surviving(ruleset: Ruleset, state: State) -> Ruleset:
-    """``ruleset`` as ``state`` has stores for it: less the queries that have failed so far."""
+    """``ruleset`` without the queries that have failed so far; ``state`` has its stores."""
     return without(ruleset, failed(state))
 
 
 def withdraw(reports: Sequence[TaskReport], ruleset: Ruleset) -> dict[str, Failure]:
-    """Take the results of failed queries out of ``reports``; why they failed, by query.
+    """Remove the results of failed queries from ``reports``; returns query -> failure.
 
-    Where tasks have met several failures of one query, the first task's counts. All joins that an
-    outer join is made of fail together.
+    If several tasks report a failure of one query, the first task's is returned. All joins that
+    make up an outer join fail together.
     """
     found: dict[str, Failure] = {}
     for report in reports:
@@ -57,9 +58,9 @@ def take_out(state: State, ruleset: Ruleset, failures: Mapping[str, Failure]) ->
     """The state after a batch in which queries failed.
 
     Args:
-        state: after the batch, as its reports had it.
+        state: the state after the batch by its reports.
         ruleset: the batch's ruleset.
-        failures: query -> why.
+        failures: query -> its failure.
     """
     batch = state.next_batch - 1
     rest = without(ruleset, frozenset(failures))
@@ -78,7 +79,7 @@ def take_out(state: State, ruleset: Ruleset, failures: Mapping[str, Failure]) ->
 
 
 def _closed(store: StoreState, batch: int) -> StoreState:
-    """``store`` as it was before ``batch``, whose rows may be incomplete."""
+    """``store``, closed before ``batch``, without the possibly incomplete rows of ``batch``."""
     since = store.open_since
     covered = ((since, batch - 1),) if since is not None and since < batch else ()
     return replace(

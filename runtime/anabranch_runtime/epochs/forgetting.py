@@ -2,13 +2,13 @@
 the running queries, not by the pipeline's age or the number of queries that have ended.
 
 * **Activations** of queries that have ended, :data:`GRACE` epochs later: by then the control plane
-  has them, which keeps them for as long as the query is registered. They stay while results, also
-  of its past, are owed to the query; the two of an outer join go together. A query that has failed
-  stays: a ruleset that was published before, and goes on where planning fails, may still name it,
-  and the activation is what keeps it out.
-* **Event times and counts by batch** of a stream (``StreamState.history``, ``admitted``) are looked
-  up for the first batch that a store covers (``lifecycle``: what an activation may see), so one
-  entry per such batch gives the same answers as all entries.
+  has copies, which it keeps while the query is registered. An activation stays while a catch-up
+  owes its query withheld or past results. The two activations of an outer join are dropped
+  together. A failed query's activation stays: it excludes the query from older rulesets that still
+  name it and may continue to run if planning fails.
+* **Event times and counts by batch** of a stream (``StreamState.history``, ``admitted``). They are
+  read only for the first batch of a store's interval, to find the visible tuples of an activation
+  (``lifecycle``), so one entry per such batch is kept.
 * **Counts, sketches and frequent values** of relations without rules and stores.
 """
 
@@ -62,7 +62,7 @@ def _stream(name: str, stream: StreamState, stores: Mapping[str, StoreState]) ->
         if store.open_since is not None:
             starts.add(store.open_since)
         for first in starts - {0}:
-            # As StreamState.max_tau_before answers.
+            # The entries that StreamState.max_tau_before and admitted_before read.
             kept.update([entry for entry in stream.history if entry[0] >= first][:1])
             admitted.update([entry for entry in stream.admitted if entry[0] >= first][:1])
     return replace(

@@ -1,4 +1,4 @@
-"""Look-ups over a ruleset and the live stores, made once per batch and task."""
+"""A ruleset and the live stores, indexed for look-up; built once per batch and task."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from anabranch_runtime.storage.segment import IndexKey
 
 
 class Columns(Protocol):
-    """Rows with named columns: a segment, or rows of a future one."""
+    """Rows with named columns: a segment, or rows to be written as one."""
 
     def column(self, name: str) -> pa.Array:
-        """A column."""
+        """The column ``name``."""
 
 
 class Members(Protocol):
@@ -62,7 +62,7 @@ class StoreLayout:
 
     @property
     def dealt_rows(self) -> DealtRows | None:
-        """Partitions of the rows of these values; None: all are at home."""
+        """Partitions of rows with hot values; None: all rows are in their home partitions."""
         return dealt_rows(self.dealt, self.partitions) if self.dealt else None
 
     def column(self, member: Label, name: str) -> str:
@@ -70,7 +70,7 @@ class StoreLayout:
         return name if self.is_base else f"{member}.{name}"
 
     def index_key(self, key: Sequence[KeyPart]) -> IndexKey:
-        """The index that answers ``key``."""
+        """The index for probes by ``key``."""
         names = tuple(self.column(k.build.label, k.build.attribute) for k in key)
         return IndexKey(names, tuple(k.type for k in key))
 
@@ -107,12 +107,12 @@ class Layout:
     Attributes:
         routes: the rules, indexed by edge, relation and label; source of the attributes below.
         rules: outgoing edge -> its probe rule.
-        probes: incoming edge -> probe rules, in level order. ``outputs``: -> output rules.
+        probes: incoming edge -> probe rules, by level. ``outputs``: incoming edge -> output rules.
         inserts: incoming edge -> stores that keep its tuples.
         starts: relation -> the labels that its arriving tuples fill as starting tuples.
         substreams: label -> function from its starting tuples to substreams.
         sketches: relation -> (attribute, key type) of the keys that are counted.
-        levels: stages of probes (0 where nothing is probed).
+        levels: number of probe levels; 0 for a ruleset without probes.
     """
 
     def __init__(self, ruleset: Ruleset, stores: dict[str, StoreLayout]) -> None:

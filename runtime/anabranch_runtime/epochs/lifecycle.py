@@ -1,10 +1,10 @@
 """Entering an epoch: stores open and close, queries become active and expire.
 
 A pure function from the committed state and the epoch's ruleset to the state in which the epoch's
-first batch starts. Nothing is moved: a store that the new ruleset no longer names keeps its rows
-(its interval is closed) until nothing needs them. A query whose time bounds have changed with a
-stream's ttl expires and restarts in the same batch; so does a query over a stream that no longer
-keeps the latest of the same key, whose stored rows are incomplete and are dropped.
+first batch starts. No rows are moved: a store that the new ruleset no longer names is closed, and
+keeps its rows until no probe needs them. If a change of a stream's ttl has changed a query's time
+bounds, the query expires and restarts in the same batch. So does a query over a stream that no
+longer keeps the latest by the same key: that stream's stored rows are incomplete and are dropped.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from anabranch_runtime.epochs.lookups import completing, tables
 from anabranch_runtime.state.coverage import covered_since
 from anabranch_runtime.state.manifest import State, StoreState, StreamState
 
-#: Epochs whose first batch is kept.
+#: Number of newest epochs whose first batch the state keeps.
 REMEMBERED_EPOCHS = 1024
-#: Earlier activations of a query that are kept.
+#: Maximum number of a query's earlier activations that the state keeps.
 REMEMBERED_ACTIVATIONS = 64
 
 
@@ -43,7 +43,7 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
     }
     of_tables = tables(ruleset)
     fresh: list[QuerySpec] = []
-    # All joins of a query see the same tuples, so they restart together.
+    # All joins of a query must see the same tuples, so they restart together.
     anew = {
         query.left_of or query.id
         for query in ruleset.queries
@@ -79,7 +79,7 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
 
 
 def close_store(store: StoreState, batch: int) -> StoreState:
-    """``store`` closed as of ``batch``, with its intervals kept."""
+    """``store`` closed before ``batch``; its growing interval becomes one of its intervals."""
     if store.open_since is None:
         return store
     closed = ((store.open_since, batch - 1),) if store.open_since < batch else ()
@@ -96,7 +96,7 @@ def serves(store: StoreState, relation: Relation) -> bool:
 
 
 def _anew(known: Activation, activation: Activation) -> Activation:
-    """The query's next activation, which begins where the one that is ``known`` ends."""
+    """The query's next ``activation``, with the counts and history of the ``known`` one."""
     ended = replace(known, expired_batch=activation.activated_batch, earlier=())
     earlier = (*known.earlier, ended)[-REMEMBERED_ACTIVATIONS:]
     return replace(
@@ -112,8 +112,8 @@ def _anew(known: Activation, activation: Activation) -> Activation:
 
 
 def _forgotten(state: State, ruleset: Ruleset) -> frozenset[str]:
-    """The streams that no longer keep the latest of their former key: tuples that another key would
-    have kept are gone.
+    """Streams that kept the latest per key and now have another key or none: tuples that these need
+    may have been dropped.
     """
     known = ((spec, state.streams.get(spec.name)) for spec in ruleset.streams)
     return frozenset(
@@ -127,8 +127,8 @@ def _forgotten(state: State, ruleset: Ruleset) -> frozenset[str]:
 
 
 def keep_latest(state: State, ruleset: Ruleset) -> State:
-    """``state`` with since when each stream has kept the latest per key, if it goes on by
-    ``ruleset``.
+    """``state`` with the first batch from which each stream has kept the latest per key (None if
+    ``ruleset`` does not keep it).
     """
     keep = {r.stream for r in ruleset.latest_rules}
 
@@ -142,8 +142,8 @@ def keep_latest(state: State, ruleset: Ruleset) -> State:
 
 
 def _streams(state: State, ruleset: Ruleset, forgotten: frozenset[str]) -> State:
-    """Take the epoch's stream definitions; one that has changed starts from nothing, and of one
-    that is ``forgotten`` nothing stays stored.
+    """Take over the epoch's stream definitions. A stream with another definition restarts without
+    progress. Stored rows of such streams and of ``forgotten`` streams are dropped.
     """
     streams: dict[str, StreamState] = {}
     changed: set[str] = set(forgotten)
@@ -173,8 +173,8 @@ def _counted(stream: StreamState, batch: int) -> StreamState:
 
 
 def _definition(spec: Stream) -> tuple[object, ...]:
-    """The part of a stream's definition that makes it another one if it changes: not its handling
-    of silence, late and future tuples, nor the retention of its tuples.
+    """The part of a stream's definition whose change makes it another stream. Handling of idleness,
+    of late and of future tuples, and retention are no part of it.
     """
     kind = spec.kind, tuple(sorted(spec.latest)) if spec.is_table else ()
     return spec.name, spec.columns, spec.event_time, spec.lateness, spec.registration, kind
@@ -204,10 +204,11 @@ def _stores(state: State, ruleset: Ruleset) -> dict[str, StoreState]:
 
 
 def _cut(store: StoreState, fresh: list[QuerySpec], batch: int) -> StoreState:
-    """Forget an MIR's past where a newly active query might need rows that have expired from it.
+    """Drop an MIR's past if a newly active query might need rows that have expired from it.
 
-    The dropped rows were not needed by the queries active then; a new one may look further back.
-    The parts of the MIR still have all rows that it may see, so they answer for the past then.
+    The queries that were active at the expiry did not need these rows, but a new query may look
+    further back. The MIR's parts still have all rows visible to the new query, so probes of the
+    past use the parts.
     """
     if store.is_base or all(t is None for t in store.expired_below):
         return store
@@ -229,7 +230,7 @@ def _cut(store: StoreState, fresh: list[QuerySpec], batch: int) -> StoreState:
 def _activate(
     state: State, query: QuerySpec, relations: dict[Any, Relation], of_tables: frozenset[RelationId]
 ) -> Activation:
-    """Fix the query's visibility: per alias, the first batch with all tuples stored."""
+    """Fix the query's visibility: per alias, the first batch from which all tuples are stored."""
     batch = state.next_batch
     seen: dict[str, Visibility] = {}
     missed: dict[str, int] = {}
@@ -246,7 +247,7 @@ def _activate(
         ]
         seen[alias] = Visibility(low, max(expired, default=None))
         greatest = _missed(state, relation.stream, seen[alias])
-        # Tuples out of sight matter if a tuple of another stream may still join with them.
+        # Invisible tuples matter if a tuple of another stream may still join with them.
         others = [j for j in waits_for if j != i]
         if not others or greatest == "nothing":
             continue
@@ -265,8 +266,8 @@ def _activate(
 
 
 def unseen(state: State, stream: str) -> int:
-    """Number of tuples of ``stream`` read before the first stored ones that a query which begins
-    now could see.
+    """Number of tuples of ``stream`` that were read earlier than the first tuple visible to a query
+    that starts now.
     """
     batch, known = state.next_batch, state.streams[stream]
     stores = [s for s in state.stores.values() if s.streams == (stream,)]
@@ -275,8 +276,8 @@ def unseen(state: State, stream: str) -> int:
 
 
 def _missed(state: State, stream: str, visible: Visibility) -> int | str | None:
-    """Greatest event time among the invisible tuples: ``"nothing"`` without any, None if event time
-    does not tell.
+    """Greatest event time of the invisible tuples; ``"nothing"`` if all tuples are visible; None if
+    it is unknown.
     """
     known = state.streams.get(stream)
     if known is None or known.input == 0:

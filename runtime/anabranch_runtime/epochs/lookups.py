@@ -1,9 +1,9 @@
-"""Queries that look tables up: the rules that remain where rows of a table complete no result.
+"""Queries that look up tables: removal of the rules that only a table's rows would use.
 
-A result is completed by a tuple of a stream (``semantics.md``, "Tables"). So orders of queries that
-start with a table lead nowhere, and a stream that a query joins with tables only is never probed
-for it. The plan has both, as it has for any stream; they are left out here, depending on queries
-and streams alone, so a ruleset and its revisions lose the same stores.
+Only a tuple of a stream completes a result (``semantics.md``, "Tables"). So probe orders that start
+with a table are useless, and the store of a stream that all queries join with tables only is never
+probed. The plan has rules for both, as for any stream; they are removed here. The removal depends
+on queries and streams alone, so a ruleset and its revisions lose the same stores.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from anabranch_runtime.epochs.per_ruleset import per_ruleset
 
 @per_ruleset
 def tables(ruleset: Ruleset) -> frozenset[RelationId]:
-    """The relations that are of tables."""
+    """The relations over tables."""
     names = {s.name for s in ruleset.streams if s.is_table}
     return frozenset(r.id for r in ruleset.relations if r.stream in names)
 
 
 @per_ruleset
 def unprobed(ruleset: Ruleset) -> frozenset[RelationId]:
-    """The relations whose stored tuples can be in no result: queries join them with tables only.
+    """Relations over streams that queries join with tables only: no probe reads their stores.
 
-    Retained relations, and streams that keep the latest, are stored all the same.
+    Relations over retained streams, and over streams that keep the latest per key, are excepted.
     """
     of_tables = tables(ruleset)
     if not of_tables:
@@ -51,7 +51,7 @@ def completing(query: QuerySpec, of_tables: frozenset[RelationId]) -> tuple[int,
 
 
 def looking_up(ruleset: Ruleset) -> frozenset[str]:
-    """The queries that read tables: not rationed, as no catch-up can deliver their past."""
+    """Queries that read tables. They are not rationed, as no catch-up can deliver their results."""
     of_tables = tables(ruleset)
     return frozenset(
         str(q.id) for q in ruleset.queries if len(completing(q, of_tables)) < len(q.members)
@@ -60,7 +60,7 @@ def looking_up(ruleset: Ruleset) -> frozenset[str]:
 
 @per_ruleset
 def without_lookups(ruleset: Ruleset) -> Ruleset:
-    """``ruleset`` less the rules that lead to results which a row of a table would complete."""
+    """``ruleset`` without the rules by which a row of a table would complete a result."""
     of_tables = tables(ruleset)
     if not of_tables:
         return ruleset

@@ -3,10 +3,10 @@ state.
 
 ``fanout`` segments of one level become one of the next, so a row is written once per level and a
 probe reads fewer than ``fanout`` segments per level. A merged segment is dropped as a whole once
-all its rows have expired. So where rows expire, segments are not merged if the result would be kept
-for much longer than its first part: at most a ``SPANS``-th of the retention. Expired rows therefore
-take at most that share of a store, segments that live for a few batches only are never merged, and
-a probe reads at most ``SPANS * fanout`` of the largest.
+all its rows have expired. So segments are merged only if they expire at nearly the same time, at
+most a ``SPANS``-th of the retention apart. Expired rows therefore take at most this share of a
+store. Segments that expire after a few batches are never merged, and of the largest level a probe
+reads at most ``SPANS * fanout`` segments.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from anabranch_runtime.epochs.table_versions import sides
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.storage.segment import Merge, Segment
 
-#: Multiple of the fanout; that many segments of one level make the next commit wait for merges.
+#: The next commit waits for merges once a level has ``STALL * fanout`` segments.
 STALL = 4
-#: Rows of the largest segment that a merge makes: it is put together in memory (some 100 bytes per
-#: row), and one more segment of that size costs a probe little.
+#: Maximum rows of a merged segment: it is built in memory (about 100 bytes per row), and one more
+#: segment of this size costs a probe little.
 LARGEST = 1 << 24
 
 
 def merges(
     state: State, ruleset: Ruleset, fanout: int = FANOUT, most: int | None = None
 ) -> tuple[Merge, ...]:
-    """The merges of the stores of ``ruleset``, smallest levels first; into segments of about
+    """Possible merges in the stores of ``ruleset``, largest first, each into a segment of about
     ``most`` bytes at most.
     """
     found = [merge for _, merge in _groups(state, ruleset, fanout, most)]
@@ -38,7 +38,7 @@ def merges(
 
 
 def backlog(state: State, ruleset: Ruleset, fanout: int = FANOUT, most: int | None = None) -> int:
-    """Of the levels of store partitions that have something to merge, the most segments of one."""
+    """Greatest number of segments on one level of a partition, of levels that can be merged."""
     return max((len(group) for group, _ in _groups(state, ruleset, fanout, most)), default=0)
 
 
@@ -48,21 +48,21 @@ def merge_groups(
     durations: Limits = (),
     largest: int = LARGEST,
 ) -> tuple[Merge, ...]:
-    """The merges of ``segments``, which are one store's.
+    """The merges of ``segments``, all of one store.
 
     Args:
-        segments: of any levels and partitions, each level's oldest first.
-        fanout: how many of a level become one of the next.
-        durations: per member, for how long before the newest a row is needed (microseconds; None:
-            for ever); empty where nothing expires.
-        largest: rows of the largest segment that may be made.
+        segments: segments of any levels and partitions, each level's oldest first.
+        fanout: number of segments of a level that become one of the next.
+        durations: per member, microseconds before the newest event time for which rows are needed
+            (None: for ever); empty if no rows expire.
+        largest: maximum rows of a merged segment.
     """
     found = (_merge(group, durations, fanout, largest) for group in _levels(segments))
     return tuple(merge for merge in found if merge is not None)
 
 
 def replaced(segments: Sequence[Segment], merge: Merge, by: Segment) -> tuple[Segment, ...]:
-    """``segments`` with ``by`` in the place of the first of its parts."""
+    """``segments`` without the parts of ``merge``, and ``by`` at the first part's position."""
     parts = set(merge.segments)
     at = min(i for i, s in enumerate(segments) if s in parts)
     return (*segments[:at], by, *(s for s in segments[at:] if s not in parts))
@@ -71,7 +71,7 @@ def replaced(segments: Sequence[Segment], merge: Merge, by: Segment) -> tuple[Se
 def _groups(
     state: State, ruleset: Ruleset, fanout: int, most: int | None
 ) -> Iterator[tuple[list[Segment], Merge]]:
-    """Each level of a store partition with segments to merge, and its merge."""
+    """(segments of a level, its merge), for each level of a store partition with a merge."""
     needed = needed_from(state, ruleset)
     for spec in ruleset.stores:
         store = state.stores[spec.id]
@@ -95,7 +95,7 @@ def _levels(
 
 
 def _durations(segments: Sequence[Segment], needed: Limits) -> Limits:
-    """Per member, for how long before the newest a row is needed (microseconds); None: for ever."""
+    """Per member, microseconds before the newest event time that are needed; None: for ever."""
     found: list[int | None] = []
     for at, least in enumerate(needed):
         times = [t for s in segments if (t := s.tau_max[at]) is not None]
@@ -110,8 +110,8 @@ def _merge(
     largest: int = LARGEST,
     most: int | None = None,
 ) -> Merge | None:
-    """The oldest ``fanout`` neighbours of ``group`` that may be merged: into a segment of at most
-    ``largest`` rows and about ``most`` bytes (None: any number).
+    """Merge of the oldest ``fanout`` neighbours of ``group`` that can be merged into a segment of
+    at most ``largest`` rows and about ``most`` bytes (None: no limit).
     """
     usable = [
         s
@@ -126,8 +126,8 @@ def _merge(
 
 
 def go_together(parts: Sequence[Segment], durations: Limits) -> bool:
-    """Whether some member by which ``parts`` expire lets them expire at nearly one time, or none
-    lets them expire at all.
+    """Whether ``parts`` expire at nearly the same time by the event times of some member, or never
+    expire by any.
     """
     expire = False
     for at, duration in enumerate(durations):

@@ -1,18 +1,18 @@
 """Users of a ruleset's parts, and the rest of a ruleset when some queries have failed.
 
 A query fails when an expression that it needs can't be evaluated (division by zero, overflow, a
-cast). All parts that serve failed queries only fail with it; the rest goes on. So every rule has
-*users*: the queries whose results can't be had without it.
+cast). Parts that serve only failed queries stop with them; all others continue. So every part has
+*users*: the queries whose results depend on it.
 
 * An output rule has its query.
 * An edge has the users of its outputs, its further probes, and the intermediate results stored from
   it.
-* A store has the users of the probes that read it, the steps that replace an intermediate result
-  included. A relation has the queries that it is a member of.
+* A store has the users of the probes that read it, including fill steps in the gaps of an MIR. A
+  relation has the queries that it is a member of.
 * The lookup of a stream's later tuples has the queries that read the stream.
 
-An expression common to several users of a rule fails exactly these: a shared edge checks only the
-conditions that all of its users have in common (``plans.compile``).
+An expression that fails in a shared rule fails all users of the rule, and no other query: a shared
+edge checks only conditions that all of its users have in common (``plans.compile``).
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def ownership(ruleset: Ruleset) -> Ownership:
         relations[latest.relation] = stores[latest.store] = readers
     arrivals = {arrival_edge(r) for r in relations}
     grown = True
-    while grown:  # Once per level of probes, and once more to see that nothing has changed.
+    while grown:  # One pass per level of probes, and a last one that changes nothing.
         grown = False
         for rule in ruleset.probe_rules:
             users = edges.get(rule.out, _NOBODY)
@@ -130,7 +130,7 @@ def without(ruleset: Ruleset, failed: frozenset[str]) -> Ruleset:
     known = _rest(ruleset)
     found = known.get(gone)
     if found is None:
-        # Queries fail one after the other: the sets before the newest few don't come again.
+        # Sets of failed queries only grow, so older sets are not needed again.
         for old in list(known)[: 1 - KEPT]:
             known.pop(old, None)
         found = known[gone] = _without(ruleset, gone)
@@ -139,7 +139,7 @@ def without(ruleset: Ruleset, failed: frozenset[str]) -> Ruleset:
 
 @per_ruleset
 def _rest(ruleset: Ruleset) -> dict[Queries, Ruleset]:
-    """Failed queries of ``ruleset`` -> the rest of it: the same value each time."""
+    """Cache of :func:`without`: failed queries -> the rest of ``ruleset``, always one object."""
     return {}
 
 

@@ -22,12 +22,12 @@ from anabranch_runtime.state.coverage import Access
 from anabranch_runtime.state.manifest import State, StoreState
 from anabranch_runtime.storage.segment import Segment
 
-#: Per member of a store, a time in microseconds; None: no limit.
+#: Per member of a store, an event time or duration in microseconds; None: no limit.
 Limits: TypeAlias = "tuple[int | None, ...]"
 
 
 def watermarks(state: State) -> dict[str, int]:
-    """Stream -> watermark, for streams where something can be late."""
+    """Stream -> watermark, for streams that have one."""
     marks = {name: stream.watermark() for name, stream in state.streams.items()}
     return {name: mark for name, mark in marks.items() if mark is not None}
 
@@ -45,12 +45,12 @@ def clocks(state: State) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Need:
-    """The event time from which on rows are needed.
+    """The rows that readers still need, by event time.
 
     Attributes:
-        behind: stream -> microseconds: rows less far behind its clock are needed; one stream is
-            enough; empty: no rows are needed.
-        always: all rows are needed.
+        behind: stream -> microseconds. Rows that are at most this far behind the clock of one of
+            the streams are needed; empty: no rows are needed.
+        always: whether all rows are needed.
     """
 
     behind: Mapping[str, int]
@@ -81,7 +81,7 @@ def _needs(
     query: QuerySpec, streams: Mapping[str, str], of_tables: frozenset[RelationId]
 ) -> list[_Need]:
     """Needs of ``query``, one per member; ``streams``: relation -> stream. Rows of tables complete
-    nothing, so nothing is kept for them.
+    no results, so no rows are kept for their sake.
     """
     found = []
     waits_for = completing(query, of_tables)
@@ -97,16 +97,16 @@ def _needs(
 
 
 def _joins(ruleset: Ruleset) -> list[QuerySpec]:
-    """The queries that need stored rows: a row of one stream by itself is a result at once."""
+    """The queries that need stored rows: those with several members."""
     return [query for query in ruleset.queries if len(query.members) > 1]
 
 
 def expire(state: State, ruleset: Ruleset) -> State:
-    """``state`` less the segments that no active query can use any more."""
+    """``state`` without the segments that no active query needs any more."""
     needed = needed_from(state, ruleset)
     if needed is None:
         return state
-    # Later arrivals may be owed, though no arrival after them needs them.
+    # A catch-up may still need rows of batches with debt, and of all later ones.
     owed = min((one.first for one in state.debt.withheld), default=state.next_batch)
     stores = {n: _expire_store(store, needed(store), owed) for n, store in state.stores.items()}
     changed = any(stores[name] is not store for name, store in state.stores.items())
@@ -114,19 +114,19 @@ def expire(state: State, ruleset: Ruleset) -> State:
 
 
 def needed_from(state: State, ruleset: Ruleset) -> Callable[[StoreState], Limits] | None:
-    """Store -> per member, the event time below which its rows have no reader. None: all rows are
-    needed for ever.
+    """A function from a store to the event time, per member, below which no query needs its rows.
+    None: all rows of all stores are needed.
     """
     marks, past = clocks(state), frozenset(state.debt.past)
     if not marks:
         return None
-    # Queries that results of the past are owed to need all that they see.
+    # Queries with past results still owed need all rows visible to them.
     known = _of_readers(ruleset, past) if past else _usual_readers(ruleset)
     return lambda store: tuple(need.at(marks) for need in known.needs(store))
 
 
 def _expire_store(store: StoreState, thresholds: Limits, before: int) -> StoreState:
-    """``store`` without unneeded segments of batches up to ``before``, which is excluded."""
+    """``store`` without unneeded segments of batches earlier than ``before``."""
     known = [(at, limit) for at, limit in enumerate(thresholds) if limit is not None]
     if not known:
         return store
@@ -160,14 +160,13 @@ def _expire_store(store: StoreState, thresholds: Limits, before: int) -> StoreSt
 
 @dataclass(frozen=True, slots=True)
 class _Readers:
-    """Readers of stored rows, by one ruleset.
+    """Needs of a ruleset's queries.
 
     Attributes:
-        relations: stream -> its relations: the conjuncts of each, and the need of the labels over
-            it.
-        retained: stream -> need of its rows without any query.
-        queries: set of labels -> per label, the need of the queries with exactly these labels.
-        known: cached needs by store, which depend on its definition only.
+        relations: stream -> its relations, as (filter conjuncts, need of the labels over it).
+        retained: retained stream -> need of its rows apart from queries.
+        queries: set of labels -> label -> need of the queries with exactly these labels.
+        known: cached needs of stores, which depend on the store's definition only.
     """
 
     relations: Mapping[str, Sequence[tuple[frozenset[str], _Need]]]
@@ -186,10 +185,10 @@ class _Readers:
     def _of_base(self, store: StoreState) -> tuple[_Need, ...]:
         stream = store.streams[0]
         relations = self.relations.get(stream, ())
-        # A relation is served whose filter is no weaker (``lifecycle.serves``).
+        # The store serves relations whose filters are no weaker than its own (lifecycle.serves).
         needs = [need for texts, need in relations if texts.issuperset(store.filter)]
-        # A later query prefers a store of its own relation to one of all rows, so that has to
-        # have as much of the past.
+        # A later query prefers a store of its own relation to the retained stream's store, so it
+        # has to keep as much of the past.
         own = self.retained.get(stream)
         return (_together(needs if own is None else [own, *needs]),)
 
@@ -238,10 +237,10 @@ def _of_readers(ruleset: Ruleset, past: Collection[str]) -> _Readers:
 
 
 def drop_unused(state: State, ruleset: Ruleset, access: Mapping[str, Access]) -> State:
-    """``state`` without the stores that no rule probes and no plan could come to need.
+    """``state`` without the stores that neither a rule nor a later plan can need.
 
-    Kept are the epoch's own stores, the stores that answer a probe, and per relation of an active
-    query one tiling.
+    Kept are the ruleset's own stores, the stores that its probes read, one tiling per relation of
+    an active query, and sources of backfills and catch-ups.
     """
     used: set[str] = {s.id for s in ruleset.stores}
     tiles = [t for one in access.values() for t in one.tiles]

@@ -1,8 +1,8 @@
 """Revisions of the running ruleset: permitted changes, and the state in which one begins.
 
-A revision routes tuples otherwise over the same stores. So a store that it names goes on as it is,
-one that it leaves out is closed as of the batch before, and nothing else about the epoch changes:
-not its queries, not their visibility. Backfills go on where their store does.
+A revision changes the probe orders over the same stores. A store that it names continues; a store
+that it omits is closed with the batch before as its last. Everything else about the epoch stays,
+such as queries and their visibility. A backfill continues if its store does.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from anabranch_runtime.state.manifest import State
 
 
 def check_revision(running: Ruleset, revision: Ruleset) -> None:
-    """Check that ``revision`` can take the place of ``running`` between two batches.
+    """Check that ``revision`` can replace ``running`` between two batches.
 
     Raises:
-        PipelineError: ``revision-differs``: it is one of another ruleset, or has other queries,
-            streams or relations; ``revision-stores-differ``: it has a store that is not there, or
-            lacks one that arriving tuples are kept in; ``revision-upkeep-differs``: it does not
-            keep an intermediate result up from all tuples of each of its members whose values are
-            kept, once, or tuples may look there for others.
+        PipelineError: ``revision-differs``: it revises another ruleset, or has other queries,
+            streams or relations. ``revision-stores-differ``: it has a store that ``running`` lacks,
+            or lacks a store for arriving tuples. ``revision-upkeep-differs``: it does not maintain
+            an intermediate result exactly once from all tuples with kept values, or tuples may
+            probe it for excluded values.
     """
     name = revision.id
     if name.epoch != running.epoch or name <= running.id:
@@ -49,10 +49,10 @@ def check_revision(running: Ruleset, revision: Ruleset) -> None:
 
 
 def enter_revision(state: State, ruleset: Ruleset, steps: tuple[JoinSample, ...]) -> State:
-    """The state in which the first batch by ``ruleset`` starts, a revision of the running ruleset.
+    """The state in which the first batch of ``ruleset`` starts, a revision of the running ruleset.
 
     Args:
-        steps: samples of joins from the epoch's edges up to now.
+        steps: join samples from the edges of the epoch so far.
     """
     batch, kept = state.next_batch, {str(s.id): s for s in ruleset.stores}
     stores = {
@@ -64,14 +64,14 @@ def enter_revision(state: State, ruleset: Ruleset, steps: tuple[JoinSample, ...]
 
 
 def _arriving(ruleset: Ruleset) -> set[StoreRule]:
-    """The rules by which arriving tuples are kept."""
+    """The rules that store arriving tuples."""
     edges = {arrival_edge(r.id) for r in ruleset.relations}
     return {rule for rule in ruleset.store_rules if rule.edge in edges}
 
 
 def _kept(store: StoreSpec) -> StoreSpec:
-    """The fixed part of a store: all but the indexes of newly written rows, and the hosts over
-    which these are spread.
+    """The part of a store that a revision may not change: all but the indexes of new rows, and the
+    hot values to spread.
     """
     return replace(store, indexes=(), hot=())
 

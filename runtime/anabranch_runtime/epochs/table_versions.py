@@ -1,7 +1,7 @@
-"""Tables that are read again: the change from one version to the next, and the rows dropped then.
+"""Tables that are read again: switching to the next version, and dropping rows of the last one.
 
-Which version a batch reads, and whether it has been read whole, follows from the offsets that the
-journal has of the batch (``sources.loads``), so a repeated batch decides the same.
+The journal's offsets of a batch determine which version the batch reads and whether it completes
+this version (``sources.loads``). So a repeated batch decides the same.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from anabranch_runtime.storage.segment import Segment
 
 
 def begin_versions(state: State, loads: Mapping[str, Load]) -> State:
-    """``state`` as the next batch finds it, which has ``loads`` (feed -> load)."""
+    """``state`` with the table versions that the next batch begins; ``loads``: feed -> load."""
     streams = dict(state.streams)
     for load in loads.values():
         known = streams.get(load.stream)
@@ -37,10 +37,11 @@ def begin_versions(state: State, loads: Mapping[str, Load]) -> State:
 def end_versions(
     state: State, loads: Mapping[str, Load], feeds: Mapping[str, FeedState], now: float
 ) -> State:
-    """``state`` after a batch that has left ``loads`` and ``feeds``: versions that have been read
-    whole take their place, and rows that no tuple looks up any more are dropped.
+    """``state`` after a batch. Versions that have been read whole replace the former ones, and rows
+    that no tuple looks up any more are dropped.
 
     Args:
+        loads, feeds: feed -> load and state of the feed after the batch.
         now: seconds since 1970.
     """
     streams = dict(state.streams)
@@ -56,9 +57,9 @@ def end_versions(
 
 
 def _current(store: StoreState, versions: Mapping[str, TableVersions]) -> StoreState:
-    """``store`` less segments without rows that are looked up.
+    """``store`` without segments of outdated versions.
 
-    A segment's batches are arrivals of the last members; the other members came before.
+    A row of an MIR belongs to the batch of its last member; its other members arrived earlier.
     """
     known = [versions[s] for s in store.streams if s in versions]
     if store.is_base:
@@ -73,7 +74,7 @@ def _current(store: StoreState, versions: Mapping[str, TableVersions]) -> StoreS
 
 
 def looked_up(state: State) -> dict[str, tuple[int, int | None]]:
-    """Table -> interval of batches whose rows are looked up, of tables that were read again."""
+    """Table that was read again -> interval of the batches whose rows are looked up."""
     found = {name: v.interval for name, v in versions_of(state).items()}
     return {name: interval for name, interval in found.items() if interval != (0, None)}
 
@@ -84,8 +85,8 @@ def versions_of(state: State) -> dict[str, TableVersions]:
 
 
 def superseding(state: State) -> dict[str, int]:
-    """Stream that keeps the latest -> first batch of the tuples that supersede others for good:
-    while a table is read again, its rows supersede none of the version before.
+    """Stream that keeps the latest per key -> first batch whose tuples supersede others for good.
+    Tables that are being read again are left out: queries still look up the former version.
     """
     rereads = {n for n, v in versions_of(state).items() if v.until is not None}
     return {n: b for n, b in latest_since(state).items() if n not in rereads}
@@ -98,8 +99,8 @@ def sides(state: State, store: StoreState) -> Callable[[Segment], int]:
 
 
 def rows_kept(state: State, table: str) -> int | None:
-    """Stored rows of the version that is looked up, superseded rows that wait for a merge
-    included; None where the copies of its rows overlap such that they can't be counted.
+    """Number of stored rows of the version that is looked up, including superseded rows that no
+    merge has dropped yet; None if overlapping copies prevent an exact count.
     """
     versions = versions_of(state).get(table, TableVersions())
     end = (state.next_batch if versions.until is None else versions.until) - 1

@@ -15,16 +15,16 @@ from anabranch_runtime.storage.segment import Segment
 
 @dataclass(slots=True)
 class TaskReport:
-    """One task's work in a batch; it travels to the driver as it is.
+    """One task's work in a batch, as it is sent to the driver.
 
     Attributes:
         segments: written segments, in the order of writing.
-        results: query -> rows. ``files``: query -> staged file of them.
+        results: query -> number of result rows. ``files``: query -> staged file of these rows.
         late: stream -> staged file of rejected tuples.
         unread: pieces of the task's share that it could not read.
-        failures: query -> why it has no results.
-        memory: greatest private memory seen; ``memory_share``: its limit (None: any number). Bytes.
-        fetched_bytes: of packs that were fetched from the object store.
+        failures: query -> its failure.
+        memory: greatest private memory in bytes. ``memory_share``: its limit in bytes, or None.
+        fetched_bytes: bytes of packs that were fetched from the object store.
         phases: wall seconds: ``read`` (arrivals), ``store``, ``wait`` (for other tasks), ``probe``
             (with projections and result pages), ``catch-up``, ``write`` (closing result files),
             ``backfill``, ``upload`` (waiting for uploads).
@@ -52,5 +52,5 @@ class TaskReport:
 
     @property
     def tuples(self) -> int:
-        """Tuples that it has read."""
+        """Number of tuples that the task has read."""
         return sum(meter.input for meter in self.measured.streams.values())

@@ -1,9 +1,9 @@
-"""Arithmetic as Spark does it in ANSI mode: nothing wraps around, nothing divides by zero.
+"""Arithmetic as in Spark's ANSI mode: overflow and division by zero are errors.
 
-Integers overflow with an error; ``/`` of integers is in double; floats follow IEEE 754, except
-that dividing by zero fails for them too; ``%`` has the sign of the dividend. A decimal result is
-computed exactly and then rounded half up to the scale of the call's type (a quotient is first
-rounded to 39 places, as Spark rounds it). Timestamps and intervals are microseconds.
+``/`` of integers gives a double. Floats follow IEEE 754, except that division by zero is an error.
+``%`` has the sign of the dividend. A decimal result is computed exactly and then rounded half up to
+the scale of the call's type; as in Spark, a quotient is first rounded to 39 decimal places.
+Timestamps and intervals are in microseconds.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def unary(op: str, value: pa.Array, kind: DataType) -> pa.Array:
     """``neg`` or ``abs``.
 
     Raises:
-        ExpressionError: the least integer has no counterpart.
+        ExpressionError: overflow: the least integer has no positive counterpart.
     """
     if kind.kind in _TIMES:
         return _checked(op, [value.view(pa.int64())], kind).view(arrow_type(kind))
@@ -77,7 +77,7 @@ def rounded(column: pa.Array, kind: DataType) -> pa.Array:
     """A decimal column in the decimal type ``kind``, rounded half up.
 
     Raises:
-        ExpressionError: a value has too many digits before the point.
+        ExpressionError: a value has too many digits before the decimal point.
     """
     target = arrow_type(kind)
     if column.type == target:
@@ -130,7 +130,7 @@ def _integer_mod(left: pa.Array, right: pa.Array, target: pa.DataType) -> pa.Arr
     valid = both(present(left), present(right))
     dtype = target.to_pandas_dtype()
     divisor = fixed(right, dtype)
-    # NULL slots may hold 0, and the least integer overflows on division by -1; x % 1 is 0 as well.
+    # NULL slots may hold 0; the least integer overflows on -1. Use 1 for both: x % 1 = x % -1 = 0.
     divisor = np.where((divisor == 0) | (divisor == -1), 1, divisor).astype(dtype)
     return with_nulls(np.fmod(fixed(left, dtype), divisor), target, valid)
 
@@ -151,7 +151,7 @@ def _decimal(op: str, left: pa.Array, right: pa.Array, kind: DataType) -> pa.Arr
 
 
 def _exact(op: str, left: pa.Array, right: pa.Array, kind: DataType) -> pa.Array:
-    """Decimal arithmetic in Python's integers: for quotients and for more than 76 digits."""
+    """Decimal arithmetic with Python's integers, for quotients, remainders and over 76 digits."""
     s, t = left.type.scale, right.type.scale
     common = max(s, t)
     results: list[int | None] = []

@@ -1,12 +1,12 @@
-"""CAST as Spark does it in ANSI mode: a value that the target can't hold is an error.
+"""CAST as in Spark's ANSI mode: a value that the target can't hold is an error.
 
-Common forms run as Arrow kernels; unusual spellings are read once per distinct value.
+Common spellings are read by Arrow kernels, unusual ones value by value, once per distinct value.
 
-Not answered, but refused with an :class:`ExpressionError`: years outside 0001 to 9999 in text;
-time zones by region name, and times without a date, in text; decimals whose nearest ``float``
-would need more than a double. ``double`` and ``float`` turn into the shortest text that
-reads back as the same number, as Java has done since version 19; older ones give a digit too
-many for a few numbers.
+Some casts of Spark are refused with an :class:`ExpressionError`: years outside 0001 to 9999 in
+text; time zones by region name, and times without a date, in text; decimals whose nearest ``float``
+would need more than a double. ``double`` and ``float`` are cast to the shortest text that reads
+back as the same number, as in Java since version 19; older versions write a superfluous digit for a
+few numbers.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def cast(column: pa.Array, source: DataType, target: DataType) -> pa.Array:
     """``column`` of type ``source`` (in its Arrow type) cast to ``target``.
 
     Raises:
-        ExpressionError: a value that can't be cast, or a cast that Spark doesn't have.
+        ExpressionError: a value can't be cast, or Spark has no such cast.
     """
     if source == target:
         return column
@@ -121,10 +121,10 @@ def _decimal_to_integer(column: pa.Array, source: DataType, target: DataType) ->
 
 
 def _decimal_to_float(column: pa.Array, target: pa.DataType) -> pa.Array:
-    """Correctly rounded.
+    """The nearest float of each decimal.
 
-    An unscaled value below 2**53 and a power of ten up to 22 are doubles themselves, so that one
-    division rounds once (Clinger 1990); anything else goes through Python's integers.
+    An unscaled value below 2**53 and 10 to the power of up to 22 are exact doubles, so their
+    division rounds only once (Clinger 1990). All other values use Python's integers.
     """
     scale = column.type.scale
     valid = present(column)
@@ -162,7 +162,7 @@ def _float_to_integer(column: pa.Array, target: DataType) -> pa.Array:
         doubles[~valid] = 0.0
     bits = arrow_type(target).bit_width
     least, most = -(2.0 ** (bits - 1)), 2.0 ** (bits - 1) - 1.0
-    # Compared as doubles, like in Java: for bigint, 2**63 itself still passes and is cut.
+    # Compared as doubles, as in Java: for bigint, 2**63 itself passes and becomes 2**63 - 1.
     if not bool(((np.floor(doubles) <= most) & (np.ceil(doubles) >= least)).all()):
         raise overflow(target)
     cut = np.trunc(doubles)
@@ -174,7 +174,7 @@ def _float_to_integer(column: pa.Array, target: DataType) -> pa.Array:
 
 
 def _decimal_of(value: Any, target: DataType) -> Decimal | None:
-    """A float as decimal by its shortest text; NULL for NaN and infinities, even in ANSI mode."""
+    """The decimal of a float's shortest text; NULL for NaN and infinities, even in ANSI mode."""
     number = float(value)
     if not np.isfinite(number):
         return None
@@ -216,7 +216,7 @@ def _from_string(column: pa.Array, target: DataType) -> pa.Array:
 
 
 def malformed(text: str, target: DataType) -> ExpressionError:
-    """The complaint about text that doesn't spell a ``target``."""
+    """The error for text that can't be read as a ``target``."""
     shown = text if len(text) <= 60 else text[:57] + "..."
     return ExpressionError(
         "bad-cast",
@@ -284,7 +284,7 @@ def java_text(value: Any) -> str:
     shortest = str(value) if isinstance(value, np.floating) else repr(value)
     _, digits, exponent = Decimal(shortest).normalize(WIDE).as_tuple()
     if len(digits) == 1:
-        # Two digits are written in any case; the second shall be the nearest, not just a zero.
+        # Java writes at least two digits; the second is the nearest one if it reads back equal.
         closer = f"{value:.1e}"
         if type(value)(closer) == value:
             _, digits, exponent = Decimal(closer).normalize(WIDE).as_tuple()

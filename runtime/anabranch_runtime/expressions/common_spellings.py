@@ -1,7 +1,7 @@
 """Columns of text in common spellings, read by Arrow's kernels.
 
-A column in which every value matches a pattern is cast as a whole; the patterns admit only text
-that Arrow and Spark read alike. Everything else is read value by value (``casts``).
+A column is cast as a whole if every value matches a pattern. The patterns accept only text that
+Arrow and Spark read alike. Other columns are read value by value (``casts``).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _MOMENT = rf"^{_DAY}[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(?:\.[0-9]{{1,6}})?Z?$"
 
 
 def read_common(column: pa.Array, target: DataType) -> pa.Array | None:
-    """``column`` (of strings) as ``target``; None where a value is spelled otherwise, or is none
-    of ``target``.
+    """``column`` (of strings) cast to ``target``; None if a value has another spelling or can't be
+    cast.
     """
     kind, arrow = target.kind, arrow_type(target)
     if kind in INTEGRAL:

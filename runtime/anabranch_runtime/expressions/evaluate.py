@@ -1,19 +1,19 @@
 """Expressions over columns, as Spark evaluates them (ANSI mode, UTC), by Arrow kernels.
 
-``evaluate`` gives a column of the Arrow type of ``expr.type``; ``filter_mask`` the rows where all
-conjuncts are true. The planner has written implicit casts out, so operands arrive in the type in
-which they meet; the numeric ones and the two timestamps also meet here.
+``evaluate`` returns a column of the Arrow type of ``expr.type``; ``filter_mask`` a mask of the rows
+where all conjuncts are true. The planner has made implicit casts explicit, so operands have their
+common type; numeric types and the two timestamp types may still differ, and are cast here.
 
-**What fails.** Overflow, division by zero and a cast that can't be done raise
-:class:`ExpressionError`, on rows where Spark would evaluate the operation: the right side of
-``AND`` where the left is not false, of ``OR`` where it is not true, a branch of ``CASE`` on the
-rows that reach it, a later argument where the earlier are not NULL. So ``CASE WHEN d <> 0 THEN n /
-d END`` is safe. Conjuncts of a filter have no order in SQL: conjuncts that can't fail go first, and
-the others see only the remaining rows.
+**Errors.** Overflow, division by zero and an impossible cast raise :class:`ExpressionError`, but
+only on rows where Spark evaluates the operation: the right side of ``AND`` if the left side is not
+false, that of ``OR`` if the left side is not true, a branch of ``CASE`` on the rows that reach it,
+a later argument if the earlier ones are not NULL. So ``CASE WHEN d <> 0 THEN n / d END`` is safe.
+Conjuncts of a filter have no order in SQL: conjuncts that can't fail are evaluated first, and the
+others only on the remaining rows.
 
-**Where Arrow differs.** NaN equals NaN and is greater than any number; ``-0.0 = 0.0``; decimals
-follow the call's type (:mod:`anabranch_runtime.expressions.arithmetic`); casts are Spark's
-(:mod:`anabranch_runtime.expressions.casts`, which names the few that are refused).
+**Spark's rules where Arrow differs.** NaN equals NaN and is greater than any number; -0.0 equals
+0.0; decimal results have the call's type (:mod:`anabranch_runtime.expressions.arithmetic`); casts
+are Spark's (:mod:`anabranch_runtime.expressions.casts`, which lists the few that are refused).
 
 >>> from anabranch_contract.queries.types import parse_type
 >>> price = Column("", "price", parse_type("int"))
@@ -21,9 +21,8 @@ follow the call's type (:mod:`anabranch_runtime.expressions.arithmetic`); casts 
 >>> filter_mask([cheap], lambda c: pa.array([3, None, 7], pa.int32()), 3).tolist()
 [True, False, False]
 
-**Refused rather than answered wrongly**: LIKE with a pattern that is no literal; comparison of
-values that have no common exact type; and the casts that :mod:`anabranch_runtime.expressions.casts`
-lists.
+**Refused**, rather than evaluated wrongly: LIKE with a pattern that is no literal; comparison of
+values without an exact common type; the casts listed in :mod:`anabranch_runtime.expressions.casts`.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ _WIDTHS = (TypeKind.TINYINT, TypeKind.SMALLINT, TypeKind.INT, TypeKind.BIGINT)
 
 
 class _Frame:
-    """The rows an expression is evaluated over; columns are fetched once."""
+    """The rows over which an expression is evaluated; each column is fetched once."""
 
     __slots__ = ("_columns", "_fetch", "length")
 
@@ -103,19 +102,19 @@ class _Frame:
 
 
 def evaluate(expr: Expr, fetch: Fetch, length: int) -> pa.Array:
-    """The column that ``expr`` makes of ``length`` rows, whose columns ``fetch`` gives.
+    """The values of ``expr`` on ``length`` rows; ``fetch`` returns their columns.
 
     Raises:
-        ExpressionError: a row on which Spark would fail too, or a case that is refused.
+        ExpressionError: a row on which Spark would fail too, or a refused case.
     """
     return _evaluate(expr, _Frame(fetch, length))
 
 
 def filter_mask(conjuncts: Sequence[Expr], fetch: Fetch, length: int) -> Bools | None:
-    """True on the rows where every conjunct is true (not false, not NULL); None if on all.
+    """Mask of the rows where every conjunct is true (not false, not NULL); None: all rows.
 
     Raises:
-        ExpressionError: as :func:`evaluate`, on rows that no other conjunct rules out.
+        ExpressionError: as :func:`evaluate`, on rows that no other conjunct excludes.
     """
     frame = _Frame(fetch, length)
     rows: Ints | None = None
@@ -190,7 +189,7 @@ def _strict(expr: Call, args: list[pa.Array]) -> pa.Array:
     return pa.nulls(len(args[0]), target) if kinds[0].kind is TypeKind.NULL else simple[op](args[0])
 
 
-# --- who is evaluated where ---------------------------------------------------------------------
+# --- rows on which an operand is evaluated ------------------------------------------------------
 
 
 @lru_cache(maxsize=4096)
@@ -224,9 +223,8 @@ def _widens(source: DataType, target: DataType) -> bool:
 
 
 def _arguments(expr: Call, frame: _Frame) -> list[pa.Array]:
-    """The arguments of a strict operation; one that can fail, only where it matters.
-
-    Spark looks at a divisor before the dividend.
+    """The arguments of a strict operation. An argument that can fail is evaluated only on rows on
+    which Spark evaluates it; Spark evaluates a divisor before the dividend.
     """
     order = list(range(len(expr.args)))
     if expr.op in ("div", "mod"):
@@ -309,7 +307,7 @@ def _null_safe(expr: Call, frame: _Frame) -> pa.Array:
 
 
 def _in(expr: Call, frame: _Frame) -> pa.Array:
-    """``x IN (...)``: NULL where ``x`` is, or where nothing matches and the list has a NULL."""
+    """``x IN (...)``: NULL if ``x`` is NULL, or if no item matches and the list has a NULL."""
     tested, items = expr.args[0], expr.args[1:]
     literals = [i for i in items if isinstance(i, Literal)]
     if len(literals) < len(items) or any(i.type != tested.type for i in items if not _is_null(i)):
@@ -369,7 +367,7 @@ def _canonical(values: pa.Array) -> pa.Array:
 
 
 def _met(args: list[pa.Array], kinds: list[DataType]) -> tuple[pa.Array, pa.Array, DataType]:
-    """Two operands in the type in which Spark compares them."""
+    """Both operands in their common type, in which Spark compares them, and this type."""
     kind = common_type(kinds[0], kinds[1])
     if kind is None:
         raise ExpressionError(

@@ -1,8 +1,9 @@
-"""Failed expressions of a task, and the queries whose results are missing for them.
+"""Failed expressions of a task, and the queries that fail with them.
 
-An expression that fails (ANSI mode: division by zero, overflow, a cast) concerns exactly the
-queries that need it. A task records it, skips the work that depends on it, and goes on: its batch
-is whole for all other queries. The driver then takes the failed queries out (``driver``).
+An expression that fails (ANSI mode: division by zero, overflow, a cast) fails exactly the queries
+that need it. A task records the error, skips the work that depends on the expression, and goes on,
+so that its batch is complete for all other queries. The driver then removes the failed queries
+(``epochs.failed_queries``).
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ EVALUATION = (ExpressionError, KeyTypeError)
 
 @dataclass(slots=True)
 class Failures:
-    """The failures of one task in one batch: of each query the first."""
+    """The failures of one task in one batch: the first one of each query."""
 
     batch: int
     found: dict[str, Failure] = field(default_factory=dict)
 
     def add(self, queries: Iterable[str], error: AnabranchRuntimeError) -> None:
-        """Record that ``error`` concerns ``queries``.
+        """Record ``error`` as the failure of ``queries``.
 
         Raises:
-            AnabranchRuntimeError: ``error`` itself, where it concerns no query: then something else
-                is wrong.
+            AnabranchRuntimeError: ``error`` itself, if ``queries`` is empty: it is then no failure
+                of a query.
         """
         concerned = sorted(queries)
         if not concerned:

@@ -1,4 +1,4 @@
-"""String functions as Spark has them, over Arrow arrays: LIKE, case, substring, trim, length."""
+"""Spark's string functions over Arrow arrays: LIKE, case, substring, trim, length."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anabranch_runtime.errors import ExpressionError
 
 
 def like(text: pa.Array, pattern: str, escape: str = "\\") -> pa.Array:
-    """``text LIKE pattern``: ``%`` any characters, ``_`` one; ``escape`` before either or itself.
+    """``text LIKE pattern``: ``%`` matches any characters, ``_`` one, unless ``escape`` precedes.
 
     Raises:
         ExpressionError: the escape character stands before another character or at the end.
@@ -62,18 +62,18 @@ def upper(text: pa.Array) -> pa.Array:
 
 
 def length(value: pa.Array) -> pa.Array:
-    """Characters of a string, bytes of a binary value."""
+    """Number of characters of a string, or of bytes of a binary value."""
     count = pc.binary_length if pa.types.is_binary(value.type) else pc.utf8_length
     return count(value).cast(pa.int32())
 
 
 def trim(text: pa.Array) -> pa.Array:
-    """Without leading and trailing spaces (only spaces)."""
+    """Remove leading and trailing spaces, but no other white space."""
     return pc.utf8_trim(text, characters=" ")
 
 
 def concat(parts: list[pa.Array], target: pa.DataType) -> pa.Array:
-    """The parts joined row by row; NULL where any is NULL."""
+    """Concatenate the parts row by row; NULL if any part is NULL."""
     empty = pa.scalar("" if pa.types.is_string(target) else b"", target)
     return pc.binary_join_element_wise(
         *[p.cast(target) for p in parts], empty, null_handling="emit_null"
@@ -83,8 +83,8 @@ def concat(parts: list[pa.Array], target: pa.DataType) -> pa.Array:
 def substring(text: pa.Array, position: pa.Array, count: pa.Array) -> pa.Array:
     """``count`` characters from 1-based ``position``; a negative position counts from the end.
 
-    What a negative position reaches before the first character uses up ``count``, as in Spark:
-    ``substring('abc', -5, 3)`` is ``'a'``.
+    As in Spark, positions before the first character use up ``count``: ``substring('abc', -5, 3)``
+    is ``'a'``.
     """
     where = {(p, c) for p, c in zip(position.to_pylist(), count.to_pylist(), strict=True)}
     if len(where) == 1 and pa.types.is_string(text.type):

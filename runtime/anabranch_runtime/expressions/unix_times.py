@@ -1,7 +1,7 @@
 """Timestamps as numbers of seconds, milliseconds or microseconds since 1970, and back.
 
-As in Spark, a number that is too great for a timestamp is an error, and times before 1970 are
-rounded down.
+As in Spark, a number that exceeds the range of timestamps is an error, and timestamps before 1970
+are rounded down.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from anabranch_contract.queries.types import DataType
 from anabranch_runtime.columns.arrays import fixed, overflow, present, with_nulls
 from anabranch_runtime.columns.arrow_types import arrow_type
 
-#: Operation -> microseconds in what its argument counts.
+#: Operation -> microseconds in the unit of its argument.
 MADE = {"timestamp_seconds": 1_000_000, "timestamp_millis": 1_000, "timestamp_micros": 1}
-#: Operation -> microseconds in what it counts.
+#: Operation -> microseconds in the unit of its result.
 COUNTED = {"unix_seconds": 1_000_000, "unix_millis": 1_000, "unix_micros": 1}
 
 
 def convert(op: str, values: pa.Array, kind: DataType) -> pa.Array:
-    """The timestamps that numbers stand for (``MADE``), or the reverse (``COUNTED``).
+    """Convert numbers to timestamps (``op`` in ``MADE``), or the reverse (in ``COUNTED``).
 
     Raises:
-        ExpressionError: a timestamp has not that many microseconds.
+        ExpressionError: a number exceeds the range of timestamps.
     """
     target = arrow_type(kind)
     if pa.types.is_null(values.type):

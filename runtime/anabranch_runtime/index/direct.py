@@ -1,8 +1,8 @@
-"""Matching of few probes: from the key column of a partial result to its pairs in one call.
+"""Matching of few probes: from the key column of a partial result to its matches in one call.
 
-:func:`kernels.match` wants hashes in order and bounds as columns, which take a dozen calls to make:
-worth it for many probes, and most of the time where there are few. Here a probe's key is read
-where it lies, hashed and looked up at once, as long as a key is one integer without NULLs.
+:func:`kernels.match` needs sorted hashes and bounds as columns, which a dozen calls prepare. For
+few probes this preparation takes most of the time. If the key is one integer without NULLs, the
+kernel of this module reads each key from the column, hashes it and looks it up at once.
 """
 # Compiled code has Numba's types: callers are checked, bodies are not.
 # mypy: ignore-errors
@@ -20,13 +20,13 @@ from anabranch_runtime.index.filters import bits_of, word_of
 from anabranch_runtime.index.kernels import ENTRIES, FILTER, HASHES, ROWS, SHIFT, STARTS, WORDS
 from anabranch_runtime.index.words import load8, load16, load32, load64
 
-#: Entries of a bucket that are gone through one by one; more are bisected.
+#: Maximum entries of a bucket for a linear search; larger buckets are bisected first.
 _STEPS = 8
 
 
 @njit(cache=True, nogil=True)
 def hash_of(table: int, row: int, width: int) -> int:
-    """The hash of an integer of ``width`` bits, as ``keys.key_vector`` has it."""
+    """The hash of an integer of ``width`` bits, equal to that of ``keys.key_vector``."""
     if width == 64:
         h = load64(table, row)
     elif width == 32:
@@ -43,8 +43,8 @@ def hash_of(table: int, row: int, width: int) -> int:
 
 @njit(cache=True, nogil=True)
 def entries_from(wanted: int, stored: int, buckets: int, shift: int) -> tuple[int, int]:
-    """Where the entries of an index (its ``stored`` hashes and ``buckets``) that have the hash
-    ``wanted`` begin if there are any, and the end of its bucket.
+    """Position of the first entry with the hash ``wanted`` (or a greater one) in an index, and the
+    end of the hash's bucket. ``stored``, ``buckets``: addresses of the index's hashes and buckets.
     """
     bucket = np.int64(wanted >> shift)
     at, stop = np.int64(load32(buckets, bucket)), np.int64(load32(buckets, bucket + 1))
@@ -81,28 +81,27 @@ def match_few(
     most: int,
     marks: NDArray[np.uint8],
 ) -> tuple[I32, I32, Ints, Ints]:
-    """Every pair (position, stored row) of equal keys that satisfies order of arrival and bounds.
+    """Every pair (position, stored row) with equal keys that satisfies arrival order and bounds.
 
     Args:
-        keys: per table of the partial result the address of its key column, whose values have
-            ``width`` bits; position ``i`` is row ``rows[i]`` of table ``which[i]``.
-        sigmas: of one entry, the address of the sigmas of the tuples that have arrived; position
-            ``i`` is row ``starts[i]`` there. A match of this batch has a sigma of at most that one,
-            less ``less``.
-        lows, highs: least and greatest event time of a match, per position; empty: any.
-        segments: as of :func:`kernels.match`.
-        stored_sigmas: per segment the address of its sigmas, 0 where all rows arrived earlier.
-        stored_taus, least, greatest: per segment the address of its event times, and their range;
-            not looked at where there are no bounds.
+        keys: per table of the partial result, the address of its key column, whose values have
+            ``width`` bits; the key of position ``i`` is row ``rows[i]`` of table ``which[i]``.
+        sigmas: one entry, the address of the starting tuples' sigmas; the sigma of position ``i``
+            is row ``starts[i]``. A match of this batch has at most this sigma minus ``less``.
+        lows, highs: least and greatest event time of a match, per position; empty: no bounds.
+        segments: see :func:`kernels.match`.
+        stored_sigmas: per segment, the address of its sigmas; 0 if all rows are of earlier batches.
+        stored_taus, least, greatest: per segment, the address of its event times, and their range;
+            not read without bounds.
         sizes: rows per segment. ``whole``: mask of the segments with separate counts.
-        most: greatest number of pairs.
-        marks: becomes 1 at each position with a match that arrived early enough.
+        most: maximum number of pairs.
+        marks: set to 1 at each position with a match that arrived early enough.
 
     Returns:
-        position and row of each pair, in the order of the segments; pairs per segment; and, as one
-        array: segments that may have a match by their event times, rows of these segments if
-        ``whole``, number of skipped segments, matches that arrived early enough, such matches in
-        ``whole`` segments, and 1 where there were too many pairs.
+        Position and row of each pair, in the order of the segments; pairs per segment; and an array
+        of counts: segments whose event times overlap the bounds; rows of such ``whole`` segments;
+        look-ups that filters or empty indexes saved; matches that arrived early enough; such
+        matches in ``whole`` segments; 1 if there were too many pairs.
     """
     n = len(rows)
     hashes = np.empty(n, np.uint64)
@@ -143,7 +142,7 @@ def match_few(
             while at < stop and load64(stored, at) == wanted:
                 row = np.int64(load32(numbers, at))
                 at += 1
-                early = stored_sigmas[s] == 0  # Then there is nothing to be read.
+                early = stored_sigmas[s] == 0  # Rows of earlier batches need no check.
                 if not early and np.int64(load64(stored_sigmas[s], row)) > before[i]:
                     continue
                 counts[3] += 1
@@ -173,7 +172,7 @@ def match_few(
 
 
 def warm() -> None:
-    """Compile, or load from the cache."""
+    """Compile the kernels, or load them from Numba's cache."""
     word, flag = np.zeros(1, np.int64), np.zeros(1, np.bool_)
     none, no_rows = np.zeros(0, np.int64), np.zeros(0, np.int32)
     table = np.zeros((0, WORDS + 1), np.int64)

@@ -1,11 +1,11 @@
-"""Filters: whether a hash may be in an index, known without looking into the index.
+"""Bloom filters that tell whether a hash may be in an index, without reading the index.
 
-A blocked Bloom filter whose blocks are words of 64 bits (Putze, Sanders, Singler: "Cache-, Hash-
-and Space-Efficient Bloom Filters", JEA 2009): a hash sets four bits of one word. A probe reads one
-word, and is wrong about one in fifty hashes that are not there.
+A blocked Bloom filter with blocks of 64 bits (Putze, Sanders, Singler: "Cache-, Hash- and
+Space-Efficient Bloom Filters", JEA 2009): each hash sets four bits of one word. A probe reads one
+word, and has about one false positive in fifty hashes that are not in the index.
 
-The word is chosen by the high bits of the hash, as the index's buckets are. So probes in the order
-of their hashes walk through a filter from front to back too; it is a tenth as long as the index.
+The high bits of a hash choose its word, as they choose its bucket in the index. So probes in hash
+order read a filter sequentially too. A filter has a tenth of the size of its index.
 """
 # Compiled code has Numba's types: callers are checked, bodies are not.
 # mypy: ignore-errors
@@ -21,20 +21,20 @@ U64 = npt.NDArray[np.uint64]
 
 #: Bits per entry.
 BITS = 10
-#: Entries below which an index has no filter: it fits the cache itself.
+#: Number of entries below which an index has no filter: the index itself fits the cache.
 LEAST = 1 << 10
 
 
 @njit(cache=True, nogil=True)
 def word_of(wanted: int, words: int) -> int:
-    """The word, of so many (below ``2**32``), that has the bits of the hash ``wanted``."""
+    """Index of the word for the hash ``wanted`` in a filter of ``words`` words (below 2**32)."""
     return np.int64(((wanted >> np.uint64(32)) * np.uint64(words)) >> np.uint64(32))
 
 
 @njit(cache=True, nogil=True)
 def bits_of(wanted: int) -> int:
-    """The bits of the hash ``wanted`` in its word. All of the hash is mixed into them: hashes of
-    one word share their high bits, hashes of one partition perhaps the low ones.
+    """The bits of the hash ``wanted`` in its word. They depend on all bits of the hash, since
+    hashes of one word share the high bits, and hashes of one partition may share the low bits.
     """
     mixed = (wanted * np.uint64(0xD6E8FEB86659FD93)) >> np.uint64(40)
     one, low = np.uint64(1), np.uint64(63)
@@ -45,7 +45,7 @@ def bits_of(wanted: int) -> int:
 
 
 def build_filter(hashes: U64) -> U64:
-    """The filter over ``hashes``; empty where there are too few to need one.
+    """The filter of ``hashes``; empty for fewer than :data:`LEAST` hashes.
 
     >>> from anabranch_runtime.index.keys import mix
     >>> there = mix(np.arange(5000, dtype=np.uint64))
@@ -61,7 +61,7 @@ def build_filter(hashes: U64) -> U64:
 
 
 def may_have(found: U64, hashes: U64) -> npt.NDArray[np.bool_]:
-    """Per hash whether the filter can't exclude it."""
+    """Mask of ``hashes`` that the filter ``found`` can't exclude."""
     out = np.ones(len(hashes), np.bool_)
     if len(found):
         _look_up(found, hashes, out)
@@ -82,7 +82,7 @@ def _look_up(found: U64, hashes: U64, out: npt.NDArray[np.bool_]) -> None:
 
 
 def warm() -> None:
-    """Compile, or load from the cache."""
+    """Compile the kernels, or load them from Numba's cache."""
     one = np.zeros(1, np.uint64)
     _fill(one, one)
     _look_up(one, one, np.empty(1, np.bool_))

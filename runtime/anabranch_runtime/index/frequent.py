@@ -1,15 +1,15 @@
 """Frequent keys among hashes: exact counts of known ones, and search for others.
 
-Every hash that is not known votes in one of some slots, which its low bits choose, for the majority
-of its slot (Boyer and Moore: "MJRTY – a fast majority vote algorithm", 1991). If a slot has had
-``n`` hashes and ``v`` votes are left to its candidate, the candidate occurs at most ``(n + v) / 2``
-times and any other hash at most ``(n - v) / 2`` times. Hashes spread evenly, so few rare ones share
-a slot. A candidate that may be frequent is known from then on, and the hashes are passed over
-again: that gives its exact count, and votes without it, where a hash may show that shared its slot.
-This ends when none that a pass has counted for the first time is frequent, or after
-:data:`_PASSES`; mostly there is one pass.
+The low bits of an unknown hash choose a slot, in which the hash votes for the slot's majority
+(Boyer and Moore: "MJRTY – a fast majority vote algorithm", 1991). If a slot has had ``n`` hashes
+and its candidate has ``v`` votes left, the candidate occurs at most ``(n + v) / 2`` times and any
+other hash at most ``(n - v) / 2`` times. Hashes are spread evenly over slots. A candidate that may
+be frequent becomes a known hash, and another pass reads all hashes again. This pass counts the
+candidate exactly, and votes without it, so that it may find another frequent hash of the slot. The
+search ends when a pass finds none of its new known hashes frequent, or after :data:`_PASSES`;
+mostly one pass is enough.
 
-The list depends on the order of the hashes; the counts and the bound hold for any order.
+The list depends on the order of the hashes; the counts and the bound are correct for any order.
 """
 # Compiled code has Numba's types: callers are checked, bodies are not.
 # mypy: disable-error-code="untyped-decorator"
@@ -23,12 +23,12 @@ from numba import njit
 
 from anabranch_runtime.columns.arrays import U64, Ints
 
-#: Slots in which hashes vote: their tables fit the fastest cache. Of so many hashes that it pays to
-#: keep them apart, four times as many, whose tables fit the second.
+#: Number of slots, whose tables fit the L1 cache; and number of hashes from which four times as
+#: many slots are used, whose tables fit the L2 cache.
 SLOTS, _MANY = 1024, 1 << 14
-#: Places of the table of known hashes: several times as many as there are known ones.
+#: Size of the table of known hashes, several times their number.
 _PLACES = 1024
-#: Passes over the hashes at most, and candidates that one pass makes known at most.
+#: Maximum number of passes, and of candidates that one pass makes known.
 _PASSES, _CANDIDATES = 4, 64
 
 
@@ -37,10 +37,10 @@ class FrequentHashes:
     """Result of :func:`frequent`.
 
     Attributes:
-        counts: of each known hash.
-        fresh: other hashes that occur at least as often as required, most frequent first;
-            ``fresh_counts``: number of occurrences. ``positions``: one position of each.
-        rest: upper bound of the occurrences of a hash in neither list.
+        counts: number of occurrences of each known hash.
+        fresh: other hashes with the required number of occurrences, most frequent first.
+            ``fresh_counts``: occurrences of each. ``positions``: one position of each.
+        rest: upper bound of the occurrences of any hash in neither list.
     """
 
     counts: Ints
@@ -51,8 +51,8 @@ class FrequentHashes:
 
 
 def frequent(hashes: U64, known: U64, least: int, most: int) -> FrequentHashes:
-    """Count ``known`` among ``hashes``, and find at most ``most`` others that occur ``least`` times
-    or more, ``least`` at least 1. ``known`` has no hash twice, and at most 256.
+    """Count ``known`` hashes among ``hashes``, and find at most ``most`` others that occur at least
+    ``least`` times (1 or more). ``known`` has at most 256 hashes, all distinct.
 
     >>> found = frequent(np.array([7, 5, 7, 9, 7, 5], np.uint64), np.array([5], np.uint64), 2, 8)
     >>> found.counts.tolist(), found.fresh.tolist(), found.fresh_counts.tolist(), found.rest
@@ -93,8 +93,8 @@ def _pass(
     candidates: U64,
     above: np.typing.NDArray[np.int32],
 ) -> int:
-    """One pass: adds to ``counts`` and writes where each of ``known`` was last, the candidate of
-    each slot, and above how many times it does not occur; returns the greatest of these.
+    """One pass over ``hashes``. Writes count and last position of each ``known`` hash, and each
+    slot's candidate with an upper bound (``above``) of its occurrences; returns the greatest bound.
     """
     table = np.empty(_PLACES, np.uint64)
     owner = np.full(_PLACES, -1, np.int32)
@@ -120,7 +120,7 @@ def _pass(
                 positions[owner[place]] = i
                 continue
         slot = wanted & low
-        # Without branches: on hashes that are all different these can't be predicted.
+        # Without branches, which the processor can't predict if all hashes differ.
         vote, held = votes[slot], candidates[slot]
         sizes[slot] += 1
         candidates[slot] = wanted if vote == 0 else held
@@ -133,5 +133,5 @@ def _pass(
 
 
 def warm() -> None:
-    """Compile, or load from the cache."""
+    """Compile the kernel, or load it from Numba's cache."""
     frequent(np.zeros(1, np.uint64), np.empty(0, np.uint64), 1, 1)

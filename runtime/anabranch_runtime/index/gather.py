@@ -1,8 +1,7 @@
-"""Gathering a column from many tables at once, in whatever order the rows are wanted.
+"""Gathering rows of a column from many tables at once, in any order.
 
-A column that lies in several segments is described by where its buffers are
-(:class:`ColumnPlaces`), so one pass of a kernel picks all rows, without sorting them by table and
-back.
+A column in several segments is described by the addresses of its buffers (:class:`ColumnPlaces`).
+So one call of a kernel gathers all rows, without sorting them by table and back.
 
 >>> tables = places([place_of(pa.array(["a", None])), place_of(pa.array(["b", "cd"]))])
 >>> which, rows = np.array([1, 0, 1, 0], np.int16), np.array([1, 1, 0, 0], np.int32)
@@ -23,14 +22,14 @@ from numpy.typing import NDArray
 from anabranch_runtime.columns.arrays import I32
 from anabranch_runtime.index import kernels, prefetch
 
-#: Which table each row is from; None stands for the first.
+#: Per row, the index of its table; None: all rows are of the first table.
 Which = NDArray[np.integer[Any]] | None
 
 
-#: In the place of ``which`` where all rows are of the first table.
+#: Replaces ``which`` in calls of kernels if all rows are of the first table.
 NOWHERE = np.zeros(1, np.int16)
 _VARYING, _OTHER = -1, 0
-#: Type's id -> bits of a value: what parameters a type has says nothing about that.
+#: Type id -> bits of a value, which do not depend on the type's parameters.
 _WIDTHS: dict[int, int] = {}
 _FIXED: dict[int, tuple[Any, Any, int]] = {
     64: (kernels.gather64, np.int64, 1),
@@ -43,12 +42,13 @@ _FIXED: dict[int, tuple[Any, Any, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class ColumnPlace:
-    """Where a column is in memory; ``column`` keeps it there.
+    """Addresses of a column's buffers in memory; ``column`` keeps the buffers alive.
 
     Attributes:
-        first: address of the value (or bits, or offset) of row 0 where values have whole bytes.
+        first: address of the values, or of the offsets of values of varying length, from row 0 on;
+            for booleans, address of the bits before ``offset`` is added.
         data: address of the bytes of values of varying length.
-        valid: address of the validity bits, 0 where nothing is NULL.
+        valid: address of the validity bits; 0 without NULLs.
         offset: the bit of row 0 in ``valid``, and in a column of booleans.
     """
 
@@ -61,7 +61,7 @@ class ColumnPlace:
 
 @dataclass(frozen=True, slots=True)
 class ColumnPlaces:
-    """A column's places in several tables, one entry of each array per table."""
+    """Addresses of a column's buffers in several tables: arrays with one entry per table."""
 
     columns: tuple[pa.Array, ...]
     first: NDArray[np.int64]
@@ -69,14 +69,14 @@ class ColumnPlaces:
     valid: NDArray[np.int64]
     offset: NDArray[np.int64]
     nullable: bool
-    #: The column's type, which is the same in all tables, and the bits of a value: ``_VARYING`` for
-    #: values of varying length, ``_OTHER`` for types without a kernel.
+    #: Type of the column, equal in all tables; and bits of a value (``_VARYING`` for values of
+    #: varying length, ``_OTHER`` for types without a kernel).
     kind: pa.DataType
     width: int
 
 
 def places(found: Sequence[ColumnPlace]) -> ColumnPlaces:
-    """Several places of one column as one value."""
+    """Combine the places of one column in several tables."""
     return ColumnPlaces(
         tuple(p.column for p in found),
         np.array([p.first for p in found], np.int64),
@@ -90,7 +90,7 @@ def places(found: Sequence[ColumnPlace]) -> ColumnPlaces:
 
 
 def place_of(column: pa.Array) -> ColumnPlace:
-    """The place of ``column``, which is no chunked array."""
+    """Addresses of the buffers of ``column``, which may not be chunked."""
     buffers, kind = column.buffers(), column.type
     valid = buffers[0].address if column.null_count and buffers[0] is not None else 0
     width = _width(kind)
@@ -124,7 +124,7 @@ def gather(tables: ColumnPlaces, which: Which, rows: I32) -> pa.Array:
 
 
 def gather_words(tables: ColumnPlaces, which: Which, rows: I32) -> NDArray[np.int64]:
-    """The same for columns of 64-bit integers without NULLs, as numpy."""
+    """As :func:`gather`, for 64-bit integers without NULLs, as a numpy array."""
     if prefetch.is_enabled():
         prefetch.for_rows(tables.columns, which, len(rows))
     values = np.empty(len(rows), np.int64)
@@ -140,7 +140,7 @@ def pick(values: NDArray[Any], positions: I32) -> NDArray[Any]:
 
 
 def address(values: NDArray[Any]) -> int:
-    """Where an array begins."""
+    """Memory address of an array's first element."""
     return int(values.__array_interface__["data"][0])
 
 
@@ -180,7 +180,7 @@ def _varying(tables: ColumnPlaces, which: Which, rows: I32) -> pa.Array:
 
 
 def _anything(tables: ColumnPlaces, which: Which, rows: I32) -> pa.Array:
-    """Any type, by Arrow's own means."""
+    """Gather a column of any type with Arrow's ``take``."""
     bases = np.cumsum([0, *(len(c) for c in tables.columns)], dtype=np.int64)
     wanted = rows.astype(np.int64)
     if which is not None:
@@ -197,11 +197,11 @@ class BatchTable:
     _places: dict[str, ColumnPlace] = field(default_factory=dict, compare=False)
 
     def column(self, name: str) -> pa.Array:
-        """A column."""
+        """The column ``name``."""
         return self.batch.column(name)
 
     def place(self, name: str) -> ColumnPlace:
-        """The place of a column."""
+        """Addresses of the buffers of the column ``name``."""
         if name not in self._places:
             self._places[name] = place_of(self.batch.column(name))
         return self._places[name]

@@ -1,10 +1,10 @@
-"""An immutable hash index over key vectors, and sketches of how many distinct keys there are.
+"""An immutable hash index over key vectors, and sketches of the number of distinct keys.
 
-The index is the sorted array of hashes with their row numbers, and a directory: bucket ``b``
-holds the hashes whose top ``k`` bits are ``b``, and ``starts[b]`` is where it begins. With about
-as many buckets as entries a probe finds its lower bound after half a step on average. A filter
-beside it (:mod:`filters`) holds up most probes that would find nothing. All arrays are plain and
-position independent, so a segment maps them from its file; ``matching`` probes them.
+The index is the sorted array of hashes with their row numbers, and a directory: bucket ``b`` has
+the hashes whose top ``k`` bits are ``b``, and begins at ``starts[b]``. With about as many buckets
+as entries, a probe finds its lower bound after half a step on average. A Bloom filter
+(:mod:`filters`) rejects most probes without a match. All arrays are plain and independent of their
+position in memory, so a segment maps them from its file; ``matching`` probes them.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class HashIndex:
         hashes: sorted, one per row whose key has no NULL part.
         rows: the row of each hash; ascending among equal hashes.
         starts: ``2**k + 1`` positions: where each bucket (top ``k`` bits) begins, and the end.
-        unique: no hash occurs twice.
-        filter: of the hashes; empty where there is none.
+        unique: whether all hashes are distinct.
+        filter: Bloom filter of the hashes; empty for a small index.
     """
 
     hashes: U64
@@ -48,7 +48,7 @@ class HashIndex:
 
     @cached_property
     def words(self) -> tuple[int, ...]:
-        """The index as a row of the kernel's table of segments; no longer valid than the index."""
+        """The index as a row of the kernels' table of segments; valid while the index is alive."""
         shift = 65 - (len(self.starts) - 1).bit_length()
         hashes, rows, starts = (address(a) for a in (self.hashes, self.rows, self.starts))
         screen = address(self.filter) if len(self.filter) else 0
@@ -80,7 +80,7 @@ def build_index(keys: KeyVector) -> HashIndex:
 
 
 def merge_indexes(parts: Sequence[tuple[HashIndex, int]]) -> HashIndex:
-    """The index over the rows of all ``parts``, one after the other: (index, rows) of each."""
+    """The index over the concatenated rows of ``parts``: (index, number of rows) of each."""
     bases = np.cumsum([0, *(rows for _, rows in parts)])
     return _indexed(
         np.concatenate([index.hashes for index, _ in parts]),
@@ -91,7 +91,7 @@ def merge_indexes(parts: Sequence[tuple[HashIndex, int]]) -> HashIndex:
 
 
 def _indexed(hashes: U64, rows: U32) -> HashIndex:
-    """The index of entries; ``rows`` must ascend among equal hashes."""
+    """The index with these entries; ``rows`` must ascend among equal hashes."""
     bits = max(1, (len(hashes) - 1).bit_length()) if len(hashes) else 1
     starts = np.zeros(2**bits + 1, np.uint32)
     ordered, numbers, unique, done = sort_entries(hashes, rows, bits, starts)
@@ -103,7 +103,7 @@ def _indexed(hashes: U64, rows: U32) -> HashIndex:
 
 
 def distinct_sketch(keys: KeyVector | U64, k: int = 256) -> U64:
-    """The ``k`` smallest distinct hashes, ascending (all of them where there are fewer).
+    """The ``k`` smallest distinct hashes, ascending; all of them if there are fewer.
 
     The k-minimum-values sketch (Bar-Yossef et al., RANDOM 2002; Beyer et al., SIGMOD 2007):
     independent of order and repetition, so sketches of parts merge into that of the whole.
@@ -125,7 +125,7 @@ def distinct_sketch(keys: KeyVector | U64, k: int = 256) -> U64:
 
 
 def distinct(hashes: U64) -> U64:
-    """The different hashes, ascending. (``np.unique`` builds a table first, and sorts then.)"""
+    """The distinct hashes, ascending; faster than ``np.unique``, which builds a table first."""
     ordered = np.sort(hashes)
     if len(ordered) < 2:
         return ordered
@@ -133,13 +133,13 @@ def distinct(hashes: U64) -> U64:
 
 
 def merge_sketches(sketches: Iterable[U64], k: int = 256) -> U64:
-    """The sketch of the union of what ``sketches`` (made with at least this ``k``) describe."""
+    """The sketch of the union of the key sets of ``sketches``, each made with at least ``k``."""
     parts = [np.empty(0, dtype=np.uint64), *sketches]
     return distinct(np.concatenate(parts))[:k]
 
 
 def estimate_distinct(sketch: U64, k: int = 256) -> float:
-    """How many distinct hashes ``sketch`` stands for: exact below ``k``, else unbiased.
+    """Estimated number of distinct hashes behind ``sketch``: exact below ``k``, else unbiased.
 
     With ``k`` hashes uniform on the unit interval below ``u``, the estimate is ``(k - 1) / u``;
     its relative error is about ``1 / sqrt(k - 2)``.

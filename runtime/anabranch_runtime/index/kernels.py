@@ -1,15 +1,16 @@
-"""The two inner loops that numpy can only do in many passes: matching and gathering.
+"""Compiled kernels for the two inner loops that numpy would need many passes for: matching and
+gathering.
 
-Both work on many segments in one call. A segment's arrays lie in mapped files, so a kernel is
-given their *addresses*: the caller keeps the owners alive and vouches for the bounds (a row number
-comes out of an index that was checked against its segment when it was opened).
+Both process many segments in one call. A segment's arrays are in mapped files, so kernels get their
+*addresses*. The caller keeps the arrays alive and guarantees the bounds (row numbers come from an
+index that was checked against its segment at opening).
 
-:func:`match` walks probes in the order of their hashes. The entries of an index lie in the same
-order, so every segment is read front to back, and what a probe needs is in the cache or the next
-line to come, however large the segment is.
+:func:`match` processes probes in the order of their hashes. An index has its entries in the same
+order, so every segment is read sequentially, and the entry for a probe is in the cache or in the
+next cache line, however large the segment is.
 
-Compiled by Numba at first use and kept in its cache on disk; :func:`warm` does it before the first
-fork of a worker.
+Numba compiles the kernels at first use and caches them on disk; :func:`warm` does so before the
+first worker is forked.
 """
 # Compiled code has Numba's types: callers are checked, bodies are not.
 # mypy: ignore-errors
@@ -33,16 +34,16 @@ U64 = NDArray[np.uint64]
 
 #: Columns of the table of segments that :func:`match` reads.
 HASHES, ROWS, STARTS, SHIFT, ENTRIES, FILTER, WORDS = range(7)
-#: Steps along a bucket before a probe goes on by bisection.
+#: Maximum steps of a probe's linear search in a bucket; it continues by bisection.
 _STEPS = 8
-#: Probes tried on a segment's filter first: where most of them pass it is left out.
+#: Number of probes tested first on a segment's filter; if most pass, the filter is not used.
 _TRIED = 128
 
 
 @njit(cache=True, nogil=True)
 def _passing(hashes_at: int, probes: int, table: int, words: int, out_at: int) -> int:
-    """Write down the probes that a filter lets pass, in order; how many. Where too few of those
-    tried are held up, -1: all shall go on.
+    """Write the numbers of the probes that pass a filter to ``out_at``, ascending; returns their
+    count. Returns -1, for all probes, if the filter rejects too few of the probes tested first.
     """
     step = np.int64(probes // _TRIED) + 1
     tried = np.int64(0)
@@ -65,7 +66,7 @@ def _passing(hashes_at: int, probes: int, table: int, words: int, out_at: int) -
 
 @njit(cache=True, nogil=True)
 def _wider(values: I32, used: int, room: int) -> I32:
-    """A copy with room for more."""
+    """A copy of ``values`` with a capacity of ``room``."""
     wider = np.empty(room, np.int32)
     wider[:used] = values[:used]
     return wider
@@ -73,7 +74,7 @@ def _wider(values: I32, used: int, room: int) -> I32:
 
 @njit(cache=True, nogil=True)
 def _mark(marks_at: int, positions_at: int, first: int, end: int) -> None:
-    """Note the positions of pairs, where there is room for it."""
+    """Mark the positions of pairs; no operation if ``marks_at`` is 0."""
     if marks_at != 0:
         for k in range(first, end):
             store8(marks_at, np.int64(load32(positions_at, k)), np.uint8(1))
@@ -94,26 +95,24 @@ def match(
     """Every pair (probe, stored row) of equal hashes that satisfies all constraints.
 
     Args:
-        hashes: of the probes, ascending (nearly: it only costs time where they are not).
-        order: the position of each in the partial result.
-        segments: per segment the addresses of its index (``HASHES``, ``ROWS``, ``STARTS``), the
-            number of bits by which a hash is shifted to give its bucket, its entries, and address
-            and length of its filter, 0 where it has none.
-        columns: (constraints, segments): the address of an int64 column, 0 where the constraint
-            does not apply.
-        lows, highs: (constraints, positions): the least and greatest value that a match of the
+        hashes: hashes of the probes, ascending (a wrong order only costs time).
+        order: position of each probe in the partial result.
+        segments: per segment, the addresses of its index (``HASHES``, ``ROWS``, ``STARTS``), the
+            shift from a hash to its bucket, the number of entries, and address and length of its
+            filter (0 without one).
+        columns: shape (constraints, segments): address of an int64 column; 0 if the constraint does
+            not apply to the segment.
+        lows, highs: shape (constraints, positions): least and greatest value that a match of the
             position may have.
-        arrival: how many constraints, from the first on, decide whether a pair is counted.
-        most: where there would be more pairs at any moment, and more than there are probes, the
-            call comes to nothing.
-        marks: becomes 1 at each position that has a pair that satisfies the first ``arrival``
-            constraints; of length 0 where they are not needed.
+        arrival: number of first constraints that decide whether a pair is counted.
+        most: the call is stopped if at any time it has more pairs than ``most`` and than probes.
+        marks: set to 1 at each position with a pair that satisfies the first ``arrival``
+            constraints; length 0 if not needed.
 
     Returns:
-        position and row of each pair, in the order of the segments; pairs per segment; per
-        segment the pairs that satisfy the first ``arrival`` constraints; how often a segment was
-        not looked into for a probe, because its filter said no or it has no entries; and whether
-        it came to nothing.
+        Position and row of each pair, in the order of the segments; pairs per segment; pairs per
+        segment that satisfy the first ``arrival`` constraints; number of look-ups that filters or
+        empty indexes saved; whether the call was stopped.
     """
     probes, constraints = len(hashes), columns.shape[0]
     room = max(probes, 64)
@@ -125,7 +124,7 @@ def match(
     place = np.empty(probes + 1, np.uint32)
     hit = np.empty(probes + 1, np.int32)
     hit_place = np.empty(probes + 1, np.uint32)
-    # By address: an index that may be negative costs a test each time.
+    # By address, since array access tests each time whether an index is negative.
     wanted_at, order_at = np.int64(hashes.ctypes.data), np.int64(order.ctypes.data)
     walker_at, place_at = np.int64(walker.ctypes.data), np.int64(place.ctypes.data)
     hit_at, hit_place_at = np.int64(hit.ctypes.data), np.int64(hit_place.ctypes.data)
@@ -141,8 +140,8 @@ def match(
         if last < 0:
             held += probes
             continue
-        # Round by round a step along the bucket for all probes that have not come far enough,
-        # sorted into hits and the next round without a branch that could be mispredicted.
+        # In each round, all unfinished probes take one step along their buckets. They are divided
+        # into hits and the next round without branches, which could be mispredicted.
         hits = np.int64(0)
         passing = np.int64(-1)
         if segments[s, FILTER] != 0:
@@ -248,13 +247,13 @@ def match(
 def mark_present(
     hashes: U64, order: I32, segments: Ints, marks: NDArray[np.uint8], left: I32, count: int
 ) -> int:
-    """Mark the probes with an equal hash in some segment; no pair is made.
+    """Mark the probes with an equal hash in some segment, without making pairs.
 
     Args:
-        hashes, order, segments: as for :func:`match`.
-        marks: becomes 1 at the position of each probe that is found.
-        left: its first ``count`` entries are the numbers of the probes to look for, ascending;
-            becomes the numbers of the probes not found.
+        hashes, order, segments: see :func:`match`.
+        marks: set to 1 at the position of each probe with an equal hash.
+        left: its first ``count`` entries are the numbers of the probes to look up, ascending;
+            they are replaced by the numbers of the probes without an equal hash.
 
     Returns:
         The number of probes not found.
@@ -280,7 +279,7 @@ def mark_present(
             at = np.int64(load32(starts, bucket))
             end = np.int64(load32(starts, bucket + 1))
             high = end
-            # A frequent value may fill a bucket, so not step by step.
+            # By bisection, since a frequent value may fill a bucket.
             while at < high:
                 middle = (at + high) >> 1
                 if load64(stored, middle) < wanted:
@@ -306,7 +305,7 @@ def pick(values: Any, positions: I32, out: Any) -> None:
 
 @njit(cache=True, nogil=True)
 def mix(words: U64, out: U64) -> None:
-    """The bijection that ``keys.mix`` documents."""
+    """Write the mixed ``words`` to ``out``; ``keys.mix`` documents the bijection."""
     for i in range(len(words)):
         h = words[i] + np.uint64(0x9E3779B97F4A7C15)
         h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -328,7 +327,7 @@ def gather64(tables: Ints, which: Any, rows: I32, out: Ints) -> None:
 
 @njit(cache=True, nogil=True)
 def gather128(tables: Ints, which: Any, rows: I32, out: Ints) -> None:
-    """The same for words of 128 bits: ``out`` has two entries per row."""
+    """As :func:`gather64`, for words of 128 bits; ``out`` has two entries per row."""
     for i in range(len(rows)):
         table = tables[which[i]] if len(tables) > 1 else tables[0]
         row = 2 * np.int64(rows[i])
@@ -338,7 +337,7 @@ def gather128(tables: Ints, which: Any, rows: I32, out: Ints) -> None:
 
 @njit(cache=True, nogil=True)
 def gather32(tables: Ints, which: Any, rows: I32, out: I32) -> None:
-    """The same for words of 32 bits."""
+    """As :func:`gather64`, for words of 32 bits."""
     for i in range(len(rows)):
         table = tables[which[i]] if len(tables) > 1 else tables[0]
         out[i] = load32(table, np.int64(rows[i]))
@@ -346,7 +345,7 @@ def gather32(tables: Ints, which: Any, rows: I32, out: I32) -> None:
 
 @njit(cache=True, nogil=True)
 def gather16(tables: Ints, which: Any, rows: I32, out: NDArray[np.int16]) -> None:
-    """The same for words of 16 bits."""
+    """As :func:`gather64`, for words of 16 bits."""
     for i in range(len(rows)):
         table = tables[which[i]] if len(tables) > 1 else tables[0]
         out[i] = load16(table, np.int64(rows[i]))
@@ -354,7 +353,7 @@ def gather16(tables: Ints, which: Any, rows: I32, out: NDArray[np.int16]) -> Non
 
 @njit(cache=True, nogil=True)
 def gather8(tables: Ints, which: Any, rows: I32, out: NDArray[np.int8]) -> None:
-    """The same for bytes."""
+    """As :func:`gather64`, for bytes."""
     for i in range(len(rows)):
         table = tables[which[i]] if len(tables) > 1 else tables[0]
         out[i] = load8(table, np.int64(rows[i]))
@@ -369,7 +368,7 @@ def gather_bits(tables: Ints, offsets: Ints, which: Any, rows: I32, out: NDArray
         out: ``ceil(len(rows) / 8)`` zeros, which the result replaces.
 
     Returns:
-        How many of the bits are 0.
+        Number of gathered bits that are 0.
     """
     zeros = 0
     for i in range(len(rows)):
@@ -386,9 +385,9 @@ def gather_bits(tables: Ints, offsets: Ints, which: Any, rows: I32, out: NDArray
 
 @njit(cache=True, nogil=True)
 def gather_lengths(tables: Ints, which: Any, rows: I32, out: I32) -> int:
-    """Offsets of gathered values of varying length: ``out`` has one entry more than there are
-    rows. ``tables`` are addresses of 32-bit offsets. Returns the bytes needed, -1 if they are
-    more than 32-bit offsets can address.
+    """Write the offsets of gathered values of varying length to ``out``, which has one entry more
+    than ``rows``. ``tables``: addresses of 32-bit offsets. Returns the total number of bytes; -1 if
+    it exceeds 32-bit offsets.
     """
     total = np.int64(0)
     for i in range(len(rows)):
@@ -406,7 +405,7 @@ def gather_lengths(tables: Ints, which: Any, rows: I32, out: I32) -> int:
 def gather_bytes(
     tables: Ints, values: Ints, which: Any, rows: I32, offsets: I32, out: NDArray[np.uint8]
 ) -> None:
-    """The bytes of gathered values, to where :func:`gather_lengths` has placed them."""
+    """Write the bytes of gathered values to ``out``, at the offsets of :func:`gather_lengths`."""
     for i in range(len(rows)):
         t = np.int64(which[i]) if len(tables) > 1 else 0
         first = np.int64(load32(tables[t], np.int64(rows[i])))

@@ -52,7 +52,7 @@ class KeyVector:
     Attributes:
         hashes: one hash per row; 0 where the key is NULL.
         valid: False where any part of the key is NULL; None if no row has a NULL part.
-        exact: equal hashes are equal values (see the module's text).
+        exact: whether equal hashes imply equal values (see the module docstring).
     """
 
     hashes: U64
@@ -71,7 +71,7 @@ def mix(words: U64) -> U64:
 
 
 def key_vector(columns: Sequence[pa.Array], types: Sequence[str]) -> KeyVector:
-    """The keys that ``columns`` (equally long, at least one) make, part by part of ``types``.
+    """The keys with the values of ``columns`` (at least one, of equal length) as key ``types``.
 
     Raises:
         KeyTypeError: a column's values can't be read as the key type.
@@ -93,7 +93,7 @@ def key_vector(columns: Sequence[pa.Array], types: Sequence[str]) -> KeyVector:
 def values_equal(
     left: Sequence[pa.Array], right: Sequence[pa.Array], types: Sequence[str]
 ) -> Bools:
-    """Row by row, whether the keys are the same values; a NULL part equals nothing.
+    """Mask of rows whose keys have equal values; a NULL part equals no value.
 
     Raises:
         KeyTypeError: a column's values can't be read as the key type.
@@ -117,7 +117,7 @@ def values_equal(
 
 
 def partition_of(hashes: U64, partitions: int) -> Ints:
-    """The partition of each hash, by the low half: the index buckets by the high bits.
+    """The partition of each hash, by its low 32 bits, as index buckets use the high bits.
 
     >>> partition_of(np.array([0, 5, 1 << 40], dtype=np.uint64), 4).tolist()
     [0, 1, 0]
@@ -150,8 +150,8 @@ def _lane(column: pa.Array, kind: str) -> U64:
         words = _decimal_words(column, kind)
         lane: U64 = words[:, 0] + words[:, 1] * FOLD
         if words.shape[1] == 4:
-            # Beyond 128 bits the value can only equal another such value: fold the rest in,
-            # and leave what fits in 128 bits as a 128-bit column would have it.
+            # A value beyond 128 bits equals only another such value, so its upper words are folded
+            # in. A value within 128 bits gets the lane that it has in a 128-bit column.
             sign = _sign_words(words[:, 1])
             wide = (words[:, 2] != sign) | (words[:, 3] != sign)
             rest = mix(words[:, 2] + words[:, 3] * FOLD)
@@ -161,7 +161,7 @@ def _lane(column: pa.Array, kind: str) -> U64:
 
 
 def _word(column: pa.Array, kind: str) -> U64:
-    """The one 64-bit word that stands for each value of a type of at most 64 bits."""
+    """The 64-bit word of each value, for key types of at most 64 bits."""
     if pa.types.is_null(column.type):
         return np.zeros(len(column), dtype=np.uint64)
     given = column.type
@@ -200,9 +200,9 @@ def _sign_words(high: U64) -> U64:
 
 
 def _decimal_words(column: pa.Array, kind: str) -> U64:
-    """The unscaled values at the key's scale, little-endian words: (n, 2) or, if need be, (n, 4).
+    """Unscaled values at the key's scale as little-endian words: shape (n, 2), or (n, 4) if needed.
 
-    A value of 38 digits rescaled by up to 38 more has 76 digits: what 256 bits always hold.
+    A value of 38 digits, rescaled by up to 38 more, has 76 digits, which always fit in 256 bits.
     """
     match = _DECIMAL.fullmatch(kind)
     scale = int(match.group(1)) if match else 0
@@ -256,10 +256,10 @@ def _widen(words: U64) -> U64:
 
 
 def _bytes_lane(column: pa.Array, kind: str) -> U64:
-    """The sum over a value's 8-byte words of mix(word + position), and its length.
+    """The sum over a value's 8-byte words of mix(word + position), combined with its length.
 
-    The sum can be taken in any order: the first words of all rows go step by step, a step for
-    all rows that reach so far; what long values have beyond that goes in one flat pass.
+    The sum does not depend on the order. So the first words of all rows are added step by step, one
+    word position per step; the remaining words of long values are added in one flat pass.
     """
     if not (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
         column = _cast(column, pa.large_binary(), kind)
@@ -286,7 +286,7 @@ def _bytes_lane(column: pa.Array, kind: str) -> U64:
 
 
 def _block_lane(words: U64, starts: Ints, lengths: Ints) -> U64:
-    """The lanes of some values, given the word at every byte and where the values begin."""
+    """The lanes of a block of values; ``words``: the 8-byte word that begins at every byte."""
     lane = lengths.view(np.uint64) * FOLD
     lane += mix(words[starts] & _TAIL_MASKS[np.minimum(lengths, 8)])
     rows: Ints | None = None

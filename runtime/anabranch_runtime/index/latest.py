@@ -1,4 +1,4 @@
-"""Which rows are not the latest of their key.
+"""Superseded rows: rows that are not the latest of their key.
 
 >>> import numpy as np
 >>> import pyarrow as pa
@@ -22,12 +22,12 @@ _NEVER = np.int64(-(1 << 63))
 
 
 def superseded(keys: Sequence[pa.Array], tau: Ints, by: Bools | None = None) -> Bools:
-    """The rows of whose key another has a greater ``tau``; a key with a NULL part is like no other.
+    """Mask of rows with another row of equal key and greater ``tau``; NULL keys equal no other key.
 
     Args:
-        keys: the key's columns, of types whose equality is that of their values.
+        keys: the key's columns, of types in which equal keys have equal values.
         tau: event times, microseconds.
-        by: the rows that may supersede others (None: all).
+        by: mask of rows that may supersede others; None: all rows.
     """
     groups, known = _groups(keys)
     times = tau
@@ -58,8 +58,8 @@ def ranked(batches: Ints, positions: Ints) -> Ints:
 
 
 def _groups(keys: Sequence[pa.Array]) -> tuple[Ints, Bools | None]:
-    """A number per distinct key, and which rows have no NULL in theirs (None: all); the number of
-    one that has is any.
+    """A number per distinct key, and a mask of rows whose keys have no NULL (None: all). Numbers of
+    keys with a NULL are meaningless.
     """
     groups = np.zeros(len(keys[0]), np.int64)
     known: Bools | None = None
@@ -71,7 +71,7 @@ def _groups(keys: Sequence[pa.Array]) -> tuple[Ints, Bools | None]:
         codes = fixed(encoded.indices, np.int32).astype(np.int64)
         if valid is not None:
             codes = np.where(valid, codes, 0)
-        # By pairs, renumbered each time, so that no product grows beyond a word.
+        # Columns are combined one by one and renumbered, so that no product exceeds 64 bits.
         groups = np.unique(groups * (len(encoded.dictionary) + 1) + codes, return_inverse=True)[
             1
         ].astype(np.int64)

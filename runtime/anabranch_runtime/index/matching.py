@@ -26,14 +26,14 @@ from anabranch_runtime.index.hash_index import HashIndex
 Marks = NDArray[np.uint8]
 
 
-#: As many pairs as there may ever be.
+#: No limit on the number of pairs.
 ANY = (1 << 63) - 1
 _NO_COLUMNS = np.zeros((0, 1), np.int64)
 _NO_MARKS = np.zeros(0, np.uint8)
 
 
 class TooManyPairs(Exception):
-    """There are more pairs than the caller can do with."""
+    """A call has more pairs than its limit ``most``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ class Constraint:
     """Bounds of a match's value.
 
     Attributes:
-        columns: per index the address of the int64 column, 0 where there is no bound.
-        low, high: per position of the partial result, both included.
+        columns: per index, the address of the int64 column; 0 without a bound.
+        low, high: inclusive bounds per position of the partial result.
     """
 
     columns: Ints
@@ -71,13 +71,12 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """Pairs, index after index: position in the partial result and row.
+    """Pairs (position in the partial result, row), ordered by index.
 
     Attributes:
-        found: pairs per index.
-        counted: pairs per index that satisfy the constraints that count.
-        held: how often an index was not looked into for a probe, because its filter said no or it
-            has no entries.
+        found: number of pairs per index.
+        counted: number of pairs per index that satisfy the counting constraints.
+        held: number of look-ups that filters or empty indexes saved.
     """
 
     positions: I32
@@ -88,10 +87,10 @@ class Matches:
 
 
 def in_order(hashes: U64, positions: Ints | None = None) -> Probes:
-    """Sort probes; only those at ``positions`` if given.
+    """Sort probes by hash; ``positions``: probes to take (None: all).
 
-    The low bits of each hash give way to its position, so that words are sorted and not pairs:
-    probes that differ in those bits only may come in any order, which is good enough here.
+    The position of each probe replaces the low bits of its hash, so that single words are sorted
+    and not pairs. Probes that differ only in these bits may come in any order, which is harmless.
     """
     chosen = hashes if positions is None else hashes[positions]
     bits = np.uint64(max(1, len(chosen) - 1).bit_length())
@@ -115,12 +114,12 @@ def match(
     most: int = ANY,
     marks: Marks = _NO_MARKS,
 ) -> Matches:
-    """All pairs of equal hashes that satisfy ``constraints``; the first ``counting`` of these
-    (None: all) decide which pairs are counted. ``marks``, an entry per position of the partial
-    result or none, becomes 1 where a pair is counted.
+    """All pairs of equal hashes that satisfy ``constraints``. The first ``counting`` constraints
+    (None: all) decide which pairs are counted. ``marks`` (one entry per position of the partial
+    result, or empty) is set to 1 at positions of counted pairs.
 
     Raises:
-        TooManyPairs: at some moment there were more than ``most``, and more than probes.
+        TooManyPairs: at some time there were more pairs than ``most``, and more than probes.
     """
     columns = lows = highs = _NO_COLUMNS
     if len(constraints) == 1:
@@ -142,8 +141,8 @@ def match(
 
 
 def mark_present(probes: Probes, indexes: Ints, marks: Marks) -> None:
-    """Make ``marks``, an entry per position of the partial result, 1 for each of ``probes`` whose
-    hash is in one of the indexes. Marked positions are not looked for.
+    """Set ``marks`` (one entry per position of the partial result) to 1 for each of ``probes`` with
+    a hash in one of the indexes. Positions already marked are skipped.
     """
     left = np.flatnonzero(marks[probes.order] == 0).astype(np.int32)
     if not len(left) or not len(indexes):

@@ -1,9 +1,9 @@
-"""Prefetching pages of mapped columns and indexes before a kernel of ours touches them one by one.
+"""Prefetching pages of mapped columns and indexes before a kernel touches them one by one.
 
-Of use only where mapped state is more than memory holds (``storage.paging``), so that pages are not
-read ahead by themselves: a page that a kernel waits for takes some 50 times as long as one of a
-run that is fetched at once. So where enough of a column's pages will be wanted, all are asked
-for. Where few are, each comes when it is touched.
+This is useful only if the mapped state exceeds memory (``storage.paging``), as read-ahead is then
+off. A page fault takes some 50 times as long as a page in a run that is fetched at once. So if
+enough pages of a column will be touched, the whole column is prefetched. Otherwise each page is
+loaded by its fault.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from anabranch_runtime.index.words import load64
 
 _PAGE = mmap.PAGESIZE
 _WILL_NEED: int | None = getattr(mmap, "MADV_WILLNEED", None)
-#: Pages of a run that are fetched where one of them is wanted, at most.
+#: Maximum number of pages that may be prefetched per touched place.
 _RUN = 8
-#: Probes that are tried on a filter to know how many will pass.
+#: Number of probes tested on a filter to estimate how many pass.
 _TRIED = 512
-#: One in so many probes that pass a filter has nothing to find; it looks no further than hashes.
+#: One in this number of probes passes a filter without a match, and reads hashes only.
 _WRONG = 40
 
 _asking = False
@@ -42,17 +42,17 @@ def enable(wanted: bool) -> None:
 
 
 def is_enabled() -> bool:
-    """Whether they are."""
+    """Whether this process prefetches pages."""
     return _asking
 
 
 def for_probes(hashes: U64, segments: Ints, columns: Ints) -> None:
-    """Before ``kernels.match``: prefetch the filters, the indexes where enough probes pass, and the
-    columns that constraints look at.
+    """Before ``kernels.match``, prefetch the filters, the indexes with enough passing probes, and
+    the columns of constraints.
 
     Args:
-        hashes: of the probes.
-        segments, columns: as ``kernels.match`` has them.
+        hashes: hashes of the probes.
+        segments, columns: arguments of ``kernels.match``.
     """
     probes = len(hashes)
     step = max(1, probes // _TRIED)
@@ -76,12 +76,12 @@ def for_probes(hashes: U64, segments: Ints, columns: Ints) -> None:
 def for_rows(
     columns: Sequence[pa.Array], which: NDArray[np.integer[Any]] | None, rows: int
 ) -> None:
-    """Before a column is gathered: prefetch it in each table with enough wanted rows.
+    """Before a column is gathered, prefetch it in each table with enough gathered rows.
 
     Args:
         columns: the column in each table.
-        which: the table of each row; None: all are of the first.
-        rows: number of wanted rows.
+        which: per row, the index of its table; None: all rows are of the first table.
+        rows: number of rows to gather.
     """
     several = len(columns)
     counts = [rows] if which is None else np.bincount(which, minlength=several).tolist()
@@ -93,18 +93,18 @@ def for_rows(
 
 
 def _range(first: int, size: int, touched: int) -> None:
-    """Prefetch the pages of a range with ``touched`` places to read, if it is worth it."""
+    """Prefetch a memory range if ``touched``, the number of places to read, is large enough."""
     if touched <= 0 or touched * _RUN * _PAGE < size or size <= _PAGE:
         return
     begin = first - first % _PAGE
     assert _advise is not None
-    # An address that is not mapped from a file is no matter: there is nothing to read then.
+    # For memory that is not mapped from a file, this has no effect.
     _advise(ctypes.c_void_p(begin), ctypes.c_size_t(first + size - begin), _WILL_NEED)
 
 
 @njit(cache=True, nogil=True)  # type: ignore[misc,unused-ignore]
 def _passing(hashes: U64, screen: int, words: int) -> int:
-    """How many of ``hashes`` a filter lets pass."""
+    """Number of ``hashes`` that pass a filter."""
     found = 0
     for k in range(len(hashes)):
         bits = bits_of(hashes[k])

@@ -1,9 +1,9 @@
-"""Ranks of tuples: numbers that follow from values alone, spread evenly (``plans.rations``).
+"""Ranks of tuples: uniformly distributed hashes of their values (``plans.rations``).
 
-A rank is a fraction of :data:`WHOLE`. The hash begins with 0, or with the batch's number plus one;
-then the hash of every column's value (``index.keys``; NULL has 0) is folded in by a mix. The upper
+A rank is a number below :data:`WHOLE`. Its hash begins with 0, or with the batch's number plus one.
+The hash of every column's value (``index.keys``; 0 for NULL) is then folded in by a mix. The upper
 53 bits of the last mix are the rank. So a tuple's rank can be recomputed from its values, and from
-its batch where the ranking is by batch.
+its batch if the ranking is by batch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from anabranch_contract.plans.rations import Ranking
 from anabranch_runtime.index.keys import FOLD, key_vector, mix
 
-#: One more than the greatest rank: every integer up to it is a double.
+#: One more than the greatest rank; every integer up to it can be represented as a double.
 WHOLE = 1 << 53
 _REST = np.uint64(64 - 53)
 
@@ -28,8 +28,8 @@ def ranks(
     """The ranks of ``rows`` tuples, from 0 to ``WHOLE - 1``.
 
     Args:
-        batch: in which they arrived, all of them or each.
-        column: gives the values of a stream's column.
+        batch: the batch in which all tuples arrived, or the batch of each.
+        column: returns the values of a stream's column.
 
     Raises:
         KeyTypeError: a column's values can't be read as its key type.
@@ -41,7 +41,7 @@ def ranks(
 
 
 def limit(share: float) -> int:
-    """The number that ranks have to be below, so that ``share`` of all ranks are.
+    """The exclusive upper bound that a fraction ``share`` of all ranks satisfies.
 
     >>> limit(0.0), limit(1.0) == WHOLE
     (0, True)

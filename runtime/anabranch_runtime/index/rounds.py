@@ -1,8 +1,8 @@
 """Matching for many edges in one call: a *round* is the probes of all edges at one depth.
 
-Each edge sends its own tuples, by its own key, to its own segments, within its own time bounds; in
-common are that a key is one integer, and that only hash, order of arrival and event time decide
-about a pair. So edges are lines of a table, which saves a call of Python for each.
+Each edge has its own tuples, key, segments and time bounds. For all edges, the key is one integer,
+and a match is decided only by hash, arrival order and event time. So edges are rows of a table,
+which saves a Python call per edge.
 """
 # Compiled code has Numba's types: callers are checked, bodies are not.
 # mypy: ignore-errors
@@ -19,25 +19,25 @@ from anabranch_runtime.index.kernels import ENTRIES, FILTER, HASHES, ROWS, SHIFT
 from anabranch_runtime.index.words import load8, load32, load64
 
 #: Columns of the table of segments after the columns of :func:`kernels.match`: number of the table,
-#: addresses of its sigmas and event times (0: it has none), range of event times, rows, and the
-#: newest batch that has some. Where all are of earlier batches, rows are counted separately.
+#: addresses of its sigmas and event times (0: none), least and greatest event time, rows, and the
+#: newest batch with rows in it. Segments with rows of earlier batches only are counted separately.
 TABLE, SIGMAS, TAUS, LEAST, GREATEST, SIZE, LAST_BATCH = range(WORDS + 1, WORDS + 8)
-#: Columns of the table of edges: the tuples that each sends, and its rule.
+#: Columns of the table of edges: range of the tuples that the edge sends, and number of its rule.
 FIRST, LAST, RULE = range(3)
-#: Columns of the table of rules: member with the key, number of the key's column, 1 where a match
-#: must have arrived before the start; bounds and segments by ranges of their tables.
+#: Columns of the table of rules: member with the key; number of the key's column; 1 if a match must
+#: have arrived before the start, else 0; range in the table of bounds; number of the look-up.
 KEYED, COLUMN, LESS, BOUNDS, BOUNDS_END, QUESTION = range(6)
-#: Columns of the table of bounds: the member that a match is compared with, microseconds, and 1
-#: where the match is the later one.
+#: Columns of the table of bounds: the member that a match is compared with, microseconds, and 1 if
+#: the match is the later of the two.
 MEMBER, MICROS, LATER = range(3)
-#: Where a column is in a table: address of the values and of validity bits (0: nothing is NULL),
-#: the bit of row 0 in these, and bits of a value.
+#: Location of a column in a table: address of the values, address of the validity bits (0: without
+#: NULLs), the bit of row 0 in the validity bits, and bits of a value.
 AT, VALID, OFFSET, WIDTH = range(4)
 #: Numbers of the columns that every program reads.
 SIGMA_COLUMN, TAU_COLUMN = range(2)
-#: Counts of an edge in one store: tuples with a key; segments that may have a match by their event
-#: times; rows of these segments, if counted separately; skipped segments; matches that arrived
-#: early enough; such matches in separately counted segments; tuples with a match.
+#: Counts of an edge in one store: tuples with a key; segments whose event times overlap the bounds;
+#: rows of such segments, if counted separately; look-ups saved by filters and empty indexes;
+#: early enough matches; such matches in separately counted segments; tuples with a match.
 ALIVE, WITHIN, STORED, HELD, MATCHES, HITS, FOUND = range(7)
 _EARLIEST, _LATEST = np.int64(-(1 << 63)), np.int64((1 << 63) - 1)
 
@@ -60,17 +60,17 @@ def match_round(
 
     Args:
         edges, rules, bounds, segments: tables with the columns above.
-        which, rows: per member and tuple the table's number and the row. Member 0 is the tuple
-            that has arrived.
-        questions: per question the range of its ``stores``; ``stores``: per store of a question
-            the range of its ``segments``.
-        places: per column and table where it is.
-        batch: the one whose tuples are sent. ``most``: pairs there may be.
+        which, rows: per member and tuple, the table's number and the row. Member 0 is the starting
+            tuple.
+        questions: per look-up, the range of its ``stores``. ``stores``: per store of a look-up, the
+            range of its ``segments``.
+        places: per column and table, the column's location.
+        batch: the batch of the starting tuples. ``most``: maximum number of pairs.
 
     Returns:
-        edges that are done, which are the first ones; tuple, number of the table and row of each
-        pair, edge after edge; per edge the end of its pairs, tuples with a match in any store;
-        and, per edge and store of its question, the counts above.
+        Number of finished edges, which are the first ones; tuple, table number and row of each
+        pair, ordered by edge; per edge, the end of its pairs; per edge, tuples with a match in any
+        store; and per edge and store of its look-up, the counts above.
     """
     longest, lines = 0, 0
     for e in range(len(edges)):
@@ -160,7 +160,7 @@ def match_round(
                             if tau < lows[i] or tau > highs[i]:
                                 continue
                         if used == most:
-                            # The pairs and counts of this edge are as if it had not been tried.
+                            # The pairs and counts of this unfinished edge are dropped.
                             return (
                                 e, positions[:begun].copy(), tables[:begun].copy(),
                                 found[:begun].copy(), ends, matched, counts,
@@ -194,6 +194,6 @@ def _wider(values: I32, room: int) -> I32:
 
 
 def warm() -> None:
-    """Compile, or load from the cache."""
+    """Compile the kernel, or load it from Numba's cache."""
     one, table = np.zeros((1, 0), np.int32), np.zeros((0, LAST_BATCH + 1), np.int64)
     match_round(table, one, one, table, table, table, table, table, np.zeros((2, 1, 4), int), 0, 1)

@@ -1,9 +1,9 @@
-"""Sorting the entries of an index, as a kernel.
+"""Sorting the entries of an index: a compiled bucket sort.
 
-Hashes are uniform, so the buckets of an index are its sort: an entry is moved to the bucket that
-its top bits name, where it meets one other on average, and neighbours are exchanged. Above
-``_NEAR`` buckets entries are first spread over ranges of so many, because a range has to stay in
-the cache while its entries are moved to their buckets.
+Hashes are uniform, so an entry is moved to the bucket of its top bits. A bucket has one entry on
+average, and entries of a bucket are sorted by exchanging neighbours. With more than ``2**_NEAR``
+buckets, entries are first distributed over ranges of this number of buckets, so that each range
+stays in the cache while its entries are moved to their buckets.
 """
 # Compiled code has Numba's types: callers are checked, bodies are not.
 # mypy: ignore-errors
@@ -20,9 +20,9 @@ U32 = NDArray[np.uint32]
 U64 = NDArray[np.uint64]
 
 
-#: Bits of the buckets of one range (2**15 entries of 12 bytes, and as many ends of buckets).
+#: A range has ``2**_NEAR`` buckets: about as many entries of 12 bytes, and ends of buckets.
 _NEAR = 15
-#: Exchanges per entry after which equal hashes must be to blame, and another sort is better.
+#: Exchanges per entry after which the sort stops: with many equal hashes another sort is faster.
 _PATIENCE = 8
 
 
@@ -31,14 +31,14 @@ def sort_entries(hashes: U64, rows: U32, bits: int, starts: U32) -> tuple[U64, U
     """Sort entries by hash, stable among equal hashes.
 
     Args:
-        hashes: of the entries.
-        rows: of the entries.
-        bits: number of top bits of a hash that number its bucket; at least 1.
-        starts: ``2**bits + 1`` zeros; becomes the first entry of each bucket, and the end.
+        hashes: hash of each entry.
+        rows: row of each entry.
+        bits: number of top bits of a hash that are its bucket's number; at least 1.
+        starts: ``2**bits + 1`` zeros; set to the first entry of each bucket, and the end.
 
     Returns:
-        hashes and rows, whether no hash occurs twice, and whether they are sorted: not where many
-        equal hashes share a bucket with others.
+        Hashes and rows; whether all hashes are distinct; and whether they are sorted, which fails
+        if many equal hashes share a bucket with others.
     """
     if bits <= _NEAR:
         return _settle(hashes, rows, np.full(1, len(hashes), np.uint32), bits, starts)
@@ -50,10 +50,10 @@ def sort_entries(hashes: U64, rows: U32, bits: int, starts: U32) -> tuple[U64, U
 def _settle(
     hashes: U64, rows: U32, ends: U32, bits: int, starts: U32
 ) -> tuple[U64, U32, bool, bool]:
-    """The same for entries in ranges of buckets; ``ends``: end of each range.
+    """Sort entries that are already in their ranges of buckets; ``ends``: end of each range.
 
-    A function of its own also because Numba frees an unnamed array even if its address is still in
-    use: a caller's arrays stay.
+    This is a separate function because Numba frees an array after its last use by name, even if its
+    address is still in use; arguments stay alive.
     """
     n = len(hashes)
     span = (1 << bits) // len(ends)
@@ -62,8 +62,8 @@ def _settle(
     from_hashes, from_rows = np.int64(hashes.ctypes.data), np.int64(rows.ctypes.data)
     to_hashes = np.int64(sorted_hashes.ctypes.data)
     to_rows = np.int64(sorted_rows.ctypes.data)
-    # Where bucket b begins is counted, and then counted up, one place further on: in the end
-    # that place holds the end of b, which is the beginning of the next.
+    # The beginning of bucket b is kept at index b + 1 and incremented with each entry. In the end
+    # it is the end of b, and so the beginning of bucket b + 1.
     starts_at = np.int64(starts.ctypes.data) + 4
     low = np.int64(0)
     for part in range(len(ends)):
@@ -110,7 +110,7 @@ def _settle(
 
 @njit(cache=True, nogil=True)
 def _spread(hashes: U64, rows: U32, bits: int) -> tuple[U64, U32, U32]:
-    """Entries by the top ``bits`` of their hashes, and where each such range ends."""
+    """Hashes and rows, distributed by the top ``bits`` of the hashes; and the end of each range."""
     n = len(hashes)
     shift = np.uint64(64 - bits)
     spread_hashes, spread_rows = np.empty(n, np.uint64), np.empty(n, np.uint32)

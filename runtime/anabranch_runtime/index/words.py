@@ -1,6 +1,6 @@
 """Reading and writing words at addresses, for kernels over mapped files.
 
-Nothing is checked: the caller keeps the owner alive and vouches for the bounds.
+No access is checked: the caller keeps the memory's owner alive and guarantees the bounds.
 """
 # Compiled code has Numba's types: callers are checked, bodies are not.
 # mypy: ignore-errors
@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 
 
 def _loader(bits: int, kind: Any) -> Any:
-    """A function (address, index) -> the word of ``bits`` at that place, as ``kind``."""
+    """A function (address, index) -> the ``index``-th word of ``bits`` bits, as ``kind``."""
 
     @intrinsic
     def load(typingctx: Any, address: Any, index: Any) -> Any:
@@ -31,7 +31,7 @@ def _loader(bits: int, kind: Any) -> Any:
 
 
 def _storer(bits: int, kind: Any) -> Any:
-    """A function (address, index, word) that writes the word at that place."""
+    """A function (address, index, word) that writes the ``index``-th word at the address."""
 
     @intrinsic
     def store(typingctx: Any, address: Any, index: Any, word: Any) -> Any:

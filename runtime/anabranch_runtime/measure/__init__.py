@@ -1,1 +1,1 @@
-"""Measurements: statistics of an epoch, samples of joins, periods, drift, report of the state."""
+"""Measurements: epoch statistics, join samples, interim measurements, drift, state report."""

@@ -1,27 +1,28 @@
 """Page-Hinkley's test on steps and rates, batch by batch, for sudden changes.
 
 E. S. Page ("Continuous inspection schemes", Biometrika 41, 1954) and D. V. Hinkley ("Inference
-about the change-point from cumulative sum tests", Biometrika 58, 1971) add up by how much values
-exceed their level beyond a tolerance. Where the sum is above a threshold, the level has changed;
-the change began when the sum was last 0. The test runs on both sides.
+about the change-point from cumulative sum tests", Biometrika 58, 1971) sum up the amounts by which
+values exceed their level plus a tolerance. If the sum exceeds a threshold, the level has changed;
+the change began when the sum was last 0. The test runs for increases and for decreases.
 
-Values are logarithms of relative figures, so that tenfold and a tenth count alike:
+Values are logarithms, so that a tenfold and a tenth of the level deviate equally:
 
-* per step its matches and its found tuples per probe, ``log((count + 1/2) / (probes + 1/2))``;
-* per relation its arrivals. The common part (a batch that took longer brings more of each), the
-  median of their deviations, is subtracted. One relation alone has no such test.
+* per step, matches per probe and tuples with a match per probe:
+  ``log((count + 1/2) / (probes + 1/2))``;
+* per relation, arrivals. A longer batch brings more of all relations, so the median of their
+  deviations is subtracted. A single relation is not tested.
 
 Against false alarms:
 
-* **Tolerance.** :data:`TOLERANCE`, or :data:`SPREADS` standard deviations of the values so far,
-  whichever is more. A relation whose files come now and then never drifts.
-* **Single batches.** A value adds 1 at most, and the threshold is above 1: two are needed.
-* **Little evidence.** Batches are put together until they have :data:`TRIALS` probes (arrivals of
-  all relations). Without a probe nothing is observed. The first :data:`LEARNED` values, also after
-  an alarm, make the level and can't alarm.
-* **Trends.** The level follows by :data:`FOLLOWS`, so slow growth is left to the forecasts.
+* **Tolerance.** The greater of :data:`TOLERANCE` and :data:`SPREADS` standard deviations of the
+  values so far. So a relation with irregular arrivals of files never drifts.
+* **Single batches.** A value adds at most 1, and the threshold is above 1: two values are needed.
+* **Little evidence.** Batches are pooled into one value until they have :data:`TRIALS` probes (or
+  arrivals of all relations). The first :data:`LEARNED` values, also after an alarm, set the level
+  and can't raise an alarm.
+* **Trends.** The level follows the values by :data:`FOLLOWS`, so forecasts handle slow growth.
 
-All statistics are one array; only reading the edges' counters takes a loop, over edges.
+All statistics are in one array; only reading the edge counters needs a loop over edges.
 """
 
 from __future__ import annotations
@@ -41,19 +42,19 @@ from anabranch_contract.protocol.measurements import EdgeStatistics
 Array = npt.NDArray[np.float64]
 
 
-#: delta: deviations that are never added up, as a natural logarithm (a factor of 1.28).
+#: delta: deviation up to which a value adds nothing, as a natural logarithm (a factor of 1.28).
 TOLERANCE = 0.25
-#: Standard deviations that are not added up either.
+#: The same in standard deviations of the values; the greater of both is used.
 SPREADS = 3.0
-#: lambda: the sum above which a value has drifted. A value adds 1 at most.
+#: lambda: sum above which a statistic has drifted. A value adds at most 1.
 THRESHOLD = 1.5
-#: Part of a deviation by which the level follows, and so its variance.
+#: Fraction of a deviation by which the level follows a value; the variance follows alike.
 FOLLOWS = 0.05
-#: While a sum is above 0 the level waits, and the variance follows by so much less.
+#: While a sum is above 0, the level is unchanged, and the variance follows slower by this factor.
 RISING = 4.0
-#: Values that make a level.
+#: Number of values that set a level.
 LEARNED = 10
-#: Probes, or arrivals of all relations, of one value: fewer make no sample (``cost.selectivity``).
+#: Least number of probes, or of arrivals of all relations, for one value.
 TRIALS = 30
 
 _COUNTERS = attrgetter("probes", "found", "matches")
@@ -64,10 +65,10 @@ class Sums:
     """Page-Hinkley's sums of many statistics; all arrays have one entry for each.
 
     Attributes:
-        seen: values that the level is made of.
-        level, variance: of the logarithms.
-        up, down: by how much values were above and below the level, beyond the tolerance.
-        rising: batches since ``up`` and ``down`` were both 0.
+        seen: number of values observed.
+        level, variance: mean and variance of the logarithms.
+        up, down: sums of excesses above and below the level, beyond the tolerance.
+        rising: number of batches since ``up`` and ``down`` were both 0.
     """
 
     seen: Array
@@ -84,11 +85,11 @@ class Sums:
 
     @property
     def height(self) -> Array:
-        """The greater sum of both sides."""
+        """Per statistic, the greater of ``up`` and ``down``."""
         return np.maximum(self.up, self.down)
 
     def taken(self, places: npt.NDArray[np.intp]) -> Sums:
-        """The statistics at ``places``; -1 stands for one without observations."""
+        """The statistics at the indexes ``places``; -1: a new one without observations."""
         new = places < 0
         if not len(self.seen):
             return Sums.zero(len(places))
@@ -96,10 +97,10 @@ class Sums:
 
 
 def observe(sums: Sums, values: Array, counts: Array) -> Sums:
-    """The sums after one more value each; one that is no finite number is left out.
+    """The sums after one more value per statistic; NaN and infinite values are skipped.
 
     Args:
-        counts: the tuples (and a half) that each value is the logarithm of, relative to something.
+        counts: number of tuples (plus a half) behind each value, for its sampling error.
     """
     there = np.isfinite(values)
     learned = sums.seen >= LEARNED
@@ -119,7 +120,7 @@ def observe(sums: Sums, values: Array, counts: Array) -> Sums:
     return Sums(
         seen,
         sums.level + moved,
-        # Welford's step where all count alike, an exponentially weighted one from then on.
+        # Welford's update while all values weigh the same, exponentially weighted afterwards.
         (1 - part) * (sums.variance + part * away**2),
         up,
         down,
@@ -132,8 +133,8 @@ class Edges:
     """The edges of a ruleset that lead to steps.
 
     Attributes:
-        names: of the edges. ``index``: the place of each one's step among ``steps``.
-        steps: sorted.
+        names: names of the edges. ``index``: per edge, the index of its step in ``steps``.
+        steps: the distinct steps, sorted.
     """
 
     names: tuple[str, ...]
@@ -151,13 +152,13 @@ class Edges:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Observations between two batches; a value that :func:`watch` follows.
+    """State of the drift test between two batches; :func:`watch` updates it.
 
     Attributes:
-        steps, relations: names. ``sums`` has the matches of each step, then the found tuples of
-            each step, then the relations.
-        pooled: shape (3, steps): probes, found and matches that have made no value yet.
-        arrived: the same for relations.
+        steps, relations: names. ``sums`` has, in this order, matches per step, tuples with a match
+            per step, and arrivals per relation.
+        pooled: shape (3, steps): probes, found and matches that are not in a value yet.
+        arrived: per relation, arrivals that are not in a value yet.
         values: the newest value of each statistic.
     """
 
@@ -170,11 +171,11 @@ class Watch:
 
     @property
     def alarmed(self) -> bool:
-        """Whether something has drifted."""
+        """Whether a statistic has drifted."""
         return bool((self.sums.height > THRESHOLD).any())
 
     def named(self, steps: Sequence[SubJoinStep], relations: Sequence[str]) -> Watch:
-        """The same of these steps and relations: new ones begin, others are forgotten."""
+        """The watch of these steps and relations: new ones start empty, others are dropped."""
         if self.steps == tuple(steps) and self.relations == tuple(relations):
             return self
         of_step = _places(self.steps, steps)
@@ -203,15 +204,15 @@ def watch(
     """Observe one batch.
 
     Args:
-        edges: of the ruleset that the batch went by.
-        counted, before: the counters of edges after the batch, and those before it.
-        arrived: relation -> its arrivals in the batch.
+        edges: edges of the batch's ruleset.
+        counted, before: edge counters after the batch, and before it.
+        arrived: relation -> number of its arrivals in the batch.
     """
     steps = edges.steps
     now = last.named(steps, tuple(sorted(arrived)))
     fresh = _counters(edges.names, counted) - _counters(edges.names, before)
     pooled = now.pooled + [np.bincount(edges.index, part, len(steps)) for part in fresh]
-    # Counters that were set back are no measurement.
+    # Reset counters give negative differences, which are discarded.
     pooled = np.where((pooled < 0).any(axis=0), 0.0, pooled)
     enough = pooled[0] >= TRIALS
     counts = pooled[[2, 1]] + 0.5
@@ -234,11 +235,10 @@ def watch(
 
 
 def drifts(found: Watch) -> tuple[Drifts, int]:
-    """Drifted statistics, and the number of batches they have drifted for; nothing and 0 where no
-    sum is too great.
+    """Drifted statistics, and number of batches since the drift began; empty and 0 without drift.
 
-    Statistics with half as great a sum are listed too: a change shows in some a batch later than in
-    others.
+    After an alarm, statistics with half the threshold are listed too: a change appears in some a
+    batch later than in others.
     """
     height = found.sums.height
     if not found.alarmed:
@@ -258,7 +258,7 @@ def drifts(found: Watch) -> tuple[Drifts, int]:
 
 
 def begun_anew(found: Watch) -> Watch:
-    """The watch after drifts have been reported: the listed statistics relearn their levels."""
+    """The watch after a report of drifts: the reported statistics relearn their levels."""
     listed = found.sums.height > THRESHOLD / 2
     sums = Sums(*(np.where(listed, 0.0, getattr(found.sums, f.name)) for f in fields(Sums)))
     return replace(found, sums=sums)

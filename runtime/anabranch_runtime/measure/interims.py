@@ -1,8 +1,8 @@
 """Interim measurements from committed states: differences of counters, period by period.
 
-A period may reach over epochs and revisions. Counters of edges restart with each, so the counts of
-a ruleset are added to the period's steps when the next one is entered: edges have names that mean
-something in one ruleset only, steps have names that stay.
+A period may span epochs and revisions. Edge counters restart with each ruleset, and edge names are
+valid in one ruleset only. So at the end of a ruleset its counts are added to the period's steps,
+whose names stay the same across rulesets.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from anabranch_runtime.state.manifest import State
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """A period that has begun.
+    """The open period of interim measurements.
 
     Attributes:
-        since: its beginning, in seconds of a clock that does not jump.
-        begun: the state at its beginning; ``edges``: the running ruleset's counters then.
-        steps: counts of epochs and rulesets that have ended within the period.
-        rulesets: rulesets that ran in it and have ended.
+        since: start of the period, in seconds of a monotonic clock.
+        begun: the state at the start. ``edges``: the running ruleset's counters at its start in
+            the period.
+        steps: counts of the rulesets that have ended within the period.
+        rulesets: rulesets that have ended within the period after running in it.
     """
 
     since: float
@@ -38,16 +39,16 @@ class Period:
 
 
 def begin(state: State, now: float) -> Period:
-    """A period from ``state`` on."""
+    """A new period that starts at ``state``."""
     return Period(now, state, state.measured.edges)
 
 
 def leave_ruleset(period: Period, last: State, steps: Mapping[str, CountedStep]) -> Period:
-    """The period after its epoch, or after its ruleset has been revised.
+    """The period after the running ruleset has ended, by a new epoch or a revision.
 
     Args:
-        last: the last state that went by the ruleset.
-        steps: edge -> its step, by that ruleset.
+        last: the last state under this ruleset.
+        steps: edge -> its step in this ruleset.
     """
     counted = _counted(period, last, steps)
     return replace(period, edges={}, steps=counted, rulesets=_rulesets(period, last))
@@ -59,8 +60,8 @@ def close(
     """The measurements of a period that ends with ``state``.
 
     Args:
-        steps: edge -> its step, by the ruleset of ``state``.
-        now: as in ``Period.since``. ``until``: seconds since 1970.
+        steps: edge -> its step in the ruleset of ``state``.
+        now: end on the clock of ``Period.since``. ``until``: end in seconds since 1970.
     """
     arrived = {
         relation: count - period.begun.measured.arrivals.get(relation, 0)
@@ -100,7 +101,7 @@ def _counted(
     period: Period, state: State, steps: Mapping[str, CountedStep]
 ) -> dict[SubJoinStep, EdgeStatistics]:
     found = dict(period.steps)
-    # A failed query's rules are gone, its counters stay until the epoch ends.
+    # A failed query's rules are removed, but its counters stay until the epoch ends.
     known = {edge: counts for edge, counts in state.measured.edges.items() if edge in steps}
     fresh = {edge: c - period.edges.get(edge, EdgeStatistics()) for edge, c in known.items()}
     for step, counts in of_steps(steps, fresh).items():

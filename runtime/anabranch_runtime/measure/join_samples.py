@@ -1,21 +1,21 @@
 """Samples of sub-joins from an epoch's edges, and their decay.
 
-The counters of an edge belong to the step that leads to it (``contract.plans.steps``), in whatever
-plan and under whatever edge label it was taken.
+The counters of an edge belong to the step that leads to it (``contract.plans.steps``), whatever the
+plan and the name of the edge.
 
 **Exact.** Per edge the runtime counts the (probing tuple, stored row) pairs of its probes and the
 hits among them, before time bounds and residuals are checked (``EdgeStatistics``). So ``hits /
-pairs`` depends on keys only: not on how long history is, on bounds, residuals, partitioning, or
-which start's path it was; samples of equal steps are added up. The pairs include all stored rows,
-also rows that retention keeps beyond a window. Counts of a step that only some substreams of a
-start take belong to a part (``contract.plans.steps.Part``). Tuples that a look-ahead drops would
-have found nothing at the later step that it checks: their pairs are added there. For other steps
-the remaining tuples stand for all. A probe of an MIR that is answered by its parts is not counted.
+pairs`` depends on keys only, and not on the length of history, bounds, residuals, partitioning or
+the starting relation; samples of equal steps are added up. The pairs include all stored rows, also
+rows that retention keeps beyond a window. If only some substreams of a start take a step, its
+counts belong to a part (``contract.plans.steps.Part``). Tuples that a look-ahead filter drops would
+have no match at the later step that it checks, so their pairs are added to that step. For other
+steps, the passing tuples represent all. Probes of an MIR's gaps by fill steps are not counted.
 
 **Kept.** A plan changed by a measurement may no longer take the measured step, so samples outlive
-their epoch. A step's old samples count half when it is measured again (data change); else they fade
-by a tenth per epoch, so that a step once found bad is tried again in the end. An epoch without
-probes fades nothing.
+their epoch. When a step is measured again, its old samples count half, since data change. Otherwise
+they decay by a tenth per epoch, so that a step once measured as bad is eventually tried again. An
+epoch without probes does not change samples.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.plans.steps import CountedStep, SubJoinStep, counted_steps
 from anabranch_contract.protocol.measurements import EdgeStatistics, JoinSample
 
-#: Weight of an old sample where the step was seen again, and where it was not.
+#: Weight of an old sample after an epoch that has measured its step again, and after one that has
+#: not.
 SEEN_AGAIN, UNSEEN = 0.5, 0.9
 
 
 class Steps:
-    """The steps of the ruleset that was asked about last, worked out once."""
+    """A cache of the steps of the last ruleset."""
 
     def __init__(self) -> None:
         self._ruleset: Ruleset | None = None
@@ -48,9 +49,9 @@ class Steps:
 def of_steps(
     steps: Mapping[str, CountedStep], edges: Mapping[str, EdgeStatistics]
 ) -> dict[SubJoinStep, EdgeStatistics]:
-    """The counts of ``edges`` by step, with the pairs of tuples that look-aheads have dropped.
+    """The counts of ``edges`` by step, with the pairs of tuples that look-ahead filters dropped.
 
-    Of several questions of one look-ahead each is taken to have dropped the same share.
+    If a probe has several look-ahead filters, each is assumed to drop the same share.
     """
     found: dict[SubJoinStep, EdgeStatistics] = {}
     for edge, (step, asked) in steps.items():
@@ -77,7 +78,7 @@ def step_samples(
 
 
 def add_samples(known: Iterable[JoinSample], fresh: Iterable[JoinSample]) -> tuple[JoinSample, ...]:
-    """Samples of equal steps as one."""
+    """``known`` and ``fresh`` samples, with samples of equal steps added up."""
     found = {s.step: s for s in known}
     for sample in fresh:
         before = found.get(sample.step)
@@ -86,7 +87,7 @@ def add_samples(known: Iterable[JoinSample], fresh: Iterable[JoinSample]) -> tup
 
 
 def remember(known: Iterable[JoinSample], fresh: Iterable[JoinSample]) -> tuple[JoinSample, ...]:
-    """``known`` samples after an epoch in which ``fresh`` ones were taken."""
+    """The ``fresh`` samples of an epoch, combined with the decayed ``known`` ones."""
     new = {s.step: s for s in fresh}
     if not new:
         return tuple(known)
@@ -99,7 +100,7 @@ def remember(known: Iterable[JoinSample], fresh: Iterable[JoinSample]) -> tuple[
 
 
 def _weighed(sample: JoinSample, weight: float, more: JoinSample | None) -> JoinSample:
-    """``sample`` for ``weight`` of it, and ``more`` of the same step."""
+    """``sample`` times ``weight``, plus ``more`` of the same step."""
     return JoinSample.of(
         sample.step,
         sample.probes * weight + (more.probes if more else 0.0),

@@ -1,4 +1,4 @@
-"""Reports of what stores hold, as documents (:mod:`anabranch_contract.protocol.state_report`)."""
+"""Reports of stored state as documents of the protocol (``contract.protocol.state_report``)."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from anabranch_runtime.state.manifest import State, StoreState
 from anabranch_runtime.state.measured import sum_reads
 from anabranch_runtime.storage.segment import Segment
 
-#: Store -> edge -> the queries that it serves, and whether the store only fills gaps.
+#: Store -> edge whose probe reads it -> report of the edge: its queries, and whether it fills gaps.
 Readers = Mapping[str, Mapping[str, EdgeReport]]
 
 
-#: Segments of a store that are reported, and edges, and queries of an edge.
+#: Maximum reported numbers of a store's segments, of its edges, and of an edge's queries.
 MOST_SEGMENTS, MOST_EDGES, MOST_QUERIES = 1000, 200, 50
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentSize:
-    """The size of a segment: its bytes, its rows' bytes, and per index its key, entries, bytes and
-    bytes of its filter.
+    """Sizes of a segment: ``bytes`` in total, ``data`` bytes of its rows, and per index (key,
+    entries, bytes, bytes of its filter).
     """
 
     bytes: int
@@ -46,7 +46,7 @@ class SegmentSize:
 
     @staticmethod
     def of(segment: Segment) -> SegmentSize:
-        """By its descriptor."""
+        """The sizes according to the segment's descriptor."""
         indexes, total = [], segment.data[1]
         for key, _, blobs in segment.indexes:
             lengths = [length for _, length, _ in blobs]
@@ -58,14 +58,14 @@ class SegmentSize:
 
 @dataclass(slots=True)
 class Weights:
-    """The weights of stores' segments, remembered from one report to the next: most stay."""
+    """A cache of segment sizes from one report to the next: most segments stay."""
 
     _known: dict[str, tuple[tuple[Segment, ...], dict[int, SegmentSize]]] = field(
         default_factory=dict
     )
 
     def of(self, store: str, segments: tuple[Segment, ...]) -> list[SegmentSize]:
-        """The weight of each segment of ``store``."""
+        """The size of each segment of ``store``."""
         known, weights = self._known.get(store, ((), {}))
         if segments is not known:
             # Compared by identity: segments of ``known`` are alive, so no other object has their
@@ -76,7 +76,7 @@ class Weights:
         return [weights[id(s)] for s in segments]
 
     def forget(self, stores: Collection[str]) -> None:
-        """Drop the weights of other stores than ``stores``."""
+        """Drop the sizes of stores other than ``stores``."""
         for store in self._known.keys() - stores:
             del self._known[store]
 
@@ -87,7 +87,7 @@ class Packs:
 
     Attributes:
         disk: pack -> bytes of its file.
-        live: pack -> bytes of the segments in it that are needed.
+        live: pack -> bytes of its needed segments.
     """
 
     disk: Mapping[str, int]
@@ -104,11 +104,11 @@ class Packs:
                 live[segment.path] += weight.bytes
         for segment in _backfilling(state):
             live[segment.path] += segment.bytes
-        # A pack that only an object store has counts with its known segments.
+        # For a pack that only the object store has, the size of its needed segments is taken.
         return Packs({pack: pack_bytes(root / pack) or size for pack, size in live.items()}, live)
 
     def share(self, segments: Sequence[Segment], weights: Sequence[SegmentSize]) -> int:
-        """The part of the files that falls to ``segments``."""
+        """Bytes of files that ``segments`` take, in proportion to the needed bytes of each file."""
         parts = (
             w.bytes * self.disk[s.path] / self.live[s.path]
             for s, w in zip(segments, weights, strict=True)
@@ -117,9 +117,7 @@ class Packs:
 
 
 def _backfilling(state: State) -> Iterator[Segment]:
-    """Segments that only a backfill needs: what it has computed, and sources that are no longer
-    any store's.
-    """
+    """Segments that only a backfill needs: its results, and sources that no store has any more."""
     works = [store for store in state.stores.values() if store.backfill is not None]
     if works:
         known = {(s.path, s.data) for store in state.stores.values() for s in store.segments}
@@ -136,10 +134,10 @@ def state_report(
     users: Readers | None = None,
     weights: Weights | None = None,
 ) -> StateReport:
-    """All stores of ``state``, whose directory is ``root``; without a ruleset their readers are
-    unknown.
+    """Report of all stores of ``state`` in the directory ``root``; without a ruleset their readers
+    are unknown.
 
-    ``users``: :func:`readers`, where they are known; ``weights`` caches sizes.
+    ``users``: result of :func:`readers`, if already computed. ``weights``: cache of sizes.
     """
     inserted, merged = state.measured.written
     weights = Weights() if weights is None else weights
@@ -171,7 +169,7 @@ def state_report(
 
 
 def pack_bytes(pack: Path) -> int:
-    """The size of a file; 0 where it has just been deleted."""
+    """Size of a pack file in bytes; 0 if it does not exist any more."""
     try:
         return pack.stat().st_size
     except FileNotFoundError:
@@ -193,7 +191,7 @@ def readers(state: State, ruleset: Ruleset | None) -> Readers:
 
 
 def current_stores(ruleset: Ruleset | None) -> frozenset[str]:
-    """The stores of the rules; none where these are not known."""
+    """The stores of ``ruleset``; empty without a ruleset."""
     return frozenset() if ruleset is None else frozenset(s.id for s in ruleset.stores)
 
 
@@ -206,9 +204,9 @@ def store_report(
     packs: Packs,
     weights: Weights,
 ) -> StoreReport:
-    """One store of ``state``, with its readers ``users`` (:func:`readers`).
+    """Report of one store of ``state``.
 
-    ``current``: ids of the running ruleset's stores.
+    ``users``: result of :func:`readers`. ``current``: ids of the running ruleset's stores.
     """
     spec = store.spec
     segments = store.segments
@@ -272,7 +270,7 @@ def _segment(segment: Segment) -> SegmentReport:
 
 
 def _ttl(state: State, stream: str) -> int | None:
-    """A stream's ttl; None too where the running rules have no such stream any more."""
+    """A stream's ttl in microseconds; None without one, or if the ruleset lacks the stream."""
     known = state.streams.get(stream)
     return None if known is None or known.spec is None else known.spec.ttl
 
@@ -295,7 +293,7 @@ def _levels(segments: Iterable[Segment], weights: Iterable[SegmentSize]) -> Iter
 
 
 def _indexes(name: str, weights: Iterable[SegmentSize], state: State) -> Iterator[IndexReport]:
-    """Every index that segments have, or that a probe has made for the moment."""
+    """Reports of all indexes of the segments, and of indexes that probes built temporarily."""
     before, now = state.measured.reads_before.get(name, {}), state.measured.reads.get(name, {})
     reads = sum_reads({name: before}, {name: now}, stores=(name,))[name]
     sizes: dict[str, tuple[int, int, int]] = dict.fromkeys(reads, (0, 0, 0))

@@ -1,6 +1,6 @@
-"""Statistics on the driver's side: what tasks measured, merged into the state and read from it.
+"""Statistics in the driver: merging the tasks' measurements into the state, and publishing them.
 
-``docs/statistics.md`` says what each figure means and how far it may be off.
+``docs/statistics.md`` defines each statistic and its error.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CHANGED = 0.1
 
 
 def bounds(state: State, samples: Samples) -> Bounds:
-    """The bounds by which the tasks of the next batch leave out what changes no statistics."""
+    """Bounds for the tasks of the next batch: they skip values that can't change the statistics."""
     return Bounds(
         keys={
             owner: {key: key_bound(sketch) for key, sketch in keys.items()}
@@ -63,10 +63,10 @@ def bounds(state: State, samples: Samples) -> Bounds:
 def measured(
     state: State, tasks: Sequence[TaskMeasures], written: int, seconds: float, now: float | None
 ) -> Measurements:
-    """The measurements of ``state`` and of a batch's tasks together.
+    """The sum of the measurements of ``state`` and of a batch's tasks.
 
     Args:
-        state: with the batch's streams and stores.
+        state: the state with the batch's streams and stores.
         written: bytes of the batch's segments.
         seconds: duration of the batch. ``now``: its end, seconds since 1970; None: no clock.
     """
@@ -95,13 +95,13 @@ def measured(
 def _edges(known: Measurements, tasks: Sequence[TaskMeasures]) -> dict[str, EdgeStatistics]:
     edges = added(known.edges, (task.edges for task in tasks))
     if any(task.sent for task in tasks):
-        # A tuple that was sent to several hosts may have found something on each of them.
+        # A tuple that was sent to several hosts may have matched and been counted on each.
         edges = {e: replace(c, found=min(c.found, c.probes)) for e, c in edges.items()}
     return edges
 
 
 def _with_punctual(meter: StreamMeter) -> StreamMeter:
-    """``meter``, which has the delays of late-coming tuples only, with the punctual ones added."""
+    """``meter`` with punctual tuples (delay 0) added to its delays, which lack them."""
     if meter.max_tau is None:
         return replace(meter, delays=())
     punctual = meter.input - meter.invalid - meter.ahead - sum(meter.delays)
@@ -116,7 +116,7 @@ def _sketches(
         for owner, keys in before.sketches.items()
         if not owner.startswith(STORE) or owner.removeprefix(STORE) in stores
     }
-    # Entries without news stay the same object (``state.manifest.Speller``).
+    # Unchanged entries stay the same objects, for the cache of ``state.manifest.Speller``.
     changed: dict[str, dict[str, str]] = {}
     for report in tasks:
         for owner, keys in report.sketches.items():
@@ -151,7 +151,7 @@ def _values_so_far(
 
 
 def stream_statistics(state: State) -> dict[str, StreamStatistics]:
-    """Stream -> what it did in the current epoch."""
+    """Stream -> its statistics in the current epoch."""
     ran = state.measured.ran
     seconds = 0.0 if ran is None else ran[1] - ran[0]
     found = {}
@@ -175,7 +175,7 @@ def stream_statistics(state: State) -> dict[str, StreamStatistics]:
 
 
 def store_statistics(state: State) -> dict[str, StoreStatistics]:
-    """Store -> what it holds."""
+    """Store -> its statistics: rows, bytes, segments, distinct keys, reads."""
     found = {}
     for name, store in state.stores.items():
         rows = sum(s.rows for s in store.segments)
@@ -191,7 +191,7 @@ def store_statistics(state: State) -> dict[str, StoreStatistics]:
 
 
 def distincts(state: State) -> dict[str, dict[str, float]]:
-    """Relation -> key -> distinct values so far."""
+    """Relation -> key -> estimated number of distinct values so far."""
     return {
         owner: {key: estimate_distinct(unpack(sketch)) for key, sketch in keys.items()}
         for owner, keys in state.measured.sketches.items()
@@ -208,7 +208,7 @@ def frequent_values(state: State) -> dict[str, dict[str, FrequentValues]]:
 
 
 def _values(column: pa.Array) -> list[object]:
-    """Values as expressions' literals have them, and as JSON can."""
+    """Values of ``column`` in the JSON form of literals in expressions."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         column = column.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64())
@@ -226,7 +226,7 @@ def _values(column: pa.Array) -> list[object]:
 
 @dataclass(slots=True)
 class _Reservoir:
-    """A stream's sample: ``rows`` by rank, and newer rows not yet merged in."""
+    """A stream's sample: ``rows`` ordered by rank, and ``fresh`` rows that are not merged yet."""
 
     seen: int
     rows: pa.RecordBatch
@@ -242,8 +242,8 @@ class _Reservoir:
 class Samples:
     """The samples of all streams, in the driver's memory.
 
-    They are not part of the committed state: only estimates depend on them. A driver that starts
-    begins new samples, and published ones stay until it has reported.
+    They are not part of the committed state, since only estimates depend on them. A starting driver
+    begins new samples; the published ones remain until it publishes its own.
     """
 
     def __init__(self) -> None:
@@ -264,8 +264,8 @@ class Samples:
         if known is None:
             self._streams[stream] = _Reservoir(seen, least([rows]))
         elif rows.schema != known.rows.schema:
-            # Read with other columns than before. Where the bound of the old sample has kept
-            # tuples back, the new one begins with the next batch.
+            # The stream has other columns now. Tasks used the old sample's bound in this batch, so
+            # the new sample begins with the next batch.
             del self._streams[stream]
         else:
             known.fresh.append(rows)
@@ -300,29 +300,29 @@ def _published(known: _Reservoir) -> StreamSample:
         try:
             columns[name] = (str(spark_type(column.type)), _values(column))
         except ArrowTypeError:
-            # No query can read such a column.
+            # No query can read a column of this type.
             continue
     return StreamSample(known.seen, known.rows.num_rows, columns)
 
 
-#: Seconds per result of phase ``probe`` outside the measured edges.
+#: CPU seconds of output per result, which the edges' measurements do not include.
 GIVEN_OUT = 6e-8
 
 
 def arrival_costs(state: State, ruleset: Ruleset) -> dict[str, float]:
-    """Stream -> expected seconds of probing per tuple that is read, of streams that brought some.
+    """Stream -> expected CPU seconds of probing per read tuple, for streams with tuples.
 
-    These are the CPU seconds of all probe trees of its labels and of their results, divided by the
+    The CPU seconds of the probe trees of its labels, and of their results, are divided by its
     tuples. Edges are counted since the last revision of the ruleset, tuples since the epoch began.
-    After a revision probes count for less at first, for all streams alike. Input is assigned to
-    tasks by them (``sources.dealing``): errors only make tasks wait for each other.
+    So after a revision the costs are too low at first, for all streams alike. They are used to
+    assign input to tasks (``sources.dealing``), so errors only make tasks wait for each other.
 
     Args:
-        state: as committed.
-        ruleset: the ruleset of the state.
+        state: the committed state.
+        ruleset: the ruleset of ``state``.
 
     Returns:
-        Nothing where no probe has been measured yet.
+        An empty dict before the first measured probe.
     """
     found = routes(ruleset)
     seconds: dict[str, float] = defaultdict(float)

@@ -1,8 +1,8 @@
-"""Probes with few tuples, in one call of a kernel (``index.direct``) and little beside it.
+"""Direct probes: a fast path for few tuples, with one kernel call per group (``index.direct``).
 
-Most probes of a pipeline with many queries are of this kind: some tuples, a key of one integer
+Most probes of a pipeline with many queries are of this kind: few tuples, a key of one integer
 column, a base store with rows of the probed relation only, time bounds on the looked-up member.
-They make the same tuples as others (``probe``); all else goes the general way.
+Direct and general probes (``probe``) give the same results; all other probes are general.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from anabranch_runtime.storage.segment import SIGMA, TAU, IndexKey
 
 _LEAST, _GREATEST = np.int64(-(1 << 63)), np.int64((1 << 63) - 1)
 _NONE = np.zeros(0, np.int64)
-#: Key type -> the columns whose values are words that are hashed as they are.
+#: Key type -> column types whose values are integers that are hashed unchanged.
 _PLAIN = {
     "bigint": frozenset({pa.int8(), pa.int16(), pa.int32(), pa.int64()}),
     "timestamp": frozenset({pa.timestamp("us"), pa.timestamp("us", "UTC")}),
@@ -41,13 +41,13 @@ _PLAIN = {
 
 @dataclass(frozen=True, slots=True)
 class DirectStep:
-    """The constant part of a probe rule, the same in every batch.
+    """The part of a direct probe that its rule fixes for all batches.
 
     Attributes:
         label: member of the partial result that has the key. ``column``: its key column.
         index: index of the probed stores. ``columns``: accepted types of key columns.
         found: label of the matches. ``inclusive``: whether a match may be the start tuple itself.
-        bounds: (label, microseconds, whether the match is the later one).
+        bounds: (partner's label, microseconds, whether the match is the later of the two).
     """
 
     label: Label
@@ -61,12 +61,12 @@ class DirectStep:
 
 @per_ruleset
 def direct_steps(ruleset: Ruleset) -> dict[str, DirectStep | None]:
-    """Edge -> its step, filled at first use; None: the edge always goes the general way."""
+    """Edge -> its direct step, filled at first use; None: the edge's probes are always general."""
     return {}
 
 
 def step_of(layout: Layout, rule: ProbeRule) -> DirectStep | None:
-    """The step of ``rule``; None: it goes the general way."""
+    """The direct step of ``rule``; None: its probes are general."""
     known = direct_steps(layout.ruleset)
     if rule.out not in known:
         known[rule.out] = _step(layout, rule)
@@ -100,12 +100,12 @@ def _step(layout: Layout, rule: ProbeRule) -> DirectStep | None:
 
 @dataclass(frozen=True, slots=True)
 class Direct:
-    """One probe that can go the short way.
+    """One direct probe.
 
     Attributes:
-        keys: where the key column is. ``rows``: the members that have it.
-        starts: the tuples that have arrived, of one table; ``sigmas``: where their sigmas are.
-        groups: (store, segments) of each tile.
+        keys: addresses of the key column. ``rows``: rows of the member with the key column.
+        starts: the starting tuples, rows of one table. ``sigmas``: addresses of their sigmas.
+        groups: (store, segment groups) of each tile.
     """
 
     segments: LiveSegments
@@ -121,7 +121,7 @@ class Direct:
     def of(
         layout: Layout, segments: LiveSegments, partial: Partial, rule: ProbeRule, access: Access
     ) -> Direct | None:
-        """The probe; None: it goes the general way."""
+        """The direct probe of ``partial`` by ``rule``; None: the probe has to be general."""
         if access.gaps or prefetch.is_enabled():
             return None
         step = step_of(layout, rule)
@@ -148,11 +148,11 @@ class Direct:
         return Direct(segments, step, partial, keys, rows, starts, sigmas, groups)
 
     def join(self, reads: ReadMeters, meter: EdgeStatistics, most: int) -> Partial | None:
-        """The tuples that the probe makes before residuals are checked; None: there are none. All
-        that is counted of it but the tuples that are made is added to ``meter``.
+        """Result of the probe before residuals are checked; None if it is empty. Adds all counts
+        but ``made`` to ``meter``.
 
         Raises:
-            TooManyPairs: there are more than ``most``.
+            TooManyPairs: the result would have more than ``most`` tuples.
         """
         partial, n = self.partial, self.partial.length
         lows, highs = self._range()
@@ -246,7 +246,7 @@ class Direct:
         return positions, RowSet(tables, which, numbers)
 
     def _range(self) -> tuple[Ints, Ints]:
-        """Least and greatest event time of a match, per position; empty where any will do."""
+        """Least and greatest event time of a match, per tuple; empty if the rule has no bounds."""
         low: Ints | None = None
         high: Ints | None = None
         for label, micros, later in self.step.bounds:

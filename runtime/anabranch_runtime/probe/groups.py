@@ -1,8 +1,8 @@
 """The segments that a probe reads, in groups whose properties are computed once per batch.
 
-A group is the segments of one store (or of one of its partitions) that have rows of an interval of
-batches. Many probes read the same group: the properties common to them are kept here as arrays with
-one entry per segment.
+A group has the segments of one store (or one partition of it) with rows of an interval of batches.
+Many probes read the same group, so it caches properties of its segments as arrays with one entry
+per segment.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SegmentGroup:
         rows: number of rows per segment.
         clipped: mask of segments that have rows of batches outside the interval.
         current: mask of segments that have rows of this batch.
-        tables: the same segments, to gather from.
+        tables: the same segments, as tables to gather column values from.
         work: lookups and matches per segment; None: not counted.
     """
 
@@ -59,7 +59,7 @@ class SegmentGroup:
 
     @property
     def whole(self) -> tuple[Bools, int]:
-        """Mask of segments with rows of the interval and of earlier batches only; total rows."""
+        """Mask of segments without rows outside the interval or of this batch; their total rows."""
         if self._whole is None:
             mask = ~(self.clipped | self.current)
             self._whole = mask, int(self.rows[mask].sum())
@@ -67,25 +67,25 @@ class SegmentGroup:
 
     @property
     def nowhere(self) -> Ints:
-        """As :meth:`columns` where no segment is of this batch."""
+        """Zeros: the result of :meth:`columns` if no segment has rows of this batch."""
         found = self._columns.get(("", True))
         if found is None:
             found = self._columns["", True] = np.zeros(len(self.readers), np.int64)
         return found
 
     def columns(self, name: str, *, current: bool) -> Ints:
-        """Address of the 64-bit column in segments of this batch (or clipped), 0 in the others."""
+        """Address of a 64-bit column in ``current`` (else clipped) segments, 0 for the others."""
         found = self._columns.get((name, current))
         if found is None:
             found = self._columns[name, current] = np.zeros(len(self.readers), np.int64)
-            # Not by way of all segments' places: few are of this batch.
+            # Not from the column's addresses in all segments: few have rows of this batch.
             for i in np.flatnonzero(self.current if current else self.clipped):
                 found[i] = self.readers[i].place(name).first
         return found
 
     def indexes(self, key: IndexKey, build: Callable[[SegmentReader], list[pa.Array]]) -> Ints:
-        """The segments' indexes over ``key`` for ``matching.match``; ``build`` gives the key's
-        columns of a segment that has none.
+        """The segments' indexes over ``key`` for ``matching.match``; ``build`` returns the key
+        columns of a segment without such an index.
         """
         found = self._indexes.get(key)
         if found is None:
@@ -107,8 +107,8 @@ class SegmentGroup:
     def having(self, found: Ints, rows: int) -> tuple[Tables, Ints]:
         """Tables to gather ``rows`` rows from, and the numbers of their segments.
 
-        Where rows are few these are the segments in which some were ``found``: to find out where a
-        column is in all segments would take longer than to gather it.
+        If ``rows`` is small, only the segments with ``found`` rows are taken: locating a column in
+        all segments would take longer than gathering from it.
         """
         if rows >= len(self.readers):
             return self.tables, np.arange(len(self.readers))
@@ -143,7 +143,7 @@ class SegmentGroup:
             self.work += tuples
 
     def add_work(self, to: Ints) -> None:
-        """Add the counts to ``to``, by partition."""
+        """Add the counted work to ``to``, an array with an entry per partition."""
         if self.work is not None:
             np.add.at(to, [r.segment.partition for r in self.readers], self.work)
             for part in self._parts.values():
@@ -151,7 +151,7 @@ class SegmentGroup:
 
 
 class LiveSegments:
-    """Segments that probes may read: earlier batches' and this batch's exchanged ones."""
+    """Segments that probes may read: of earlier batches, and of this batch so far."""
 
     def __init__(
         self,
@@ -160,8 +160,8 @@ class LiveSegments:
         segments: Mapping[str, Sequence[Segment]],
         counted: Mapping[str, int] | None = None,
     ) -> None:
-        """``counted``: store -> its partitions, where it is asked which of them make how much work
-        (:meth:`work`).
+        """``counted``: store -> number of its partitions, for stores whose work is counted per
+        partition (:meth:`work`).
         """
         self._root, self._batch = root, batch
         self._work = {name: np.zeros(count, np.int64) for name, count in (counted or {}).items()}
@@ -178,7 +178,7 @@ class LiveSegments:
         self._groups = {k: g for k, g in self._groups.items() if k[0] not in changed}
 
     def work(self) -> dict[str, Ints]:
-        """Store -> lookups and matches per partition, where they are counted; call it once."""
+        """Counted store -> number of lookups and matches per partition; call it once."""
         self._note(self._work)
         return self._work
 

@@ -1,9 +1,9 @@
 """Streams that keep the latest per key: superseded tuples of partial results.
 
-A tuple is superseded once another of its stream has arrived that has its key and a greater event
-time, in whatever order they came (``semantics.md``, "Latest per key"). The superseding tuple may
-fail a query's conditions or be invisible to it, so complete results are probed against everything
-that the stream has stored since it keeps the latest, this batch included.
+A tuple is superseded once its stream has another tuple with the same key and a greater event time,
+in whatever order the two arrived (``semantics.md``, "Latest per key"). The superseding tuple may
+fail a query's conditions or be invisible to it. So complete results are probed against all tuples
+stored since the stream keeps the latest, this batch included.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _LATER = Label("later")
 
 @dataclass(slots=True)
 class Latest:
-    """Looks for later tuples.
+    """Removes results with superseded tuples.
 
     Attributes:
-        tiles: stream -> where they are (``ProbeScope.latest``).
+        tiles: stream -> stores and batches of the superseding tuples (``ProbeScope.latest``).
     """
 
     prober: Prober
@@ -38,18 +38,18 @@ class Latest:
     _targets: dict[Label, tuple[LatestRule, Target] | None] = field(default_factory=dict)
 
     def kept(self, labels: Iterable[Label]) -> list[Label]:
-        """Labels whose streams keep the latest."""
+        """The part of ``labels`` whose streams keep the latest per key."""
         return [label for label in labels if self._target(label) is not None]
 
     def current(self, partial: Partial, label: Label) -> Partial:
-        """``partial`` less the results whose member ``label`` has been superseded."""
+        """``partial`` without the results whose member ``label`` is superseded."""
         found = self._target(label)
         if found is None or not partial.length:
             return partial
         return partial.where(~self._superseded(partial, label, *found))
 
     def _target(self, label: Label) -> tuple[LatestRule, Target] | None:
-        """The store with the tuples that may supersede ``label``'s; None: its stream keeps all."""
+        """Rule and probe target for later tuples of ``label``; None if its stream keeps all."""
         if label not in self._targets:
             layout = self.prober.layout
             stream = layout.relations[layout.relation_of[label]].stream
@@ -70,7 +70,7 @@ class Latest:
         most = self.prober.most if tuples.length > 1 else ANY
         found = np.zeros(tuples.length, np.bool_)
         try:
-            # The place in a batch's input decides between rows of a table that arrive in one batch.
+            # Rows of a table are ordered by batch, and within a batch by position in the input.
             table = self.prober.layout.streams[rule.stream].is_table
             bounds = () if table else (TimeBound(_LATER, label, -1),)
             lookup = Lookup(self.prober, tuples, target, bounds)

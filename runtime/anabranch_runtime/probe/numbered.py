@@ -1,4 +1,4 @@
-"""Tables of a batch by numbers, and where the columns are that a program reads of them."""
+"""Numbered tables of a batch, with the addresses of the columns that a probe program reads."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from anabranch_runtime.index.rounds import WIDTH
 from anabranch_runtime.storage.partial import RowSet, Table, Tables, narrow
 from anabranch_runtime.storage.segment import SegmentReader
 
-#: Columns whose values are words.
+#: Types of columns whose values are integers of at most 64 bits.
 _WORDS = frozenset(
     {pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.timestamp("us"), pa.timestamp("us", "UTC")}
 )
 
 
 class NumberedTables:
-    """Tables that are given numbers as they come.
+    """Tables, numbered in the order of their first use.
 
     Attributes:
         places: column x table x fields of its location (``index.rounds.AT`` and so on); 0 before
@@ -27,7 +27,7 @@ class NumberedTables:
     """
 
     def __init__(self, names: Sequence[str], read: Mapping[str, Sequence[int]]) -> None:
-        """``names``: of columns; ``read``: stream -> numbers of the columns read from it."""
+        """``names``: names of the columns; ``read``: stream -> indexes of its columns in them."""
         self._names, self._read = names, read
         #: Stream -> key of its column locations in a segment's cache.
         self._called = {stream: repr((names, some)) for stream, some in read.items()}
@@ -76,7 +76,7 @@ class NumberedTables:
         return kept[key]
 
     def rows(self, which: I32, rows: I32) -> RowSet:
-        """Rows of tables that are named by number."""
+        """The row set of (table number, row) pairs: ``which`` and ``rows``."""
         if (which == which[0]).all():
             key, inverse = which[:1], None
         else:

@@ -1,9 +1,9 @@
 """Probes with too large results, piece by piece.
 
-The number of matches is known only after the lookup. So a probe is tried with all its tuples; where
-it stops because of too many matches, with half of them, and so on. The size that succeeded is kept
-for the next probe on the same edge. A failed trial costs no more than the final one; where fan-out
-is moderate nothing is tried twice.
+The number of matches is known only after the lookup. So a probe is tried with all its tuples. If it
+stops because of too many matches, it is retried with half of them, and so on. The size that
+succeeded is kept for the next probe on the same edge. A failed trial costs no more than a
+successful one. With a moderate fan-out no trial fails.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from anabranch_runtime.storage.partial import Partial
 
 @dataclass(slots=True)
 class Pieces:
-    """Probes that make at most ``prober.most`` tuples at a time."""
+    """Runs probes in pieces, each with at most ``prober.most`` tuples in its result."""
 
     prober: Prober
-    #: Edge, or step of one -> tuples to send at once, where all that there are were too many.
+    #: Edge (or fill step of one) -> number of tuples per piece, after a probe with all failed.
     _sizes: dict[str, int] = field(default_factory=dict)
 
     def probe(self, partial: Partial, rule: ProbeRule, access: Access) -> Iterator[Partial]:
-        """The partial result on ``rule.out``, in pieces, which are made lazily."""
+        """The partial result on ``rule.out``, in lazily computed pieces."""
         return self._each(rule.out, partial, lambda piece: self.prober.probe(piece, rule, access))
 
     def fill(self, partial: Partial, rule: ProbeRule, access: Access, at: int) -> Iterator[Partial]:
-        """Results of the ``at``-th fill step in an MIR's gaps, in pieces too."""
+        """Results of the ``at``-th fill step in an MIR's gaps, in lazily computed pieces."""
 
         def step(piece: Partial) -> Partial | None:
             return self.prober.fill(piece, rule, access, at)

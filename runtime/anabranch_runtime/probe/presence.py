@@ -1,13 +1,12 @@
-"""Looking ahead: tuples that must fail at a later probe are dropped before anything fans out.
+"""Look-ahead filters: tuples that no later probe can match are dropped before a probe.
 
-A probe rule lists the partners without which a tuple is useless (``ProbeRule.ahead``,
-``contract.plans.ahead``). The stores of the later probe are searched for the key, over the same
-tiles. A tuple with the key may still fail by arrival, time bounds, filters or values, and is kept;
-so no tuple of a result is dropped. The check is also skipped where it would be uncertain: for a
-store with gaps, which its parts answer, and for a key that can't be evaluated, which fails later at
-the probe itself.
+A probe rule lists the later probes that its tuples need to match (``ProbeRule.ahead``,
+``contract.plans.ahead``). The filter searches the later probe's tiles for the key only. A tuple
+with the key is kept, though arrival, time bounds, filters or values may still reject it; so no
+tuple of a result is dropped. The filter keeps all tuples if a store has gaps, since the MIR's parts
+answer for them, and if a key can't be evaluated, since the later probe fails then.
 
-Where several hosts share stores the check is off, because most of a store is elsewhere.
+With several hosts the filter is off, because most of a store is on other hosts.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ from anabranch_runtime.probe.probe import Lookup, Prober, Target
 from anabranch_runtime.state.coverage import Access, Tile
 from anabranch_runtime.storage.partial import Partial
 
-#: The store that is asked and the attributes of the key.
+#: Key of a later probe: MIR or relation, store, and build attributes with their key types.
 _Question = tuple[str, str, frozenset[tuple[str, str]]]
 
 
 class PresenceTest:
-    """Asks ahead for the tuples of one batch in one task."""
+    """The look-ahead filters of one batch in one task."""
 
     def __init__(self, prober: Prober, access: Mapping[str, Access]) -> None:
-        """``access``: edge -> how its probe is answered."""
+        """``access``: edge -> tiles and gaps of its probe."""
         self._prober, self._access = prober, access
         self._edges: dict[_Question, str] | None = None
 
     def passing(self, partial: Partial, rule: ProbeRule) -> Partial:
-        """The tuples of ``partial`` for which all is there that ``rule`` asks for."""
+        """The tuples of ``partial`` that pass all look-ahead filters of ``rule``."""
         name = ("passing", rule.ahead)
         found: Partial | None = partial.lookups.get(name)
         if found is None:
@@ -49,12 +48,12 @@ class PresenceTest:
                     break
             meter.asked += partial.length
             meter.dropped += partial.length - found.length
-            # Other rules of the edge may ask for the same.
+            # Other rules of the edge may have the same filters.
             partial.lookups[name] = found
         return found
 
     def _present(self, partial: Partial, asked: Presence) -> NDArray[np.bool_] | None:
-        """Mask of tuples with a partner by the key; None: undecidable."""
+        """Mask of tuples whose key is stored; None: undecidable, so all are kept."""
         tiles = self._tiles(asked)
         if tiles is None:
             return None
@@ -63,7 +62,7 @@ class PresenceTest:
         except EVALUATION:
             return None
         finally:
-            # These are no reads of a probe.
+            # The filter's reads are not counted as a probe's.
             self._prober.reads.forget()
 
     def _marked(
@@ -86,7 +85,7 @@ class PresenceTest:
         return marks
 
     def _tiles(self, asked: Presence) -> tuple[Tile, ...] | None:
-        """Tiles with all rows that the later probe may find; None where they are not all stored."""
+        """Tiles of the later probe; None if it has gaps or is unknown."""
         if self._edges is None:
             rules = self._prober.layout.rules.values()
             self._edges = {(r.mir, r.store, known_attributes(r.key)): r.out for r in rules}

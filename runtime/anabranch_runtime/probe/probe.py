@@ -1,10 +1,10 @@
 """Probing: from a partial result and a rule to the next partial result.
 
-Correct output of one probe (``semantics.md``): every pair (tuple of the partial result, stored
-row) whose keys are equal, where each member of the row arrived before the start tuple (by sigma;
-at the same sigma for ``inclusive`` members), belongs to the batches that the store answers for,
-and satisfies the rule's time bounds and residuals. Each such pair appears once, because the tiles
-of a rule don't overlap and gaps are disjoint from tiles.
+Correct output of one probe (``semantics.md``): every pair (tuple of the partial result, stored row)
+with equal keys that satisfies the rule's time bounds and residuals. The row must be of a batch for
+which the probe reads its store. Each member of the row must have arrived before the start tuple:
+its sigma is less, or for ``inclusive`` members at most equal. Each such pair appears once, because
+the tiles of a rule don't overlap and gaps are disjoint from tiles.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from anabranch_runtime.storage.partial import (
 )
 from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU, IndexKey
 
-#: So few probes look into the segments of all partitions at once: a call per partition would cost
-#: more than the lookups in vain.
+#: Up to this number of tuples, a probe reads the segments of all partitions in one call: a call
+#: per partition would cost more than the needless lookups.
 FEW = 1 << 11
 _LEAST, _GREATEST = np.int64(-(1 << 63)), np.int64((1 << 63) - 1)
 
@@ -58,7 +58,7 @@ class Target:
     Attributes:
         name: the relation or MIR.
         key: the attributes that must be equal.
-        members: the labels that a row of it fills.
+        members: the labels that a row of the target fills.
         inclusive: members that may be the start tuple itself.
         whenever: whether rows that arrived after the start tuple match too.
     """
@@ -75,9 +75,9 @@ class Prober:
     """Executes probe rules of one batch in one task.
 
     Attributes:
-        most: tuples that a probe, or a step of one, may make.
-        by_stream: whether of two tuples of the batch the one of the stream with the greater name
-            counts as the later one, however they are numbered (``semantics.md``, "Rations").
+        most: maximum number of tuples that a probe, or a fill step of one, may make.
+        by_stream: whether two tuples of the batch are ordered by the names of their streams, not by
+            their numbers; the greater name is the later tuple (``semantics.md``, "Rations").
     """
 
     layout: Layout
@@ -89,18 +89,18 @@ class Prober:
     reads: ReadMeters = field(default_factory=ReadMeters)
 
     def probe(self, partial: Partial, rule: ProbeRule, access: Access) -> Partial | None:
-        """The partial result on ``rule.out``; None where it is empty.
+        """The partial result on ``rule.out``; None if it is empty.
 
         Raises:
-            TooManyPairs: it has more than ``most`` tuples, or a step on the way to it would have,
-                and ``partial`` has more than one: it is to be sent in smaller pieces (``pieces``).
+            TooManyPairs: the result, or that of a fill step, would exceed ``most`` tuples. Retry
+                with a part of ``partial`` (``pieces``). Never raised for a single tuple.
         """
         with self._metered(rule) as meter:
             return self._probe(partial, rule, access, meter)
 
     def fill(self, partial: Partial, rule: ProbeRule, access: Access, at: int) -> Partial | None:
-        """One fill step in the gaps of an MIR (``ProbeRule.fill``); the last one gives the partial
-        result on ``rule.out``. None where it is empty.
+        """Result of one fill step in the gaps of an MIR (``ProbeRule.fill``); after the last step,
+        the partial result on ``rule.out``. None if it is empty.
 
         Raises:
             TooManyPairs: as for :meth:`probe`.
@@ -111,7 +111,7 @@ class Prober:
             if found is not None and at + 1 == len(rule.fill):
                 found = self._inside(found, rule, access)
                 meter.matches += found.length
-                # At least so many tuples: which of those with one start have found it is not known.
+                # A lower bound: tuples with the same start count once.
                 meter.found += len(np.unique(found.sigma(found.start)))
                 found = check(self.layout, found, rule.bounds, rule.residuals)
                 meter.made += found.length
@@ -119,15 +119,15 @@ class Prober:
 
     @contextmanager
     def _metered(self, rule: ProbeRule) -> Iterator[EdgeStatistics]:
-        """The meter of a probe, which counts nothing but time where the block fails."""
+        """The meter of a probe. If the ``with`` block fails, only its CPU time is counted."""
         started = time.process_time()
         meter = self.meters[rule.out]
         known = replace(meter)
         try:
             yield meter
         except Exception:
-            # Too many pairs, or an expression that fails: as if it had not been tried, but for the
-            # time.
+            # Too many pairs, or a failed expression: the probe is repeated or dropped, so only its
+            # time counts.
             meter = self.meters[rule.out] = known
             raise
         else:
@@ -155,7 +155,7 @@ class Prober:
     def generally(
         self, partial: Partial, rule: ProbeRule, access: Access, meter: EdgeStatistics, most: int
     ) -> Partial | None:
-        """As :meth:`probe`, by any rule and however many tuples there are; counted in ``meter``."""
+        """As :meth:`probe`, for every rule and number of tuples; counts in ``meter``."""
         target = Target(rule.mir, rule.key, rule.members, rule.inclusive)
         early = not access.gaps and not any(
             self.layout.missing_filter(rule.mir, tile.store) for tile in access.tiles
@@ -182,8 +182,8 @@ class Prober:
         return joined if joined is not None and joined.length else None
 
     def _fill(self, partial: Partial, rule: ProbeRule, access: Access, most: int) -> Partial | None:
-        """Probe the MIR's parts one by one; keep combinations that belong to a gap, and note from
-        which tuple of ``partial`` each has come.
+        """Probe the MIR's parts one by one. Keep combinations that belong to a gap, each with the
+        number of its tuple of ``partial``.
         """
         current = partial.numbered()
         for at in range(len(rule.fill)):
@@ -196,7 +196,7 @@ class Prober:
     def _fill_step(
         self, partial: Partial, rule: ProbeRule, access: Access, at: int, most: int
     ) -> Partial | None:
-        """The ``at``-th of these probes; None where it makes nothing."""
+        """Result of the ``at``-th fill step of ``rule``; None if it is empty."""
         step = rule.fill[at]
         target = Target(step.relation, step.key, (step.label,), step.inclusive)
         found = self._join(Lookup(self, partial, target, ()), access.fill[at], None, most)
@@ -206,7 +206,7 @@ class Prober:
         return found if found.length else None
 
     def _inside(self, current: Partial, rule: ProbeRule, access: Access) -> Partial:
-        """The combinations that belong to a gap."""
+        """Combinations whose newest member arrived in a gap of the MIR."""
         if len(access.gaps) == 1 and access.gaps[0][1] >= self.batch:
             return current
         last = np.max([current.batch(m) for m in rule.members], axis=0)
@@ -222,14 +222,14 @@ class Prober:
         before it.
 
         Args:
-            lookup: of the partial result in the target; nothing has been looked up yet.
+            lookup: an unused lookup of the partial result in the target.
             meter: counts the matches (of key and arrival order). Pairs and hits are counted only
                 over segments whose rows may all match: of earlier batches, wholly inside their
                 tile, without a residual filter.
             most: greatest number of result tuples.
 
         Raises:
-            TooManyPairs: there are more.
+            TooManyPairs: the result would have more than ``most`` tuples.
         """
         target, found = lookup.target, list[tuple["I32", RowSet]]()
         left = most
@@ -249,7 +249,7 @@ class Prober:
 
 @dataclass(slots=True)
 class _Keys:
-    """The keys of a partial result's tuples, sorted for probing; made once per partial and key."""
+    """The keys of a partial result's tuples, sorted for probing; cached in the partial result."""
 
     arrays: list[pa.Array]
     types: list[str]
@@ -259,7 +259,7 @@ class _Keys:
 
     @staticmethod
     def of(layout: Layout, partial: Partial, key: Sequence[KeyPart]) -> _Keys:
-        """The partial result's side of ``key``."""
+        """The values of ``key`` in the partial result's tuples."""
         wanted = tuple((k.probe, k.type) for k in key)
         found: _Keys | None = partial.lookups.get(wanted)
         if found is None:
@@ -295,8 +295,8 @@ class _Keys:
 class Lookup:
     """One probe of one partial result.
 
-    ``bounds`` are time bounds that may be enforced while rows are matched, where that is exact and
-    cheap: the caller checks all bounds again.
+    ``bounds`` are time bounds that the match may enforce where that is exact and cheap. The caller
+    checks all bounds again.
     """
 
     __slots__ = ("_arrived", "_keys", "_lookups", "_ranges", "partial", "prober", "target")
@@ -311,7 +311,7 @@ class Lookup:
         self._ranges = self._time_ranges(bounds) if bounds and partial.length else []
 
     def marks(self) -> NDArray[np.uint8]:
-        """Per tuple of the partial result 1 where it has found a match so far; a copy."""
+        """A copy of the marks: 1 for each tuple of the partial result with a match so far."""
         found = np.zeros(self.partial.length, np.uint8)
         for _, counts in self._lookups.values():
             found |= counts.marks
@@ -319,14 +319,14 @@ class Lookup:
 
     @property
     def looked(self) -> int:
-        """Segments looked into so far, summed over the tuples."""
+        """Number of segments looked into so far, summed over the tuples."""
         return sum(counts.looked for _, counts in self._lookups.values())
 
     def routed(self, tile: Tile) -> Iterator[tuple[SegmentGroup, Probes]]:
-        """The tile's segments, with the probes that may match there.
+        """Groups of the tile's segments, each with the probes that may match in it.
 
-        With many probes that know the partition attribute, each partition gets its own probes; else
-        every segment gets all.
+        If there are many probes and their key has the partition attribute, each partition gets its
+        own probes. Otherwise every segment gets all probes.
         """
         store = self.prober.layout.stores[tile.store]
         part = None
@@ -366,10 +366,10 @@ class Lookup:
         meter: EdgeStatistics | None,
         most: int,
     ) -> tuple[I32, RowSet] | None:
-        """The pairs of ``probes`` with rows of ``group`` (segments of ``tile``).
+        """The matches of ``probes`` with rows of ``group`` (segments of ``tile``).
 
         Raises:
-            TooManyPairs: there are more than ``most``.
+            TooManyPairs: more than ``most`` pairs match.
         """
         layout, target = self.prober.layout, self.target
         store = layout.stores[tile.store]
@@ -389,7 +389,7 @@ class Lookup:
         )
         arrival = self._arrival(store, tile, group)
         timing = self._timing(store, group) if self._keys.exact else []
-        # Matches that may still be rejected are not marked at once.
+        # Matches that a later check may reject are marked after that check.
         sure = self._keys.exact and not weaker and (store.is_base or not group.any_clipped)
         marks = lookup.marks if sure else np.zeros_like(lookup.marks)
         found = match(probes, indexes, [*arrival, *timing], len(arrival), most, marks)
@@ -421,8 +421,8 @@ class Lookup:
         return (positions, joined) if len(positions) else None
 
     def _arrival(self, store: StoreLayout, tile: Tile, group: SegmentGroup) -> list[Constraint]:
-        """That each member arrived before the start tuple, and in the tile's batches (of an MIR
-        its newest member: see ``_afterwards``).
+        """Constraints: each member arrived before the start tuple, and a base store's row arrived
+        in the tile's batches (for an MIR's rows see :meth:`_afterwards`).
         """
         found: list[Constraint] = []
         if group.any_current and not self.target.whenever:
@@ -439,14 +439,14 @@ class Lookup:
         return found
 
     def _ever(self) -> Ints:
-        """No lower limit, for each position."""
+        """Array without a lower limit: the least integer for each tuple of the partial result."""
         found: Ints | None = self.partial.lookups.get("ever")
         if found is None:
             found = self.partial.lookups["ever"] = np.full(self.partial.length, _LEAST)
         return found
 
     def _before(self, label: Label) -> Ints:
-        """The greatest sigma that a match under ``label`` may have."""
+        """Per tuple of the partial result, the greatest sigma of a match that fills ``label``."""
         if label not in self._arrived:
             start, layout = self.partial.start, self.prober.layout
             first = self.prober.batch << OFFSET_BITS
@@ -460,7 +460,7 @@ class Lookup:
         return self._arrived[label]
 
     def _timing(self, store: StoreLayout, group: SegmentGroup) -> list[Constraint]:
-        """The bounds between the partial result and new members, on the stored event time."""
+        """Constraints on stored event times, from bounds between the result and new members."""
         found = []
         for label, low, high in self._ranges:
             member = store.members[self.target.members.index(label)]
@@ -469,7 +469,7 @@ class Lookup:
         return found
 
     def _in_time(self, group: SegmentGroup) -> SegmentGroup:
-        """The segments with rows possibly within the bounds."""
+        """The segments of ``group`` whose event times may satisfy the time bounds."""
         for label, low, high in self._ranges:
             least, greatest = group.times(self.target.members.index(label))
             near = (greatest >= low.min()) & (least <= high.max())
@@ -530,7 +530,7 @@ class Lookup:
 def check(
     layout: Layout, partial: Partial, bounds: Sequence[TimeBound], residuals: Sequence[Expr]
 ) -> Partial:
-    """``partial`` less the tuples that violate a time bound or a residual."""
+    """``partial`` without the tuples that violate a time bound or a residual."""
     mask: NDArray[np.bool_] | None = None
     for bound in bounds:
         held = partial.tau(bound.later) - partial.tau(bound.earlier) <= bound.micros

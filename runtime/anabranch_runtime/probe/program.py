@@ -1,10 +1,10 @@
 """The probe rules of a ruleset that are executed in rounds, as tables for a kernel.
 
-A rule belongs to the program if its step is direct (``direct``), nothing but keys, arrival and
-time bounds decides about its pairs, it runs in the first stage, all of a start's tuples take it,
-it does not look ahead, and its tuples come from arrivals or from such a rule. All that a batch
-does not change is worked out here, once per ruleset. A ruleset with few rules has an empty
-program: its rounds would cost more than the calls they spare.
+A rule belongs to the program if its probe is direct (``direct``), only keys, arrival and time
+bounds decide its matches, it runs at level 0, and it has neither substreams nor look-ahead filters.
+Its tuples must be arrivals or come from a rule of the program. The program is the part of rounds
+that is constant over batches, so it is computed once per ruleset. A ruleset with few rules has an
+empty program: rounds would cost more than they save.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.probe.direct import DirectStep, step_of
 from anabranch_runtime.storage.segment import SIGMA, TAU, IndexKey
 
-#: Probe rules that a ruleset must have for its edges to go in rounds.
+#: Minimum number of a ruleset's probe rules for probing in rounds.
 FEWEST = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeProgram:
-    """Rules by numbers.
+    """The rules of a program; a rule's number is its index in ``rules``.
 
     Attributes:
-        rules: by their numbers. ``labels``: of the tuples that each makes, the start first.
+        rules: the rules. ``labels``: per rule, the labels of its results, the start first.
         table, bounds: arguments of ``index.rounds.match_round``.
-        questions: a rule for each way to ask a store, which several may share, its index, and the
-            index's name.
-        names: the columns that are read of tuples: sigmas, event times, keys.
-        read: stream -> the numbers of the columns that are read of its tuples.
-        roots: start -> the numbers of the rules that its arrivals are sent to.
-        children, child_ends: the rules that go on from each, one after the other.
-        others: rules outside of the program that go on from each.
-        delivers: whether the results of each go to stores, outputs or others.
+        questions: distinct lookups (relation, store, index), which rules may share: one rule of
+            each, the index, and the index's name.
+        names: columns read from tuples: sigmas, event times, keys.
+        read: stream -> indexes in ``names`` of the columns read from its tuples.
+        roots: starting label -> edge -> number of the rule that its arrivals take.
+        children, child_ends: numbers of the next rules, concatenated; per rule, their end.
+        others: per rule, the next rules outside the program.
+        delivers: per rule, whether its results go to stores, outputs or rules in ``others``.
     """
 
     rules: tuple[ProbeRule, ...]
@@ -101,7 +101,7 @@ def program(ruleset: Ruleset) -> ProbeProgram:
 
 
 def _plain(layout: Layout, step: DirectStep) -> bool:
-    """Whether the key's column is, as its stream declares it, one that is hashed as it is."""
+    """Whether the declared type of the key column is one that is hashed unchanged."""
     declared = dict(layout.streams[layout.stream(step.label)].columns)
     return step.column in declared and arrow_type(declared[step.column]) in step.columns
 

@@ -1,7 +1,7 @@
 """Counts of a batch's probes: per edge, and of lookups in stores per call of the matching kernel.
 
-A probe with too many matches is tried again in smaller pieces (``pieces``), so its counts hold only
-once it has finished.
+A probe with too many matches is repeated in smaller pieces (``pieces``), so its counts are kept
+only once it has finished.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class LookupCounts:
     """The lookups of one partial result in one store by one index.
 
     Attributes:
-        tuples: of the partial result.
-        marks: per tuple 1 where it has found a match.
+        tuples: number of tuples of the partial result.
+        marks: per tuple, 1 if it has a match.
     """
 
     tuples: int
@@ -35,8 +35,8 @@ class LookupCounts:
     looked: int = 0
 
     def kept(self, marks: Marks, positions: I32, mask: Bools | None) -> None:
-        """Take over which tuples have found a match: ``marks``, unless some of the pairs found (now
-        at ``positions``) are none, by ``mask``.
+        """Mark the tuples with a match: ``marks`` if ``mask`` rejected no pair, otherwise
+        ``positions``, the tuples of the accepted pairs.
         """
         if mask is None or mask.all():
             self.marks |= marks
@@ -45,7 +45,7 @@ class LookupCounts:
 
     @property
     def reads(self) -> Reads:
-        """The counts."""
+        """The counts as a record of the protocol."""
         return Reads(
             self.tuples,
             int(np.count_nonzero(self.marks.view(np.bool_))),
@@ -70,18 +70,18 @@ class ReadMeters:
     _open: list[tuple[str, str, LookupCounts]] = field(default_factory=list)
 
     def begin(self, store: str, index: str, tuples: int) -> LookupCounts:
-        """The counts of a probe of ``store`` that begins."""
+        """New counts for a probe of ``store``, pending until :meth:`keep` or :meth:`forget`."""
         made = LookupCounts(tuples, np.zeros(tuples, np.uint8))
         self._open.append((store, index, made))
         return made
 
     def keep(self) -> None:
-        """Add up the counts since the last finished probe."""
+        """Add the pending counts, once the probe has finished."""
         for store, index, one in self._open:
             by_index = self.found[store]
             by_index[index] = by_index.get(index, Reads()) + one.reads
         self._open.clear()
 
     def forget(self) -> None:
-        """Drop it: the probe comes again."""
+        """Drop the pending counts: the probe is repeated."""
         self._open.clear()

@@ -1,12 +1,12 @@
 """Probe trees of many edges, depth by depth: all edges at one depth are one call of a kernel.
 
-A tree is walked edge by edge where its tuples are many (``probe``). Where they are few, an edge
-costs as much as a call of Python, and with hundreds of queries that is most of a batch. So the
-rules of the program (``program``) take their tuples together: a *front* has the tuples at one depth
-and, per edge, the tuples that it sends. The matches form the next front; only tuples with other
-uses (stores, outputs, rules outside the program) become partial results.
+With many tuples, a tree is probed edge by edge (``probe``). With few tuples, the Python call per
+edge dominates, and with hundreds of queries these calls are most of a batch. So the rules of the
+program (``program``) probe together: a *front* has the tuples at one depth and, per edge, the range
+of tuples that it sends. The matches form the next front. Only tuples with other uses (stores,
+outputs, rules outside the program) become partial results.
 
-Each edge makes and counts the same as it would alone. The CPU time of a call is divided among its
+Each edge has the same results and counts as alone. The CPU time of a call is divided among its
 edges by their work: tuples sent, segments looked into, matches.
 """
 
@@ -49,11 +49,11 @@ from anabranch_runtime.storage.segment import SIGMA, TAU, IndexKey, SegmentReade
 
 #: Takes a rule's results, the rule, and the rules outside the program that continue from it.
 Deliver = Callable[[Partial, ProbeRule, Sequence[ProbeRule]], None]
-#: Tuples and a rule that they are sent to one by one.
+#: Takes tuples and a rule; probes by this rule outside of rounds.
 Alone = Callable[[Partial, ProbeRule], None]
 
 
-#: Tuples of a start that go in rounds at most: with more, the call that is spared is no matter.
+#: Maximum number of a start's tuples in a round: with more, the saved call does not matter.
 LONGEST = 1 << 8
 _UNKNOWN, _ELSEWHERE = -2, -1
 _EARLIEST, _LATEST = -(1 << 63), (1 << 63) - 1
@@ -63,11 +63,11 @@ _PROBES, _MATCHES, _PAIRS, _HITS, _FOUND, _CALLS, _LOOKED, _MADE = range(8)
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """Tuples that have got to one depth, and the edges that they are sent over.
+    """Tuples at one depth of the trees, and the edges that they are sent over.
 
     Attributes:
-        edges: per edge its first tuple, the end, and the number of its rule.
-        which, rows: per member and tuple the table's number and the row.
+        edges: per edge, its first tuple, the end of its tuples, and the number of its rule.
+        which, rows: per member and tuple, the table's number and the row.
     """
 
     edges: Ints
@@ -76,12 +76,12 @@ class Front:
 
 
 class Targets:
-    """The stores that a batch's rules ask, as tables for a kernel; made as they are asked first.
+    """The stores that a batch's rules probe, as tables for a kernel, filled on first use.
 
     Attributes:
-        questions: per question the range of its stores; ``_ELSEWHERE``: its rules are no part of
-            the program in this batch, because some rows of a store need a closer look.
-        stores: per store of a question the range of its segments.
+        questions: per lookup of the program, the range of its stores; ``_ELSEWHERE``: its rules are
+            not probed in rounds in this batch, as a store's rows need further checks.
+        stores: per store of a lookup, the range of its segments.
         names: (store, index) of each. ``outside``: number of segments skipped by their batches.
     """
 
@@ -97,7 +97,7 @@ class Targets:
         self.outside = np.zeros(0, np.int64)
 
     def ask(self, rules: Ints, access: Mapping[str, Access]) -> None:
-        """Have all that these rules need."""
+        """Add the stores that these rules probe."""
         questions = np.unique(self._program.table[rules, QUESTION])
         unknown = questions[self.questions[questions, 0] == _UNKNOWN]
         for question in unknown.tolist():
@@ -114,8 +114,8 @@ class Targets:
             self.segments[:, TABLE] = self._numbers
 
     def _add(self, rule: ProbeRule, index: IndexKey, name: str, access: Access) -> bool:
-        """Add the stores that answer ``rule``; False where one may hold rows outside the relation
-        or the batches of a tile.
+        """Add the stores of ``rule``'s tiles; False if a store may have rows outside the relation
+        or the tile's batches.
         """
         layout, live = self._prober.layout, self._prober.segments
         stream = layout.stream(rule.members[0])
@@ -144,7 +144,7 @@ class Targets:
 
 
 def _described(reader: SegmentReader, index: IndexKey, name: str) -> bytes:
-    """The segment's line in the table for a kernel, but for its number; kept with it."""
+    """The segment's row of the kernel's table, without its table number; cached in ``reader``."""
     one = reader.segment
     least, greatest = one.tau_min[0], one.tau_max[0]
     line = (
@@ -168,7 +168,7 @@ class Rounds:
     Attributes:
         access: edge -> tiles and gaps of its probe.
         deliver: receives results with uses outside the program.
-        alone: receives work too large for a round: too many tuples, or too many pairs.
+        alone: receives edges unfit for a round: further checks, too many tuples or pairs.
     """
 
     prober: Prober
@@ -180,8 +180,8 @@ class Rounds:
     _targets: Targets = field(init=False)
     _counts: Ints = field(init=False)
     _seconds: NDArray[np.float64] = field(init=False)
-    #: Per store of a question: tuples sent, with a match, matches, segments skipped by batch and by
-    #: time, filtered, looked into.
+    #: Per store of a lookup: tuples sent, tuples with a match, matches; segments skipped by batch,
+    #: skipped by time, filtered, looked into.
     _reads: Ints = field(init=False)
     _edges: list[tuple[int, int, int]] = field(default_factory=list)
     _which: list[I32] = field(default_factory=list)
@@ -197,13 +197,13 @@ class Rounds:
         self._reads = np.zeros((0, 7), np.int64)
 
     def roots(self, start: Partial) -> Mapping[str, int]:
-        """Edge -> number, of the rules that may take ``start``, tuples that have arrived."""
+        """Edge -> number of its rule, for rules that may probe with the arrivals ``start``."""
         if start.length > LONGEST or self.prober.by_stream or prefetch.is_enabled():
             return {}
         return self._program.roots.get(start.start, {})
 
     def add(self, start: Partial, rules: Sequence[int]) -> None:
-        """Have ``start`` sent to these rules in the first round."""
+        """Queue ``start`` for these rules in the first round."""
         if not rules or not start.length:
             return
         (rows,) = start.sets
@@ -216,7 +216,7 @@ class Rounds:
         self._rows.append(rows.rows)
 
     def run(self) -> None:
-        """Send the added tuples down the trees."""
+        """Send the queued tuples down the trees."""
         if not self._edges:
             return
         edges = np.array(self._edges, np.int64)
@@ -232,7 +232,7 @@ class Rounds:
             began = time.process_time()
             done, made, ends = self._match(front, began)
             if not done:
-                # It makes too much even alone.
+                # The first edge's result is too large for a round.
                 self._send_alone(front, front.edges[0])
                 front = Front(front.edges[1:], front.which, front.rows)
                 continue
@@ -240,7 +240,7 @@ class Rounds:
             self._go_on(edges, made, ends)
 
     def _sorted_out(self, front: Front) -> Front:
-        """The edges that a round can take; others are sent alone."""
+        """The front with the edges that fit a round; the others are sent alone."""
         edges = front.edges
         self._targets.ask(edges[:, RULE], self.access)
         questions = self._program.table[edges[:, RULE], QUESTION]
@@ -252,7 +252,7 @@ class Rounds:
         return Front(edges[fit], front.which, front.rows)
 
     def _match(self, front: Front, began: float) -> tuple[int, Front, Ints]:
-        """The finished edges, their results (without edges yet), and the end of each."""
+        """Number of finished edges; a front of their results, without edges; each edge's end."""
         targets, known = self._targets, self._program
         done, positions, tables, rows, ends, found, counts = match_round(
             front.edges,
@@ -315,7 +315,7 @@ class Rounds:
         np.add.at(self._seconds, rules, spent * work / max(work.sum(), 1))
 
     def _go_on(self, edges: Ints, made: Front, ends: Ints) -> None:
-        """Deliver results with other uses, and send the rest on."""
+        """Deliver results with uses outside the program; run the next front."""
         known = self._program
         rules, firsts = edges[:, RULE], np.concatenate([[0], ends[:-1]])
         some = ends > firsts
@@ -341,7 +341,7 @@ class Rounds:
         self.alone(sent, self._program.rules[rule])
 
     def _partial(self, front: Front, first: int, last: int, rule: int) -> Partial:
-        """The tuples from ``first`` to before ``last``, which ``rule`` has made or is sent."""
+        """The front's tuples ``[first, last)``, input or results of ``rule``, as one partial."""
         labels = self._program.labels[rule][: len(front.which)]
         sets = tuple(
             self._tables.rows(which[first:last], rows[first:last])

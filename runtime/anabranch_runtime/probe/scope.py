@@ -1,4 +1,4 @@
-"""Stored rows that the probes of a batch read and see."""
+"""Scope of a batch: the stored rows that its probes read, and the rows visible to its queries."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class ProbeScope:
             all other rows are visible.
         activated: query -> activation batch.
         failed: active queries of the ruleset that have failed in an earlier batch.
-        latest: stream -> tiles with the later tuples of its keys, for streams that keep the latest.
-        looked_up: table -> first batch of the rows of its current version, and the batch before
-            which they end (None: they go on), for tables that were read again.
+        latest: stream that keeps the latest per key -> tiles with the tuples that may supersede.
+        looked_up: table that was read again -> batches of its current version's rows: the first
+            one, and the one after the last (None: no end yet).
     """
 
     access: dict[str, Access] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class ProbeScope:
 
     @classmethod
     def of(cls, state: State, ruleset: Ruleset, access: dict[str, Access]) -> ProbeScope:
-        """For a batch by ``ruleset`` that starts in ``state``."""
+        """The scope of a batch that runs ``ruleset`` and starts in ``state``."""
         known = state.queries
         return cls(
             access=access,

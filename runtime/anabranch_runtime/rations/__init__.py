@@ -1,1 +1,1 @@
-"""Probes under CPU shortage: rations per goal, their effect, and probes made up for later."""
+"""Load shedding: rations of probes per goal, their effect, and catch-up of withheld results."""

@@ -1,30 +1,30 @@
 """Catch-up: delivery of withheld results. Pure functions of the state.
 
-Debt is incurred by a batch with rations where the policy says so, and paid by batches without. The
-last member of an owed result is in an owed batch. The catch-up therefore goes through the stored
-rows of that member's alias that were withheld then, and probes the rows that had arrived by the end
-of that batch: with the rules of the running ruleset, cut off at that batch. Each owed result has
-one such member that counts (``task.catch_up``), and each stored row is in one catch-up, so it is
-found once.
+*Debt* is the set of withheld results that are still to be delivered. Batches with rations incur it,
+if the overload policy is to catch up, and batches without rations pay it. The last member of an
+owed result arrived in an owed batch. So a catch-up reads the stored rows of that batch that were
+withheld, and probes the rows that had arrived by its end, with the running ruleset. Each owed
+result is computed from one member only (``task.catch_up``), and each stored row is in one catch-up,
+so each result is found once.
 
-**Order.** The debt that goes stale first is paid first. No member of a result owed since batch
-``b`` has a greater event time than the greatest that had arrived by the end of ``b``, so after that
-time plus its query's limit none of them is fresh (``freshness``): this is the deadline of the
-query's debt of these batches. It is the same for all of its goals, which are paid together, since a
-result with two withheld members is made from the first of them. Deadlines of one query never fall
-from batch to batch, as event times reached never do. So for one limit, and without limits, the
-order is that of batches, and it differs from that only among queries with different limits. Debts
-without a deadline come last. Queries of the same batches that follow each other in this order are
-paid together, with the steps that they share. A payment that has begun waits for newer debt with an
-earlier deadline; its remainder is in the manifest.
+**Order.** The debt with the earliest deadline is paid first. Let ``t`` be the greatest event time
+that had arrived by the end of a batch. No member of a result owed since this batch is later than
+``t``, so after ``t`` plus the query's freshness limit no such result is fresh (``freshness``). This
+is the deadline of the query's debt. It is the same for all goals of the query, which are paid
+together, since a result with two withheld members is computed from the first of them. Deadlines of
+a query never fall from batch to batch, so batches of one query are paid in order; the order of
+batches differs only among queries with different limits. Debts without a deadline come last.
+Queries of the same batches that are adjacent in this order are paid together and share steps. A
+catch-up that has begun is interrupted by newer debt with an earlier deadline; the manifest keeps
+its remainder.
 
-**The past.** A query that requests results from before its activation is owed these batches from
-then on, all of them together: every goal of it was given nothing (:func:`owe_past`).
+**The past.** A query that requests results from before its activation is owed all batches before
+it as one debt, in which every goal has the ration 0 (:func:`owe_past`).
 
-Rows that an owed batch needed at its beginning stay stored while the debt lasts (``retention``);
-for a query that is owed its past, all rows that it sees. A debt is forgiven once it can't be paid:
-its query has ended or has restarted, or reads a stream that keeps the latest per key and lacks
-rows, or its deadline has passed.
+Rows that an owed batch needed at its beginning stay stored until the debt is paid (``retention``);
+for a query with past results owed, all rows visible to it stay. Debt is forgiven if it can't be
+paid: its query has ended or restarted, its query reads a stream that keeps the latest per key and
+so lacks rows, or its deadline has passed.
 
 All inputs of a catch-up are in the manifest, so a repeated batch does the same.
 """
@@ -56,25 +56,25 @@ from anabranch_runtime.state.manifest import State
 from anabranch_runtime.state.measured import added
 from anabranch_runtime.state.slices import Throttle
 
-#: Seconds that it may take in a batch without input.
+#: Seconds that a catch-up may take in a batch without input.
 IDLE = 1.0
-#: Batches that are owed as one.
+#: Maximum number of consecutive batches in one record of debt.
 LONGEST = 32
-#: Of goals to which all of a batch is owed.
+#: Ranking of goals with all results of a batch owed.
 _ALL = Ranking((), by_batch=True)
 #: Greatest number of goals over all owed batches; the oldest beyond it are forgiven.
 MOST = 1 << 14
 
 
 def owing(ruleset: Ruleset) -> frozenset[QueryId]:
-    """The queries whose withheld results a catch-up can deliver. Of an outer join both or none."""
+    """Queries whose withheld results a catch-up can deliver; joins of an outer join go together."""
     latest = {stream.name for stream in ruleset.streams if stream.latest}
     streams = {r.id: r.stream for r in ruleset.relations}
     stored = {r for q in ruleset.queries if len(q.members) > 1 for _, _, r in q.members}
     unable: set[QueryId] = set()
     for query in ruleset.queries:
         relations = {r for _, _, r in query.members}
-        # Rows of one stream are stored where a query joins them.
+        # Rows of a stream are stored only if some query joins them.
         kept = len(query.members) > 1 or (query.left_of is not None and relations <= stored)
         if not kept or any(streams[r] in latest for r in relations):
             unable.add(query.left_of or query.id)
@@ -84,10 +84,10 @@ def owing(ruleset: Ruleset) -> frozenset[QueryId]:
 def incur(
     before: State, state: State, ruleset: Ruleset, rations: Sequence[Ration], marks: dict[str, int]
 ) -> State:
-    """``state`` with the debt of the batch that led to it from ``before``.
+    """``state`` with the debt of the batch that started in ``before`` and ended in ``state``.
 
     Args:
-        marks: stream -> watermark, as the batch began.
+        marks: stream -> watermark at the start of the batch.
     """
     batch, able = before.next_batch, owing(ruleset)
     alias_of = {(q.id, label): alias for q in ruleset.queries for alias, label, _ in q.members}
@@ -117,10 +117,10 @@ def incur(
 
 
 def forgive(state: State, ruleset: Ruleset, now: int | None = None) -> State:
-    """``state`` without debt that can't be paid any more by ``ruleset``, or exceeds the limit.
+    """``state`` without debt that ``ruleset`` can't pay any more, or that exceeds :data:`MOST`.
 
     Args:
-        now: of the next batch (``freshness.present``).
+        now: reference time of the next batch (``freshness.present``), microseconds.
     """
     debt = state.debt
     if not debt.batches:
@@ -148,10 +148,10 @@ def forgive(state: State, ruleset: Ruleset, now: int | None = None) -> State:
 
 
 def begin(state: State, ruleset: Ruleset, throttle: Throttle) -> State:
-    """``state`` with the first part of the debt to go stale in front, and the rows to start from.
+    """``state`` with the debt of the earliest deadline in front, and the rows that it starts from.
 
     Args:
-        state: without debt that can't be paid by ``ruleset`` (:func:`forgive`).
+        state: a state without debt that ``ruleset`` can't pay (:func:`forgive`).
     """
     debt = state.debt
     if not debt.batches:
@@ -177,10 +177,10 @@ def _starts(state: State, ruleset: Ruleset, owed: OwedBatches) -> tuple[CatchUpS
 
 @dataclass(frozen=True, slots=True)
 class _Deadlines:
-    """Times at which debts go stale.
+    """Deadlines of debts: times after which no owed result is fresh.
 
     Attributes:
-        fresh: the queries with limits. ``streams``: relation -> its stream.
+        fresh: the queries with freshness limits. ``streams``: relation -> its stream.
     """
 
     fresh: Mapping[QueryId, QuerySpec]
@@ -192,8 +192,8 @@ class _Deadlines:
         return cls(fresh, {r.id: r.stream for r in ruleset.relations} if fresh else {})
 
     def of_owed(self, owed: OwedBatches) -> dict[QueryId, int]:
-        """Query -> the last time at which a result of it that is owed may be fresh; those are left
-        out that have no such time.
+        """Query -> last time at which one of its owed results may be fresh (microseconds). Queries
+        without a deadline are left out.
         """
         if not self.fresh:
             return {}
@@ -206,10 +206,10 @@ class _Deadlines:
 
 
 def _in_order(batches: Sequence[OwedBatches], deadlines: _Deadlines) -> list[OwedBatches]:
-    """``batches`` with the first part to go stale first.
+    """``batches`` with the earliest deadline first.
 
-    A part whose payment has not begun comprises the queries that go stale before any other batches
-    do. Queries that never go stale are excluded, since later debt may go before them.
+    If its catch-up has not begun, the first part keeps only the queries whose deadlines precede the
+    debt of all other batches. Queries without a deadline may have to wait for later debt.
     """
     ends = [deadlines.of_owed(one) for one in batches]
 
@@ -239,7 +239,7 @@ def _narrowed(owed: OwedBatches, goals: tuple[OwedGoal, ...]) -> OwedBatches:
 
 
 def next_catch_up(state: State) -> CatchUp | None:
-    """The next batch's part of the debt; None: nothing is owed."""
+    """The next batch's catch-up; None without debt."""
     debt = state.debt
     if not debt.batches or debt.batches[0].starts is None:
         return None
@@ -256,7 +256,7 @@ def advance(
     seconds: float,
     throttle: Throttle,
 ) -> State:
-    """The state after a batch that took ``seconds`` and did ``done`` beside its normal work."""
+    """The state after a batch of ``seconds`` that did the catch-up ``done``."""
     debt = state.debt
     if done is None or not debt.batches or debt.batches[0].starts is None:
         return state
@@ -294,8 +294,8 @@ def advance(
 
 
 def owe_past(state: State, ruleset: Ruleset) -> State:
-    """``state`` with the past that is owed to queries that begin with the next batch and ask for
-    it. A query whose time bounds have changed has had its own.
+    """``state`` with the debt of past results to queries that start with the next batch and request
+    them. Queries that restart with other time bounds have had theirs.
     """
     able = owing(ruleset)
     queries, owed = dict(state.queries), list(state.debt.batches)
@@ -332,14 +332,14 @@ def _until(tiles: Iterable[Tile], last: int) -> tuple[Tile, ...]:
 
 
 def _is_of(owed: OwedBatches, activated: int | None) -> bool:
-    """Whether a query that was ``activated`` then is the one that something is owed to."""
+    """Whether ``owed`` belongs to the query's activation of batch ``activated`` (None: ended)."""
     if activated is None:
         return False
     return activated == owed.last + 1 if owed.past else activated <= owed.first
 
 
 def _further(known: Activation, made: int, rows: int | None) -> Activation:
-    """``known`` with ``made`` more results of the past and ``rows`` left to go through."""
+    """``known`` with ``made`` more past results; ``rows``: rows left to start from (None: done)."""
     past = known.past or PastResults()
     status = PastStatus.EMITTED if rows is None else PastStatus.PENDING
     return replace(known, past=PastResults(status, past.results + made, rows or 0))
@@ -352,7 +352,7 @@ def _relation(query: QuerySpec, alias: str) -> RelationId:
 def _forgiven(
     queries: Mapping[str, Activation], before: Debt, after: Debt
 ) -> dict[str, Activation]:
-    """``queries`` with debt of ``before`` that ``after`` lacks counted as withheld for good."""
+    """``queries`` with the debt of ``before`` that ``after`` lacks counted as withheld for good."""
     queries = {
         name: replace(one, past=PastResults(PastStatus.GIVEN_UP, one.past.results, one.past.rows))
         if one.past is not None and name in before.past - after.past
@@ -361,7 +361,8 @@ def _forgiven(
     }
     known = {(one.first, goal) for one in after.withheld for goal in one.goals}
     blind: dict[str, int] = defaultdict(int)
-    # Debt of a goal in a batch, as a share of its tuples: estimates have a sum per query only.
+    # Estimates of withheld results are sums per query, so the forgiven part of a sum is taken in
+    # proportion to the withheld shares of the query's goals and batches.
     every: dict[str, float] = defaultdict(float)
     gone: dict[str, float] = defaultdict(float)
     for one in before.withheld:
@@ -391,16 +392,16 @@ def _written_off(known: Activation, part: float, blind: int) -> Activation:
         withheld=known.withheld + lost,
         owed=known.owed - lost,
         blind=known.blind + blind,
-        # Rows of owed batches carry no inclusion probabilities.
+        # Results of owed batches carry no inclusion probabilities.
         left_out=known.left_out if gap in known.left_out else (*known.left_out, gap),
     )
 
 
 def paid(done: CatchUp | None, failed: Collection[str]) -> PaidBatches | None:
-    """The goals to which nothing of their batches is owed after ``done``; None: there are none.
+    """The batches and goals whose debt ``done`` has paid completely; None: no such goal.
 
     Args:
-        failed: queries that have failed meanwhile.
+        failed: queries that have failed, which are left out.
     """
     if done is None or not done.ends or done.past:
         return None
@@ -410,10 +411,10 @@ def paid(done: CatchUp | None, failed: Collection[str]) -> PaidBatches | None:
 
 @dataclass(frozen=True, slots=True)
 class Shedding:
-    """Withheld, late and sampled results of one batch.
+    """Withheld, owed and sampled results of one batch.
 
     Attributes:
-        rations: of goals with a share below 1; the share of all others is 1.
+        rations: rations of goals with a share below 1; the share of all others is 1.
         sampled: queries whose results carry their inclusion probabilities.
         catch_up: withheld results that the batch delivers, if any.
         now: reference time for tuple ages (``rations.freshness``), microseconds.
@@ -428,6 +429,6 @@ class Shedding:
     def of(
         cls, state: State, rations: tuple[Ration, ...], sampled: frozenset[str], planned: int | None
     ) -> Shedding:
-        """For the batch that starts in ``state``, with its planning time."""
+        """The record for the batch that starts in ``state``; ``planned``: its planning time."""
         owed = None if rations else next_catch_up(state)
         return cls(rations, sampled, owed, present(state, planned))

@@ -1,4 +1,4 @@
-"""Results that are too old to be of use when they are found (``semantics.md``, "Freshness")."""
+"""Freshness limits: no results with members older than a limit (``semantics.md``, "Freshness")."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def present(state: State, planned: int | None) -> int | None:
     time.
 
     Args:
-        planned: planning time of the batch; None: not known, the greatest event time counts.
+        planned: planning time of the batch; None: unknown, so the greatest event time is taken.
     """
     if planned is not None:
         return planned
@@ -24,8 +24,8 @@ def present(state: State, planned: int | None) -> int | None:
 
 
 def oldest_starts(ruleset: Ruleset, now: int | None) -> Mapping[Edge, int]:
-    """Edge -> the least event time of a tuple that may still begin a result behind it, for edges
-    behind which every query has such a limit, and no intermediate result is kept.
+    """Edge -> least event time of a starting tuple that can still give a fresh result. Only edges
+    without stored intermediate results, and with queries that all have a limit, are in it.
     """
     if now is None or not any(query.freshness for query in ruleset.queries):
         return {}
@@ -37,11 +37,11 @@ def oldest_starts(ruleset: Ruleset, now: int | None) -> Mapping[Edge, int]:
 def fresh_until(
     query: QuerySpec, streams: Mapping[RelationId, StreamName], reached: Mapping[str, int]
 ) -> int | None:
-    """The last time at which a result of ``query`` may be fresh; None: it always may.
+    """The last time at which a result of ``query`` may be fresh; None: no such limit.
 
     Args:
-        streams: relation -> its stream. ``reached``: stream -> the greatest event time that a
-            member of the result may have; of others nothing is known.
+        streams: relation -> its stream. ``reached``: stream -> greatest event time of a member of
+            the result; unknown for streams that are not in it.
     """
     stream_of = {label: streams[relation] for _, label, relation in query.members}
     ends = (reached[s] + most for a, most in query.freshness if (s := stream_of[a]) in reached)

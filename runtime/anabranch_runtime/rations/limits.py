@@ -1,9 +1,9 @@
 """Tuples withheld from a batch's probes, by the rations of its goals.
 
-A tuple goes over an edge if its rank is below the ration of a goal behind the edge. Ranks nest, so
-among the goals behind an edge with the same ranking the largest ration counts, and the next step
-takes every result of a step. An edge that leads to a stored intermediate result carries every
-tuple: stored results are complete.
+A tuple passes an edge if its rank is below the ration of a goal behind the edge. Ranks nest: of the
+goals behind an edge with the same ranking, the largest ration decides, and a tuple that passes a
+later edge has passed all earlier ones. An edge that leads to a stored intermediate result passes
+every tuple, since stored results must be complete.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from anabranch_contract.queries.joins import Label, QueryId
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.index.ranks import limit
 
-#: Entries that manifests keep (``sinks.ledger`` has all).
+#: Number of rationed runs of batches that manifests keep (``sinks.ledger`` has all).
 KEPT = 8
-#: Per ranking the number that a tuple's rank has to be below: it is enough if one of them is.
-#: None: every tuple is wanted.
+#: Exclusive upper bounds of a tuple's ranks, per ranking; a tuple passes if it satisfies one of
+#: them. None: every tuple passes.
 Limits: TypeAlias = "frozenset[tuple[Ranking, int]] | None"
 
 
@@ -33,8 +33,8 @@ class RationLimits:
     """The limits of a ruleset's parts.
 
     Attributes:
-        edges: limits of the edges that some tuples do not pass.
-        goals: (query, label that arrives last) -> its own limit, where its share is less than 1.
+        edges: edge -> its limits; edges that every tuple passes are left out.
+        goals: (query, label that arrives last) -> limit of the goal, if its share is below 1.
     """
 
     edges: Mapping[Edge, Limits]
@@ -45,7 +45,7 @@ class RationLimits:
         return self.edges.get(edge)
 
     def goal(self, query: QueryId, start: Label) -> Limits:
-        """Limits on the tuples that may be the last of a result."""
+        """Limits on tuples of ``start`` as the last members of results of ``query``."""
         return _own(self.goals.get((query, start)))
 
 
@@ -61,8 +61,8 @@ def rationing(ruleset: Ruleset, rations: tuple[Ration, ...]) -> RationLimits:
 def least_limits(
     ruleset: Ruleset, goals: Mapping[tuple[QueryId, Label], tuple[Ranking, int]]
 ) -> Mapping[Edge, frozenset[tuple[Ranking, int]]]:
-    """Edge -> per ranking the least number that one of ``goals`` behind the edge has; nothing where
-    there is none of them.
+    """Edge -> per ranking, the least limit of the ``goals`` behind the edge; an empty set for an
+    edge without such goals.
     """
 
     def wanted(query: QueryId, start: Label) -> frozenset[tuple[Ranking, int]]:
@@ -77,7 +77,7 @@ def least_limits(
 def noted(
     known: tuple[RationedBatches, ...], batch: int, rations: tuple[Ration, ...]
 ) -> tuple[RationedBatches, ...]:
-    """The newest of ``known``, with the rations of ``batch``, which is not among them."""
+    """``known`` with the rations of the new batch ``batch``; only the newest entries are kept."""
     if not rations:
         return known
     if known and known[-1].last == batch - 1 and known[-1].rations == rations:
@@ -106,7 +106,7 @@ def count_withheld(
             continue
         owed = ration.query in owing
         if not ration.share:
-            # A debt that is forgiven counts it then.
+            # An owed batch is counted only if its debt is forgiven.
             found[ration.query] = replace(known, blind=known.blind + (not owed))
             continue
         rows = sum(k.get(ration.query, {}).get(ration.start, 0) for k in kept)
@@ -124,7 +124,7 @@ def _own(limit: tuple[Ranking, int] | None) -> Limits:
 
 
 def _any_of(wanted: Iterable[Limits]) -> Limits:
-    """Limits that admit a tuple if one of ``wanted`` does."""
+    """Limits that a tuple passes if it passes one of ``wanted``."""
     known = list(wanted)
     some = [limits for limits in known if limits is not None]
     return _picked(itertools.chain(*some), max) if len(some) == len(known) else None
@@ -133,7 +133,7 @@ def _any_of(wanted: Iterable[Limits]) -> Limits:
 def _picked(
     limits: Iterable[tuple[Ranking, int]], pick: Callable[[int, int], int]
 ) -> frozenset[tuple[Ranking, int]]:
-    """Of several limits of one ranking the one that ``pick`` gives."""
+    """``limits`` with one limit per ranking, chosen by ``pick``."""
     found: dict[Ranking, int] = {}
     for ranking, number in limits:
         found[ranking] = pick(number, found.get(ranking, number))
@@ -149,10 +149,10 @@ def behind(
     stored: _T,
     together: Callable[[Sequence[_T]], _T],
 ) -> dict[Edge, _T]:
-    """Edge of a probe -> demands behind it, combined by ``together``.
+    """Outgoing edge of a probe -> the demands of all uses behind it, combined by ``together``.
 
     Args:
-        wanted: demand of a query on the tuples of a label that begin its results.
+        wanted: returns a query's demand on starting tuples of a label.
         stored: demand of a stored intermediate result.
     """
     arrivals = {arrival_edge(r.id) for r in ruleset.relations}

@@ -1,15 +1,15 @@
 """Budget of CPU time for rationed probes: a controller, batch by batch.
 
-Design. A tuple that arrives just after a batch was planned waits for that batch and is answered by
-the next, so batches may take half of the promised latency. A batch of that length gets the arrivals
-of that time; input that has waited too long is worked off over some batches. The fixed cost of
-reading, storing and the upkeep of intermediate results has to fit; the rest of the time is the
-*budget* of rationed probes, as a share of their time with all rations 1. All of that is measured on
-the last batches, whatever budget they had.
+Design. A tuple that arrives just after a batch was planned waits for this batch and is processed by
+the next one, so a batch may take half of the promised latency. In this time a batch processes the
+arrivals of the same time, and part of the backlog. Reading, storing and upkeep of intermediate
+results come first. The rest of the time is left for rationed probes. The *budget* is this rest as a
+share of the time that the probes would take with all rations 1. All times are estimated from the
+last batches, whatever budget they had.
 
-Overload begins when input waits for longer than a batch may take, or a batch takes longer than
-that. Then the budget falls at once to the remaining time, and rises by steps. It ends when a budget
-of 1 has had room for some batches. Pure; replays are unaffected.
+Overload begins when input waits, or a batch takes, longer than a batch may take. The budget then
+falls at once to the available share, and later rises step by step. Overload ends after some batches
+with a budget of 1. The functions are pure; replays are unaffected.
 
 Source: JAQPOT, section 4.4 (monitor, analyse, actuate); the budget is its mu.
 """
@@ -21,17 +21,17 @@ from dataclasses import dataclass, replace
 
 from anabranch_runtime.sources.back_pressure import fit
 
-#: Batches that are remembered, and the weight of each compared with the one after it.
+#: Number of batches that estimates use, and the weight of a batch relative to the one after it.
 MEMORY, FADING = 12, 0.8
-#: The weight of each where the cost of probes is rising.
+#: The same weight in the fast average, which follows rising costs of probes.
 RISING = 0.4
-#: Share of a batch's time that stays free: batches differ.
+#: Share of a batch's time that is kept free, as batches vary.
 HEADROOM = 0.1
-#: Batches over which a backlog is worked off.
+#: Number of batches in which a backlog is to be processed.
 DRAIN = 4
 #: Budgets are multiples of this, so that rations stay as they are while little changes.
 GRAIN = 1 / 32
-#: Rise of the budget from one batch to the next, and the calm batches that end an overload.
+#: Maximum rise of the budget per batch, and number of calm batches that end an overload.
 RISE, CALM = 1 / 8, 3
 
 
@@ -40,12 +40,12 @@ class BatchWork:
     """Work of one batch.
 
     Attributes:
-        rows: its rows. ``seconds``: from its planning to its commit.
-        probing: seconds of it that the slowest task probed.
-        budget: its budget. ``rationable``: the share of probing that rations can save where every
-            ration is 1.
-        elapsed: seconds since the batch before was committed.
-        waiting: rows that wait after it. ``waited``: seconds that the oldest of them has waited.
+        rows: number of its rows. ``seconds``: duration from its planning to its commit.
+        probing: seconds in which its slowest task probed.
+        budget: its budget. ``rationable``: share of probing that rations of 0 would save, compared
+            with rations of 1.
+        elapsed: seconds since the commit of the batch before.
+        waiting: rows that wait after the batch. ``waited``: seconds that the oldest has waited.
     """
 
     rows: int
@@ -65,7 +65,7 @@ class BatchWork:
 
     @property
     def rest(self) -> float:
-        """Seconds that rations do not change."""
+        """Seconds of the batch that do not depend on rations."""
         return max(self.seconds - self.rationed, 0.0)
 
 
@@ -75,14 +75,14 @@ class LoadState:
 
     Attributes:
         budget: the next batch's share of rationed probes' CPU time, 0 to 1.
-        needed: seconds that a batch of the allowed length would take without rations, as a share of
-            its length; above 1 the machine is too slow for its input. 0: not known.
+        needed: time for one batch length's arrivals without rations, as a share of the batch
+            length; above 1 the machine is too slow for its input. 0: unknown.
         overloaded: whether probes are rationed.
-        calm: number of last batches in a row with room for everything.
-        works: the last batches, oldest first. ``waiting``: rows that waited before the first; None:
-            not known, taken to be as many as waited after it.
-        savable: seconds of probing per row that rations of 0 save where all others are 1. Batches
-            without probes do not change it.
+        calm: number of the last consecutive batches with time for all probes.
+        works: the last batches, oldest first. ``waiting``: rows that waited before the first batch;
+            None: unknown, assumed equal to the rows that waited after it.
+        savable: seconds of probing per row that rations of 0 would save, compared with rations of
+            1. Batches without probes do not change it.
     """
 
     budget: float = 1.0
@@ -125,10 +125,10 @@ def observe(load: LoadState, work: BatchWork, latency: float) -> LoadState:
 
 
 def _savable(works: tuple[BatchWork, ...], known: float) -> float:
-    """Seconds per row that rations can save, from the batches that have probed; else ``known``.
+    """Seconds per row that rations of 0 would save, by batches with probes; else ``known``.
 
-    Probes get dearer for as long as windows fill, and a budget that follows too late lets input
-    wait. So the greater of a slow and a fast average counts.
+    While windows fill, probes become more expensive, and a budget that follows too late makes input
+    wait. So the greater of a slow and a fast average is taken.
     """
     return max(_mean_savable(works, known, FADING), _mean_savable(works, known, RISING))
 
@@ -146,8 +146,8 @@ def _mean_savable(works: tuple[BatchWork, ...], known: float, fading: float) -> 
 def _room(
     works: tuple[BatchWork, ...], before: int, length: float, savable: float
 ) -> tuple[float, float]:
-    """The share of rationed probes for which a batch of ``length`` seconds has time, and the
-    share of that length that everything would take.
+    """The share of rationed probes for which a batch of ``length`` seconds has time; and the time
+    for ``length`` seconds of arrivals without rations, as a share of ``length``.
     """
     elapsed = sum(one.elapsed for one in works)
     read = tuple((one.rows, one.rest) for one in works if one.rows)
@@ -163,10 +163,11 @@ def _room(
 
 
 def _arrived(works: tuple[BatchWork, ...], before: int, length: float) -> float:
-    """Rows per second: the greater of the rates of all batches and of the last ``length`` seconds.
+    """Arriving rows per second: the greater of the rate over all batches and the rate over the last
+    ``length`` seconds.
 
     Args:
-        before: rows that waited before the first.
+        before: rows that waited before the first batch.
     """
     found = rows = elapsed = 0.0
     for at in range(len(works) - 1, -1, -1):

@@ -1,8 +1,8 @@
 """Choice of a batch's rations (``semantics.md``, "Rations").
 
 The service plans the best rations for every budget, and publishes them as a schedule
-(``contract.plans.rations``). Here the budget is chosen, before each batch, from measurements of the
-last ones (``overload``). Without a schedule nothing is withheld.
+(``contract.plans.rations``). The runtime chooses the budget before each batch, from measurements of
+the last batches (``overload``). Without a schedule no tuples are withheld.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from anabranch_runtime.control import Control
 from anabranch_runtime.rations.overload import BatchWork, LoadState, observe
 from anabranch_runtime.recovery.journal import KnownLoad
 
-#: The least ration: a sample of every goal, so that its withheld results can be estimated and its
-#: steps stay measured.
+#: Least ration: every goal keeps a sample of tuples, from which its withheld results and its steps
+#: are estimated.
 SAMPLE = 1 / 256
 
 
@@ -27,11 +27,11 @@ class Rationer:
     """Chooses the rations of batches.
 
     Attributes:
-        schedule: the newest; None: the policy is to wait.
+        schedule: the newest schedule; None: the policy is to let input wait.
     """
 
     def __init__(self, control: Control, mode: Mode, known: KnownLoad | None = None) -> None:
-        """Go on with the load that was ``known`` to the driver before, if there was one."""
+        """Start from ``known``, the load recorded by the previous driver, if there is one."""
         self._control, self._live = control, mode is Mode.LIVE
         self.schedule: RationSchedule | None = None
         self._load = LoadState() if known is None or not self._live else _resumed(known)
@@ -40,7 +40,7 @@ class Rationer:
 
     @property
     def length(self) -> float | None:
-        """Seconds that a batch may take; None: nothing is promised."""
+        """Seconds that a batch may take; None without a promised latency."""
         schedule = self.schedule
         return None if schedule is None or not self._live else schedule.latency / 2
 
@@ -66,16 +66,16 @@ class Rationer:
 
     @property
     def known(self) -> KnownLoad | None:
-        """Load to record with a batch; None where the load chooses no budget."""
+        """Load to record with a batch; None if the budget does not depend on the load."""
         if self.schedule is None or self.schedule.budget is not None or not self._live:
             return None
         return KnownLoad(self._load.budget, self._load.savable, self._load.overloaded)
 
     def rations(self, ruleset: Ruleset, never: Collection[str] = frozenset()) -> tuple[Ration, ...]:
-        """Rations of the next batch, run with ``ruleset``; the share of goals left out is 1.
+        """Rations of the next batch, run with ``ruleset``; goals without one have the ration 1.
 
         Args:
-            never: queries that are not rationed.
+            never: queries that may not be rationed.
         """
         schedule = self.schedule = self._control.ration_schedule()
         if schedule is None:
@@ -119,10 +119,10 @@ class Rationer:
     def _budget(self, schedule: RationSchedule) -> float:
         if schedule.budget is not None:
             return schedule.budget
-        # In step mode nothing may depend on how fast it runs.
+        # In step mode no decision may depend on speed.
         return self._load.budget if self._live else 1.0
 
 
 def _resumed(known: KnownLoad) -> LoadState:
-    """The load without new measurements: waiting input has had time to arrive."""
+    """The load at a restart. The number of waiting rows is unknown: more have arrived meanwhile."""
     return LoadState(known.budget, 0.0, known.overloaded, waiting=None, savable=known.savable)

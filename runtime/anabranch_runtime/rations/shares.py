@@ -23,7 +23,7 @@ class Ranks:
     """Ranks of the tuples of one batch.
 
     Attributes:
-        batch: its number; None: each tuple has the rank of the batch that it arrived in.
+        batch: number of the batch; None: a tuple is ranked by the batch in which it arrived.
     """
 
     layout: Layout
@@ -41,7 +41,9 @@ class Ranks:
     def reached(
         self, partial: Partial, label: Label, limits: Iterable[tuple[Ranking, int]]
     ) -> NDArray[np.bool_]:
-        """Mask of the tuples of ``partial`` whose ``label``'s rank reaches one of ``limits``."""
+        """Mask of the tuples of ``partial`` whose member ``label`` has a rank at or above one of
+        ``limits``.
+        """
         found = np.zeros(partial.length, np.bool_)
         for ranking, least in limits:
             if least <= 0:
@@ -50,11 +52,11 @@ class Ranks:
         return found
 
     def of(self, partial: Partial, label: Label, ranking: Ranking) -> NDArray[np.int64]:
-        """The ranks of the members ``label``."""
+        """The rank of the member ``label`` of each tuple of ``partial``."""
         event_time = self.layout.streams[self.layout.stream(label)].event_time
 
         def column(name: str) -> pa.Array:
-            # An intermediate result keeps the event times of its members for all its readers.
+            # An intermediate result has its members' event times in separate columns.
             if name == event_time:
                 return pa.array(partial.tau(label)).view(pa.timestamp("us"))
             return partial.column(label, name)
@@ -64,16 +66,16 @@ class Ranks:
 
 
 class Wanted:
-    """The needed tuples of a partial result, per destination.
+    """The tuples of a partial result that rations admit, per limits.
 
     Attributes:
-        partial: tuples to send.
+        partial: all tuples of the partial result.
     """
 
     def __init__(self, partial: Partial, met: Limits, ranks: Ranks) -> None:
-        """``met``: limits that all of its tuples are known to satisfy."""
+        """``met``: limits that all tuples of ``partial`` already satisfy."""
         self.partial, self._ranks = partial, ranks
-        #: Edges with the same limits share the results that probes cache on their tuples.
+        #: Limits -> tuples; edges with equal limits share the keys cached on these tuples.
         self._found: dict[Limits, Partial] = {met: partial, None: partial}
 
     def by(self, limits: Limits) -> Partial:
@@ -93,7 +95,7 @@ def kept_by(
     ranks: Ranks,
     count: int,
 ) -> list[pa.Array]:
-    """The columns of ``count`` slots for results of ``query`` that were kept in ranks' batch."""
+    """Columns of ``count`` (rank, share) slots for results of ``query``, for sampling estimates."""
     stream = layout.stream(partial.start)
     found: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
     for _, label, _ in query.members:
@@ -105,7 +107,7 @@ def kept_by(
         share = np.where(here, most / WHOLE, 1.0)
         found.append((ranks.of(partial, label, ranking), share))
     for n, (rank, share) in enumerate(found):
-        # Members with one rank are kept together, by the least of their shares.
+        # Members with equal ranks are kept or withheld together, by the least of their shares.
         for other, theirs in found[:n]:
             same = (rank == other) & (share < 1) & (theirs < 1)
             np.minimum(theirs, share, out=theirs, where=same)

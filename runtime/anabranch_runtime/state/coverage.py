@@ -1,13 +1,13 @@
 """Coverage of probes by stored generations: tiles, gaps, visibility. Pure functions.
 
-A store's *intervals* are the batches whose rows it holds completely (less expired rows). A probe of
-a relation over batches ``[low, now]`` is tiled: every batch is answered by exactly one store, the
-preferred one where it has the batch, else an older generation. Batches of an MIR that no container
-covers are *gaps*: there the MIR's parts are probed one by one and only combinations whose
-last-arriving member lies in a gap are kept (``semantics.md``, coverage rule).
+A store's *intervals* are the batches whose rows it holds completely (except expired rows). A probe
+of a relation over batches ``[low, now]`` is tiled: for every batch it reads exactly one store, the
+preferred one if this covers the batch, otherwise an older generation. Batches of an MIR that no
+generation covers are *gaps*. For gaps the MIR's parts are probed one by one, and only combinations
+whose last-arriving member is in a gap are kept (``semantics.md``, coverage rule).
 
-Batches stand for epochs here: intervals begin and end at epoch boundaries and every batch belongs
-to one epoch, so "belongs to an epoch" means "last member arrived in one of its batches".
+``semantics.md`` speaks of epochs, this module of batches: every batch belongs to one epoch, so a
+combination belongs to an epoch if its last member arrived in one of the epoch's batches.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Interval = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """``store`` answers for the batches of ``interval``."""
+    """A store and the interval of batches for which a probe reads it."""
 
     store: str
     interval: Interval
@@ -51,7 +51,7 @@ def subtract(interval: Interval, holes: Iterable[Interval]) -> list[Interval]:
 def tile(
     wanted: Iterable[Interval], stores: Sequence[tuple[str, Sequence[Interval]]]
 ) -> tuple[list[Tile], list[Interval]]:
-    """Cover ``wanted`` by ``stores``, best first; returns the tiles and the uncovered intervals.
+    """Cover ``wanted`` by ``stores``, the preferred one first. Returns tiles, uncovered intervals.
 
     >>> tile([(0, 9)], [("new", [(6, 9)]), ("old", [(2, 7)])])
     ([Tile(store='new', interval=(6, 9)), Tile(store='old', interval=(2, 5))], [(0, 1)])
@@ -90,12 +90,12 @@ def covered_since(now: int, stores: Iterable[Sequence[Interval]]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Stored generations for one probe rule in this batch.
+    """The stores and batches that one probe rule reads in this batch.
 
     Attributes:
         tiles: stores with their batches (the current batch included).
-        gaps: for an MIR, batches that no container covers; none for a base relation.
-        fill: per fill step of the rule, the tiles of its base probe (clipped to the last gap).
+        gaps: for an MIR, batches that no generation covers; empty for a base relation.
+        fill: per fill step of the rule, the tiles of its base probe, up to the end of the last gap.
     """
 
     tiles: tuple[Tile, ...]

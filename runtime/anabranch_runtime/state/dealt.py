@@ -1,4 +1,4 @@
-"""Partitions of rows with hot values: their hash's home, or several that they are spread over.
+"""Partitions of rows: the home of their hash, or for hot values one of several partitions.
 
 A row of a store belongs to the *home* partition of its partition attribute's hash. While a value is
 hot (``StoreSpec.hot``) its new rows are *spread* over several partitions, one on each of several
@@ -7,10 +7,10 @@ listing every partition that may hold them.
 
 *Invariant.* A row is in one partition: its home, or one in :attr:`Dealt.partitions` of its hash. A
 probe of the home and these partitions (:meth:`DealtRows.by_partition`) therefore reaches every row
-with its key, each once. It holds because rows are written by the same entries
-(:meth:`DealtRows.written`), an entry only ever gains partitions, and it goes with the last segment
-that may hold a row it spread (:func:`forget_cold`). Rows never move: a merge is of segments of one
-partition.
+with its key, each once. The invariant holds because rows are written by the same entries
+(:meth:`DealtRows.written`), and an entry only gains partitions. An entry is dropped with the last
+segment that may hold one of its spread rows (:func:`forget_cold`). Rows never change partition: a
+merge combines segments of one partition.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Dealt(Row, frozen=True):
         partitions: partitions besides the home that may hold rows of the value; sorted.
         now: partitions that new rows are spread over; empty: new rows go home.
         first, last: first and last batch whose rows may have been spread. While new rows are
-            spread, ``last`` is the batch before the present rules.
+            spread, ``last`` is the last batch of the former ruleset.
     """
 
     hash: int
@@ -47,13 +47,13 @@ class Dealt(Row, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class DealtRows:
-    """The spread values of a store, for many rows and probes at once.
+    """The spread values of a store as arrays; a value's number is its index in them.
 
     Attributes:
         hashes: hashes of the values, ascending.
-        partitions: value number x partition: whether it may hold rows of the value, homes included.
-        targets: value number x target partitions of new rows, padded.
-        counts: value number: valid entries in its row of ``targets``.
+        partitions: shape (values, partitions): whether the partition may hold rows of the value.
+        targets: one row per value: target partitions of new rows, padded.
+        counts: number of valid entries in each row of ``targets``.
     """
 
     hashes: U64
@@ -68,7 +68,7 @@ class DealtRows:
         return np.where(self.hashes[at] == hashes, at, -1)
 
     def by_partition(self, hashes: U64, homes: Ints) -> list[Bools]:
-        """Per partition, mask of ``hashes`` with possible rows there; ``homes``: of the hashes."""
+        """Per partition, mask of ``hashes`` that may have rows in it; ``homes``: their homes."""
         numbers = self.numbers(hashes)
         dealt = numbers >= 0
         return [
@@ -77,7 +77,7 @@ class DealtRows:
         ]
 
     def by_host(self, hashes: U64, owners: Ints, hosts: int) -> list[Bools]:
-        """Per host, mask of ``hashes`` with possible spread rows; ``owners``: of partitions."""
+        """Per host, mask of ``hashes`` that may have spread rows; ``owners``: partitions' hosts."""
         numbers = self.numbers(hashes)
         dealt = numbers >= 0
         found: list[Bools] = []
@@ -89,7 +89,7 @@ class DealtRows:
     def written(self, hashes: U64, homes: Ints, arrived: Callable[[], Ints]) -> Ints:
         """The partition of each new row.
 
-        A function of the row alone, so that sender and writer agree.
+        It depends on the row alone, so that sender and writer agree.
 
         Args:
             homes: home partition of each row. ``arrived``: arrival of each row.

@@ -1,8 +1,8 @@
 """Results owed to rationed queries until a catch-up delivers them (``semantics.md``, "Rations").
 
-Tuples withheld from a goal are stored like all others, so its results can be computed later: the
-tuples of the batch probe the rows that had arrived by then. A query that requests its past is owed
-it in the same way, for the batches before its activation.
+Tuples withheld from a goal's probes are stored like all others, so the goal's results can be
+computed later: the withheld tuples probe the rows that had arrived by the end of their batch.
+Results from before a query's activation, if the query requests them, are owed in the same way.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from anabranch_runtime.state.slices import SegmentRows, cut
 
 
 class OwedGoal(Row, frozen=True):
-    """A goal that some tuples were withheld from.
+    """A goal with withheld tuples.
 
     Attributes:
-        alias: of the member that arrived last. Other than its label, it never changes.
-        share: of the tuples that the goal was given: those with ranks below it.
+        alias: alias of the member that arrived last. Unlike the member's label, it never changes.
+        share: the goal's ration: tuples with ranks below it were not withheld.
     """
 
     query: QueryId
@@ -35,8 +35,8 @@ class CatchUpStarts:
     """Stored rows from which a catch-up starts.
 
     Attributes:
-        goals: (query, alias) of those whose last members they may be.
-        sources: segments as they were when the catch-up of their batches began.
+        goals: (query, alias) of the goals whose last members these rows may be.
+        sources: rows of the segments at the beginning of the catch-up.
     """
 
     goals: tuple[tuple[QueryId, str], ...]
@@ -54,12 +54,11 @@ class OwedBatches:
 
     Attributes:
         first, last: batch numbers, both included.
-        goals: sorted. All goals of a query that were rationed, or none.
-        watermarks: at the start of the first batch: rows needed then stay stored.
-        reached: stream -> the greatest event time that had arrived by the end of the last batch.
+        goals: goals with withheld tuples, sorted; all rationed goals of a query, or none.
+        watermarks: watermarks at the start of the first batch; rows needed then stay stored.
+        reached: stream -> greatest event time that had arrived by the end of the last batch.
         starts: remaining rows to catch up from; None: no catch-up has begun.
-        past: whether these are the batches before the activation of the queries, when nothing was
-            withheld.
+        past: whether the batches precede the activation of the queries, so all results are owed.
     """
 
     first: int
@@ -78,12 +77,12 @@ class OwedBatches:
 
 @dataclass(frozen=True, slots=True)
 class CatchUp:
-    """One batch's catch-up, all of it of the batches ``first`` to ``last``.
+    """The catch-up work of one batch, for results of the batches ``first`` to ``last``.
 
     Attributes:
-        ends: whether nothing of these batches is owed afterwards.
-        watermarks: at the start of the first of them.
-        past: whether these are batches before the activation of the queries.
+        ends: whether it completes the catch-up of these batches.
+        watermarks: watermarks at the start of batch ``first``.
+        past: whether these batches precede the activation of the queries.
     """
 
     first: int
@@ -96,7 +95,7 @@ class CatchUp:
 
     @property
     def rows(self) -> int:
-        """Stored rows to start from."""
+        """Number of stored rows from which the catch-up starts."""
         return sum(s.rows for s in self.starts)
 
 
@@ -105,9 +104,9 @@ class Debt:
     """All results owed.
 
     Attributes:
-        batches: the part that is paid next, then the others, oldest first. Parts of the same
+        batches: the next part to catch up, then the others, oldest first. Parts with the same
             batches have different queries.
-        rows: size of the next catch-up in rows; 0: there has been none.
+        rows: number of rows in the next catch-up; 0 before the first catch-up.
     """
 
     batches: tuple[OwedBatches, ...] = ()
@@ -132,22 +131,22 @@ class Debt:
 
     @property
     def queries(self) -> frozenset[QueryId]:
-        """The queries that something was withheld from which is owed."""
+        """The queries with withheld results still owed."""
         return frozenset().union(*(one.queries for one in self.withheld))
 
     @property
     def past(self) -> frozenset[QueryId]:
-        """The queries that results of the past are owed to."""
+        """The queries with results from before their activation still owed."""
         return frozenset().union(*(one.queries for one in self.batches if one.past))
 
 
 @dataclass(slots=True)
 class RationReport:
-    """One task's results that count for rations.
+    """One task's result counts for rations.
 
     Attributes:
-        kept: in batches that withhold tuples, query -> label that arrived last -> rows.
-        caught_up: query -> rows among its results that batches before had withheld.
+        kept: query -> label that arrived last -> result rows; only in batches with rations.
+        caught_up: query -> result rows that earlier batches had withheld.
     """
 
     kept: dict[str, dict[str, int]] = field(default_factory=dict)

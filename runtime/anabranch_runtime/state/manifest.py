@@ -1,9 +1,9 @@
-"""The state manifest: everything durable about a pipeline, committed once per batch.
+"""The state manifest: the durable state of a pipeline, committed once per batch.
 
-A manifest is a complete snapshot: number of the next batch, epoch of each batch, live segments,
-intervals of stores, visibility of queries, event times. Committing a batch is one atomic rename of
-``manifest/<batch>.json``; a batch that the newest manifest already contains is never applied again;
-files that it does not name are garbage.
+A manifest is a complete snapshot: number of the next batch, first batch of each epoch, live
+segments, intervals of stores, visibility of queries, event times. A batch is committed by one
+atomic rename of ``manifest/<batch>.json``. A batch that the newest manifest already contains is
+never applied again. Files that no kept manifest names are garbage.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from anabranch_runtime.storage.segment import Segment
 
 @dataclass(slots=True)
 class Speller:
-    """Canonical texts of states that follow one another.
+    """Writes consecutive states as canonical text.
 
-    A state is large where there are many queries, and a batch changes little of it: all other
-    values are the very same objects. So the text of each entry of a mapping in a state, or in a
-    dataclass of a state, is kept beside the entry, and only changed entries are spelled again.
+    With many queries a state is large, and a batch changes little of it: unchanged values are the
+    same objects in the next state. So for mappings in a state, or in a dataclass of a state, the
+    text of each entry is cached, and only changed entries are written again.
     """
 
-    #: Path of a field -> key -> the value under it in the last state, and the text of both.
+    #: Path of a field -> key -> (value in the last state, text of key and value).
     _known: dict[str, dict[str, tuple[Any, str]]] = field(default_factory=dict)
 
     def spell(self, state: Any) -> Spelling:
-        """``state``, a dataclass, as :func:`documents.canonical` spells it."""
+        """The text of ``state``, a dataclass, equal to that of :func:`documents.canonical`."""
         return Spelling(self._record("", state))
 
     def _record(self, path: str, record: Any) -> str:
@@ -74,7 +74,7 @@ class Speller:
         found: dict[str, tuple[Any, str]] = {}
         for key in sorted(values):
             value, known = values[key], last.get(key)
-            # Values never change in place. Numbers may be one object or two: either is right.
+            # Values never change in place. Equal numbers may be two objects, which costs only time.
             if known is None or known[0] is not value:
                 known = (value, f"{json.dumps(key)}:{canonical(value)}")
             found[key] = known
@@ -83,9 +83,9 @@ class Speller:
 
 
 KIND = Kind("manifest", "state")
-#: Manifests kept beside the newest one.
+#: Number of older manifests kept besides the newest one.
 KEPT = 2
-#: Seconds for which a task waits for its batch's manifest, and between two looks.
+#: Seconds for which a task waits for its batch's manifest, and seconds between two attempts.
 PATIENCE, POLL = 10.0, 0.01
 
 
@@ -94,7 +94,7 @@ class StoreState:
     """One store generation.
 
     Attributes:
-        spec: specification that it was written with.
+        spec: the store's specification in the last ruleset that had it.
         streams: the members' streams.
         filter: for a base store, texts of the conjuncts that its rows satisfy.
         intervals: closed (first, last) batch intervals that it covers.
@@ -123,7 +123,7 @@ class StoreState:
 
     @property
     def kept(self) -> tuple[Segment, ...]:
-        """Every segment whose file is needed: the live ones, a backfill's and its sources'."""
+        """Every segment whose file is needed: live segments, a backfill's results and sources."""
         if self.backfill is None:
             return self.segments
         sources = (s.segment for s in self.backfill.sources)
@@ -131,7 +131,7 @@ class StoreState:
 
     @property
     def bytes(self) -> int:
-        """Bytes of its live segments, and of its backfill's."""
+        """Bytes of its live segments, and of its backfill's results."""
         pending = () if self.backfill is None else self.backfill.segments
         return sum(s.bytes for s in self.segments) + sum(s.bytes for s in pending)
 
@@ -147,22 +147,22 @@ class StreamState:
     """One stream: its definition and progress.
 
     Attributes:
-        spec: None: no ruleset names the stream yet; its tuples are counted and skipped.
+        spec: definition; None: no ruleset names the stream yet, so its tuples are only counted.
         max_tau: greatest event time of the loads that have ended (``sources.loads``), in
-            microseconds: with late tuples, without future ones.
-        open_tau: the same of the load that is still being read.
+            microseconds; late tuples count, future ones do not.
+        open_tau: greatest event time of the load that is still being read.
         min_tau: least event time of the tuples that were not late.
         history: (batch, greatest event time before it) at epoch starts, newest last, back to the
-            oldest coverage in use (``epochs.forgetting``): of several with one maximum the newest.
-        active_at: the clock's reading (``State.clock``) of the last batch that brought a tuple.
-        floor: least watermark, raised while the stream was idle.
-        latest_since: the first of the batches, without a gap up to now, in which queries read the
-            stream and it kept the latest per key as it does now; None: it doesn't, or no query
-            reads it.
+            oldest coverage in use (``epochs.forgetting``). Of entries with the same event time,
+            only the newest is kept.
+        active_at: clock reading (``State.clock``) in the last batch with tuples of the stream.
+        floor: lower bound of the watermark, raised while the stream was idle.
+        latest_since: first batch from which the stream has kept the latest per key and been read by
+            queries without interruption; None if it does not keep the latest, or no query reads it.
         ahead: number of future tuples (``event_time.newest_allowed``).
-        began: the first batch that brought a tuple; None: none has, or it is not known.
-        admitted: (batch, tuples before it that were neither late nor in the future nor invalid) at
-            epoch starts, newest last, as far back as ``history``.
+        began: first batch with a tuple of the stream; None: no such batch, or unknown.
+        admitted: (batch, valid tuples before it that were neither late nor future) at epoch starts,
+            newest last, as far back as ``history``.
         versions: versions of a table; None before its first row.
     """
 
@@ -188,12 +188,12 @@ class StreamState:
         return max((t for t in (self.max_tau, self.open_tau) if t is not None), default=None)
 
     def with_load_read(self) -> StreamState:
-        """With all that was read counted for the watermark."""
+        """This state with the open load counted as ended for the watermark."""
         return self if self.open_tau is None else replace(self, max_tau=self.newest, open_tau=None)
 
     def watermark(self) -> int | None:
-        """Greatest event time of whole loads less the lateness, or the floor raised by idleness;
-        None where nothing is ever late.
+        """Greatest event time of ended loads minus the lateness, but at least the floor; None if no
+        tuple can be late.
         """
         if self.max_tau is None or self.spec is None or self.spec.lateness is None:
             return self.floor
@@ -208,7 +208,7 @@ class StreamState:
         return self.newest if batch > 0 else None
 
     def admitted_before(self, batch: int) -> int:
-        """Number of valid tuples, neither late nor future, before ``batch``, an epoch's first."""
+        """Number of valid, neither late nor future tuples before an epoch's first ``batch``."""
         if batch == 0:
             return 0
         for start, count in self.admitted:
@@ -222,14 +222,14 @@ class State:
     """A committed state; never changed in place.
 
     Attributes:
-        ruleset: the running one; before the first, of epoch -1.
+        ruleset: id of the running ruleset; before the first one, epoch -1.
         epoch_starts: (epoch, its first batch), newest last.
-        offsets: Spark's text of the sources' offsets after the last batch; None where it is not
-            known (no Spark).
-        clock: the last batch's reading (``event_time.idleness``).
+        offsets: Spark's text of the sources' offsets after the last batch; None if it is unknown
+            (without Spark).
+        clock: clock reading of the last batch (``event_time.idleness``).
         feeds: feed id -> its hold and its unread input; only feeds with either.
         rationed: the newest batches that withheld tuples from probes, oldest first
-            (``sinks.ledger`` has all).
+            (``sinks.ledger`` has all such batches).
         debt: withheld results that a catch-up still owes.
     """
 
@@ -250,7 +250,7 @@ class State:
 
     @property
     def bytes(self) -> int:
-        """Bytes of all live segments, and of the backfills'."""
+        """Bytes of all live segments and of the results of backfills."""
         return sum(store.bytes for store in self.stores.values())
 
     @property
@@ -261,7 +261,7 @@ class State:
             yield from store.kept
 
     def with_loads_read(self, unless: Collection[str] = ()) -> State:
-        """With all that was read counted for watermarks, of all streams but ``unless``."""
+        """This state with open loads counted as ended, for all streams but ``unless``."""
         streams = {
             name: stream if name in unless else stream.with_load_read()
             for name, stream in self.streams.items()
@@ -269,14 +269,14 @@ class State:
         return replace(self, streams=streams)
 
     def with_stores(self, stores: dict[str, StoreState]) -> State:
-        """With these stores instead; reads of others are forgotten."""
+        """This state with ``stores`` as its stores; counts of reads of other stores are dropped."""
         return replace(self, stores=stores, measured=self.measured.of_stores(stores))
 
     def validate(self) -> None:
         """Check the invariants that every committed state has.
 
         Raises:
-            StateError: naming the first that does not hold.
+            StateError: names the first violated invariant.
         """
         for name, store in self.stores.items():
             spans = sorted(store.covers(max(self.next_batch - 1, 0)))
@@ -295,22 +295,22 @@ class State:
 class Manifests:
     """The manifest directory of one pipeline.
 
-    The newest ``KEPT + 1`` manifests stay, and so do the packs that any of them names: the state
-    can go back to each.
+    The newest ``KEPT + 1`` manifests are kept, with the packs that they name, so that the state can
+    be rolled back to any of them.
     """
 
     def __init__(self, root: Path) -> None:
         self._durable = durable(root)
         self._directory = root / "manifest"
         self._directory.mkdir(parents=True, exist_ok=True)
-        #: Per readable manifest that is kept: packs it names, and the id of its ruleset.
+        #: Kept, readable manifest -> packs that it names; the same -> id of its ruleset.
         self._named: dict[Path, frozenset[str]] = {}
         self._rulesets: dict[Path, RulesetId] = {}
         self._dropped: frozenset[str] = frozenset()
         self._speller = Speller()
 
     def load(self) -> State:
-        """The newest committed state (an empty one where there is none)."""
+        """The newest committed state; an empty state before the first commit."""
         names = self._names()
         return read_manifest(names[-1]) if names else State()
 
@@ -318,7 +318,7 @@ class Manifests:
         """Every manifest in the folder, newest first: its state, or the error in reading it.
 
         Raises:
-            StateError: ``unknown-version``: another release has been at work here.
+            StateError: ``unknown-version``: another release has written a manifest.
         """
         found: list[tuple[Path, State | StateError]] = []
         for path in reversed(self._names()):
@@ -335,16 +335,16 @@ class Manifests:
 
     @property
     def named(self) -> frozenset[str]:
-        """The packs that a manifest that is kept names."""
+        """The packs that kept manifests name."""
         return frozenset().union(*self._named.values())
 
     @property
     def rulesets(self) -> frozenset[RulesetId]:
-        """The rulesets of the manifests that are kept."""
+        """The rulesets of the kept manifests."""
         return frozenset(self._rulesets.values())
 
     def dropped(self) -> frozenset[str]:
-        """The packs that have ceased to be named since the last call."""
+        """The packs that no kept manifest names any more, since the last call."""
         found, self._dropped = self._dropped, frozenset()
         return found - self.named
 
@@ -368,7 +368,7 @@ class Manifests:
         """The checksum of the manifest that the batch starts from.
 
         Raises:
-            StateError: ``missing-manifest``: it was removed.
+            StateError: ``missing-manifest``: the file was removed or is unreadable.
         """
         try:
             return checksum(manifest_path(self._directory.parent, batch))
@@ -402,7 +402,7 @@ class _Committed:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A store's segments as read: their text, and the parsed segment per part of it."""
+    """A store's segments in a manifest: their JSON text, and text of a segment -> the segment."""
 
     text: bytes
     known: dict[bytes, Segment]
@@ -410,19 +410,19 @@ class _Read:
 
     @staticmethod
     def of(text: bytes, last: _Read | None) -> _Read:
-        """Parse the segments of ``text``, reusing the parts that ``last`` has."""
+        """Parse the segments of ``text``; segments that are in ``last`` are the same objects."""
         known = last.known if last is not None else {}
         parts = [bytes(part) for part in codec.loads(text, tuple[codec.Raw, ...])]
         found = {part: known.get(part) or codec.loads(part, Segment) for part in parts}
         return _Read(text, found, tuple(found[part] for part in parts))
 
 
-#: Store -> its segments in the last read manifest: most of the next manifest is the same.
+#: Store -> its segments in the last read manifest, as most segments stay in the next one.
 _LAST: dict[str, _Read] = {}
 
 
 def _segments(body: bytes) -> dict[str, tuple[Segment, ...]]:
-    """Store -> segments; the same tuple as the time before where the store has not changed."""
+    """Store -> segments; for an unchanged store the same tuple object as in the last call."""
     found = {}
     for name, store in codec.loads(body, _Committed).stores.items():
         text, last = bytes(store.segments), _LAST.get(name)
@@ -433,13 +433,13 @@ def _segments(body: bytes) -> dict[str, tuple[Segment, ...]]:
 
 
 def committed_segments(root: Path, batch: int, crc: int) -> dict[str, tuple[Segment, ...]]:
-    """Store -> live segments, by the manifest that ``batch`` goes on from; for tasks.
+    """Store -> live segments, in the manifest that ``batch`` starts from; for tasks.
 
-    ``crc`` is its checksum. Without a batch an epoch may begin under the same number: shared
-    storage may show the manifest before that for a while, or none, so this waits for the right one.
+    Waits for the manifest with checksum ``crc``: shared storage may still show none, or an older
+    one of the same number, since an epoch can begin without a batch.
 
     Raises:
-        StateError: ``missing-manifest``: it does not appear.
+        StateError: ``missing-manifest``: the manifest does not appear in time.
     """
     path, deadline = manifest_path(root, batch), time.monotonic() + PATIENCE
     while True:

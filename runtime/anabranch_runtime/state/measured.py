@@ -1,4 +1,4 @@
-"""Measurements of one task in one batch, and their sums in the state (``measure.statistics``)."""
+"""Measurements of a task in a batch, and their sums over batches (``measure.statistics``)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ StoreReads = Mapping[str, dict[str, Reads]]
 
 
 def added(known: Mapping[str, _T], parts: Iterable[Mapping[str, _T]]) -> dict[str, _T]:
-    """Key -> the sum of its values, which can be added."""
+    """``known`` plus all ``parts``: key -> the sum of its values, of a type with ``+``."""
     found: dict[str, Any] = dict(known)
     for part in parts:
         for key, more in part.items():
@@ -49,16 +49,16 @@ class TaskMeasures:
     """Measurements of one task in one batch.
 
     Attributes:
-        streams: stream -> meter of its arrivals, with delays only of tuples that were behind.
-        arrivals: relation -> tuples.
+        streams: stream -> meter of its arrivals; delays of tuples behind the newest only.
+        arrivals: relation -> number of tuples.
         sketches: relation, or ``STORE`` and a store -> key -> packed hashes (``state.measures``).
         samples: stream -> candidates for its sample.
         values: relation -> attribute -> counts of its values.
         edges: edge -> counts of its probe.
         reads: store -> index -> counts of lookups.
-        inserts: writes of rows into stores, without a backfill's.
+        inserts: writes of rows into stores, except those by backfills.
         emitted: writes of results.
-        sent: edge, or store, -> tuples that were sent to other hosts. ``sent_bytes``: of all.
+        sent: edge or store -> tuples sent to other hosts. ``sent_bytes``: bytes sent in total.
     """
 
     streams: dict[str, StreamMeter] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class Measurements:
             (``state.values``).
         edges: counts of the current epoch since the running ruleset took over.
         reads: store -> index -> lookups in the current epoch; ``reads_before``: in earlier epochs.
-        probes: epoch -> tuples probed.
+        probes: epoch -> number of probing tuples.
         meters: activity of each stream in the current epoch. ``ran``: times (seconds since 1970) at
             which its first batch began and its last one was folded in; None before the first.
         steps: samples of sub-joins from earlier epochs' edges; ``epoch_steps``: from the edges of
@@ -109,11 +109,11 @@ class Measurements:
     def in_epoch(
         self, epochs: Collection[str], newest: Mapping[str, int | None], stores: Collection[str]
     ) -> Measurements:
-        """At the start of an epoch.
+        """The measurements at the start of an epoch.
 
         Args:
-            epochs: those whose counts are kept. ``newest``: stream -> greatest event time.
-            stores: of the new epoch; reads of others are forgotten.
+            epochs: epochs whose counts are kept. ``newest``: stream -> greatest event time.
+            stores: the new epoch's stores; counts of reads of other stores are dropped.
         """
         return replace(
             self,
@@ -127,7 +127,7 @@ class Measurements:
         )
 
     def of_stores(self, stores: Collection[str]) -> Measurements:
-        """Without reads of stores other than ``stores``."""
+        """The measurements without reads of stores other than ``stores``."""
         reads, before = (
             {name: counts for name, counts in known.items() if name in stores}
             for known in (self.reads, self.reads_before)
@@ -135,7 +135,7 @@ class Measurements:
         return replace(self, reads=reads, reads_before=before)
 
     def of_relations(self, relations: Collection[str]) -> Measurements:
-        """Without counts, sketches and values of relations other than ``relations``."""
+        """The measurements without counts, sketches and values of other relations."""
         return replace(
             self,
             arrivals={name: n for name, n in self.arrivals.items() if name in relations},

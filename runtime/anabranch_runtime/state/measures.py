@@ -1,13 +1,13 @@
-"""Measurements of streams and keys between batches: small values that merge.
+"""Measurements of streams and keys: small values that can be merged across tasks and batches.
 
-Every one is a function of the multiset of its tuples, for any split into tasks and batches, so
-parts merge in any order (``docs/statistics.md``):
+Each depends only on the multiset of its tuples, not on their split into tasks and batches, so parts
+merge in any order (``docs/statistics.md``):
 
 * a **sketch** of a key is its ``SIZE`` least distinct hashes; sketches of parts merge into that of
   the whole (:func:`anabranch_runtime.index.hash_index.merge_sketches`);
 * a **sample** of a stream is its ``SIZE`` tuples whose sigma has the least hash: uniform, without
-  replacement, because the hash knows nothing of the values;
-* **delays** are counts per power of two of how far tuples were behind their stream.
+  replacement, because the hash does not depend on the values;
+* **delays** are histograms, by powers of two, of how far tuples were behind their stream's newest.
 
 Hashes are kept as base64 of little-endian words: a fifth of the text that JSON lists would take.
 """
@@ -25,14 +25,14 @@ import pyarrow as pa
 from anabranch_runtime.columns.arrays import U64
 from anabranch_runtime.index.hash_index import merge_sketches
 
-#: Hashes of a sketch, and tuples of a sample.
+#: Maximum number of hashes of a sketch, and of tuples of a sample.
 SIZE = 256
 #: Prefix of the owner of a sketch of a store's keys; other owners are relations.
 STORE = "store:"
 #: The column of a sample that holds the hash of each tuple's sigma.
 RANK = "#rank"
-#: Where a sketch's greatest hash lies below this, its key has so many values that hardly a hash
-#: of a batch lies below it: tasks get that bound only, and not the hashes.
+#: If a sketch's greatest hash is below this, hardly any hash of a batch is below it: the key has
+#: many values. Tasks then get the greatest hash as a bound, without the sketch's other hashes.
 SPARSE = (1 << 64) // 64
 
 
@@ -41,10 +41,10 @@ class StreamMeter:
     """One stream during one epoch, or one batch in one task.
 
     Attributes:
-        input, late, invalid, ahead: tuples.
-        min_tau, max_tau: least and greatest event time that was not late, or at all.
-        since: greatest event time before the epoch; None: nothing had been seen.
-        delays: tuples by :func:`delay_classes`; shorter than the classes where the rest are 0.
+        input, late, invalid, ahead: numbers of all, late, invalid and future tuples.
+        min_tau, max_tau: least event time of tuples that were not late; greatest event time.
+        since: greatest event time before the epoch; None before the first event time.
+        delays: number of tuples per class of :func:`delay_classes`, without trailing zeros.
     """
 
     input: int = 0
@@ -74,8 +74,8 @@ class KeyBound:
     """Bounds of one sketch, so that a task reports only hashes new to it.
 
     Attributes:
-        limit: least hash that can't enter the sketch; None: all may.
-        known: hashes in the sketch, packed; empty where few of a batch's lie below ``limit``.
+        limit: least hash that can't enter the sketch; None: every hash may enter.
+        known: hashes in the sketch, packed; empty if few hashes of a batch are below ``limit``.
     """
 
     limit: int | None = None
@@ -87,9 +87,9 @@ class KnownValues:
     """The values of a key that tasks count exactly.
 
     Attributes:
-        hashes: of the values, packed.
-        worth: share of a task's tuples from which another value is reported, and ``least`` how
-            many tuples.
+        hashes: hashes of the values, packed.
+        worth: least share of a task's tuples for reporting another value. ``least``: least number
+            of tuples for it.
     """
 
     hashes: str
@@ -99,13 +99,13 @@ class KnownValues:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Bounds of all sketches and samples, so that the tasks of a batch report only news.
+    """Bounds of all sketches and samples, so that tasks report only values that change them.
 
     Attributes:
-        keys: relation, or ``STORE`` and a store -> key -> bound of its sketch; absent: no sketch.
+        keys: relation, or ``STORE`` and a store -> key -> bound of its sketch, if it has one.
         ranks: stream -> rank at or above which a tuple can't enter the sample.
         newest: stream -> greatest event time of earlier batches.
-        values: relation -> attribute -> its frequent values (``state.values``); absent: none.
+        values: relation -> attribute -> its frequent values (``state.values``), if any are known.
     """
 
     keys: dict[str, dict[str, KeyBound]] = field(default_factory=dict)
@@ -115,7 +115,7 @@ class Bounds:
 
 
 def pack(hashes: U64) -> str:
-    """Hashes as text.
+    """Encode hashes as base64 text.
 
     >>> unpack(pack(np.array([3, 1 << 63], dtype=np.uint64))).tolist()
     [3, 9223372036854775808]
@@ -133,7 +133,7 @@ def merge_packed(parts: Iterable[str]) -> str:
     return pack(merge_sketches([unpack(p) for p in parts], SIZE))
 
 
-# As many sketches as thousands of queries have: every batch asks for the bounds of all.
+# Room for the sketches of thousands of queries, whose bounds every batch needs.
 @lru_cache(maxsize=1 << 16)
 def key_bound(sketch: str) -> KeyBound:
     """The bound of a packed sketch."""
@@ -145,7 +145,7 @@ def key_bound(sketch: str) -> KeyBound:
 
 
 def least(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """The ``SIZE`` rows of least rank of equally made batches, by rank."""
+    """The ``SIZE`` rows of least rank in record batches of one schema, ordered by rank."""
     rows = pa.concat_batches(batches) if len(batches) > 1 else batches[0]
     order = np.argsort(rows.column(RANK).to_numpy(), kind="stable")[:SIZE]
     return rows.take(pa.array(order))
@@ -155,7 +155,7 @@ def delay_classes(behind: np.typing.NDArray[np.int64]) -> tuple[int, ...]:
     """Number of positive delays per class: from ``2**(n-1)`` µs up to ``2**n`` in class ``n``."""
     if len(behind) == 0:
         return ()
-    # A float64 may round a delay of centuries up into the next class; nothing hangs on that.
+    # A float64 may round a delay of centuries up into the next class, which is harmless.
     _, classes = np.frexp(behind.astype(np.float64))
     return tuple(np.bincount(classes).tolist())
 
@@ -165,7 +165,7 @@ def _known(*times: int | None) -> list[int]:
 
 
 def add_counts(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:
-    """Class by class.
+    """Sum two histograms class by class.
 
     >>> add_counts((1, 2), (0, 1, 5))
     (1, 3, 5)

@@ -1,16 +1,15 @@
-"""Partition -> host: a map that changes little when hosts or sizes do.
+"""Placement of partitions on hosts: a map that changes little when hosts or sizes do.
 
-Partitions are assigned by *rendezvous hashing*: a partition prefers the host with the greatest hash
-of both (Thaler and Ravishankar, 1998). No host gets more than its share and a little, so a
-partition that its favourite has no room for goes to the next one with room. An assigned partition
-stays on its host while that host is there, unless some have far more than others. Stores with
-equally many partitions are assigned alike, so that rows with equal values of a key are on one host
-in every store.
+Partitions are assigned by *rendezvous hashing*: a partition prefers the host with the least hash of
+both names (Thaler and Ravishankar, 1998). A host gets little more than its share of the weight: if
+the preferred host is full, the next one with room is taken. An assigned partition stays on its host
+as long as this host runs, unless loads differ too much. Stores with the same number of partitions
+are assigned alike, so that rows with equal values of a key are on one host in every store.
 
-Places of arrival may say more than a hash does: a value may be frequent in a stream that is read at
-one site. Partitions then move to the hosts on which their tuples arrive, or two of them change
-places, as long as the savings exceed the cost and no host gets far more, or less, than its share.
-The best of these moves is made first, until none is left (a local optimum).
+The hosts of arrival may be a better guide than hashes: a value may be frequent in a stream that is
+read at one site. A partition then moves to the host on which its tuples arrive, or two partitions
+are swapped, if the savings exceed the cost and no host gets far more, or less, than its share. The
+best move is made first, until no move is left (a local optimum).
 """
 
 from __future__ import annotations
@@ -24,23 +23,23 @@ from numpy.typing import NDArray
 
 from anabranch_runtime.columns.arrays import Bools, Floats
 
-#: Greatest factor over an equal share that a host may be given; and factor over, or under, its
-#: share beyond which partitions are moved.
+#: Greatest assigned load of a host, as a multiple of its share; and the factor above (or, inverted,
+#: below) its share at which partitions are moved.
 SLACK, MOST = 1.1, 1.25
-#: Least part of the difference of two hosts that a move has to close.
+#: Least fraction of the difference between two hosts by which a move has to reduce it.
 CLOSER = 1e-6
-#: Least part of a partition's demand that a move has to save: less may be chance.
+#: Least fraction of a partition's demand that a move has to save: less may be chance.
 WORTH = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Benefit and cost of having a partition on a host, in one unit.
+    """Benefit and cost of moving partitions to hosts, in one unit.
 
     Attributes:
-        arriving: partitions x hosts: its tuples that arrive there, over the time in which a move
-            must pay.
-        moving: by partition, cost of bringing it to another host.
+        arriving: shape (partitions, hosts): the partition's tuples that arrive on the host, over
+            the time in which a move must pay.
+        moving: per partition, cost of moving it to another host.
     """
 
     arriving: Floats
@@ -52,9 +51,9 @@ class Placement:
     """A map from partitions to hosts.
 
     Attributes:
-        hosts: their names, sorted.
-        owners: numbers of partitions that stores have, each with the host (by number) of every
-            partition.
+        hosts: names of the hosts, sorted.
+        owners: (number of partitions, index in ``hosts`` per partition), for each number of
+            partitions that stores have.
     """
 
     hosts: tuple[str, ...]
@@ -72,15 +71,15 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """The hosts of a pipeline's tasks, where these share nothing but the object store.
+    """The hosts of a pipeline's tasks, if the hosts share only the object store.
 
     Attributes:
-        placement: partition -> host; None: there has been one host.
+        placement: partition -> host; None: all tasks have run on one host.
         tasks: host of the last batch -> number of its tasks.
         load: number of partitions (as text) -> CPU seconds of probes by partition, decayed over
             epochs (``placement.moves``).
-        demand: host -> number of partitions -> bytes by partition of tuples that arrived on the
-            host and are needed in the partition, decayed too.
+        demand: host -> number of partitions -> bytes, by partition, of tuples that arrived on the
+            host and are needed in the partition; decayed as ``load`` is.
     """
 
     placement: Placement | None = None
@@ -94,8 +93,8 @@ class HostReport:
     """The host of one task, and its work there in one batch.
 
     Attributes:
-        name: of the host (``exchange.host``); empty where all tasks share a state directory.
-        site: of the host. ``office``: address at which its process takes merges (``spark.merges``).
+        name: the host's name (``exchange.host``); empty if all tasks share a state directory.
+        site: the host's site. ``office``: address of its process for merges (``spark.merges``).
         load: number of partitions -> CPU seconds of probes by partition; none on one host.
         demand: number of partitions -> bytes of tuples that arrived on the host, by the partition
             that needs them (``exchange.traffic``); none on one host.
@@ -122,10 +121,10 @@ def place(
         counts: the numbers of partitions that stores have.
         hosts: at least one.
         before: the placement so far.
-        weights: number of partitions -> weight of each, in any unit; without weights all are equal.
-            None: nothing is taken from a host that stays.
-        demands: number of partitions -> arrivals of tuples, by ``hosts`` in their sorted order.
-        sizes: of hosts, in any unit; shares are in proportion; 1 where one is not named.
+        weights: number of partitions -> weight of each partition, in any unit; if it is missing,
+            all weigh the same. None: no partition leaves a host that stays.
+        demands: number of partitions -> demand, with ``hosts`` in sorted order.
+        sizes: host -> its size, to which its share is proportional; 1 for a missing host.
     """
     names = tuple(sorted(hosts))
     size = [(sizes or {}).get(name, 1.0) for name in names]
@@ -151,13 +150,13 @@ def draw(
     """Move partitions to the hosts on which their tuples arrive.
 
     Args:
-        found: the host of each partition. ``before``: its former host; -1: none.
-        weight: of each. ``share``: target sum of weights per host.
+        found: host index of each partition. ``before``: its former host; -1: none.
+        weight: weight of each partition. ``share``: target sum of weights per host.
     """
     at, hosts = np.array(found), len(share)
     load: Floats = np.bincount(at, weights=weight, minlength=hosts).astype(np.float64)
     within = np.minimum(load, share / MOST), np.maximum(load, share * MOST)
-    # Cost of a partition on a host: bringing it there, and its arrivals elsewhere.
+    # Cost of a partition on a host: moving it, and sending its tuples from other hosts.
     total = demand.arriving.sum(axis=1, keepdims=True)
     is_new = np.arange(hosts) != before[:, None]
     cost = total - demand.arriving + is_new * demand.moving[:, None]
@@ -181,7 +180,7 @@ def draw(
 def _may_move(
     at: NDArray[np.int64], weight: Floats, load: Floats, within: tuple[Floats, Floats]
 ) -> Bools:
-    """Partitions x hosts: whether loads stay ``within`` their bounds, if it goes there."""
+    """Shape (partitions, hosts): whether loads stay ``within`` their bounds after the move."""
     least, most = within
     leaves = (load - least)[at] >= weight
     return leaves[:, None] & (load + weight[:, None] <= most)
@@ -190,7 +189,7 @@ def _may_move(
 def _may_change(
     at: NDArray[np.int64], weight: Floats, load: Floats, within: tuple[Floats, Floats]
 ) -> Bools:
-    """Partitions x partitions: the same, if they change places; False: they are on one host."""
+    """Shape (partitions, partitions): the same for swaps; False for two on one host."""
     least, most = within
     after = load[at][:, None] - weight[:, None] + weight
     fits: Bools = (after >= least[at][:, None]) & (after <= most[at][:, None])
@@ -200,7 +199,7 @@ def _may_change(
 
 def _weighed(weights: Sequence[float] | None, count: int) -> list[float]:
     known = weights if weights and sum(weights) > 0 else [1.0] * count
-    # A partition without rows is a place for some.
+    # A partition without rows may get some later, so it weighs a little.
     return [w + sum(known) / count * 1e-3 for w in known]
 
 
@@ -239,9 +238,9 @@ def _balance(
     share: Floats,
     hosts: Sequence[str],
 ) -> None:
-    """Move partitions from the host with the most, for its share, to that with the least, where one
-    of them has far from it. Each move brings the two closer to each other, by more than sums are
-    off, so that there is an end.
+    """Move partitions from the host with the greatest load relative to its share to the one with
+    the least, until both are near their shares. Each move reduces their difference by more than
+    rounding errors, so the loop ends.
     """
     while True:
         filled = [has / wanted for has, wanted in zip(load, share, strict=True)]
@@ -265,5 +264,5 @@ def _balance(
 
 
 def _score(host: str, count: int, partition: int) -> bytes:
-    """Less is liked better."""
+    """Rendezvous hash of host and partition; the partition prefers the least."""
     return hashlib.blake2b(f"{host}/{count}/{partition}".encode(), digest_size=8).digest()

@@ -1,9 +1,9 @@
 """Progress of the backfill of an MIR store, and one batch's slice of it.
 
 A backfill computes the combinations of a store's *gaps*: batches before the store opened that no
-container covers. It goes once through the stored rows of one member, its *sources*: segments as
-they were when it began. Segments never change, so a position among them stays valid through merges;
-the files are kept until they have been gone through.
+generation of the MIR covers. It reads each stored row of one member once, from its *sources*: the
+segments at its beginning. Segments never change, so a position in the sources stays valid through
+merges. Files of the sources are kept until they have been read.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class Throttle:
     """Limits of a batch's part of a backfill.
 
     Attributes:
-        share: greatest addition to a batch's time, as a part of it.
-        floor: seconds that it may take however short the batch is.
+        share: maximum time of the part, as a fraction of the batch's other time.
+        floor: seconds that the part may take in any batch, however short.
         first: rows of the start member in the first slice.
-        least, most: rows of any slice.
+        least, most: minimum and maximum rows of a slice.
     """
 
     share: float = 0.25
@@ -33,8 +33,8 @@ class Throttle:
     most: int = 1 << 20
 
     def rows(self, rows: int, taken: float, rest: float) -> int:
-        """The next slice's rows, after one of ``rows`` took ``taken`` seconds of a batch that took
-        ``rest`` besides.
+        """The next slice's number of rows, after a slice of ``rows`` rows took ``taken`` seconds in
+        a batch whose other work took ``rest`` seconds.
 
         >>> Throttle().rows(1000, taken=0.5, rest=1.0), Throttle().rows(1000, taken=0.01, rest=1.0)
         (500, 2000)
@@ -49,8 +49,8 @@ class SegmentRows:
     """Rows ``first`` to ``last`` (excluded) of a base segment.
 
     Attributes:
-        store: the store that the segment was in.
-        interval: batches whose rows count; rows of others are skipped.
+        store: the segment's store when it was selected.
+        interval: batches whose rows are read; rows of other batches are skipped.
     """
 
     store: str
@@ -67,17 +67,17 @@ class SegmentRows:
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """A backfill that has begun.
+    """A running or failed backfill.
 
     Attributes:
         rule: its rule, the same from beginning to end.
-        gaps: batches that the store covers once it is done.
+        gaps: batches that the store covers once the backfill is complete.
         sources: remaining rows of the start member.
-        total: rows at the beginning.
-        rows: size of the next slice.
-        segments: computed so far; unread before the end.
-        failed: reason for giving up: an expression that can't be evaluated for some stored row. The
-            gaps are still answered by the parts, which may never meet that row.
+        total: number of rows of the start member at the beginning.
+        rows: number of rows in the next slice.
+        segments: segments computed so far; no probe reads them before the end.
+        failed: reason of a failure: an expression that can't be evaluated for some stored row.
+            Probes of the gaps then go on to use the MIR's parts, and may never read this row.
     """
 
     rule: BackfillRule
@@ -90,7 +90,7 @@ class Backfill:
 
     @property
     def done(self) -> float:
-        """The part of the start member's rows that has been gone through."""
+        """Fraction of the start member's rows that has been processed."""
         left = sum(s.rows for s in self.sources)
         return 1.0 - left / self.total if self.total else 1.0
 
@@ -101,9 +101,9 @@ class Slice:
 
     Attributes:
         store: the MIR store. ``gaps``: see :class:`Backfill`.
-        sources: the start member's rows that it takes.
+        sources: the start member's rows of this slice.
         fill: per step of ``rule``, the tiles of its probe: earlier batches only.
-        merges: segments of the backfill that become one; task ``i`` of ``n`` takes every ``n``-th.
+        merges: merges of the backfill's segments; task ``i`` of ``n`` does every ``n``-th from i.
     """
 
     store: str
@@ -115,7 +115,7 @@ class Slice:
 
     @property
     def rows(self) -> int:
-        """Rows that the slice looks at."""
+        """Number of the start member's rows in the slice."""
         return sum(s.rows for s in self.sources)
 
 
@@ -124,8 +124,8 @@ class SliceReport:
     """One task's part of a slice.
 
     Attributes:
-        segments: written. ``merged``: numbers of finished merges.
-        failed: reason for giving up the backfill.
+        segments: written segments. ``merged``: indexes of finished merges in ``Slice.merges``.
+        failed: reason for which the backfill fails; empty: none.
     """
 
     segments: list[Segment] = field(default_factory=list)

@@ -1,7 +1,7 @@
-"""Versions of a table's rows: intervals of batches of arrival.
+"""Versions of a table's rows: intervals of batches in which the rows arrived.
 
-A batch brings rows of one version only, the newest that is being read. So a version is an interval
-of batches, and tuples look up the rows of one interval: when a version has been read whole, the
+A batch reads rows of one version only, the newest one. So a version is an interval of batches, and
+look-ups are restricted to the rows of one interval. Once a version has been read completely, the
 next batch looks up its interval instead of the former one.
 """
 
@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class TableVersions:
-    """The version that tuples look up, and the one that is being read.
+    """The current version of a table, which tuples look up, and the version being read.
 
     Attributes:
-        number: version that is looked up; 0: the first has not been read whole.
-        first: least batch of its rows. ``until``: batch before which they end; None: they go on.
+        number: current version; 0 until the first version has been read completely.
+        first: first batch of its rows. ``until``: batch after its last; None: no end yet.
         coming: version that is being read; 0: none.
-        since: least batch of the rows of ``coming``.
-        read_at: seconds since 1970 at which ``number`` had been read whole; None: it has not.
+        since: first batch of the rows of ``coming``.
+        read_at: time at which ``number`` was complete, seconds since 1970; None if it is not.
     """
 
     number: int = 0
@@ -30,7 +30,7 @@ class TableVersions:
     read_at: float | None = None
 
     def begun(self, version: int, batch: int) -> TableVersions:
-        """With ``version`` being read from ``batch`` on, in the place of one not yet whole.
+        """These versions with ``version`` being read from ``batch`` on; replaces ``coming``.
 
         >>> TableVersions(1).begun(2, 7)
         TableVersions(number=1, first=0, until=7, coming=2, since=7, read_at=None)
@@ -41,7 +41,7 @@ class TableVersions:
         return replace(self, until=ends, coming=version, since=batch)
 
     def read_whole(self, version: int, now: float) -> TableVersions:
-        """With ``version`` looked up from the next batch on, ``now`` being seconds since 1970.
+        """These versions with ``version`` as the current one; ``now``: seconds since 1970.
 
         >>> TableVersions(1).begun(2, 7).begun(3, 9).read_whole(3, 5.0)
         TableVersions(number=3, first=9, until=None, coming=0, since=0, read_at=5.0)
@@ -53,17 +53,17 @@ class TableVersions:
 
     @property
     def interval(self) -> tuple[int, int | None]:
-        """Batches whose rows are looked up: the first, and the one before which they end."""
+        """Batches whose rows are looked up: the first, and the one after the last (or None)."""
         return self.first, self.until
 
     def is_outdated(self, first: int, last: int) -> bool:
-        """Whether rows of the batches from ``first`` to ``last`` are looked up never again."""
+        """Whether no tuple looks up rows of the batches ``first`` to ``last`` any more."""
         dropped = self.until is not None and first >= self.until and last < self.since
         return last < self.first or dropped
 
     def side(self, batch: int) -> int:
-        """Number of the version's interval that ``batch`` is in, from 0; rows are merged within
-        one.
+        """Number of the version interval that ``batch`` is in, from 0. Segments are merged only
+        within one.
         """
         bounds = (self.first, self.first if self.until is None else self.until, self.since)
         return sum(batch >= bound for bound in bounds)

@@ -1,8 +1,8 @@
-"""Input that could not be read, as the manifest has it.
+"""Records of unreadable input in the manifest.
 
-A feed whose input can't be read for now is *held*: its offset in Spark's log may go on, but it has
-really been read up to ``Held.start`` only, and a later batch begins there. Input given up for good
-is recorded (``Unread``). Feeds without either are not mentioned.
+A feed whose input can't be read at present is *held*: its offset in Spark's log may advance, but it
+has really been read up to ``Held.start`` only, and a later batch begins from this offset. Input
+that is skipped for good is recorded too (``Unread``). Feeds without either have no record.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class Held:
     """A feed's hold, and its reason.
 
     Attributes:
-        start: the feed's offset up to which it has been read.
-        piece: the unreadable input there. ``remedy``: the way to repair it.
+        start: offset up to which the feed has been read.
+        piece: the unreadable input at this offset. ``remedy``: the way to repair it.
         trials: number of batches that have tried to read it.
     """
 
@@ -30,13 +30,13 @@ class Held:
 
     @property
     def error(self) -> str:
-        """One sentence for people."""
+        """The reason and the remedy as one sentence."""
         return f"{self.piece.reason} ({self.remedy})" if self.remedy else self.piece.reason
 
 
 @dataclass(frozen=True, slots=True)
 class FeedState:
-    """One feed: its stream, its hold, and its input given up."""
+    """One feed: its stream, its hold, and its skipped input."""
 
     stream: str
     held: Held | None = None
@@ -45,11 +45,11 @@ class FeedState:
 
 @dataclass(frozen=True, slots=True)
 class UnreadInput:
-    """The input of one feed that a begun batch leaves out, for a repetition to leave out as well.
+    """The input of one feed that a batch leaves out; a repetition of the batch leaves it out too.
 
     Attributes:
-        upto: the feed's offset up to which the batch reads. ``held``: why it is held there.
-        skipped: file that the batch skips -> code and reason.
+        upto: offset up to which the batch reads the feed. ``held``: the hold at this offset.
+        skipped: file that the batch skips -> (error code, reason).
     """
 
     upto: Any

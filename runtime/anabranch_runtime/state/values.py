@@ -1,19 +1,19 @@
-"""Frequent values of keys between batches: counts of at most :data:`MOST` values that merge.
+"""Frequent values of keys: mergeable counts of at most :data:`MOST` values per key.
 
-A task counts the values that the state has (:class:`KnownValues`) exactly, and reports other values
-that are frequent in its share of a batch, with a bound for all that it does not report
-(``index.frequent``). The state keeps this true::
+A task counts the values that the state has (:class:`KnownValues`) exactly. It also reports other
+values that are frequent in its share of a batch, with an upper bound for unreported values
+(``index.frequent``). The state maintains this invariant::
 
     count(v) <= tuples that had v <= count(v) + under(v)    of each value v that it counts
                 tuples that had v <= missed                 of any other
 
-In every batch ``missed`` grows by the sum of the tasks' bounds; a value that is let go may have had
-``count(v) + under(v)``, so it is at least that; the ``under`` of an entering value is the former
-``missed`` plus the bounds of the tasks that have not reported it. This is SpaceSaving (Metwally,
-Agrawal, El Abbadi, 2005) with exact counts of known values. The same holds for *recent* counts,
-which halve with every :data:`HALF_LIFE` batches that bring tuples. So the error is stated, for any
-split of the tuples into tasks and batches; a count depends on them only in the batch in which its
-value is found.
+In every batch ``missed`` grows by the sum of the tasks' bounds. A dropped value may have had
+``count(v) + under(v)`` tuples, so ``missed`` is raised to at least this number. The ``under`` of a
+new value is the former ``missed`` plus the bounds of the tasks that have not reported it. This is
+SpaceSaving (Metwally, Agrawal, El Abbadi, 2005) with exact counts of known values. The invariant
+also holds for *recent* counts, which halve every :data:`HALF_LIFE` batches with tuples. So the
+error is known for any split of the tuples into tasks and batches. The split affects a count only in
+the batch in which its value is found.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from anabranch_contract.protocol.measurements import FrequentValues
 from anabranch_runtime.columns.arrays import U64, Ints
 from anabranch_runtime.state.measures import KnownValues, pack, unpack
 
-#: Values of a key that are kept, the share of tuples from which a value is worth it, and from which
-#: it stays so: less, because letting go of a value that comes back adds to the error.
+#: Maximum number of kept values per key; least share of tuples for a new value, and for a kept one.
+#: The latter is smaller, because dropping a value that returns adds to the error.
 MOST, WORTH, STAYS = 64, 0.002, 0.001
-#: Batches with tuples after which a tuple counts half. Two epochs of the default length: plans are
-#: made per epoch, so a change shows in the next and rules in the third.
+#: Batches with tuples after which a tuple counts half: two epochs of the default length. A change
+#: shows in the plan of the next epoch and dominates that of the third.
 HALF_LIFE = 8
 _FADED = 0.5 ** (1 / HALF_LIFE)
-#: Figures of a value: tuples that had it, all and recent ones; recent tuples of the relation since
-#: it was found; and by how much both counts may be too low.
+#: Rows of ``KeyValues.figures``: tuples with the value, all and recent ones; recent tuples of the
+#: relation since the value was found; maximum error of both counts.
 COUNT, RECENT, SPAN, UNDER, UNDER_RECENT = range(5)
 _FADING = np.array([[1.0], [_FADED], [_FADED], [1.0], [_FADED]])
-#: A value has to be more frequent than the rarest that is kept by this factor to take its place.
+#: A value replaces the rarest kept value only if it is more frequent by this factor.
 _BETTER = 1.25
 
 
@@ -48,10 +48,10 @@ class ValueCounts:
     """The counts of a key's values by one task in one batch.
 
     Attributes:
-        tuples: that the task had, those with a NULL key too; ``nulls``: how many of them these are.
-        counts: of the values that were known, in the order in which they were given.
-        fresh: hashes of others that are frequent; ``fresh_counts``: of each. ``texts``: for people.
-        rest: no value that is in neither list had more tuples.
+        tuples: number of the task's tuples. ``nulls``: tuples with a NULL key among them.
+        counts: counts of the known values, in the order of ``KnownValues.hashes``.
+        fresh: hashes of other frequent values, with ``fresh_counts`` and readable ``texts``.
+        rest: upper bound of the count of every other value.
     """
 
     tuples: int
@@ -65,15 +65,15 @@ class ValueCounts:
 
 @dataclass(frozen=True, slots=True)
 class KeyValues:
-    """The counts of a key's frequent values so far (see the module's text).
+    """The counts of a key's frequent values so far (see the module docstring).
 
     Attributes:
-        tuples: of the relation since the key is counted. ``recent``: with fading.
+        tuples: tuples of the relation since counting began. ``recent``: the same, with decay.
         missed, missed_recent: upper bounds of the counts of any other value.
-        hashes: of the values, packed (``measures.pack``), in the order in which they were found;
-            ``texts``: for people.
-        figures: of the values, packed doubles, a row each (:data:`COUNT` and so on).
-        nulls, recent_nulls: of ``tuples`` and ``recent`` those with a NULL key.
+        hashes: hashes of the values, packed (``measures.pack``), in the order in which they were
+            found. ``texts``: the values in readable form.
+        figures: packed doubles: a row per count (:data:`COUNT` and so on), a column per value.
+        nulls, recent_nulls: the part of ``tuples`` and ``recent`` with a NULL key.
     """
 
     tuples: int = 0
@@ -87,7 +87,7 @@ class KeyValues:
     recent_nulls: float = 0.0
 
     def merge(self, parts: Sequence[ValueCounts]) -> KeyValues:
-        """With the counts of a batch's tasks; each had this value's ``known``."""
+        """These counts plus a batch's, one part per task; all tasks had :attr:`known`."""
         tuples = sum(part.tuples for part in parts)
         if not tuples:
             return self
@@ -117,7 +117,7 @@ class KeyValues:
     @property
     def known(self) -> KnownValues:
         """Known values and thresholds for the tasks of the next batch."""
-        # A count of 1 is no news once a value with it would not be kept.
+        # Once a value with one tuple would not be kept, tasks need not report it.
         least = 1 if self.recent * WORTH < 1 else 2
         if len(self.texts) < MOST:
             return KnownValues(self.hashes, WORTH, least)
@@ -125,7 +125,7 @@ class KeyValues:
         return KnownValues(self.hashes, max(WORTH, _BETTER * rarest), least)
 
     def published(self) -> FrequentValues:
-        """As the control plane reads it."""
+        """The frequent values as a record for the control plane."""
         counts, recents = _rows(self.figures)[:SPAN]
         hashes = unpack(self.hashes)
         order = np.lexsort((hashes, -counts, -recents))
@@ -142,12 +142,12 @@ class KeyValues:
         )
 
 
-#: Digits of published shares, and greatest loss by rounding, twice.
+#: Decimal digits of published shares; allowance in the error for two roundings.
 _DIGITS, _ROUNDED = 6, 1e-6
 
 
 def _admitted(now: KeyValues, parts: Sequence[ValueCounts], tuples: int, rest: int) -> KeyValues:
-    """``now`` with the fresh values of ``parts`` worth keeping.
+    """``now`` with the fresh values of ``parts`` that are frequent enough to be kept.
 
     ``now`` already includes the batch's ``tuples`` and ``rest``, the sum of the tasks' bounds.
     """
@@ -182,10 +182,10 @@ def _admitted(now: KeyValues, parts: Sequence[ValueCounts], tuples: int, rest: i
 
 
 def _worth(rows: NDArray[np.float64], tuples: int) -> NDArray[np.float64]:
-    """Rank of the values: lower bound (one standard deviation) of their share since they were
-    found, plus half their share of all ``tuples``.
+    """Score of the values: lower bound (one standard deviation) of their recent share since they
+    were found, plus half of their share of all ``tuples``.
 
-    A newly frequent value displaces a formerly frequent one only once that has faded.
+    A newly frequent value replaces a formerly frequent one only after the latter has decayed.
     """
     recents = rows[RECENT]
     ranked: NDArray[np.float64] = (recents - np.sqrt(recents)) / rows[SPAN]

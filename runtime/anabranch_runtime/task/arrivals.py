@@ -5,8 +5,8 @@ future if its event time exceeds the stream's limit for this batch, and late if 
 below the stream's watermark at the start of the batch. All three are counted and rejected (and
 quarantined, if the stream keeps them): neither stored nor probed (``semantics.md``, promise 5). In
 a stream that keeps the latest per key, tuples superseded within their own block are dropped. The
-rest gets its sigma and goes to every relation whose filter it passes. A filter that fails concerns
-its relation, which gets no table then.
+remaining tuples get their sigma (number in the arrival order). Each goes to every relation whose
+filter it passes. A relation whose filter fails gets no table.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ def take_in(
     newest_allowed: Mapping[str, int] | None = None,
     redefined: frozenset[str] = frozenset(),
 ) -> TaskArrivals:
-    """Sort the blocks that ``task`` reads into relations.
+    """Make a table per relation from the blocks that ``task`` reads.
 
     ``failed`` is called with a relation whose filter can't be evaluated. Tuples of ``redefined``
     streams are only counted: their columns differ from the ruleset's.
 
-    The offset half of a sigma is the task and a running number, so it is unique over all streams of
-    the batch. Any such order is as good as another: results depend on the batch only through the
-    sets of members that arrive together.
+    The low bits of a sigma are the task and a running number, so a sigma is unique over all streams
+    of the batch. Any such order is correct: results depend only on the sets of members that arrive
+    in one batch.
 
     Raises:
         PipelineError: one task reads more tuples than the counter holds.
@@ -85,7 +85,7 @@ def take_in(
     pieces: dict[RelationId, list[pa.RecordBatch]] = defaultdict(list)
     broken: set[RelationId] = set()
     sigma = (batch << OFFSET_BITS) + (task << COUNTER_BITS)
-    # Rows of tables come before all tuples of streams that a batch brings.
+    # Within a batch, rows of tables come before tuples of streams.
     of_tables = {s.name for s in layout.ruleset.streams if s.is_table}
     of_streams = 1 << (OFFSET_BITS - 1)
     for block in blocks:
@@ -136,7 +136,7 @@ def _without_ahead(
     block: Block,
     arrivals: TaskArrivals,
 ) -> Block:
-    """``block`` without future tuples (over ``newest``), which are counted and rejected."""
+    """Reject and count the future tuples of ``block`` (event time after ``newest``)."""
     spec = layout.streams.get(block.stream)
     if spec is None or spec.event_time is None or block.rows.num_rows == 0:
         return block
@@ -218,7 +218,7 @@ def _admit(
 
 
 def _latest_of(spec: Stream, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """``rows`` of one block without rows that others of it supersede from this batch on."""
+    """``rows`` of one block without those superseded by another row of the block."""
     if not spec.latest or not rows.num_rows:
         return rows
     gone = superseded([rows.column(c) for c in spec.latest], fixed(rows.column(TAU), np.int64))

@@ -1,4 +1,4 @@
-"""A task's share of a slice: the background work of a batch (``epochs.backfill``)."""
+"""A task's share of a slice: a batch's part of backfills and merges (``epochs.backfill``)."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from anabranch_runtime.storage.segment import Merge, PackWriter
 from anabranch_runtime.storage.segment_cache import open_segment
 from anabranch_runtime.task.stores import merge
 
-#: Rows of the start member that are joined together.
+#: Maximum number of rows of the start member that are joined at once.
 CHUNK = 1 << 14
 
 
 def merge_parts(writer: PackWriter, layout: Layout, root: str, merges: Iterable[Merge]) -> None:
-    """Append the segments of a slice's merges to ``writer``."""
+    """Do the merges of a slice, each into one segment that ``writer`` appends."""
     for one in merges:
         readers = [open_segment(root, s) for s in one.segments]
         for reader in readers:
             reader.verify()
-        # Superseded rows among them are dropped when the store is merged.
+        # A later merge of the store drops superseded rows.
         merge(writer, layout, layout.specs[StoreId(one.segments[0].store)], readers, since={})
 
 
 def as_probe(spec: StoreSpec, work: Slice) -> tuple[ProbeRule, Access]:
-    """The slice's steps as a probe of the MIR whose whole past is gap."""
+    """The slice's steps as a probe rule of the MIR, with an access that stores no past."""
     steps = work.rule.steps
     rule = ProbeRule(
         edge=Edge(""),
@@ -50,9 +50,7 @@ def as_probe(spec: StoreSpec, work: Slice) -> tuple[ProbeRule, Access]:
 def stored_rows(
     layout: Layout, root: str, sources: tuple[SegmentRows, ...], label: Label, task: int, tasks: int
 ) -> Iterator[Partial]:
-    """The rows of ``sources`` that fall to ``task`` of ``tasks``, as members ``label``, chunk by
-    chunk.
-    """
+    """This task's share of the rows of ``sources``, as members ``label``, in chunks."""
     rows = sum(s.rows for s in sources)
     first, last = rows * task // tasks, rows * (task + 1) // tasks
     left = cut(cut(sources, last)[0], first)[1]
@@ -65,7 +63,7 @@ def stored_rows(
 
 
 def _rows(layout: Layout, root: str, source: SegmentRows, label: Label) -> Partial:
-    """A source's rows that count, as partial results of one label."""
+    """Rows of ``source`` within its batches and the relation's filter, as partial results."""
     reader = open_segment(root, source.segment)
     rows = np.arange(source.first, source.last, dtype=np.int32)
     found = Partial(len(rows), (RowSet(Tables([reader]), None, rows),), {label: (0, "")}, label)

@@ -1,9 +1,9 @@
 """A task's share of a catch-up: results that batches withheld (``rations.catch_up``).
 
-A withheld result has one or more members of its last batch, of the stream that counts as the last
-one, whose ranks are not below their goals' rations (``semantics.md``, "Rations"). It is made from
-the first of them, in the order of the query's aliases. Its other members arrived in that batch or
-before; of streams with greater names, before.
+Each withheld result is computed once, from one member. This member arrived in the last batch of
+all members; of the streams with members in that batch, its stream has the greatest name. Its rank
+is not below its goal's ration (``semantics.md``, "Rations"). Of several such members, the first in
+the order of the query's aliases is taken.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ Missed = Mapping[tuple[QueryId, Label], tuple[Ranking, int]]
 
 @dataclass(frozen=True, slots=True)
 class Payer:
-    """Makes the results of one catch-up.
+    """Computes the results of one catch-up.
 
     Attributes:
         access: edge -> tiles and gaps of its probe in the running batch.
-        courier, pieces: its probes. ``guard``: passes on results until an expression fails.
-        emit: takes results of a query.
+        courier, pieces: run probes. ``guard``: passes on results until an expression fails.
+        emit: writes results of a query.
     """
 
     layout: Layout
@@ -52,7 +52,7 @@ class Payer:
     emit: Callable[[Partial, OutputRule], None]
 
     def walks(self, work: CatchUp) -> list[Walk]:
-        """Walks of the catch-up; the same in all tasks."""
+        """The walks of the catch-up ``work``, one per group of stored rows and label."""
         ruleset = self.layout.ruleset
         label_of = {(q.id, alias): label for q in ruleset.queries for alias, label, _ in q.members}
         missed = {
@@ -77,15 +77,15 @@ class Payer:
 
 @dataclass(slots=True)
 class Walk:
-    """Sends rows down the trees of one label.
+    """Sends stored rows down the probe trees of one label.
 
     Attributes:
-        owed: the catch-up. ``name``: of the walk. ``start``: the label.
-        sources: the rows.
-        missed: every goal of the owed batches -> least rank withheld from it. ``goals``: of this
-            label.
-        edges: edge -> least rank withheld, per ranking, from some goal behind the edge.
-        work: the walk as the router takes it.
+        owed: the catch-up. ``name``: the walk's name. ``start``: the label.
+        sources: the stored rows of the label's relation.
+        missed: every goal of the owed batches -> its least withheld rank. ``goals``: the part for
+            this label.
+        edges: edge -> least withheld rank, per ranking, of all goals behind the edge.
+        work: the walk's probes, for the courier.
     """
 
     payer: Payer
@@ -134,7 +134,7 @@ class Walk:
             self.payer.courier.probe(self.work, found, rule)
 
     def _arrived(self, joined: Partial) -> Partial:
-        """Rows of ``joined`` whose start arrived last, at the resolution of batches."""
+        """Rows of ``joined`` without members of later batches than the start's."""
         if self.owed.first == self.owed.last:
             return joined
         last = joined.batch(joined.start)
@@ -144,7 +144,7 @@ class Walk:
         return joined.where(mask)
 
     def _withheld(self, found: Partial, query: QueryId, own: tuple[Ranking, int]) -> Partial:
-        """The results among ``found`` that are owed, and are made from their start."""
+        """The owed results in ``found`` that this start has to compute (module docstring)."""
         layout, start = self.payer.layout, found.start
         mask = self._reached(found, start, frozenset((own,)))
         last, stream, first = found.batch(start), layout.stream(start), True
@@ -156,7 +156,7 @@ class Walk:
             mask &= batch < last if other > stream else batch <= last
             limits = self.missed.get((query, label))
             if first and other == stream and limits is not None:
-                # It is made from that member, if that was withheld as well.
+                # If that member was withheld too, the result is computed from it.
                 reached = self._reached(found, label, frozenset((limits,)))
                 mask &= ~((batch == last) & reached)
         return found.where(mask)

@@ -28,8 +28,8 @@ class Compaction:
     Attributes:
         root: the state directory. ``pack``: the file to write, below it.
         layout: the epoch's layout, which names the indexes of the segment.
-        since: stream -> the first batch of the tuples that supersede others of their key, for
-            streams that keep the latest.
+        since: stream that keeps the latest per key -> first batch whose tuples supersede others of
+            their key.
         objects: the object store behind the state directory, if there is one.
     """
 
@@ -43,11 +43,11 @@ class Compaction:
 
 @dataclass(frozen=True, slots=True)
 class MergedSegment:
-    """A merge that is done.
+    """Result of a merge.
 
     Attributes:
-        segment: the needed rows of the parts; it may take their place.
-        seconds: of CPU, of the thread that merged: tasks may run beside it.
+        segment: replaces the merged parts; superseded rows are left out.
+        seconds: CPU seconds of the merging thread alone, since tasks may run beside it.
     """
 
     segment: Segment
@@ -58,7 +58,7 @@ def compact(work: Compaction) -> MergedSegment:
     """Rewrite the parts of ``work`` as one segment.
 
     Raises:
-        StateError: a part is damaged, or no longer there.
+        StateError: a part is damaged or missing.
     """
     began = time.thread_time()
     attach(work.root, work.objects)
@@ -78,10 +78,10 @@ def rewrite(
     parts: Merge,
     write: Callable[[PackWriter, Sequence[SegmentReader]], None],
 ) -> Segment:
-    """The segment that ``write`` makes of ``parts``, alone in ``pack`` below ``root``.
+    """Let ``write`` rewrite ``parts`` as one segment, the only one in ``pack`` (below ``root``).
 
     Raises:
-        StateError: a part is damaged, or no longer there.
+        StateError: a part is damaged or missing.
     """
     reach(Point.MERGING)
     readers = [read_segment(str(root), s) for s in parts.segments]
@@ -95,5 +95,5 @@ def rewrite(
 
 
 def merged_pack() -> str:
-    """A name for a pack that a merge writes; no two are the same."""
+    """A unique name for the pack that a merge writes."""
     return f"segments/{MERGED}{uuid.uuid4().hex}.pack"

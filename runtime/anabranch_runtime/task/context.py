@@ -1,7 +1,7 @@
-"""One batch as the driver describes it to tasks: frozen, small, shipped with them.
+"""Description of a batch that the driver ships with its tasks: frozen and small.
 
-Stored rows are not described here: tasks read the segments from the manifest that the batch goes on
-from, however many there are.
+It does not list the live segments, which may be many: tasks read them from the manifest that the
+batch starts from.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from anabranch_runtime.storage.segment import Segment
 
 @dataclass(frozen=True, slots=True)
 class BatchContext:
-    """One batch as its tasks see it; a feature's part is a record of its own.
+    """One batch as its tasks see it; each feature has its own record in it.
 
     Attributes:
         batch, epoch: their numbers. ``ruleset``: the id of the epoch's ruleset.
@@ -63,8 +63,8 @@ class BatchContext:
     objects: str | None = None
 
 
-#: Root -> store -> live segments by the manifest, mask of the host's own partitions, and the
-#: segments in them. Other caches compare these tuples by identity to skip unchanged stores.
+#: State directory -> store -> (live segments, mask of the host's partitions, segments in these
+#: partitions). Other caches compare these tuples by identity to skip unchanged stores.
 _OWNED: dict[str, dict[str, tuple[Sequence[Segment], bytes, tuple[Segment, ...]]]] = {}
 
 
@@ -77,7 +77,7 @@ def live_segments(
         own: number of partitions -> mask of the wanted partitions; None: all.
 
     Raises:
-        StateError: ``missing-manifest``.
+        StateError: ``missing-manifest``: the manifest does not appear in time.
     """
     found = dict(context.replaced)
     if context.manifest is not None:

@@ -1,9 +1,9 @@
-"""Takes partial results to the stores of their next probes, on any host.
+"""Routes partial results to the stores of their next probes, on any host.
 
-A *work* sends tuples down probe trees: the batch's own probes, a catch-up, a backfill. Each has its
-own access by edge, and its own use of results. Where all tasks are on one host a probe is a call.
-Else a probe is a *hop*: tuples with matches on other hosts are sent there, the rest is probed at
-once, and received tuples continue as if they had been made here.
+A *work* sends tuples down probe trees: the batch's own probes, a catch-up, a backfill. Each work
+has its own access per edge and its own receiver of results. If all tasks are on one host, a probe
+is a call. Otherwise a probe is a *hop*: tuples with matches on other hosts are sent to these hosts,
+the others probe at once, and received tuples continue like tuples of this host.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from anabranch_runtime.state.coverage import Access, Tile
 from anabranch_runtime.storage.partial import Partial
 from anabranch_runtime.task.context import BatchContext
 
-#: The first part of a hop's address; then the edge, the work, and which step of a replacement.
+#: First part of a hop's address. Edge, work and index of the fill step (-1: none) follow.
 HOP = "hop"
 #: Assumed bytes of a value, before the first sent ones are measured.
 COLUMN = 8.0
@@ -34,11 +34,11 @@ COLUMN = 8.0
 
 @dataclass(frozen=True, slots=True)
 class ProbeWork:
-    """Something that sends tuples down probe trees.
+    """A work (module docstring).
 
     Attributes:
         name: the same in all tasks. ``is_batch``: whether it starts with the batch's arrivals.
-        pieces: its probes.
+        pieces: runs its probes.
         access: rule -> tiles and gaps of its probe.
         rules: probe rules by outgoing edge.
         guard: passes on the results of probes until an expression fails.
@@ -56,10 +56,10 @@ class ProbeWork:
 
 @dataclass(frozen=True, slots=True)
 class Courier:
-    """Probes for the works of one task.
+    """Runs the probes of one task's works.
 
     Attributes:
-        traffic: to the other hosts; None: there are none. ``needs``: columns to send.
+        traffic: messages to other hosts; None on a single host. ``needs``: columns to send.
     """
 
     layout: Layout
@@ -67,7 +67,7 @@ class Courier:
     needs: Needs
 
     def probe(self, work: ProbeWork, partial: Partial, rule: ProbeRule) -> None:
-        """Probe with ``partial`` by ``rule``, here and on other hosts."""
+        """Probe with ``partial`` by ``rule``, on this host and on others."""
         access = work.access(rule)
         if self.traffic is None:
             for joined in work.guard(rule, work.pieces.probe(partial, rule, access)):
@@ -83,11 +83,11 @@ class Courier:
             self._hop(work, partial, rule, 0)
 
     def arrived(self, work: ProbeWork, edge: str, at: int, letter: Letter) -> None:
-        """Continue with a message from another host."""
+        """Continue the probe of a message's tuples, which another host has sent."""
         self._here(work, unpack(letter.rows), work.rules[edge], at, letter.of)
 
     def _hop(self, work: ProbeWork, partial: Partial, rule: ProbeRule, at: int) -> None:
-        """Probe by ``rule``, or by the ``at``-th fill step in the gaps of an MIR."""
+        """Probe by ``rule`` (``at`` is -1), or by its ``at``-th fill step in the gaps of an MIR."""
         for staying in work.guard(rule, self._split(work, partial, rule, at)):
             self._here(work, staying, rule, at, partial.length)
 
@@ -100,7 +100,7 @@ class Courier:
         key: Sequence[KeyPart] = rule.key if at < 0 else rule.fill[at].key
         tiles: Sequence[Tile] = access.tiles if at < 0 else access.fill[at]
         fleet = traffic.fleet
-        # Where other tuples are follows from the placement.
+        # Demand counts starting tuples only: the placement decides where the others are.
         given = work.is_batch and len(partial.place) == 1
         wanted: list[NDArray[np.int64]] = []
         count = wanted.append if given else None
@@ -134,7 +134,7 @@ class Courier:
         return self.needs.probe(rule) if at < 0 else self.needs.fill(rule, at)
 
     def _here(self, work: ProbeWork, partial: Partial, rule: ProbeRule, at: int, of: int) -> None:
-        """Probe with ``partial``, which has been picked from ``of`` tuples."""
+        """Probe on this host with ``partial``, the part of ``of`` tuples that stays on it."""
         access = work.access(rule)
         if at < 0:
             meters = work.pieces.prober.meters
@@ -155,12 +155,12 @@ class Courier:
 
 @per_ruleset
 def _last_needs(ruleset: Ruleset) -> list[Needs]:
-    """A list with the columns to send of the last batch, empty before the first."""
+    """List of one entry, the last batch's columns to send; empty before the first batch."""
     return []
 
 
 def needs_of(layout: Layout, context: BatchContext) -> Needs:
-    """Columns to send in the batch of ``context``; the last batch's if nothing changed."""
+    """Columns to send in the batch of ``context``; the last batch's object if it is equal."""
     known = _last_needs(layout.ruleset)
     found = _needs(layout, context)
     if known and known[0].alike(found):

@@ -36,9 +36,9 @@ from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.courier import Courier
 from anabranch_runtime.task.memory import PrivateMemory
 
-#: The kind of messages with results on their way over hosts.
+#: Kind of messages with results that visit all hosts to be checked.
 LEAVING = "leaving"
-#: Results of the batch, and of earlier ones.
+#: Results of this batch; results that earlier batches withheld.
 NOW, OWED = "now", "owed"
 
 
@@ -47,7 +47,7 @@ class Emission:
     """The results of one task in one batch.
 
     Attributes:
-        page: bytes of results of a query that wait in memory.
+        page: maximum bytes of a query's results that wait in memory.
         report, failures: records of written results and of failed queries.
     """
 
@@ -72,12 +72,12 @@ class Emission:
     def emit(
         self, partial: Partial, rule: OutputRule, due: str, at: int = 0, origin: int = -1
     ) -> None:
-        """Write the results among ``partial``, or send them to the next host that checks them;
-        nothing where the query has failed, or fails at them.
+        """Write the results among ``partial``, or send them to the next host that checks them.
+        After a failed expression of the query, do nothing.
 
         Args:
             due: whether they are results of this batch (``NOW``) or of earlier ones (``OWED``).
-            at, origin: of results on their way over hosts, as :meth:`_current` has them.
+            at, origin: progress of results that visit all hosts, see :meth:`_current`.
         """
         if rule.query in self.failures.found:
             return
@@ -96,19 +96,19 @@ class Emission:
         self.emit(unpack(letter.rows), rule, due, int(at), int(origin))
 
     def close(self) -> None:
-        """Complete the files."""
+        """Close the result files."""
         started = time.process_time()
         for writer in self._writers.values():
             writer.close()
-        # Rows of the last row group are encoded here: results of small batches all are.
+        # The last row group is encoded here; in small batches it has all rows.
         self.report.measured.emitted += Writes(seconds=time.process_time() - started)
 
     def _alike(self, partial: Partial, query: QueryId) -> Partial:
         """``partial`` without results that a sibling member's ration withholds.
 
-        A sibling arrived in this batch too, on the same stream as the last member. The numbering of
-        the batch's tuples decides which of the two is the last, so both rations must admit the
-        result.
+        A sibling is a member that arrived in this batch too, on the same stream as the start. Only
+        the numbering of the batch's tuples makes one of both the last member, so the rations of
+        both must admit the result.
         """
         start, layout = partial.start, self.layout
         for _, label, _ in layout.queries[query].members if self.rationing.goals else ():
@@ -165,17 +165,17 @@ class Emission:
         return writer
 
     def _marks(self, due: str) -> Mapping[str, int]:
-        """Streams' watermarks, as the batch began whose results are written."""
+        """Stream -> watermark at the start of the batch whose results are written."""
         owed = self.context.shedding.catch_up
         return self.context.times.watermarks if due == NOW or owed is None else owed.watermarks
 
     def _current(
         self, partial: Partial, rule: OutputRule, due: str, at: int, origin: int
     ) -> Partial:
-        """``partial`` without results that have a superseded tuple.
+        """``partial`` without results that have a superseded member.
 
-        Where tasks are on several hosts, each of them knows of some later tuples only. So results
-        visit all hosts, for one member after the other, and are written where their round began.
+        With several hosts, each host has some of the later tuples only. So results visit all hosts
+        in a round per member; the host where the last round ends writes them.
 
         Args:
             at: index of the checked member among the members whose streams keep the latest.
@@ -204,8 +204,8 @@ class Emission:
     def _projected(
         self, query: QuerySpec, results: Partial, schema: pa.Schema, marks: Mapping[str, int]
     ) -> pa.RecordBatch:
-        """The rows of complete results, with the columns of ``schema`` beside the projection: left
-        rows for outer joins, slots for sampled queries.
+        """Output rows of complete results: the projection and the other columns of ``schema``,
+        which are left rows for outer joins and slots for sampled queries.
         """
         if query.has_outer_join:
             outer = query.outer
@@ -252,7 +252,7 @@ class Emission:
         return mask
 
     def _fresh(self, query: QuerySpec, partial: Partial) -> Bools | None:
-        """Mask of results without too old members (``semantics.md``, "Freshness")."""
+        """Mask of results whose members are all fresh (``semantics.md``, "Freshness")."""
         mask: Bools | None = None
         now = self.context.shedding.now
         if now is None:

@@ -1,8 +1,8 @@
 """A task's writes to stores: arrived rows and rows of intermediate results.
 
 Rows go to the stores' partitions as segments, all segments of one step of a batch in one pack.
-Where tasks are on several hosts each row is sent once, to the host of its partition, and waits
-there to be written.
+With several hosts, each row is sent once, to the host of its partition, and is queued on that host
+until it is written.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from anabranch_runtime.task.stores import (
 
 @dataclass(slots=True)
 class Uploads:
-    """Uploads of packs below ``root`` in the background, one after the other; nothing where no
-    object store is behind it.
+    """Uploads packs below ``root`` to its object store, in the background and one at a time.
+    Without an object store it does nothing.
     """
 
     root: str
@@ -64,10 +64,10 @@ class Uploads:
         self._begun.append(self._pool.submit(behind.upload, pack))
 
     def finish(self) -> None:
-        """Wait until all of them are durable.
+        """Wait until all uploads are durable.
 
         Raises:
-            StateError: one can't be written.
+            StateError: a pack can't be uploaded.
         """
         for upload in self._begun:
             upload.result()
@@ -80,8 +80,8 @@ class Uploads:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-#: Kinds of messages: arrived rows by relation, rows of intermediate results and of their past by
-#: store.
+#: Kinds of messages: arrived rows (by relation), new rows and backfilled rows of intermediate
+#: results (by store).
 ARRIVED, COMBINATION, PAST = "arrived", "combination", "past"
 
 
@@ -90,9 +90,9 @@ class Inserts:
     """The rows that one task writes in one batch.
 
     Attributes:
-        most: rows of intermediate results that wait in memory.
-        traffic: to the other hosts; None: there are none.
-        waiting: rows of intermediate results that this task has made and not written or sent.
+        most: maximum number of rows of intermediate results that wait in memory.
+        traffic: messages to other hosts; None on a single host.
+        waiting: number of this task's rows of intermediate results, neither written nor sent yet.
     """
 
     context: BatchContext
@@ -107,11 +107,11 @@ class Inserts:
     memory: PrivateMemory
     waiting: int = 0
     _made: dict[StoreId, list[Partial]] = field(default_factory=lambda: defaultdict(list))
-    #: On several hosts: rows for this task to write, by the addresses of messages.
+    #: With several hosts: address of messages -> rows that this task has yet to write.
     _rows: dict[tuple[str, ...], list[pa.RecordBatch]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    #: Segments of combinations that the level has written so far.
+    #: Segments of intermediate results that this level has written so far.
     _written: list[Segment] = field(default_factory=list)
     _packs: int = 0
 
@@ -121,7 +121,7 @@ class Inserts:
         """Write arrived rows, by relation, as one pack.
 
         Args:
-            caches: relation -> keys that are known of its rows, and get known.
+            caches: relation -> key vectors of its rows; newly computed ones are added.
         """
         with self._metered(), self.pack("base") as writer:
             for name, rows in sorted(tables.items()):
@@ -132,15 +132,15 @@ class Inserts:
         return writer.segments
 
     def combination(self, store: StoreId, made: Partial) -> None:
-        """Take a part of an intermediate result, which waits to be written."""
+        """Queue a part of an intermediate result for writing."""
         kept = kept_part(self.layout, self.layout.specs[store], made)
         if kept.length:
             self._made[store].append(kept)
             self.waiting += kept.length
 
     def flush(self) -> None:
-        """Write the intermediate results' rows that wait, as one pack, or send them to the hosts
-        that keep them.
+        """Write the waiting rows of intermediate results as one pack, or send them to the hosts
+        of their partitions.
         """
         made = {}
         for store in sorted(self._made):
@@ -159,8 +159,8 @@ class Inserts:
             self._write(self.received(COMBINATION))
 
     def end_level(self) -> list[Segment]:
-        """Write all intermediate results' rows that this task has to write; the segments that it
-        has written since the last time.
+        """Write all waiting rows of intermediate results. Returns the segments written since the
+        last call.
         """
         self.flush()
         self._write(self.received(COMBINATION))
@@ -168,14 +168,14 @@ class Inserts:
         return written
 
     def insert_past(self, writer: PackWriter, spec: StoreSpec, rows: pa.RecordBatch) -> None:
-        """Write rows of an intermediate result's past."""
+        """Write backfilled rows of an intermediate result."""
         cache: KeyCache = {}
         insert(writer, self.layout, spec, rows, cache, own=self._own(spec), past=True)
         self.collector.stored(spec, cache)
 
     @contextmanager
     def pack(self, part: str) -> Iterator[PackWriter]:
-        """A pack to write; it is uploaded once it is complete."""
+        """A new pack; the end of the ``with`` block completes it and begins its upload."""
         name = f"segments/{self.context.batch:010d}-{self.context.attempt}-{self.task}-{part}.pack"
         with PackWriter(Path(self.context.root), name) as writer:
             yield writer
@@ -189,8 +189,8 @@ class Inserts:
         rows: pa.RecordBatch,
         cache: KeyCache,
     ) -> None:
-        """Send ``rows`` to the hosts that have their partitions in one of the stores, each once;
-        this host's rows wait.
+        """Send each of ``rows`` once to every host that has its partition in a store of ``specs``.
+        Rows for this host are queued.
         """
         assert self.traffic is not None
         fleet = self.traffic.fleet
@@ -216,11 +216,11 @@ class Inserts:
                 self.traffic.send(fleet.peer(host), letter)
 
     def arrived(self, letter: Letter) -> None:
-        """Let rows wait that this task has to write."""
+        """Queue received rows that this task has to write."""
         self._rows[letter.address].append(letter.rows)
 
     def received(self, kind: str) -> dict[str, pa.RecordBatch]:
-        """The waiting rows of one kind, by relation or store."""
+        """Take the queued rows of one kind, by relation or store."""
         keys = [address for address in self._rows if address[0] == kind]
         return {address[1]: pa.concat_batches(self._rows.pop(address)) for address in sorted(keys)}
 
@@ -252,7 +252,7 @@ class Inserts:
 
     @contextmanager
     def _metered(self) -> Iterator[None]:
-        """Count the CPU time of the block as that of inserts."""
+        """Count the CPU time of the ``with`` block as time of inserts."""
         started = time.process_time()
         yield
         self.report.measured.inserts += Writes(seconds=time.process_time() - started)

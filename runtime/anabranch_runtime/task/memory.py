@@ -1,10 +1,10 @@
 """Limit and measurement of a task's private memory.
 
-State lies in files that workers map: its pages are the kernel's, shared, and given back under
+State is in memory-mapped files, whose pages workers share and the kernel drops under memory
 pressure. A worker's private (anonymous) memory grows with the rows of a batch, with the partial
-results on their way, with combinations that wait to be stored, and with results that wait to be
-written. The first is bounded by back-pressure (``sources.back_pressure``), the others by a
-:class:`Budget`: work that exhausts it continues in smaller pieces.
+results of running probes, and with intermediate and final results that wait to be written.
+Back-pressure (``sources.back_pressure``) bounds the rows of a batch, and a :class:`Budget` bounds
+the rest: work that exhausts it continues in smaller pieces.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _MIB = 1 << 20
 #: Anonymous memory of a worker that has done nothing yet: interpreter, libraries, kernels (70 MiB
 #: measured; forks share a part of it, which is counted for each).
 BASE = 96 * _MIB
-#: The least that a task, and merges, can work with.
+#: Minimum bytes for the work of each task, and for merges.
 _LEAST = 32 * _MIB
-#: Seconds between two glances.
+#: Minimum seconds between two measurements by :meth:`PrivateMemory.glance`.
 _GLANCE = 0.005
-#: Bytes that a pair takes while it is found, joined to the partial result and checked: two row
-#: numbers, twice where arrays grow, a row number per label, some gathered columns of eight bytes.
+#: Bytes per pair of a probe while it is found, joined and checked: two row numbers (twice while
+#: arrays grow), a row number per label, some gathered columns of eight bytes.
 _PAIR = 96
 
 
@@ -40,8 +40,8 @@ class Budget:
 
     Attributes:
         pairs: tuples of a partial result that one probe may make; more are made piece by piece.
-        combinations: rows of intermediate results that wait to be stored.
-        page: bytes of results, per query, that wait to be written.
+        combinations: maximum rows of intermediate results that wait to be stored.
+        page: maximum bytes of results, per query, that wait to be written.
         total: bytes of private memory that the task should stay below; None: any number.
     """
 
@@ -52,10 +52,10 @@ class Budget:
 
 
 def budget(limit: int | None, tasks: int) -> Budget:
-    """The share of each of ``tasks`` tasks in ``limit`` bytes of a host.
+    """Budget of each of ``tasks`` tasks of a host with ``limit`` bytes.
 
-    One share more is left to merges (:func:`largest_merge`). Probes get half of a task's share,
-    which is taken once per step of a probe order, and pages and combinations an eighth each.
+    Merges get one further share (:func:`largest_merge`). A probe gets an eighth of a task's share,
+    since the probes of a probe order are nested; pages and combinations get an eighth each.
 
     >>> budget(1 << 30, 2).pairs
     378652
@@ -72,14 +72,14 @@ def budget(limit: int | None, tasks: int) -> Budget:
 
 
 def largest_merge(limit: int | None, tasks: int) -> int | None:
-    """Bytes of the largest segment that a merge may make: its rows are copied twice, and its
-    indexes are sorted beside them.
+    """Maximum bytes of a merged segment: a third of a share, as a merge copies rows twice and
+    sorts indexes.
     """
     return None if limit is None else _share(limit, tasks) // 3
 
 
 def least_limit(tasks: int) -> int:
-    """The least limit that leaves ``tasks`` tasks something to work with."""
+    """Minimum memory limit in bytes of a host with ``tasks`` tasks."""
     return tasks * (BASE + _LEAST) + _LEAST
 
 
@@ -87,7 +87,7 @@ def check_limit(limit: int | None, tasks: int) -> None:
     """Refuse a limit that is too small for ``tasks`` tasks on one host.
 
     Raises:
-        PipelineError: ``memory-limit``.
+        PipelineError: ``memory-limit``: ``limit`` is below :func:`least_limit`.
     """
     least = least_limit(tasks)
     if limit is not None and limit < least:
@@ -100,13 +100,13 @@ def check_limit(limit: int | None, tasks: int) -> None:
 
 
 def byte_size(text: str) -> int:
-    """A number of bytes as people write it.
+    """Parse a size such as ``512MiB`` as a number of bytes.
 
     >>> byte_size("2 GiB"), byte_size("1.5GB"), byte_size("300000000")
     (2147483648, 1500000000, 300000000)
 
     Raises:
-        ValueError: it is none.
+        ValueError: ``text`` is no size.
     """
     found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?)b?\s*", text.lower())
     if found is None or (found[3] and not found[2]):
@@ -123,8 +123,8 @@ class PrivateMemory:
     """This process's private memory, measured now and then.
 
     Attributes:
-        peak: the most that was seen.
-        read: gives it in bytes; 0 where the system does not report it.
+        peak: greatest measured number of bytes.
+        read: measures the memory in bytes; 0 if the system does not report it.
     """
 
     read: Callable[[], int] = field(default_factory=lambda: private_bytes)
@@ -132,20 +132,20 @@ class PrivateMemory:
     _next: float = 0.0
 
     def glance(self) -> None:
-        """Look, if that was not done just now: the system call takes as long as a small probe."""
+        """Measure at most every 5 ms: the system call takes as long as a small probe."""
         if time.perf_counter() >= self._next:
             self.look()
             self._next = time.perf_counter() + _GLANCE
 
     def look(self) -> int:
-        """Measure it now, in bytes."""
+        """Measure and return the private memory in bytes."""
         now = self.read()
         self.peak = max(self.peak, now)
         return now
 
     def give_back(self, budget: Budget) -> None:
-        """At the end of a task: return the allocators' free memory to the system, where the task
-        was over its budget. Else the next batch would seem to need it.
+        """Return the allocators' free memory to the system if over half of the budget is taken.
+        Otherwise the next batch would seem to need this memory.
         """
         if budget.total is not None and self.look() > budget.total // 2:
             pa.default_memory_pool().release_unused()
@@ -155,7 +155,7 @@ class PrivateMemory:
 
 
 def private_bytes() -> int:
-    """Anonymous memory of this process in bytes: resident, less files and shared memory."""
+    """Anonymous memory of this process in bytes: resident memory less files and shared memory."""
     try:
         with open("/proc/self/statm", "rb") as file:
             _, resident, shared = file.read().split()[:3]
@@ -166,7 +166,7 @@ def private_bytes() -> int:
 
 @functools.cache
 def _trim() -> Callable[[int], int] | None:
-    """The C library's ``malloc_trim``, where it has one."""
+    """The C library's ``malloc_trim``; None if it has no such function."""
     found = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if found is not None:
         found.argtypes, found.restype = [ctypes.c_size_t], ctypes.c_int

@@ -1,4 +1,4 @@
-"""Measurements of a batch's tuples for statistics by one task, beside counting them.
+"""Statistics of a batch's tuples in one task: samples, key sketches, delays, frequent values.
 
 All of it must cost next to nothing (``docs/statistics.md`` has the share of run time), so a task
 looks only at values that can still change the statistics: the driver gives it the bounds
@@ -46,17 +46,17 @@ if TYPE_CHECKING:  # its readers need more memory than a task has
 
 #: One batch in ``EVERY`` is sampled once a stream's sample is full.
 EVERY = 4
-#: Delays are taken of all tuples of a block up to twice as many, else of evenly spaced ones.
+#: Measured delays per block, evenly spaced; of a block below twice this size, all tuples.
 DELAYS = 2048
-#: Columns of a stream that are sampled, from the first on.
+#: Maximum number of sampled columns of a stream; its first ones are taken.
 COLUMNS = 64
 #: Characters (bytes) of a sampled text (binary) that are kept if texts are longer on average.
 TEXT = 128
-#: Characters of a frequent value's text.
+#: Maximum number of characters of a frequent value's text.
 NAME = 64
-#: Hashes from which it pays to filter out known ones before sorting.
+#: Number of hashes above which filtering out known ones before sorting pays.
 _MANY = 4 * SIZE
-#: Hashes that are sorted to see whether there are few distinct ones.
+#: Number of hashes that are sorted first, in case few of them are distinct.
 _HEAD = 4096
 _SLOTS = np.uint64(4096)
 #: Makes ranks differ from the hashes of a key column that holds the same numbers.
@@ -69,7 +69,7 @@ class Collector:
 
     Attributes:
         enabled: False measures nothing (``benchmarks/statistics_cost`` compares).
-        delays: stream -> tuples by class of delay; the classes of those behind only.
+        delays: stream -> number of tuples per class of delay; only tuples with a delay count.
         sketches: relation, or ``STORE`` and a store -> key -> packed hashes that are new to the
             key's sketch.
         values: relation -> attribute -> the counts of its values.
@@ -85,7 +85,7 @@ class Collector:
     _seen: dict[str, int] = field(default_factory=dict)
 
     def block(self, block: Block, first: int, layout: Layout) -> None:
-        """Tuples as they were read, whose sigmas begin with ``first``."""
+        """Sample a block of read tuples, whose sigmas begin with ``first``, and their delays."""
         if not self.enabled or block.rows.num_rows == 0:
             return
         if block.stream not in self.bounds.ranks or self.batch % EVERY == 0:
@@ -138,8 +138,8 @@ class Collector:
     def frequent(
         self, relation: str, name: str, keys: KeyVector, column: Callable[[], pa.Array]
     ) -> None:
-        """The values of the key attribute ``name`` among a relation's arrivals; ``column`` has
-        them. An attribute that is a key of several types is counted by the first one.
+        """Count the values of the key attribute ``name`` in a relation's arrivals; ``column``
+        returns them. An attribute with keys of several types is counted by the first type.
         """
         if not self.enabled or name in self.values.setdefault(relation, {}):
             return
@@ -147,7 +147,7 @@ class Collector:
         self.values[relation][name] = value_counts(keys, known, column)
 
     def stored(self, spec: StoreSpec, cache: KeyCache) -> None:
-        """Combinations that went into an MIR's store; ``cache`` has the keys of its indexes."""
+        """Add the keys of rows written to an MIR's store; ``cache`` has them per index."""
         for index in spec.indexes if self.enabled else ():
             refs, types = tuple(r for r, _ in index), tuple(t for _, t in index)
             if (refs, types) in cache:
@@ -155,7 +155,7 @@ class Collector:
                 self.keys(STORE + spec.id, name, cache[refs, types])
 
     def sampled(self) -> dict[str, SampledRows]:
-        """Stream -> its part of the sample."""
+        """Stream -> this task's part of its sample."""
         return {
             stream: SampledRows(seen, _few(kept) if (kept := self._picked.get(stream)) else None)
             for stream, seen in self._seen.items()
@@ -167,14 +167,14 @@ _NO_VALUES = KeyValues().known
 
 
 def ranks_of(first: int, count: int) -> U64:
-    """The ranks of ``count`` tuples by their sigmas, which begin with ``first``."""
+    """Ranks of ``count`` tuples: hashes of their sigmas, which are numbered from ``first``."""
     return mix(np.arange(first, first + count, dtype=np.uint64) ^ _SALT)
 
 
 def new_hashes(keys: KeyVector, bound: KeyBound) -> U64:
     """Distinct hashes of ``keys`` that may enter the sketch with ``bound``.
 
-    At most ``SIZE``, the least ones; ascending. Hashes that the sketch has may be among them.
+    The ``SIZE`` least ones at most, ascending. Hashes already in the sketch may be among them.
     """
     hashes, valid = keys.hashes, keys.valid
     if bound.limit is not None:
@@ -199,9 +199,9 @@ def new_hashes(keys: KeyVector, bound: KeyBound) -> U64:
 def value_counts(
     keys: KeyVector, known: KnownValues, column: Callable[[], pa.Array]
 ) -> ValueCounts:
-    """Occurrences of known values, and of other frequent ones, among ``keys``.
+    """Count known values, and other frequent ones, among ``keys``.
 
-    ``column`` has the values of the keys; it is called where there is a value to be named.
+    ``column`` returns the values of the keys; it is called only if a new value is frequent.
     """
     hashes, valid, tuples = keys.hashes, keys.valid, len(keys)
     rows = None
@@ -226,8 +226,8 @@ def value_counts(
 
 
 def _least(expected: float) -> int:
-    """The least count that, less one standard deviation, is not below ``expected``: of a thousand
-    values that are nearly frequent chance has some look so in every batch.
+    """The least count that exceeds ``expected`` by its standard deviation. Without this margin,
+    some of a thousand nearly frequent values would look frequent in every batch by chance.
 
     >>> [_least(expected) for expected in (0.2, 2, 100)]
     [2, 4, 111]
@@ -236,7 +236,7 @@ def _least(expected: float) -> int:
 
 
 def value_texts(column: pa.Array) -> tuple[str, ...]:
-    """Values as people read them, shortened; "" where they have no text.
+    """Values as readable text of at most ``NAME`` characters; "" for types without text.
 
     >>> value_texts(pa.array(["a", "b" * 99])), value_texts(pa.array([b"\x01"]))
     (('a', 'bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb…'), ('01',))
@@ -257,8 +257,8 @@ def value_texts(column: pa.Array) -> tuple[str, ...]:
 def _unfamiliar(hashes: U64, seen: U64) -> Bools:
     """False where a hash is in ``seen``; True where it is not, and sometimes where it is.
 
-    A table of one hash per value of the low bits: it fits the fastest cache, and as few hashes as
-    are sorted for seldom share a place. An empty place holds a hash that belongs to another.
+    The table has one slot per value of a hash's low bits. It fits the fastest cache, and the few
+    hashes of ``seen`` seldom collide. An empty slot holds a hash that belongs in another slot.
     """
     table = np.arange(_SLOTS, dtype=np.uint64) ^ np.uint64(1)
     low = _SLOTS - np.uint64(1)
@@ -268,7 +268,7 @@ def _unfamiliar(hashes: U64, seen: U64) -> Bools:
 
 
 def _few(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Picked rows in one piece, at most ``SIZE``."""
+    """The sampled rows as one record batch, at most ``SIZE``."""
     one = len(batches) == 1 and batches[0].num_rows <= SIZE
     return batches[0] if one else least(batches)
 
@@ -281,7 +281,7 @@ def _picked(rows: pa.RecordBatch, chosen: NDArray[np.int64], ranks: U64) -> pa.R
 
 
 def _short(column: pa.Array) -> pa.Array:
-    """``column`` with the beginnings of its texts only, where they are long on average."""
+    """``column`` with its values cut to ``TEXT``, if they are longer on average."""
     kind = column.type
     if column.nbytes <= TEXT * len(column):
         return column

@@ -1,7 +1,7 @@
 """All-gather between the tasks of a batch: files in the state directory.
 
-Spark's own ``allGather`` for barrier tasks looks at its answer once a second, which is longer than
-most batches take. The state directory is shared by all tasks anyway. A message is a file that
+Spark's own ``allGather`` for barrier tasks polls for messages once a second, which is longer than
+most batches take. All tasks share the state directory anyway. A message is a file that
 appears whole (by rename) under its round and task; every task waits until the round is complete.
 The directory belongs to one attempt at one batch, so nothing stale can be read.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from anabranch_runtime.errors import PipelineError
 
-#: Seconds between two looks, growing up to the second figure while others are late.
+#: Least and greatest seconds between two polls; the pause doubles while others are late.
 POLL = (0.0005, 0.02)
 #: Seconds after which a missing message is an error; Spark kills the survivors of a failed task
 #: long before that.
@@ -23,7 +23,7 @@ PATIENCE = 3600.0
 
 @dataclass(slots=True)
 class Rendezvous:
-    """One task's side; maps a message to the messages of all, in task order."""
+    """One task's side of the all-gather: a message -> the messages of all, in task order."""
 
     directory: Path
     task: int
@@ -31,10 +31,10 @@ class Rendezvous:
     _round: int = field(init=False, default=0)
 
     def __call__(self, message: str) -> list[str]:
-        """Give a message, wait for the others'.
+        """Publish a message, wait for the messages of the other tasks.
 
         Raises:
-            PipelineError: another task does not arrive.
+            PipelineError: ``task-missing``: another task's message does not arrive in time.
         """
         number, self._round = self._round, self._round + 1
         if self.tasks == 1:

@@ -28,7 +28,7 @@ from anabranch_runtime.storage.segment import (
     SegmentReader,
 )
 
-#: The columns of an index, as a segment has them.
+#: Reads the columns of an index from a segment.
 ColumnsOf = Callable[[SegmentReader], list[pa.Array]]
 KeysOf = Callable[[Sequence[tuple[AttrRef, str]]], KeyVector]
 #: Key vectors already computed for a table: (attributes, types) -> vector.
@@ -46,22 +46,22 @@ def insert(
     *,
     past: bool = False,
 ) -> int:
-    """Append ``rows`` to ``spec``'s store: one segment per partition that gets any.
+    """Append ``rows`` to ``spec``'s store: one segment per partition that gets rows.
 
     Args:
-        failed: is called with an index whose key can't be evaluated.
-        own: the partitions to write, where rows of others are among ``rows``; None: all.
-        past: whether the rows belong to earlier batches: then none is spread.
+        failed: called with each index whose key can't be evaluated.
+        own: mask of the partitions to write; rows of others are skipped. None: all.
+        past: whether the rows belong to earlier batches; rows of hot values are not spread then.
 
     Returns:
         Number of written rows.
 
     An index whose key can't be evaluated is left out and ``failed`` is called: a later probe by it
-    evaluates the key again, and fails. A row whose partition is unknown goes where one without the
-    attribute goes, because others may need the row.
+    evaluates the key again, and fails. A row whose partition attribute can't be evaluated goes to
+    the partition of NULL, because other probes may need the row.
 
     Raises:
-        ExpressionError, KeyTypeError: an index's key, where ``failed`` is None.
+        ExpressionError, KeyTypeError: an index's key can't be evaluated, and ``failed`` is None.
     """
     store = layout.stores[spec.id]
     keys = _keys_of(layout, store, rows, cache)
@@ -88,7 +88,7 @@ def insert(
 
 
 def _keys_of(layout: Layout, store: StoreLayout, rows: pa.RecordBatch, cache: KeyCache) -> KeysOf:
-    """Gives key vectors of ``rows``, each made once."""
+    """A function that returns key vectors of ``rows``, each computed once."""
     table = BatchTable(rows)
 
     def keys(parts: Sequence[tuple[AttrRef, str]]) -> KeyVector:
@@ -108,12 +108,11 @@ def merge(
     readers: Sequence[SegmentReader],
     since: Mapping[str, int],
 ) -> None:
-    """Write one segment with the rows of all ``readers`` (one store, one partition), without rows
-    that another one's later tuple of their key supersedes.
+    """Write one segment with the rows of all ``readers`` (one store, one partition), without
+    superseded rows.
 
     Args:
-        since: stream -> the first batch of the tuples that supersede others, for streams that keep
-            the latest.
+        since: stream that keeps the latest per key -> first batch whose tuples supersede others.
     """
     store = layout.stores[spec.id]
     gone = _superseded(layout, spec, readers, since)
@@ -142,10 +141,10 @@ def merge_segments(
     An index is left out where a key of some row can't be evaluated (see :func:`insert`).
 
     Args:
-        writer: of the pack that the segment is written to.
-        readers: of segments of one store partition.
-        members: the store's if it is an MIR's, none for a base store.
-        indexes: that the segment gets, and how the columns of each are read from a segment.
+        writer: writes the pack of the new segment.
+        readers: segments of one store partition.
+        members: the members of an MIR's store; empty for a base store.
+        indexes: keys of the new segment's indexes, each with a reader of its columns.
     """
     rows = pa.concat_batches([r.batch for r in readers])
     merged = []
@@ -173,9 +172,9 @@ def merge_segments(
 def _superseded(
     layout: Layout, spec: StoreSpec, readers: Sequence[SegmentReader], since: Mapping[str, int]
 ) -> Bools | None:
-    """The rows with a tuple that is not the latest of its key among these rows; None: none are.
+    """Mask of rows with a tuple that a later one in these rows supersedes; None: no row has.
 
-    That rows elsewhere supersede more is found out when these are merged with them.
+    Rows that tuples of other segments supersede are found once these segments are merged too.
     """
     store = layout.stores[spec.id]
     gone: Bools | None = None
@@ -206,11 +205,11 @@ def _write_rest(
     readers: Sequence[SegmentReader],
     gone: Bools,
 ) -> None:
-    """Write one segment of the rows of ``readers`` that are not ``gone``; of one at least, as a
-    segment has rows.
+    """Write one segment of the rows of ``readers`` that are not ``gone``. If all are gone it keeps
+    one row, as no segment is empty.
 
-    A segment much smaller than its parts together stays on their level: it is as large as one of
-    them.
+    A segment with fewer than half of its parts' rows keeps their merge level, as it is about as
+    large as one of them.
     """
     store = layout.stores[spec.id]
     kept = np.flatnonzero(~gone)
@@ -252,7 +251,7 @@ def combination_rows(layout: Layout, spec: StoreSpec, partial: Partial) -> pa.Re
 
 
 def index_key(store: StoreLayout, index: IndexSpec) -> IndexKey:
-    """The index as a segment of ``store`` names it."""
+    """The key by which segments of ``store`` store ``index``."""
     return IndexKey(
         tuple(store.column(r.label, r.attribute) for r, _ in index), tuple(t for _, t in index)
     )
@@ -263,11 +262,11 @@ def partition_numbers(
 ) -> NDArray[np.int64]:
     """The partition of each row, a function of the row alone.
 
-    A row without the partition attribute (NULL) can match nothing on it but may be probed by
-    another attribute: it goes to partition 0, as good as any. In a store without attribute, a row's
-    arrival decides. It also decides among the partitions over which a hot value's rows are spread,
-    except for rows of the ``past``: the entry of a value states the batches of its spread rows
-    (``state.dealt``), and past rows belong to earlier ones.
+    A row whose partition attribute is NULL goes to partition 0: it matches no probe by this
+    attribute, but probes by others may find it. In a store without partition attribute, the row's
+    arrival number decides. This number also chooses among the partitions of a hot value, except
+    for rows of the ``past``: a hot value's entry states the batches of its spread rows
+    (``state.dealt``), and past rows belong to earlier batches.
     """
     if spec.partitions == 1:
         return np.zeros(rows.num_rows, np.int64)
@@ -287,7 +286,7 @@ def partition_numbers(
 
 
 def _arrived(store: StoreLayout, rows: pa.RecordBatch) -> NDArray[np.int64]:
-    """A number for when each row has arrived: another one for nearly every row."""
+    """A number per row, derived from its arrival and different for nearly every row."""
     if store.is_base:
         return fixed(rows.column(SIGMA), np.int64)
     found = np.zeros(rows.num_rows, np.uint64)
@@ -305,8 +304,8 @@ def _partitions(
     *,
     past: bool,
 ) -> list[tuple[int, NDArray[np.int64] | None]]:
-    """(partition, its rows) for every partition (of ``own``) that gets rows; None stands for all
-    rows. Where all are written and there is no attribute, rows are cut into runs of equal length.
+    """(partition, positions of its rows) for every partition of ``own`` with rows; None: all rows.
+    Without ``own`` and a partition attribute, rows are cut into runs of equal length.
     """
     length = rows.num_rows
     if spec.partitions == 1 or length == 0:
@@ -327,7 +326,7 @@ def _partitions(
 def _stored_keys(
     layout: Layout, store: StoreLayout, rows: pa.RecordBatch, part: tuple[AttrRef, str]
 ) -> KeyVector:
-    """The keys of ``rows`` that can be evaluated."""
+    """The keys of ``rows``; NULL where a key can't be evaluated."""
     ref, kind = part
 
     def keys(first: int, last: int) -> KeyVector:
@@ -338,11 +337,11 @@ def _stored_keys(
 
 
 def lenient_keys(length: int, keys: Callable[[int, int], KeyVector]) -> KeyVector:
-    """The keys of ``length`` rows; one that can't be evaluated is NULL. By halves: failures are
-    few.
+    """The keys of ``length`` rows; one that can't be evaluated is NULL. Failures are few, so they
+    are found by halving.
 
     Args:
-        keys: gives the keys of the rows from one number up to another.
+        keys: returns the keys of the rows from the first number up to the second, exclusive.
     """
 
     def found(first: int, last: int) -> KeyVector:

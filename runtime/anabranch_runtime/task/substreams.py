@@ -1,7 +1,7 @@
-"""Starting tuples by substream: which of them take a probe that begins a tree.
+"""Starting tuples by substream: the first probe of a tree may be for some substreams only.
 
-A start is divided once per chunk, by the hash of one key attribute (``Ruleset.substreams``). Below
-the first probe nothing knows of substreams.
+The tuples of a label are divided once per chunk, by the hash of one key attribute
+(``Ruleset.substreams``). Later probes do not depend on substreams.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class DividedTuples:
     """Starting tuples of one label.
 
     Attributes:
-        whole: all of them.
+        whole: the tuples of all substreams.
     """
 
     def __init__(self, layout: Layout, whole: Partial) -> None:
@@ -32,7 +32,7 @@ class DividedTuples:
         self._parts: dict[tuple[int, ...], Partial] = {(): whole}
 
     def of(self, substreams: tuple[int, ...]) -> Partial:
-        """Tuples of ``substreams``; all where none is named."""
+        """Tuples of ``substreams``; all tuples if it is empty."""
         found = self._parts.get(substreams)
         if found is None:
             if self._numbers is None:
@@ -46,8 +46,8 @@ class DividedTuples:
 def numbers(layout: Layout, starts: Partial, function: Substreams) -> NDArray[np.int64]:
     """The substream of each of ``starts``."""
     attribute = AttrRef(function.start, function.attribute)
-    # A rule that needs a key that can't be evaluated fails by itself. All other tuples go to their
-    # own substream, as stores may keep the values of some substreams only.
+    # A key that can't be evaluated fails later, in the rules that need it. The other tuples need
+    # their own substream, as stores may keep the values of some substreams only.
     keys = probed_keys(layout, starts, attribute, function.type)
     others = np.uint64(function.others)
     found = ((keys.hashes >> _HALF) * others >> _HALF).astype(np.int64)

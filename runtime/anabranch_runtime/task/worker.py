@@ -8,7 +8,7 @@ that the level's probes may need (``semantics.md``, "Exactly once within a batch
 Tasks of one host read all segments of the host. Starting tuples stay with the task that read them.
 Where tasks are on several hosts, each host has some partitions of every store. Rows are sent to the
 hosts that keep them, partial results to the hosts of their matches (``courier``, ``Traffic``), in
-rounds until one without messages.
+rounds, until a round has no messages.
 """
 
 from __future__ import annotations
@@ -99,11 +99,11 @@ def run_task(
         ruleset: the ruleset of ``context.ruleset``.
         blocks: the tuples that this task starts with.
         task: this task's number among ``tasks``.
-        exchange: all-gather: a task's message -> the messages of all; called equally often by all.
-            With ``post`` it takes a group, too (``traffic.Gather``).
+        exchange: all-gather: takes this task's message, returns all tasks' messages. Every task
+            calls it equally often. With ``post`` it also takes a group (``traffic.Gather``).
         collect: False leaves out delays, sketches and samples, to measure their cost.
         sharing: number of tasks on this task's host, itself included; None: all.
-        advanced: called at every bit of progress.
+        advanced: called after each piece of work, as a sign of progress.
         hosts: host of each task; empty: all are on one host.
         post: sends messages to the tasks of other hosts; None on one host.
     """
@@ -166,14 +166,14 @@ class _Task:
             lambda joined, rule: self._pass_on(joined, rule, self.layout.probes.get(rule.out, ())),
             is_batch=True,
         )
-        #: By name.
+        #: Name -> work, so that messages from other hosts find their work.
         self.works = {self.main.name: self.main}
         self.level = 0
         self.report = TaskReport()
         self.collector = Collector(context.bounds, context.batch, self.collect)
         self.pending: dict[int, list[tuple[Partial, ProbeRule]]] = defaultdict(list)
         self.uploads = Uploads(context.root)
-        #: Seconds of phases within the one that runs.
+        #: Seconds spent in phases nested in the running one.
         self.inner = 0.0
         self.failures = Failures(context.batch, self.report.failures)
         self.inserts = Inserts(
@@ -261,7 +261,7 @@ class _Task:
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:
-        """Add the time that the block takes, less that of phases in it, to the report."""
+        """Report the time of the ``with`` block, without the phases nested in it."""
         self.advanced()
         started, outer, self.inner = time.perf_counter(), self.inner, 0.0
         yield
@@ -289,7 +289,7 @@ class _Task:
         return written
 
     def _backfill(self, work: Slice) -> None:
-        # Not on the edges' meters: a backfill is no part of the plan's cost.
+        # Not counted on the edges' meters: the plan's cost excludes backfills.
         prober = Prober(self.layout, self.live, self.context.batch, self.budget.pairs)
         spec = self.layout.specs[StoreId(work.store)]
         rule, access = as_probe(spec, work)
@@ -341,7 +341,7 @@ class _Task:
     # --- other hosts ---------------------------------------------------------------------------
 
     def _owns(self, segment: Segment) -> bool:
-        """Whether this host has a segment of a live store."""
+        """Whether this host has the partition of ``segment``, which is in a live store."""
         if self.traffic is None:
             return True
         partitions = self.context.stores[segment.store].partitions
@@ -396,7 +396,7 @@ class _Task:
                     yield Partial(last - first, (rows,), {label: (0, "")}, label)
 
     def _arrive(self, partial: Partial) -> None:
-        """Send starting tuples down their label's trees, and out for one-relation queries."""
+        """Send starting tuples down their label's trees, and to outputs of one-relation queries."""
         edge = arrival_edge(self.layout.relation_of[partial.start])
         divided = DividedTuples(self.layout, partial)
         parts: dict[tuple[int, ...], Wanted] = {(): Wanted(partial, None, self.ranks)}
@@ -448,7 +448,7 @@ class _Task:
             yield joined
 
     def _deliver(self, joined: Partial, rule: ProbeRule, children: Sequence[ProbeRule]) -> None:
-        """Send the results of a round (``rounds``) to their uses."""
+        """Pass on the results of an edge that was probed in rounds (``probe.rounds``)."""
         self.advanced()
         self.memory.glance()
         self._pass_on(joined, rule, children)
@@ -467,7 +467,7 @@ class _Task:
             self._probe(wanted.by(self.rationing.edge(child.out)), child)
 
     def _catch_up(self, work: CatchUp) -> None:
-        # Not on the edges' meters: a catch-up is no part of the plan's cost.
+        # Not counted on the edges' meters: the plan's cost excludes catch-ups.
         pieces = Pieces(Prober(self.layout, self.live, self.context.batch, self.budget.pairs))
 
         def emit(partial: Partial, rule: OutputRule) -> None:
@@ -491,14 +491,14 @@ class _Task:
         self.failures.add(ownership(self.ruleset).of_relation(relation), error)
 
     def _write_late(self, arrivals: TaskArrivals) -> None:
-        """Stage the rejected rows of streams that keep them."""
+        """Stage the rejected rows of streams that quarantine them."""
         for stream, pieces in sorted(arrivals.aside.items()):
             path = Path(self.context.staging) / LATE / stream / f"{self.task}.parquet"
             write_late(path, pieces)
             self.report.late[stream] = str(path)
 
     def _put_results(self) -> None:
-        """Upload the staged files to the object store, from where the driver takes them."""
+        """Upload the staged files to the object store, where the driver reads them."""
         for files in (self.report.files, self.report.late):
             for name, file in files.items():
                 files[name] = str(Path(file).relative_to(self.context.root))
@@ -529,7 +529,7 @@ class _Task:
                 self.collector.frequent(relation, name, cache[refs, types], stored)
 
     def _load(self) -> dict[int, list[float]]:
-        """The CPU time of probes, divided among partitions in proportion to lookups and matches."""
+        """Number of partitions -> CPU seconds of probes per partition, by lookups and matches."""
         work: dict[int, NDArray[np.int64]] = {}
         for counts in self.live.work().values():
             work[len(counts)] = work.get(len(counts), 0) + counts

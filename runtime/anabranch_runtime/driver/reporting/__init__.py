@@ -1,1 +1,1 @@
-"""Reports of the driver: heartbeat, progress of sources, periods, state, telemetry."""
+"""Reports of the driver: heartbeat, source progress, interim measurements, state, telemetry."""

@@ -1,4 +1,4 @@
-"""Durations of a committed batch: a line of the log, and a report for the service."""
+"""Durations of a committed batch: a log line, and a report for the service."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Times(NamedTuple):
     committed: float = 0.0
 
     def phases(self, reports: Sequence[TaskReport]) -> dict[str, float]:
-        """Phase -> seconds; of tasks' phases the longest one's, of the job the rest for Spark."""
+        """Phase -> seconds. A task phase has its slowest task's; ``spark`` is the job's rest."""
         job, tasks = self.done - self.entered, task_phases(reports)
         spark = max(job - sum(tasks.values()), 0.0)
         commit = self.committed - self.done
@@ -35,7 +35,7 @@ class Times(NamedTuple):
 
 
 def batch_report(state: State, reports: Sequence[TaskReport], times: Times) -> BatchReport:
-    """The report of the batch that has led to ``state``."""
+    """The report of the batch that ended in ``state``."""
     work = [sum(s for phase, s in r.phases.items() if phase != "wait") for r in reports]
     slowest = max(range(len(work)), key=work.__getitem__, default=0)
     phases = reports[slowest].phases if reports else {}
@@ -62,7 +62,7 @@ def batch_report(state: State, reports: Sequence[TaskReport], times: Times) -> B
 
 
 def log_batch(report: BatchReport, reports: Sequence[TaskReport]) -> None:
-    """Log a batch that has been committed; ``task_ms`` has of each phase the most of any task."""
+    """Log a committed batch; ``task_ms``: per phase, milliseconds of the slowest task."""
     _LOG.info(
         "batch committed",
         batch=report.batch,
@@ -82,10 +82,10 @@ def log_batch(report: BatchReport, reports: Sequence[TaskReport]) -> None:
 def counted(
     known: Telemetry, now: float, spent: float, phases: Mapping[str, float], ages: Iterable[float]
 ) -> Telemetry:
-    """``known`` with a batch committed ``now`` (since 1970) that took ``spent`` seconds.
+    """``known`` plus a batch of ``spent`` seconds, committed at ``now`` (seconds since 1970).
 
     Args:
-        phases: phase -> seconds. ``ages``: of the oldest row of each stream.
+        phases: phase -> seconds. ``ages``: age of each stream's oldest row, seconds.
     """
     latencies = known.latencies
     for age in ages:
@@ -101,7 +101,7 @@ def counted(
 
 
 def task_phases(reports: Sequence[TaskReport]) -> dict[str, float]:
-    """Phase -> the seconds of the task that took longest for it."""
+    """Phase -> seconds of the task that took longest for this phase."""
     return {
         phase: max((r.phases.get(phase, 0.0) for r in reports), default=0.0) for phase in PHASES
     }

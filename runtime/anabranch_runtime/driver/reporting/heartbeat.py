@@ -1,9 +1,9 @@
-"""The runtime's heartbeat: written for as long as its main loop is known to be well.
+"""The runtime's heartbeat, written as long as its main loop makes progress.
 
-A thread of its own writes it, so that it does not depend on how long a step of the main loop takes.
-But it vouches for the main loop, which extends its validity again and again (:meth:`Heart.well`). A
-main loop that hangs, for instance in a call of a JVM that stands still, extends it no more, and the
-heartbeat expires.
+A separate thread writes the heartbeat, so that long steps of the main loop do not interrupt it. But
+the main loop has to extend the heartbeat's validity again and again (:meth:`Heart.well`). If the
+main loop hangs, for instance in a call of a hanging JVM, the validity ends and the heartbeat
+expires.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from anabranch_runtime.control import Control
 
 #: Seconds between two heartbeats.
 EVERY = 1.0
-#: Seconds that a turn of the main loop may take.
+#: Maximum seconds of one turn of the main loop.
 TURN = 5.0
-#: Seconds that steps may take that read or write any amount of data: reading the state and
-#: starting Spark, opening sources, waiting for a batch to end, leaving.
+#: Maximum seconds of steps with any amount of data: reading the state and starting Spark, opening
+#: sources, waiting for the end of a batch, ending the run.
 LONG = 600.0
 
 
 class Heart:
-    """Writes the heartbeat; see the module."""
+    """Writes the heartbeat; see the module docstring."""
 
     def __init__(self, control: Control) -> None:
         self._control = control
@@ -36,17 +36,17 @@ class Heart:
         self._over = threading.Event()
 
     def well(self, seconds: float = TURN) -> None:
-        """Extend the heartbeat: the main loop is well, and reports again within ``seconds``."""
+        """Extend the heartbeat for ``seconds``, within which the main loop calls this again."""
         self._until = time.monotonic() + seconds
 
     def working(self) -> None:
-        """Report that the start is over."""
+        """Report that the runtime has started."""
         self._state = "working"
         self.well()
 
     @contextlib.contextmanager
     def beating(self) -> Iterator[Heart]:
-        """Beat during the block; at its end the heartbeat is removed."""
+        """Write heartbeats during the ``with`` block; at its end, remove the heartbeat."""
         thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
         thread.start()
         try:
@@ -60,7 +60,7 @@ class Heart:
     def _beat(self) -> None:
         while True:
             if time.monotonic() < self._until:
-                # A server that is away has no heartbeats.
+                # A server that is unreachable gets no heartbeats.
                 with contextlib.suppress(RedisError):
                     self._control.beat(self._state)
             if self._over.wait(EVERY):

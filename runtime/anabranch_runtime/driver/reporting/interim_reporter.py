@@ -1,4 +1,4 @@
-"""Report interim measurements between batches, each over some seconds, or sooner on a drift."""
+"""Interim measurements, reported between batches every few seconds, or sooner after a drift."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from anabranch_runtime.measure.interims import Period, begin, close, leave_rules
 from anabranch_runtime.measure.join_samples import Steps
 from anabranch_runtime.state.manifest import State
 
-#: Seconds between two reports, at least, where the second comes early. A decision of the service
-#: takes up to seconds of CPU with many queries, and a period should have a few batches.
+#: Minimum seconds from a report to an early one. With many queries, a decision of the service takes
+#: up to seconds of CPU, and a period should have a few batches.
 EARLY = 1.0
-#: Batches that a period may begin before the present one.
+#: Number of recent batches before which a period can still be cut.
 KEPT = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Written(Summed):
-    """Rows written: into stores, as results, and by merges of segments."""
+    """Rows written: into stores, as results, and by merges."""
 
     inserts: Writes = field(default_factory=Writes)
     results: Writes = field(default_factory=Writes)
@@ -40,7 +40,7 @@ class _Commit:
     """A committed state, its time, and its period.
 
     Attributes:
-        now: by a clock that does not jump. ``until``: seconds since 1970.
+        now: time on a monotonic clock, seconds. ``until``: the same time in seconds since 1970.
         steps: edge -> its step in the ruleset of ``state``.
         fresh, written: writes of its batch, and of all batches since the period began.
     """
@@ -55,17 +55,16 @@ class _Commit:
 
 
 class InterimReporter:
-    """Follows the states of a driver and reports periods of at least ``seconds``.
+    """Follows the states of a driver and reports measurements of periods of at least ``seconds``.
 
-    On a drift (:mod:`.drift`) the period ends at once. It is cut before the first batch that has
-    drifted, so that measurements of the change are not mixed with those from before it.
+    A drift (``measure.drift``) ends the period at once. The period is cut before the first drifted
+    batch, so that measurements before and after the change are not mixed.
 
-    A driver that starts begins a period; the time in which no driver ran belongs to none.
+    A period begins at a driver's start, so time without a driver belongs to no period.
 
     Args:
-        early: seconds from a report to one that comes early, at least; infinite: drifts are
-            noticed (:attr:`drifted`) and reported when :meth:`require` is called; None: no notice
-            is taken of them.
+        early: minimum seconds from a report to an early one. Infinite: drifts are noticed
+            (:attr:`drifted`) but reported by :meth:`require` only. None: drifts are ignored.
     """
 
     def __init__(
@@ -85,12 +84,12 @@ class InterimReporter:
         self._written = Written()
 
     def wrote(self, written: Iterable[Written]) -> None:
-        """Add rows written by a batch's tasks, or by merges, before the batch is committed."""
+        """Add rows written by a batch's tasks or by merges; call before :meth:`committed`."""
         self._written = sum(written, self._written)
 
     @property
     def drifted(self) -> bool:
-        """Whether something has drifted that has not been reported."""
+        """Whether a statistic has drifted since the last report."""
         return self._watch.alarmed
 
     def committed(self, state: State, ruleset: Ruleset) -> None:
@@ -115,8 +114,8 @@ class InterimReporter:
             self._begin()
 
     def require(self, state: State) -> None:
-        """Report the period up to ``state``, unless a period has ended there: a revision is waited
-        for that answers it.
+        """Report the period up to ``state``, unless that was reported. The driver then waits for a
+        revision in response.
         """
         if self._reported != state.next_batch:
             self._report(asks=True)
@@ -137,13 +136,13 @@ class InterimReporter:
             self._watch = begun_anew(self._watch)
         last = replace(_closed(self._commits[-1]), asks=asks, drifted=found)
         self._reported = last.next_batch
-        # At once: the service answers the newest, and should not take the one before it for that.
+        # Reported together: the service responds to the newest report only.
         self._control.report_interim(*before, last)
         self._begin()
 
     def _cut(self, lasted: int) -> list[Interim]:
-        """End the period before the newest ``lasted`` batches, if it has begun before them; returns
-        the measurements to report.
+        """End the period before the newest ``lasted`` batches, if it began earlier. Returns its
+        measurements.
         """
         end = self._commits[-1].state.next_batch - lasted
         commits = list(self._commits)
@@ -160,7 +159,7 @@ class InterimReporter:
         return [ended]
 
     def _begin(self, last: _Commit | None = None) -> None:
-        """Begin a period with a commit; None: the newest."""
+        """Begin a period at the commit ``last``; None: the newest one."""
         last = last or self._commits[-1]
         self._commits.clear()
         period = begin(last.state, last.now)
@@ -178,5 +177,5 @@ def _entering(before: State, after: State) -> bool:
 
 
 def _entered(period: Period, last: _Commit, state: State) -> Period:
-    """The period that goes on with ``state``: steps are renamed at a change of the ruleset."""
+    """``period`` continued with ``state``; at a change of ruleset its counts are moved to steps."""
     return leave_ruleset(period, last.state, last.steps) if _entering(last.state, state) else period

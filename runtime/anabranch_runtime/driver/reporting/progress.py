@@ -1,4 +1,4 @@
-"""Progress of the input, and output of views, as the control plane hears of them."""
+"""Progress of the input and output of views, in the form reported to the control plane."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ViewOutput:
     """Output of views and outer joins.
 
     Attributes:
-        rows: view or outer join -> rows that it has, or has emitted.
+        rows: view -> number of its rows; outer join -> number of its emitted rows.
         left: outer join -> its left rows whose deadlines have passed.
     """
 
@@ -39,10 +39,10 @@ class ViewOutput:
 
 
 def shown_on_disk(results: Path, rules: Ruleset | None) -> ViewOutput:
-    """The counts that an earlier run has left in the ``results`` directory.
+    """The counts of an earlier run, from the ``results`` directory.
 
-    A view without a count has no rows so far, for any number of joined rows, so all views of
-    ``rules`` are in the answer.
+    A view without a count has no rows, whatever its number of joined rows. So the result has an
+    entry for every view of ``rules``.
     """
     queries = () if rules is None else rules.queries
     none = {str(q.id): 0 for q in queries if q.has_post_join and q.left_of is None}
@@ -51,13 +51,12 @@ def shown_on_disk(results: Path, rules: Ruleset | None) -> ViewOutput:
 
 @dataclass(slots=True)
 class ProgressReporter:
-    """State of the input, reported to the sources and the control plane where it has changed.
+    """Reports changes of the input's state to the sources and the control plane.
 
     Attributes:
-        sources: sources that are read; None: the job itself makes the input of a batch.
-        left_out: stream -> why its source is not read, where the sources don't report it
-            themselves.
-        sites: of the executors of the last batch.
+        sources: sources that are read; None: the job itself produces the input of a batch.
+        left_out: stream -> error of its source, for errors that the sources don't report.
+        sites: sites of the last batch's executors.
     """
 
     control: Control
@@ -66,7 +65,7 @@ class ProgressReporter:
     left_out: dict[str, str] = field(default_factory=dict)
     sites: tuple[str, ...] = ()
     _reported: dict[str, StreamIntake] = field(default_factory=dict)
-    #: The sources that were looked at for streams whose sites have no executors.
+    #: The sources last checked for streams whose sites have no executors.
     _warned: Sources | None = None
     #: The feeds that were last reported as held; None: an earlier run may have reported some.
     _held: dict[str, tuple[int, Any]] | None = None
@@ -75,7 +74,7 @@ class ProgressReporter:
     _retained: dict[str, str] | None = None
 
     def input(self, state: State, *, exhausted: bool) -> InputProgress:
-        """The input to be reported with ``state``."""
+        """Input progress to report with ``state``."""
         self._reported = self.rate_limiter.intake(self.left_out, self._feeds(state.feeds))
         return InputProgress(
             self._reported,
@@ -87,7 +86,7 @@ class ProgressReporter:
         )
 
     def note_sites(self, sites: Iterable[str]) -> None:
-        """Record the ``sites`` of a batch's executors, and warn of streams without one."""
+        """Record the ``sites`` of a batch's executors; warn of streams at other sites."""
         found = tuple(sorted({site for site in sites if site}))
         if not found or self.sources is None:
             return
@@ -104,17 +103,17 @@ class ProgressReporter:
                 )
 
     def intake_changed(self, state: State) -> bool:
-        """Whether a source can't be read any more, or can again, since the last report."""
+        """Whether a source has become unreadable or readable since the last report."""
         return self.rate_limiter.intake(self.left_out, self._feeds(state.feeds)) != self._reported
 
     def held(self, state: State) -> dict[str, str]:
-        """Stream -> why no more of it is read for now."""
+        """Stream -> reason for which its feed is held."""
         feeds = self._feeds(state.feeds)
         return {feed.stream: feed.held.error for feed in feeds if feed.held is not None}
 
     def report_held(self, state: State) -> None:
-        """Report to the sources which feeds are held, which streams are retained, and whether
-        anything is owed, before they plan the next batch.
+        """Report held feeds, retained streams and owed batches to the sources, before they plan the
+        next batch.
         """
         marks = planned_marks(s.spec for s in state.streams.values() if s.spec is not None)
         if marks != self._retained:

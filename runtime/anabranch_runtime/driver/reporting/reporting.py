@@ -1,4 +1,4 @@
-"""Reports of a driver: progress, statistics, stores and batches; rows for views and followers."""
+"""Reports of a driver: progress, statistics, stores, batches; new results for views and tails."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ class Reporting:
     """Reports of one run of a driver.
 
     Attributes:
-        total_batches: number of batches, where that is known.
-        views: maintains post-join views; None: joined rows wait for a driver that does.
-        tails: new results for their followers.
-        samples: of streams. ``interims``: periods within epochs. ``stores``: their contents.
+        total_batches: total number of batches, if it is known.
+        views: maintains post-join views; None: joined rows wait on disk.
+        tails: passes new results to clients that follow queries.
+        samples: samples of streams. ``interims``: interim measurements. ``stores``: store contents.
         merge_bytes: bytes of segments due to be merged.
     """
 
@@ -76,21 +76,21 @@ class Reporting:
         self.merge_bytes = 0
         self._completeness = CompletenessFiles(settings.results)
         self._names = Steps()
-        # A replay that waits for revisions ends periods with them.
+        # In a replay with revisions, periods end when a revision is requested.
         seconds = math.inf if settings.revise_batches else settings.interim_seconds
-        # A replay without revisions reports no drift early: no decision waits for it.
+        # In a replay without revisions, no decision needs early reports of drifts.
         late = math.inf if settings.revise_batches else None
         early = EARLY if settings.mode is Mode.LIVE else late
         self.interims = InterimReporter(control, state, self._names, seconds, early)
         self._telemetry = Telemetry()
         self._resources = Resources(memory_limit=settings.memory_limit)
-        #: As reported last: problems of queries, and output of views.
+        #: Last reported problems of queries and output of views.
         self._last: tuple[dict[str, str], ViewOutput] = {}, ViewOutput()
         #: Store -> its segments and backfill in the last report, and their bytes.
         self._bytes: dict[str, tuple[tuple[Segment, ...], Backfill | None, int]] = {}
 
     def begin(self, state: State) -> None:
-        """At the start of the run."""
+        """Start the run's reports."""
         self._completeness.begin(state.queries, state.next_batch - 1)
 
     def exhausted(self, state: State) -> bool:
@@ -111,11 +111,11 @@ class Reporting:
         if (self._problems(), self._shown(state)) != self._last:
             self.report("running", state)
         self.show_stores(state)
-        # Views decide left rows after the batch.
+        # Views decide unmatched left rows only after the batch.
         self._show_completeness(state)
 
     def report(self, phase: str, state: State, error: str | None = None) -> None:
-        """Write the progress of a pipeline in ``phase``."""
+        """Report the progress of the pipeline in ``phase``."""
         problems, shown = self._last = self._problems(), self._shown(state)
         rationing, owed = self.rationer.rationing, len(state.debt.numbers)
         self.control.report(
@@ -155,12 +155,12 @@ class Reporting:
         )
 
     def intake(self, state: State) -> None:
-        """Report a source that can't be read any more, or can again."""
+        """Report sources that have become unreadable or readable."""
         if self.progress.intake_changed(state):
             self.report("idle" if self.exhausted(state) else "running", state)
 
     def show_stores(self, state: State) -> None:
-        """Report the contents of stores, if that is due."""
+        """Report the contents of stores, if a report is due."""
         rules, last = self.durability.rules, self.exhausted(state)
         self.stores.show(state, lambda: rules(state), at_once=last)
 
@@ -188,14 +188,14 @@ class Reporting:
         self.control.report_boundary(boundary)
 
     def close(self, state: State) -> None:
-        """After the last batch."""
+        """End the run's reports, after the last batch."""
         self.tails.close()
         self._show_completeness(state, at_once=True)
 
     # --- after a commit ------------------------------------------------------------------------
 
     def measured(self, reports: Sequence[TaskReport], merges: Writes) -> None:
-        """Take the measurements of a batch, and of merges, before :meth:`committed`."""
+        """Add the measurements of a batch and of merges; call before :meth:`committed`."""
         self.progress.note_sites(report.host.site for report in reports)
         tasks = [report.measured for report in reports]
         self.samples.add(tasks)
@@ -203,7 +203,7 @@ class Reporting:
         self.interims.wrote([Written(merges=merges), *made])
 
     def committed(self, state: State, ruleset: Ruleset) -> None:
-        """Pass on a state that runs ``ruleset``."""
+        """Report a committed state that runs ``ruleset``."""
         self.progress.report_held(state)
         self.show_views(state, ruleset)
         self.interims.committed(state, ruleset)
@@ -211,7 +211,7 @@ class Reporting:
     def results(
         self, state: State, located: dict[str, tuple[Path, ...]], seconds: float, memory: int
     ) -> None:
-        """Pass on the files of a batch's results; it took ``seconds``, its tasks ``memory``."""
+        """Pass on a batch's result files; ``memory``: private bytes of all its tasks together."""
         resources = self._resources
         self._resources = replace(resources, batch_seconds=seconds, private_bytes=memory)
         self.tails.feed(state.next_batch - 1, located, self._totals(state), self._written())
@@ -220,7 +220,7 @@ class Reporting:
     def batch(
         self, state: State, reports: Sequence[TaskReport], times: Times, ages: Iterable[float]
     ) -> None:
-        """Report and log a batch that led to ``state``; ``ages``: of each stream's oldest row."""
+        """Report and log the batch that ended in ``state``; ``ages``: each stream's oldest row."""
         times = times._replace(committed=time.perf_counter())
         spent, phases = times.committed - times.started, times.phases(reports)
         self._telemetry = counted(self._telemetry, time.time(), spent, phases, ages)
@@ -233,16 +233,16 @@ class Reporting:
         self._completeness.show(state.queries, state.next_batch - 1, left, at_once=at_once)
 
     def _totals(self, state: State) -> dict[str, int]:
-        """Query -> its results so far; views and outer joins report theirs with their versions."""
+        """Query -> number of results so far, except views and outer joins (:meth:`_written`)."""
         versions = self._written()
         return {q: a.results for q, a in state.queries.items() if q not in versions}
 
     def _written(self) -> dict[str, tuple[int, int]]:
-        """Results that versions of views and outer joins have written."""
+        """View or outer join -> its last written version, and rows written so far."""
         return {} if self.views is None else self.views.written()
 
     def _problems(self) -> dict[str, str]:
-        """Query -> why its results are not where they should be."""
+        """Query -> error that prevents the delivery of its results."""
         views = {} if self.views is None else self.views.problems()
         return {**self.publisher.problems(), **views}
 
@@ -253,11 +253,11 @@ class Reporting:
         return ViewOutput(self.views.shown(), self.views.left_rows())
 
     def _stored(self, state: State) -> int:
-        """``state.bytes``; of stores that are as they were in the last report it is known."""
+        """``state.bytes``, with cached sizes of stores that are unchanged since the last report."""
         known, self._bytes = self._bytes, {}
         for name, store in state.stores.items():
             found = known.get(name)
-            # With other segments or another backfill it is another value.
+            # The size depends on the segments and the backfill only.
             if found is None or found[0] is not store.segments or found[1] is not store.backfill:
                 found = (store.segments, store.backfill, store.bytes)
             self._bytes[name] = found

@@ -1,8 +1,8 @@
-"""Health of every stream's source, tried soon after the stream is registered.
+"""Health of every stream's source, tested soon after the stream is registered.
 
-Spark's own sources are tried by their ingest queries. Of the others each is opened once when its
-stream is first seen, also while a batch runs; from the next start of the main query on, its reports
-count. Changes are reported to the control plane (``Keys.sources``).
+Spark's own sources are tested by their ingest queries. Every other source is opened once when its
+stream is first seen, even while a batch runs. From the next start of the main Spark query on, this
+query's errors are its health. Changes are reported to the control plane (``Keys.sources``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.ingest.queries import Ingest
 from anabranch_runtime.sources.recordings.recording import check_recording
 
-#: Seconds that a Redis server may take to answer a trial.
+#: Timeout in seconds for a Redis server's answer to a test.
 PATIENCE = 1.0
 
 
@@ -39,9 +39,9 @@ class SourceHealth:
     """Watches the sources of one pipeline.
 
     Attributes:
-        left_out: stream -> why the main query is without it.
+        left_out: stream -> error for which the main query leaves it out.
         opened: registrations of the streams that the main query reads.
-        held: stream -> why the main query goes no further in it for now.
+        held: stream -> reason for which the main query currently reads no more of it.
     """
 
     control: Control
@@ -53,7 +53,7 @@ class SourceHealth:
     _told: dict[str, SourceStatus] | None = None
 
     def look(self, records: Sequence[StreamRecord]) -> None:
-        """Try the new sources of ``records``, and report changes."""
+        """Test the new sources of ``records``, and report changes."""
         self.ingest.keep(r for r in records if is_sparks(r))
         statuses, intake = self.ingest.statuses(), self.control.intake().streams
         registered = {r.registration for r in records}
@@ -88,7 +88,7 @@ class SourceHealth:
         self._told = statuses
 
     def unread(self) -> dict[str, str]:
-        """Stream -> why it is not read at present, where the main query does not know itself."""
+        """Stream -> error for which it is not read, from opening sources and ingest queries."""
         failed = {
             name: status.error or ""
             for name, status in self.ingest.statuses().items()
@@ -105,7 +105,7 @@ def is_sparks(record: StreamRecord) -> bool:
 
 
 def _tried(record: StreamRecord, url: str) -> str | None:
-    """Open a source that the runtime reads itself, and close it again; returns why it can't be."""
+    """Test a source that the runtime reads itself by opening it; returns the error, or None."""
     where, source = f"streams.{record.name}.source", record.source
     try:
         if source.format == REDIS_STREAM:

@@ -1,7 +1,7 @@
 """Reports the contents of stores to the control plane, bounded in rate and size.
 
-There is one document about all stores, and one per store with its segments. Of the changed stores'
-documents, a report has as many as there is room for, longest waiting first.
+One document describes all stores, and one document per store its segments. A report has the
+documents of changed stores up to a size limit; the longest waiting ones come first.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from anabranch_runtime.measure.state_report import (
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.storage.segment import Segment
 
-#: Seconds between two reports: with many stores making one takes some milliseconds.
+#: Minimum seconds between two reports: with many stores, a report takes some milliseconds.
 INTERVAL = 1.0
-#: Bytes per ``INTERVAL`` on average: after a report that is longer the pause is.
+#: Average bytes per ``INTERVAL``: after a larger report the pause is longer.
 PACE = 1 << 20
-#: Factor of the pause after a long report over its duration: batches wait for a report.
+#: Minimum pause after a report, as a multiple of its duration, since batches wait for reports.
 RARER = 10
-#: Bytes of single stores' documents in a report, from which on the others wait for the next.
+#: Bytes of stores' documents in a report, above which the other documents wait for the next one.
 ROOM = 1 << 19
 
 
 @dataclass(slots=True)
 class StatePublisher:
-    """Reports states, except unchanged ones and those too soon after the last report; a state that
-    was skipped is reported at a later call.
+    """Reports changed states, unless the last report was too recent. A skipped state is reported by
+    a later call.
     """
 
     root: Path
     control: Control
     _shown: State | None = None
     _at: float = float("-inf")
-    #: Number of ``INTERVAL`` until the next report.
+    #: Pause until the next report, in multiples of ``INTERVAL``.
     _pause: float = 1.0
-    #: Store -> the segments and the ruleset that were reported, longest waiting first. None before
-    #: the first report: an earlier driver's reports are read then.
+    #: Store -> segments and ruleset in its last document, longest waiting first. None before the
+    #: first report, which reads the names of an earlier driver's documents.
     _parts: dict[str, tuple[tuple[Segment, ...], RulesetId] | None] | None = None
     _waiting: bool = False
     _weights: Weights = field(default_factory=Weights)
@@ -58,7 +58,7 @@ class StatePublisher:
         """Report ``state``, if a report is due.
 
         Args:
-            ruleset: gives the ruleset of ``state``, if it is known.
+            ruleset: returns the ruleset of ``state``, or None if it is unknown.
             at_once: report everything now, as this may be the last call.
         """
         now = time.monotonic()
@@ -79,7 +79,7 @@ class StatePublisher:
         self._shown, self._at, self._pause = state, now, max(1.0, size / PACE, spent * RARER)
 
     def _forget(self, state: State) -> set[str]:
-        """The stores that have been reported and are no more."""
+        """Reported stores that ``state`` does not have any more."""
         if self._parts is None:
             self._parts = dict.fromkeys(self.control.reported_parts())
         gone = self._parts.keys() - state.stores.keys()
@@ -88,8 +88,8 @@ class StatePublisher:
         return gone
 
     def _changed(self, state: State, users: Readers, room: int | None) -> dict[str, str]:
-        """The documents of stores that are not as they were reported, up to ``room`` bytes and one
-        more.
+        """Documents of stores that have changed since their last one, until they exceed ``room``
+        bytes.
         """
         assert self._parts is not None
         known, found, used = self._parts, {}, 0
