@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from anabranch_contract import codec
-from anabranch_contract.plans.batch_reads import VERSION, BatchReads
+from anabranch_contract.plans.batch_reads import BatchReads
 from anabranch_contract.plans.rations import PaidBatches, Ration, RationedBatches
-from anabranch_runtime.errors import StateError
 
 _T = TypeVar("_T", RationedBatches, PaidBatches)
 
@@ -108,24 +107,6 @@ class NewEntries:
         new = sorted(p for p in folder.glob("*.json") if str(p) not in self._seen)
         self._seen.update(map(str, new))
         return [codec.loads(path.read_bytes(), kind) for path in new]
-
-
-def read_reads(results: Path) -> tuple[BatchReads, ...]:
-    """The input of batches, oldest first.
-
-    Raises:
-        StateError: ``unknown-version``.
-    """
-    files = sorted((results / LEDGER / READS).glob("*.json"))
-    found = tuple(codec.loads(file.read_bytes(), BatchReads) for file in files)
-    for one in found:
-        if one.version != VERSION:
-            raise StateError(
-                "unknown-version",
-                f"what batch {one.batch} has read is of version {one.version}, not {VERSION}",
-                remedy="read it with the release that has written it",
-            )
-    return found
 
 
 def put(path: Path, document: Any) -> None:
