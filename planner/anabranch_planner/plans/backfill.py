@@ -1,47 +1,48 @@
-"""Choice between backfilling an intermediate result's past and answering it from its parts.
+"""Choice between backfilling an intermediate result's past and covering it by base probes.
 
-**Setting.** An MIR ``X`` that a plan introduces is maintained from then on. Earlier tuples of its
-members are its *gap*: a probe of ``X`` answers the gap by probing the members one after the other
-(``semantics.md``, coverage rule), in addition to probing ``X`` itself. Instead, the gap's
-combinations can be computed once, in the background, and then belong to ``X``.
+**Setting.** An MIR ``X`` that a plan introduces is maintained from then on. Combinations of earlier
+tuples are missing from its store: its *gap*. A probe of ``X`` covers the gap by also probing the
+members one after the other (``semantics.md``, coverage rule). Alternatively, the missing
+combinations are computed once, in the background, and added to ``X``: a *backfill*.
 
-Time is measured in units of the statistics: the tuples that they count have arrived in [0, 1],
-which is the gap, and ``u`` is the time since. Tuples of ``j`` go on arriving at rate ``|j|``.
-``f(Y)`` is the selectivity of a sub-join's keys; ``reach_j``, ``gap_j`` are as in
+Time is measured in units of the statistics. The tuples counted by the statistics arrived in [0, 1],
+the gap; ``u`` is the time since then. Tuples of ``j`` continue to arrive at rate ``|j|``. ``f(Y)``
+is the selectivity of a sub-join's keys; ``reach_j`` and ``gap_j`` are as in
 :mod:`~anabranch_planner.cost.timing`.
 
-**Coverage.** A step sends partial results over ``H``, begun by ``i``, to ``X``. The gap is answered
-by probing ``x_1 ... x_k``, the members of ``X`` in the order in which ``compile`` lists them. That
-sends the partial results over ``H`` and then those over ``H + x_1 ... x_s``, s < k, whose ``x`` lie
-in the gap. At time ``u`` a tuple of ``i`` meets
+**Coverage.** A step sends partial results over ``H``, begun by ``i``, to ``X``. The gap is covered
+by probing ``x_1 ... x_k``, the members of ``X`` in the order of ``compile``. These probes send the
+partial results over ``H``, then those over ``H + x_1 ... x_s``, s < k, with all ``x`` in the gap.
+At time ``u`` a tuple of ``i`` meets
 
     |j| * g_j(u),  g_j(u) = max(0, min(reach_j, 1 + u) - gap_j)                    of j in H
     |x| * b_x(u),  b_x(u) = max(0, min(1, 1 + u - gap_x) - max(0, 1 + u - reach_x))  of x in the gap
 
-so that a life of ``L`` costs, summed over the plan's distinct steps that probe ``X``,
+so that during a life of ``L`` coverage costs, summed over the plan's distinct steps that probe
+``X``,
 
     sum over s < k of  f(H_s) * (product of |.| over H_s) * chi_s
                        * integral over u in [0, L] of  product of g_j(u) and b_x(u)
 
 with ``H_s = H + x_1 ... x_s``. ``L`` is the smaller of the horizon and the longest time for which a
-tuple of ``X`` can be joined (its widest window; for ever without one). Over full history ``b`` is 1
-and ``g`` is ``1 + u``.
+tuple of ``X`` can be joined (its widest window; infinite without a window). Over full history ``b``
+is 1 and ``g`` is ``1 + u``.
 
-**Backfill** goes through the stored rows of one member ``y_1`` and probes the others, in any order
-of arrival: it sends the stored combinations over ``y_1 ... y_s``, s < k, and inserts those over
-``X``. Their number is ``f(Y)`` times the product of ``|y| * kept_y``, at most the sub-join's
-cardinality, where ``kept_y`` is the part of [0, 1] that is still stored (the longest window of any
-query on that relation; 1 without one). The start is the member from which this is cheapest; the
-next member is always the one with which the fewest combinations arise.
+**Backfill** reads the stored rows of one member ``y_1`` and probes the other members, in any order
+of arrival. It sends the stored combinations over ``y_1 ... y_s``, s < k, and inserts the
+combinations over ``X``. Their number is ``f(Y)`` times the product of ``|y| * kept_y``, but at most
+the sub-join's cardinality. ``kept_y`` is the fraction of [0, 1] that is still stored (the longest
+window of any query on that relation; 1 without a window). The start is the member with the cheapest
+backfill; each next member is the one that produces the fewest combinations.
 
-**Decision.** A new MIR is backfilled if that costs less than coverage. A decision for backfill
-stands for as long as plans keep the MIR. A decision against it is reviewed with every plan, and
-reversed only if coverage costs more than twice as much (:data:`RECONSIDERED`): the figures of two
-epochs differ, and an older MIR has spent part of its life.
+**Decision.** A new MIR is backfilled if that is cheaper than coverage. A decision for backfill
+stands as long as plans keep the MIR. A decision against it is reviewed with every plan, and
+reversed only if coverage costs more than :data:`RECONSIDERED` times as much as the backfill:
+statistics differ between epochs, and part of an older MIR's life is over.
 
-**The horizon** is how long a plan is expected to go on using the MIR, in units of the statistics. A
-running pipeline counts the history so far, so the default 1 means as long again as the pipeline has
-been running: the usual estimate of a remaining life from an age alone.
+**The horizon** is the expected time for which plans will use the MIR, in units of the statistics. A
+running pipeline counts the history so far, so the default 1 means the pipeline's age: the usual
+estimate of a remaining life from an age alone.
 """
 
 from __future__ import annotations
