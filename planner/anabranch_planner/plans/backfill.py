@@ -64,19 +64,20 @@ from anabranch_planner.cost.parts import PlanPart, divide
 from anabranch_planner.cost.steps import Trail
 from anabranch_planner.explain.explain import mir_label
 
-#: How many times the backfill coverage must cost before an earlier decision against it is turned.
+#: Hysteresis: the cost ratio coverage / backfill above which an earlier "no" is reversed.
 RECONSIDERED = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class BackfillDecision:
-    """The decision how the past of one MIR is answered.
+    """Decision between backfill and coverage for one MIR.
 
     Attributes:
-        order: the member that a backfill begins with, then the others as they are probed.
-        coverage: cost of answering the gap by its parts over the expected life.
-        cost: of computing the gap's combinations, once.
-        chosen: whether they are computed. ``reason``: why, in words.
+        order: the member that the backfill begins with, then the others in order of probing.
+        coverage: cost of covering the gap by base probes over the expected life.
+        cost: one-off cost of the backfill.
+        chosen: whether the MIR is backfilled.
+        reason: explanation for people.
     """
 
     mir: MirId
@@ -102,16 +103,16 @@ def decide(
     """One decision for every MIR that ``plan`` keeps, in order of owner and MIR.
 
     Args:
-        plan: for ``queries``, made under ``model``.
-        horizon: units of the statistics, see the module.
+        plan: a plan for ``queries``, made under ``model``.
+        horizon: expected use in units of the statistics (see the module).
         running: the running plan's steps and copies; its MIRs are not new. None: no plan runs.
         earlier: the running plan's decisions.
         parts: the parts of ``plan`` (:func:`~anabranch_planner.cost.parts.divide`). A part reused
-            from the previous plan keeps its figures, even if the windows of other queries have
+            from the previous plan keeps its costs, even if the windows of other queries have
             changed the estimated combinations of its members.
 
     Raises:
-        PlannerError: the horizon is negative or no number.
+        PlannerError: the horizon is negative or NaN.
     """
     if not (math.isfinite(horizon) and horizon >= 0):
         raise PlannerError(
@@ -180,12 +181,12 @@ def _decided(
 
 
 def document(found: BackfillDecision) -> dict[str, Any]:
-    """The decision as it is shown."""
+    """The decision as JSON, for display."""
     return {**asdict(found), "label": mir_label(sorted(found.order)), "order": list(found.order)}
 
 
 class _Costs:
-    """Both sides of the comparison, for one plan."""
+    """Costs of coverage and of backfill, for one plan."""
 
     def __init__(
         self, plan: Plan, retained: Mapping[RelationId, int | None], model: CostModel
@@ -197,11 +198,11 @@ class _Costs:
         self._kept = retained
 
     def coverage(self, trail: Trail, mir: Mir, horizon: float) -> float:
-        """The cost that its gap adds to one step that probes ``mir``, over the expected life."""
+        """The cost of covering the gap for a step that probes ``mir``, over the expected life."""
         after, start = trail.after, trail.start
         bounds = self._model.bounds(after)
         relation_of = dict(zip(after.members, after.relations, strict=True))
-        # The labels that the step fills are the MIR's own.
+        # The step's members are the MIR's own labels.
         members = trail.step.members
         life = min(horizon, max(self._life(x, after, bounds, relation_of) for x in members))
 
@@ -232,7 +233,7 @@ class _Costs:
         return min(((o, self.of_order(owner, mir, o)) for o in orders), key=lambda x: (x[1], x[0]))
 
     def of_order(self, owner: str, mir: Mir, order: Sequence[Label]) -> float:
-        """The cost of a backfill in ``order``: of its sends and inserts."""
+        """The cost of a backfill in ``order``: its sends and inserts."""
         relation_of = dict(zip(mir.members, mir.relations, strict=True))
         total, sent = 0.0, self._stored(mir, relation_of, frozenset(order[:1]))
         for at, label in enumerate(order[1:], start=1):
@@ -277,13 +278,13 @@ class _Costs:
     def _stored(
         self, mir: Mir, relation_of: Mapping[Label, RelationId], labels: frozenset[Label]
     ) -> float:
-        """Combinations over ``labels`` whose tuples are stored."""
+        """Combinations over ``labels`` of tuples that are still stored."""
         joined = canonical(mir.classes, relation_of, labels)
         kept = math.prod(self._retained(relation_of[x]) for x in labels)
         return min(self._model.matches(joined) * kept, self._model.cardinality(joined))
 
     def _retained(self, relation: RelationId) -> float:
-        """The part of a unit's tuples that is still stored at its end."""
+        """Fraction of a unit's tuples that is still stored at the unit's end."""
         micros, span = self._kept.get(relation), self._model.span(relation)
         return 1.0 if micros is None or span is None else min(1.0, micros / span)
 
@@ -310,7 +311,9 @@ class _Costs:
         bounds: Mapping[tuple[Label, Label], int],
         relation_of: Mapping[Label, RelationId],
     ) -> tuple[float, float]:
-        """The greatest and the least age of a tuple that joins an arriving ``start`` tuple."""
+        """Greatest and least age at which a tuple of ``label`` joins an arriving ``start``
+        tuple.
+        """
         span = self._model.span(relation_of[label])
         if span is None:
             return math.inf, 0.0
@@ -324,7 +327,9 @@ class _Costs:
         bounds: Mapping[tuple[Label, Label], int],
         relation_of: Mapping[Label, RelationId],
     ) -> float:
-        """Units for which a tuple of ``label`` can join future tuples; infinite without bounds."""
+        """Units of time for which a tuple of ``label`` can join later tuples; inf without
+        bounds.
+        """
         span = self._model.span(relation_of[label])
         if span is None:
             return math.inf
@@ -346,7 +351,7 @@ def _retention(queries: Sequence[JoinQuery]) -> dict[RelationId, int | None]:
     return found
 
 
-#: A function of ``u`` that is linear between its break points, and those.
+#: A piecewise linear function of ``u``, and its break points.
 _Factor = tuple["Callable[[float], float]", tuple[float, ...]]
 
 
