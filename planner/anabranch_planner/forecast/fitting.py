@@ -131,6 +131,7 @@ def fit(values: Array, weights: Array, damped: bool) -> tuple[Fit, Fit]:
             squares.
         weights: the same shape, not negative; errors of values with weight 0 do not count.
         damped: whether ``phi`` is fitted; otherwise it is 1.
+
     Returns:
         The refined fit to all values; the grid's fits after each count of :func:`refits`.
     """
