@@ -180,9 +180,7 @@ def _by_months(moment: Expr, months: int, interval: Node) -> Expr:
 
 
 def _by_time(op: str, day: Expr, interval: Expr, *, days: bool) -> Expr:
-    """``day`` plus or minus ``interval``; ``days``: the interval has whole days, so it stays a
-    date.
-    """
+    """``day`` plus or minus ``interval``; ``days``: a whole number of days, so it stays a date."""
     if not days:
         return Call(op, (_cast(day, TIMESTAMP), interval), TIMESTAMP)
     if isinstance(day, Literal) and isinstance(interval, Literal):

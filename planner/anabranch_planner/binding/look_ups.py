@@ -109,9 +109,7 @@ class Chain:
         return ChainPlan(named(left), tuple(pairs), outer)
 
     def _ancestors(self, number: int) -> tuple[int, ...]:
-        """The look-ups on which look-up ``number`` depends, and itself, in order of the
-        statement.
-        """
+        """The look-ups on which look-up ``number`` depends, and itself, in statement order."""
         return _ancestors([s.parent for s in self.steps], number)
 
     def _statement(self, earlier: Iterable[int], step: _Step) -> Unresolved:

@@ -261,9 +261,7 @@ class _Splitter:
     # --- names -------------------------------------------------------------------------------
 
     def _resolved(self, node: Node, *, aliases: bool = True, aliases_last: bool = False) -> Node:
-        """``node`` with every column replaced by a slot, and every SELECT alias by its
-        expression.
-        """
+        """``node`` with each column replaced by a slot, each SELECT alias by its expression."""
 
         def found(part: Node) -> Node:
             if isinstance(part, exp.Subquery):

@@ -42,9 +42,7 @@ class SetAside:
     def may_probe(
         self, classes: Sequence[KeyClass], mir: Mir, start: Label, substream: int
     ) -> bool:
-        """Whether a substream of ``start`` may probe the store of ``mir`` in a join by
-        ``classes``.
-        """
+        """Whether a substream of ``start`` may probe ``mir``'s store in a join by ``classes``."""
         function = self._functions.get(start)
         if mir.is_base or function is None or substream not in function.aside:
             return True
@@ -55,9 +53,7 @@ class SetAside:
         )
 
     def keeps_up(self, mir: Mir, start: Label, substream: int) -> bool:
-        """Whether tuples of a substream of the member ``start`` have to maintain the store of
-        ``mir``.
-        """
+        """Whether a substream of the member ``start`` has to maintain the store of ``mir``."""
         function, left = self._functions.get(start), self.left_out(mir)
         if function is None or left is None:
             return True
@@ -95,9 +91,7 @@ class SetAside:
         return found or frozenset()
 
     def share(self, mir: Mir, values: ValueShares) -> float:
-        """Fraction of the combinations over the intermediate result ``mir`` that its store
-        excludes.
-        """
+        """Fraction of the combinations over an intermediate result that its store excludes."""
         found = self.left_out(mir)
         if found is None:
             return 0.0

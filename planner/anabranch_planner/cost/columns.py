@@ -26,9 +26,7 @@ def read_by_query(
     stream_of: Mapping[RelationId, StreamName],
     derived: Mapping[tuple[StreamName, str], Expr],
 ) -> set[Kept]:
-    """Columns of ``mir``'s members that ``query`` projects, filters on, or joins with other
-    labels.
-    """
+    """Columns of ``mir``'s members that ``query`` projects, filters on, or joins by further on."""
     found = {(label, c) for label in mir.members for c in needed_columns(query, label)}
     return found | behind(joined_outside(query.classes, mir), mir, stream_of, derived)
 

@@ -160,9 +160,7 @@ class Crossing:
 
 
 def _stays(before: Mir, after: Mir) -> bool:
-    """Whether a routed step probes the host that already has the partial result (see the
-    module).
-    """
+    """Whether a routed step probes the host that has the partial result (see the module)."""
     head = frozenset(before.members)
     inside, links = [], []
     for key_class in after.classes:

@@ -91,9 +91,7 @@ class Figures:
         return size if self._ahead is None else size + self.arriving(relation)
 
     def span(self, relation: RelationId) -> float | None:
-        """Microseconds over which the history's tuples are spread; None: unknown, or one
-        instant.
-        """
+        """Microseconds over which the history's tuples are spread; None: unknown, or an instant."""
         known = self._statistics.span(relation)
         if known is None:
             self.assumed.add(f"windows on {relation} reach over all of its history")

@@ -272,9 +272,7 @@ class CostModel:
         *,
         broadcast: bool,
     ) -> float:
-        """Cost per unit of time of the step from ``before`` to ``after`` by a probe of
-        ``store``.
-        """
+        """Cost per unit of time of the step that probes ``store``, from ``before`` to ``after``."""
         sent = self.probe(before, start, substream)
         made = 0.0 if self.constants is None else self.probe(after, start, substream)
         price = self.price(sent, made, store, broadcast=broadcast)
@@ -301,9 +299,7 @@ class CostModel:
         return 0.0 if self.objective is Objective.PAPER else self.upkeep(mir)
 
     def upkeep(self, mir: Mir) -> float:
-        """The cost of one copy's inserts per unit of time, even under objectives where it is
-        free.
-        """
+        """The cost of one copy's inserts per unit of time, even if the objective ignores it."""
         added, times = self.added(mir) * (1.0 - self.left_out(mir)), self.rewrites(mir)
         if self.constants is None:
             price = added * (1.0 + times)

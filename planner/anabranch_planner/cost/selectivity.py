@@ -176,9 +176,7 @@ class Selectivities:
         return tuple(found)
 
     def _by_values(self, columns: Sequence[Column], by_pairs: float) -> list[float]:
-        """Correction of ``by_pairs`` for a class of three or more columns; [] without known
-        values.
-        """
+        """Correction of ``by_pairs`` for a class of three or more columns; []: values unknown."""
         values = self._figures.values
         if by_pairs <= 0 or not all(map(values.are_known, columns)):
             return []
@@ -243,9 +241,7 @@ class Selectivities:
         return total / weight if weight else estimate
 
     def _of_all(self, sample: JoinSample, head: Mir, mir: Mir) -> JoinSample | None:
-        """``sample`` scaled up to all tuples; None: by the shares, its substreams have no
-        matches.
-        """
+        """``sample`` scaled up to all tuples; None: by the shares, its substreams match nothing."""
         part = sample.part
         if not part.substreams:
             return sample

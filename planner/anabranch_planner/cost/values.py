@@ -118,9 +118,7 @@ class ValueShares:
         return found
 
     def shares_of(self, column: Column, hashes: Hashes, *, arriving: bool) -> tuple[Shares, float]:
-        """Frequency of each of ``hashes``, last of all other values; and the number of the
-        latter.
-        """
+        """Frequency per hash of ``hashes``, last of all other values; number of other values."""
         key = column, arriving, hashes.tobytes()
         found = self._known.get(key)
         if found is None:
@@ -170,9 +168,7 @@ def combined(columns: Sequence[tuple[Shares, float]]) -> Shares:
 
 
 class _Listed(NamedTuple):
-    """The frequent values of a column by ascending hash, and the frequencies of each and of
-    NULL.
-    """
+    """Frequent values of a column by ascending hash; their and NULL's frequencies."""
 
     hashes: Hashes
     arriving: Shares

@@ -66,9 +66,7 @@ def normalise(bound: Bound, given: Registration) -> JoinQuery:
 
 
 def _check_tables(bound: Bound) -> None:
-    """Reject queries over tables alone, and tables in a query that has an outer join with a
-    stream.
-    """
+    """Reject queries over tables alone, and tables beside an outer join with a stream."""
     streams = bound.scope.streams
     tables = [alias for alias, stream in streams.items() if stream.is_table]
     if tables and bound.query.outer and len(tables) == len(streams):

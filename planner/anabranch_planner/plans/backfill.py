@@ -311,9 +311,7 @@ class _Costs:
         bounds: Mapping[tuple[Label, Label], int],
         relation_of: Mapping[Label, RelationId],
     ) -> tuple[float, float]:
-        """Greatest and least age at which a tuple of ``label`` joins an arriving ``start``
-        tuple.
-        """
+        """Greatest and least age of a tuple of ``label`` that joins an arriving ``start`` tuple."""
         span = self._model.span(relation_of[label])
         if span is None:
             return math.inf, 0.0
@@ -327,9 +325,7 @@ class _Costs:
         bounds: Mapping[tuple[Label, Label], int],
         relation_of: Mapping[Label, RelationId],
     ) -> float:
-        """Units of time for which a tuple of ``label`` can join later tuples; inf without
-        bounds.
-        """
+        """Units of time for which a tuple of ``label`` can join later tuples; inf: unbounded."""
         span = self._model.span(relation_of[label])
         if span is None:
             return math.inf

@@ -394,9 +394,7 @@ class _HotValueChooser:
         return float(gain[pair]), pair, ways, float(spared[pair]), float(price[pair])
 
     def _price(self, ways: int) -> Floats:
-        """Additional seconds of all hosts together per value, if it is spread over ``ways``
-        hosts.
-        """
+        """Additional seconds of all hosts together per value if spread over ``ways`` hosts."""
         found: Floats = (ways - 1) * (self.probes + self.crossing) + (1 - 1 / ways) * self.behind
         return found
 

@@ -79,9 +79,7 @@ def ask(ruleset: Ruleset, found: Sequence[LookAheadFilter]) -> Ruleset:
 
 
 def questions_document(ruleset: Ruleset, found: Sequence[LookAheadFilter]) -> list[dict[str, Any]]:
-    """Look-ahead filters of ``ruleset`` as JSON, by descending saving in CPU seconds per unit of
-    time.
-    """
+    """Look-ahead filters of ``ruleset`` as JSON, by descending saving (CPU s per unit of time)."""
     rules = {rule.out: rule for rule in ruleset.probe_rules}
     return [
         {
@@ -170,9 +168,7 @@ class _FilterChooser:
         return tuple(found)
 
     def _question(self, rule: ProbeRule, asked: Presence, share: float) -> LookAheadFilter:
-        """Look-ahead filter ``asked`` before ``rule``, where a fraction ``share`` of tuples
-        passes.
-        """
+        """Look-ahead filter ``asked`` before ``rule``, which a fraction ``share`` passes."""
         sent = share * self._sent(rule)
         kept = self._present(rule, asked)
         price = self._calls + self._look(asked, sent) + sent * kept * self.constants.match

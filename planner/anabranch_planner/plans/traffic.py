@@ -159,9 +159,7 @@ def _more_copies(
 
 
 def known_attribute(rule: ProbeRule, spec: StoreSpec) -> AttrRef | None:
-    """The store's partition attribute, in the probing tuple's names; None if it is unknown
-    there.
-    """
+    """The store's partition attribute, in the probing tuple's names; None: not known to it."""
     return next((k.probe for k in rule.key if (k.build, k.type) == spec.partition), None)
 
 

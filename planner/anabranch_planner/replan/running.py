@@ -75,9 +75,7 @@ def running_plan(
     optimizer: Optimizer = Optimizer.CLASH,
     objective: Objective = Objective.TUPLES,
 ) -> RunningPlan:
-    """Values common to all revisions of ``ruleset``; arguments and errors as for
-    :func:`plan_of`.
-    """
+    """Values common to all revisions of ``ruleset``; for arguments see :func:`plan_of`."""
     plan, subs = plan_of(ruleset, queries, optimizer, objective), SubJoins(queries)
     found = trails(plan, queries, subs)
     owner_of = owners(ruleset)

@@ -455,9 +455,7 @@ def _charged(
 def exclusive(
     problem: PlanProblem, names: Collection[str], others: Reach, options: Options
 ) -> float:
-    """Lower bound of the cost of ``names`` in addition to any plan of the others (see the
-    module).
-    """
+    """Lower bound of the cost of ``names`` beyond any plan of the others (see the module)."""
     alone = problem.part_of(names)
     cost, spread = list(problem.graph.cost), list(problem.graph.spread)
     for e in {e for goal in alone.goals for e in goal.edges} & others.edges:

@@ -53,9 +53,7 @@ class StoresThere:
         return self._fits[key]
 
     def feeds(self, larger: Mir, mir: Mir) -> bool:
-        """Whether the upkeep of ``larger`` may probe the store of ``mir``, which is a part of
-        it.
-        """
+        """Whether the upkeep of ``larger`` may probe the store of its part ``mir``."""
         key = f"store {larger.id}", mir.id
         if key not in self._fits:
             kept, inside = self._stores.get(larger.id, []), frozenset(mir.members)

@@ -75,9 +75,7 @@ def _reach(
     kept: Kept,
     accesses: dict[EdgeId, CopyAccess],
 ) -> None:
-    """Set the access of each of ``edges`` to ``store``, like :func:`access_by` for a single
-    edge.
-    """
+    """Set the access of each of ``edges`` to ``store``; see :func:`access_by`."""
     if kept == (None,):
         accesses.update(dict.fromkeys(edges, CopyAccess(False, None)))
         return

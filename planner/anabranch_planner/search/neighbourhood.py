@@ -48,9 +48,7 @@ class Sharing:
                     self._edges[goal.name].add(e)
 
     def around(self, query: str, flows: int) -> list[str]:
-        """``query`` and the queries that share most steps with it, up to ``flows`` flows in
-        total.
-        """
+        """``query`` and the queries that share most with it, at most ``flows`` flows in total."""
         shared: dict[str, int] = defaultdict(int)
         for e in self._edges[query]:
             for other in self._users[e]:
@@ -61,9 +59,7 @@ class Sharing:
 def nearest(
     queries: Collection[str], shared: Mapping[str, int], size: Mapping[str, int], flows: int
 ) -> list[str]:
-    """``queries`` and their partners in ``shared``, largest overlap first, up to ``flows`` flows in
-    total.
-    """
+    """``queries`` and the partners that share most with them, at most ``flows`` flows in total."""
     chosen, total = sorted(queries), sum(size[query] for query in queries)
     for other in sorted(shared.keys() - set(queries), key=lambda q: (-shared[q], q)):
         total += size[other]

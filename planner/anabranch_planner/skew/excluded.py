@@ -109,9 +109,7 @@ def set_aside(
 
 
 def _key(query: JoinQuery) -> KeyClass | None:
-    """The key that joins all labels by one attribute each; None: no such key, or too many
-    labels.
-    """
+    """The key that joins all labels by one attribute each; None: none, or too many labels."""
     if not 2 < len(query.labels) <= MOST_LABELS:
         return None
     labels = sorted(query.labels)

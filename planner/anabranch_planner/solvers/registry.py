@@ -76,9 +76,7 @@ def proven(
 
 @contextmanager
 def opened(solver: Solver) -> Iterator[Callable[[Request], Solution]]:
-    """A function like :func:`solve` for several requests; the solver is loaded once, when
-    needed.
-    """
+    """A function like :func:`solve` for several requests; the solver is loaded once."""
     child = None if solver not in CHILDREN else _Child(solver)
     run = _in_process if solver is Solver.HIGHS else _no_solver if child is None else child.ask
 
@@ -230,9 +228,7 @@ class _Child:
             raise _Broken(str(complaint))
 
     def _exchange(self, request: Request | None, limit: float | None) -> object:
-        """Send ``request``, if any, and receive a message; kill the child after ``limit``
-        seconds.
-        """
+        """Send ``request``, if any, and receive a message; kill the child after ``limit`` s."""
         process = cast("subprocess.Popen[bytes]", self._process)
         assert process.stdin is not None
         assert process.stdout is not None

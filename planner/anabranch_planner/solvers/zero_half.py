@@ -67,9 +67,7 @@ class _Point:
     def _tight(
         self, values: NDArray[np.float64], fractional: NDArray[np.bool_]
     ) -> list[tuple[int, int]]:
-        """Rows that are tight and have a fractional variable; with the sign that makes each
-        ``<=``.
-        """
+        """Tight rows with a fractional variable, each with the sign that makes it ``<=``."""
         program = self.program
         starts, indices = np.array(program.starts[:-1]), np.array(program.indices)
         activity = np.add.reduceat(np.array(program.values) * values[indices], starts)

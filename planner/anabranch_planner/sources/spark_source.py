@@ -187,9 +187,7 @@ def read_schema(text: str) -> tuple[tuple[str, DataType], ...]:
 
 
 def _scope(own: Columns, data: Columns | None) -> Scope:
-    """Scope of the source's columns by name, and of the parsed object's columns by
-    ``data.NAME``.
-    """
+    """Scope of the source's columns by name, and the parsed object's by ``data.NAME``."""
     visible = tuple(ShownColumn(name, Column("", name, kind)) for name, kind in own)
     tables = {}
     if data is not None:

@@ -92,9 +92,7 @@ class JoinDialect(SparkDialect):
     """Spark's dialect with function calls left as the user wrote them."""
 
     class Parser(SparkParser):
-        """Parser that keeps ``CAST`` strict (as in ANSI mode) and other functions by their
-        names.
-        """
+        """Parser that keeps ``CAST`` strict (as in ANSI mode) and all function names."""
 
         STRICT_CAST = True
         FUNCTIONS: ClassVar[dict[str, Any]] = {}

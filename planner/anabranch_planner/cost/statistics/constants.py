@@ -92,16 +92,12 @@ class CostConstants:
         return self.byte / (self.probe + self.look)
 
     def step(self, sent: float, made: float, store: MirId, chi: int) -> float:
-        """CPU seconds of a step per unit of time; ``chi``: partitions that each tuple is sent
-        to.
-        """
+        """CPU seconds of a step per unit of time; ``chi``: number of partitions per tuple."""
         looks = self.looks.get(store, DEFAULT_LOOKS) * chi
         return self.call * self.calls + sent * (self.probe + self.look * looks) + made * self.match
 
     def insert(self, added: float, rewrites: float = 0.0) -> float:
-        """CPU seconds per unit of time to store ``added`` rows, each rewritten ``rewrites``
-        times.
-        """
+        """CPU seconds per unit of time to store ``added`` rows with ``rewrites`` rewrites each."""
         writes = (self.write + self.merge * merges(rewrites)) * self.calls
         return writes + self.stored(added, rewrites)
 

@@ -87,9 +87,7 @@ class QueryScope:
         return found
 
     def sub(self, mask: int) -> Sub:
-        """The canonical sub-join over ``mask``: equal labels under equal predicates are the same
-        one.
-        """
+        """The canonical sub-join over ``mask``; equal labels and predicates give equal ones."""
         known = self.subs.get(mask)
         if known is None:
             labels = tuple(x for i, x in enumerate(self.labels) if mask >> i & 1)
@@ -171,9 +169,7 @@ class QueryScope:
         return None
 
     def _add_one_order(self) -> None:
-        """Beyond the cap: add a single order per start, always joining the cheapest next
-        relation.
-        """
+        """Beyond the cap: add one order per start, always with the cheapest next relation."""
         states = self.states
         model, graph = states.model, states.graph
         for i, found in enumerate(self.edges):
