@@ -338,8 +338,7 @@ def optimise(queries: Sequence[JoinQuery], statistics: Statistics, options: Opti
 def optimise_apart(
     queries: Sequence[JoinQuery], statistics: Statistics, options: Options
 ) -> StandalonePlans:
-    """Plan each of ``queries`` separately, with one order per start, for comparison with a joint
-    plan.
+    """Plan each of ``queries`` separately, with one order per start, to compare with a joint plan.
 
     Raises:
         QueryError: two queries have the same id, or a query is a cross product.

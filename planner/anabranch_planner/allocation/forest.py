@@ -2,8 +2,7 @@
 
 A step is an edge of the ruleset's probe trees. It processes the largest ration of the goals that
 use it (``docs/semantics.md``, "Rations"). So shared steps are paid once, and the cost of a forest
-is a convex function of the rations. JAQPOT has the special case of a single query whose paths share
-no step.
+is a convex function of the rations. JAQPOT's case is a single query whose paths share no step.
 """
 
 from __future__ import annotations

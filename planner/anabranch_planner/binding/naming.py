@@ -80,8 +80,7 @@ def _template(node: Node) -> tuple[str, list[Node]] | None:
     infix = _INFIX.get(type(node))
     if infix is not None:
         chain = isinstance(node, exp.And | exp.Or)
-        # Spark balances long chains of a connective, so only the rendering of a single one is
-        # certain.
+        # Spark balances long chains of a connective, so only a single one renders predictably.
         if chain and (isinstance(node.this, type(node)) or isinstance(node.expression, type(node))):
             return None
         return f"({{}} {infix} {{}})", [node.this, node.expression]

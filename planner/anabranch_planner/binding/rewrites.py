@@ -42,7 +42,7 @@ def escaped(pattern: str, escape: str) -> str:
     """A LIKE pattern with escape character ``escape``, rewritten with backslashes.
 
     Raises:
-        QueryError: ``bad-literal``: the escape precedes a character other than ``%``, ``_``,
+        QueryError: ``bad-literal``: the escape precedes another character than ``%``, ``_``,
             itself.
 
     >>> escaped("10#%_", "#")

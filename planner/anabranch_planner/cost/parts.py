@@ -2,8 +2,8 @@
 
 Two goals (queries, or intermediate results to maintain) belong to one part in two cases: an order
 of one probes the other's store, or orders of both begin with the same label and the same members.
-In the second case they may share steps, and edge names (``plans.compile``). Base stores alone
-connect no goals.
+In the second case they may share steps, and edge names (``plans.compile``). Base stores connect no
+goals.
 
 Values that follow from a part alone (its steps, rules and validity) are computed once. A plan made
 from its predecessor (``replan.session``) reuses the orders of unchanged queries, so

@@ -100,8 +100,7 @@ def _assuming(
         for member in key_class.members
         if (relation := query.relation_of(member.label).id) not in base.every_distinct
     }
-    # The cost model raises a composite count to its greatest part. Its default, the product, is
-    # already the maximum.
+    # The cost model raises a composite count to its greatest part. Its default is the maximum.
     composites = {} if distinct_share == 1 else dict.fromkeys(relations, 1.0)
     spans: dict[str, float] = (
         {} if longest is None else {r: longest for r in relations if base.span(r) is None}

@@ -13,8 +13,7 @@ rows of a relation are spread evenly over its other distinct values. Smaller val
 contained in larger ones, as everywhere in the cost model.
 
 NULL equals no value, not even NULL. Rows with NULL are neither frequent nor part of the evenly
-spread rest, so the weights add up to less than 1. Such tuples are sent by ``r`` until ``C`` joins
-it.
+spread rest, so the weights add up to less than 1. ``r`` sends such tuples until ``C`` joins it.
 """
 
 from __future__ import annotations
@@ -130,8 +129,7 @@ class ValueShares:
         listed = known.arriving if arriving else known.stored
         nulls = known.null_arriving if arriving else known.null_stored
         left = max(1.0 - float(listed.sum()) - nulls, 0.0)
-        # Values of ``hashes`` that are not frequent in this column belong to its evenly spread
-        # rest.
+        # Values of ``hashes`` that are not frequent in this column belong to its even rest.
         few = max(self._distinct(*column) - len(listed), 1.0)
         named = len(hashes) - len(listed)
         found = np.full(len(hashes) + 1, left / few)
@@ -201,8 +199,7 @@ class SubstreamShares:
         return 1 if found is None else found.count
 
     def of(self, mir: Mir, start: Label, substream: int) -> float:
-        """Fraction of the combinations over ``mir`` completed by ``start`` that ``substream``
-        completes.
+        """The share of ``substream`` in the combinations over ``mir`` that ``start`` completes.
 
         1 if the start is not split, or has no such substream.
         """

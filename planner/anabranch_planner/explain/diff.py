@@ -84,8 +84,7 @@ class PlanDiff:
     Attributes:
         added, removed, kept: steps, in order of their keys.
         built, dropped, retained: store copies, in order of store and attribute.
-        cost_before, cost_after: costs of the whole plans; None: a part of a footprint has no
-            estimate.
+        cost_before, cost_after: costs of the whole plans; None: a part has no estimate.
         assumed_widths: relations with an unknown width, for which :data:`DEFAULT_WIDTH` was used.
         notes: remarks for the reader, as sentences.
     """
@@ -161,10 +160,8 @@ def diff(
         queries: the queries of ``after``.
         model: prices both sides.
         before_queries: the queries of ``before`` that are still known (default: ``queries``).
-        before_model: prices ``before`` if its parallelism differs; must have the same statistics
-            and objective.
-        widths: bytes per tuple of each relation; the width of an intermediate result is the sum
-            over its members.
+        before_model: prices ``before`` if its parallelism differs; equal statistics and objective.
+        widths: bytes per tuple of each relation; an intermediate result has the sum.
 
     Raises:
         PlanError: a plan's goal is not one of its queries.

@@ -7,8 +7,7 @@ The fit minimises the weighted sum of squared one-step errors over ``alpha``, ``
 ``r``, ``x1`` and ``x2`` be the errors, begun at zero, of the series, of the constant 1, and of a
 path that rises by 1 per period. Then the series' errors are ``r - first * x1 - rise * x2``. So for
 given parameters the best path is a weighted regression on two columns, and the least sum follows
-from six sums of products. Where the columns are collinear, the path goes through the first two
-values.
+from six sums of products. For collinear columns the path goes through the first two values.
 
 **The parameters, by a grid.** The grid has all pairs of squares of :data:`LEVELS`, which are denser
 near 0, where smoothing changes most. For a damped trend it has pairs of :data:`DAMPED_LEVELS` with

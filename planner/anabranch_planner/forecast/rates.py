@@ -39,8 +39,7 @@ def rates(measured: Sequence[Arrivals], horizon: float, length: int = PERIODS) -
 
     Args:
         measured: consecutive periods, oldest first; only the newest ``length`` are used. If the
-            number of batches decreases (another pipeline, or a recovery), earlier periods are
-            ignored.
+            number of batches decreases (another pipeline, or a recovery), earlier ones are ignored.
         horizon: periods after the newest one.
 
     A relation is listed if it had tuples in these periods and was counted in at least

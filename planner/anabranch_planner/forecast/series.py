@@ -2,8 +2,7 @@
 
 A series is an immutable value: appending returns another series. An invalid measurement is
 rejected. A measurement older than the newest one restarts the series: the clock was set back, or
-the source restarted, so the kept times no longer order the values. :class:`Appended` reports the
-outcome.
+the source restarted, so the kept times no longer order the values. See :class:`Appended`.
 
 Periods may be missing. Weights fade with time (:mod:`.grid`), so values before a gap count less.
 """

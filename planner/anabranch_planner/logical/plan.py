@@ -30,8 +30,8 @@ from anabranch_planner.normal.time_bounds import irredundant
 
 
 def logical_plan(query: JoinQuery, streams: Mapping[str, Stream]) -> Node:
-    """The plan of ``query`` with binary joins, in the order of FROM. Without output columns it has
-    only the joins.
+    """The plan of ``query`` with binary joins, in the order of FROM; without outputs only its
+    joins.
     """
     parts = (query, *query.others)
     names = _short_names(list(dict.fromkeys(m.alias for part in parts for m in part.members)))

@@ -65,15 +65,12 @@ class Options:
         threads: maximum number of threads of the solver.
         max_flows: above it no integer program is built, and local search is used.
         substreams: maximum number of substreams per start; a start is split where that saves CPU
-            time (:mod:`~anabranch_planner.skew.substreams`). Only for ``clash`` with the tight
-            formulation.
-        told_apart: the substreams in use, for which samples were counted; they change only for a
-            large saving.
-        look_ahead: whether revisions get look-ahead filters where these pay
+            time (:mod:`~anabranch_planner.skew.substreams`). Only for tight ``clash``.
+        told_apart: the substreams in use, as samples were counted; only a large saving changes
+        them. look_ahead: whether revisions get look-ahead filters where these pay
             (:mod:`~anabranch_planner.plans.look_ahead`); a plan does not depend on it.
         limits, switching: constraints and charges of the joint plan, see
-            :mod:`anabranch_planner.search.demands`; the other optimisers, for comparison, ignore
-            both.
+            :mod:`anabranch_planner.search.demands`; the other optimisers ignore both.
     """
 
     optimizer: Optimizer = Optimizer.CLASH

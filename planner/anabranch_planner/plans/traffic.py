@@ -140,13 +140,11 @@ def _hop(
 def _more_copies(
     hot: Mapping[int, int], before: Mapping[int, int] | None, exchange: ExchangeModel
 ) -> dict[int, float]:
-    """Hash -> additional hosts that a tuple with this hot value is sent to, compared with no
-    spreading.
+    """Hash -> additional hosts that a tuple with this value is sent to because it is hot.
 
     Args:
         hot: hash -> number of hosts over which the probed store spreads the value's rows.
-        before: the same for the store probed before by an equal key; None: the tuple may be on
-            any host.
+        before: the same for the store probed before by an equal key; None: any host.
     """
     if before is None:
         return {value: (ways - 1) * exchange.elsewhere for value, ways in hot.items()}

@@ -39,8 +39,7 @@ def plan_of_remaining(
     optimizer: Optimizer = Optimizer.CLASH,
     objective: Objective = Objective.TUPLES,
 ) -> Plan:
-    """The part of the plan of ``ruleset`` for ``queries``, without costs (``cost.validate`` adds
-    them).
+    """The part of the plan of ``ruleset`` for ``queries``, without costs (``cost.validate``).
 
     Args:
         queries: some or all of the ruleset's queries; the others need not be known.

@@ -19,8 +19,7 @@ are dropped, the optimum falls by at most the cost of their parts of the last pl
 parts (which are not charged) and any plan of the other queries form a plan of all. If a step
 becomes cheaper, a plan that uses it falls by at most that amount. And a plan of more queries
 contains a plan of the old ones, without elements that only new queries can use. So the optimum of
-the new queries alone may be added to the bound, computed with all elements free that old queries
-can use.
+the new queries alone may be added to the bound, with all elements free that old ones can use.
 """
 
 from __future__ import annotations
@@ -137,8 +136,7 @@ class Session:
             options: options of the plan. A first plan is charged for ``options.switching``.
             weight: switching penalty of later plans, as a fraction of the cost of their new
                 elements (:class:`~anabranch_planner.search.demands.Switching`).
-            figures: the last plan's statistics, or statistics settled against them; others cause a
-                full replanning.
+            figures: the last plan's statistics, or settled against them; others replan everything.
 
         Raises:
             QueryError: two queries have the same id, or a query is a cross product.
@@ -221,9 +219,7 @@ class Session:
 
 
 def _going_on(options: Options, last: _LastPlan, weight: float) -> Options:
-    """``options``, with the charge for switching from the last plan, and with its split of starts
-    into substreams.
-    """
+    """``options`` with the last plan's split of starts, and a charge for switching from it."""
     switching = None
     if weight:
         queries = tuple(last.queries.values())

@@ -97,8 +97,7 @@ def solve_problem(
         except BROKEN as cause:
             method = f"greedy: {settings.solver} failed ({cause!r})"
             return Outcome(problem, known, low, method, 0, 0)
-        # The goals of the reduced problem are the whole problem's, without the goals of dropped
-        # MIRs.
+        # The reduced problem has the whole problem's goals, without the goals of dropped MIRs.
         best = min(known, _lift(problem, reduced, found), key=lambda r: r.cost)
     method, bound = str(settings.solver), best.cost
     if not found.closed:

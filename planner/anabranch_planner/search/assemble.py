@@ -25,8 +25,8 @@ class Reused:
 
     Attributes:
         orders: the last order of each goal.
-        candidates: id of a goal -> the goal and its number of candidates; keeping the goal keeps
-            its id unique.
+        candidates: id of a goal -> the goal and its number of candidates; the goal is kept for its
+        id.
     """
 
     steps: Steps = field(default_factory=dict)

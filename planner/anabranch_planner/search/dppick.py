@@ -15,8 +15,8 @@ that probes the stores ``r_1 .. r_n`` is ``C_1``, where ``C_(n+1) = 0`` and
 
 **The search** is exact. The continuation of a step depends only on the start and the joined set. So
 one pass over the edges of a goal, larger heads first, finds the least cost of every state.
-Algorithm 3 instead enumerates all sequences and remembers the costs of their ends; the costs are
-the same.
+Algorithm 3 instead enumerates all sequences and remembers the costs of their ends, with equal
+costs.
 
 **As printed.** The formula charges the continuation of a step once per look-up with a match,
 because the paper's engine passes a look-up's matches on as one list. This runtime probes with every

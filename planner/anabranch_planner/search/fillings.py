@@ -15,8 +15,7 @@ from typing import NamedTuple
 from anabranch_contract.queries.joins import Label
 from anabranch_planner.search.problem import EdgeId, Goal, PlanProblem, Sub
 
-#: A base store and the label that it fills (one store may fill several); or an MIR's store and
-#: None.
+#: A base store and the label that it fills (one store may fill several); or (MIR's store, None).
 Place = tuple["Sub", "Label | None"]
 
 

@@ -227,8 +227,7 @@ def _add_memory(problem: PlanProblem, made: Variables, stores: dict[Sub, list[in
 
     Sizes are fractions of that rest, and copies larger than it are excluded: a solver's tolerance
     is absolute, and bytes differ by orders of magnitude. The row adds half of the permitted
-    rounding (:data:`ROUNDING`), so that an exact fit is feasible and no feasible point exceeds the
-    budget.
+    rounding (:data:`ROUNDING`), so that exact fits are feasible and no feasible point exceeds it.
 
     Args:
         stores: the variables that each stand for one copy of the store.
@@ -262,8 +261,7 @@ def _copies(problem: PlanProblem, made: Variables, store: Sub, known: int) -> li
 
 
 def _add_once(problem: PlanProblem, made: Variables) -> set[EdgeId]:
-    """Add rows that cover all alternatives of a path for filling a place together
-    (:mod:`fillings`).
+    """Add rows that cover a path's alternatives for filling a place (:mod:`fillings`).
 
     Returns:
         The steps that need no row of their own: if a goal takes one of them, these rows already

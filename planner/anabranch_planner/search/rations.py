@@ -4,8 +4,7 @@ A step that serves queries processes the largest ration of its goals. A step tha
 intermediate result processes every tuple, even if it also serves queries (``docs/semantics.md``,
 "Rations"). So a step's price depends on the goals that use it, while an edge of the program has a
 single price. Here an edge costs the largest ration of the queries that may use it. The additional
-cost of upkeep is added to the price of the intermediate result, as if its cheapest orders
-maintained it.
+cost of upkeep is added to the price of the intermediate result, for its cheapest orders.
 
 The prices are exact if upkeep uses these orders, no two intermediate results share steps of them,
 and all queries that may share a step have equal rations. Otherwise they are approximate, so plans
@@ -26,8 +25,7 @@ def under_rations(problem: PlanProblem, rations: Mapping[tuple[str, Label], floa
     """``problem`` with prices under ``rations``.
 
     Args:
-        rations: (query, label that arrives last) -> the fraction of its tuples that probe;
-            default 1.
+        rations: (query, label that arrives last) -> fraction of its tuples that probe; default 1.
     """
     graph = problem.graph
     taken: dict[EdgeId, float] = {}

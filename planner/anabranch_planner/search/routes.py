@@ -48,8 +48,7 @@ def finish(
 ) -> Routing:
     """Drop routes that no query needs, choose copies, and add up the cost.
 
-    The cost is infinite if the routing exceeds the memory budget or the maximum number of
-    intermediate results.
+    The cost is infinite if the routing exceeds the memory budget or the cap on MIRs.
 
     Args:
         given: stores with fixed copies, used instead of the cheapest.

@@ -4,8 +4,8 @@ Every frequent value of a start's key attribute has its own cheapest orders: one
 base stores, by its own rates, rows and selectivities (:mod:`~..cost.values`). Values with equal
 orders form a group. At most ``most`` groups of orders are chosen so that the total cost is least:
 each value uses the cheapest chosen group, and each further group costs additional calls. The choice
-is optimal among all selections. A start is split by the attribute that saves most, if the saving is
-large enough.
+is optimal among all selections. A start is split by the attribute that saves most, if that is
+enough.
 
 The integer program then chooses the orders of the substreams; these may be shared, or use
 intermediate results.
@@ -180,8 +180,7 @@ def _cost(function: Substreams, prices: Costs, hashes: NDArray[np.uint64], calls
     """Cost of the start when split by ``function``, with the best orders of each substream.
 
     Args:
-        prices: shape (combination of orders, value); the last value stands for all beyond
-            ``hashes``.
+        prices: shape (combination of orders, value); last all other values.
     """
     of = np.zeros(len(hashes) + 1, np.int64)
     for number, group in enumerate(function.groups, 1):

@@ -62,8 +62,7 @@ def solve(request: Request) -> Solution:
     solver.parameters.num_workers = request.threads
     # Otherwise several workers race, and equal requests may give different solutions.
     solver.parameters.interleave_search = request.threads > 1
-    # At the default level flow programs are hopeless, because their proof needs the linear
-    # relaxation.
+    # Flow programs need the full linear relaxation for a proof; the default level lacks it.
     solver.parameters.linearization_level = 2
     solver.parameters.relative_gap_limit = request.gap
     solver.parameters.absolute_gap_limit = 0.0

@@ -24,8 +24,7 @@ class SolveStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A program to solve, and the solver's limits. Equal requests give equal solutions unless a
-    time limit is reached.
+    """A program and limits. Equal requests give equal solutions unless a time limit is reached.
 
     Attributes:
         start: an initial point, believed to be feasible; or None.

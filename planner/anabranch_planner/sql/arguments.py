@@ -3,8 +3,8 @@
 The parser knows many more clauses than are supported, and attaches them to nodes as arguments: for
 ``PERCENT`` a ``LIMIT`` gets ``limit_options``. An unread argument would silently change the meaning
 of a statement. So :data:`CONSUMED` lists the arguments that are read per node type, and
-:func:`check_arguments` walks the whole tree. A node type outside the table is rejected by the pass
-that meets it.
+:func:`check_arguments` walks the whole tree. Other node types are rejected by the pass that meets
+them.
 """
 
 from __future__ import annotations

@@ -112,8 +112,7 @@ class Scope:
     def as_table(
         self, alias: str | None, columns: Iterable[ShownColumn], names: Sequence[str] = ()
     ) -> Scope:
-        """The scope as seen from outside its query: a table of ``columns`` called ``alias``, if
-        named.
+        """The scope as seen from outside its query: a table ``alias`` (if named) of ``columns``.
 
         Raises:
             QueryError: the number of ``names`` differs from the number of columns.

@@ -40,8 +40,7 @@ LARGEST = 1e3
 class CostConstants:
     """Seconds of CPU per operation.
 
-    The defaults are used before the first measurement; ``docs/cost-model.md`` says how they were
-    measured.
+    The defaults are used before the first measurement; ``docs/cost-model.md`` has their origin.
 
     Attributes:
         call: one call of a step, independent of the number of tuples.

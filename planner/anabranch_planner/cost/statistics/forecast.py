@@ -44,10 +44,9 @@ class Supply:
     Attributes:
         held: rows stored at the beginning of the period.
         arriving: rows that arrive in the period.
-        span: microseconds over which the held rows are spread; None: unknown, every row is within
-            every bound.
-        recent: age profile: (microseconds, held rows at most that old), ascending. It is linear
-            between these points, from 0 to the oldest row.
+        span: microseconds over which the held rows are spread; None: unknown, no bound excludes
+        any. recent: age profile: (microseconds, held rows at most that old), ascending. It is
+            linear between these points, from 0 to the oldest row.
     """
 
     held: float
@@ -79,8 +78,7 @@ def met(
     Args:
         members: the labels of a sub-join.
         bounds: (earlier, later) -> microseconds, closed under shortest paths.
-        extent: length of the period in microseconds of event time; None: unknown, every row is
-            within every bound.
+        extent: the period's microseconds of event time; None: unknown, no bound excludes any row.
 
     >>> from anabranch_contract.queries.joins import Label
     >>> R, S = Label("R"), Label("S")

@@ -92,8 +92,7 @@ def _cut(
 def _flow(arcs: Iterable[tuple[int, int, float]], root: int) -> tuple[float, set[int]]:
     """A maximum flow's value, and the nodes on the root's side of a minimum cut.
 
-    Augments along shortest paths (Edmonds & Karp). The number of nodes is the number of connected
-    parts of an MIR.
+    Augments along shortest paths (Edmonds & Karp). There is a node per connected part of an MIR.
     """
     left: dict[int, dict[int, float]] = defaultdict(dict)
     for tail, head, capacity in arcs:

@@ -25,9 +25,7 @@ class StoresKept(Protocol):
         """Whether the upkeep of ``larger`` may probe the store of ``mir``."""
 
     def holds(self, classes: Sequence[KeyClass], mir: Mir, origin: Origin) -> bool:
-        """Whether the store of ``mir`` keeps all rows that tuples of ``origin`` can match in a join
-        by ``classes``.
-        """
+        """Whether the store of ``mir`` keeps all rows that ``origin`` can match by ``classes``."""
 
 
 class GrowingGraph:
@@ -36,8 +34,7 @@ class GrowingGraph:
     def __init__(self, model: CostModel, there: StoresKept | None) -> None:
         self.model = model
         self.there = there
-        #: Whether stores may have partition attributes. Fixed stores keep theirs, even with a
-        #: single partition.
+        #: Whether stores have partition attributes. Fixed stores do, even with one partition.
         self.partitioned = model.partitioned or there is not None
         self.graph = Graph()
         #: Store -> candidate partition attribute -> its bit.
