@@ -76,7 +76,9 @@ class SetAside:
         return self._known[mir.id]
 
     def _common(self, mir: Mir, inside: KeyClass, users: Sequence[JoinQuery]) -> frozenset[int]:
-        """Values by which all labels outside ``mir`` exclude probes, for one of its key classes."""
+        """Values of the key class ``inside`` that all labels outside ``mir`` exclude from
+        probes.
+        """
         found: frozenset[int] | None = None
         for query in users:
             (whole,) = (c for c in query.classes if set(inside.members) <= set(c.members))

@@ -145,7 +145,7 @@ class ValueShares:
 
 
 def union(some: Sequence[Hashes]) -> Hashes:
-    """All of ``some`` once each, ascending: :func:`np.unique`, which takes twice as long."""
+    """Sorted distinct elements of ``some``; twice as fast as :func:`np.unique`."""
     every = np.sort(np.concatenate([np.empty(0, np.uint64), *some]))
     first = np.ones(len(every), np.bool_)
     np.not_equal(every[1:], every[:-1], out=first[1:])

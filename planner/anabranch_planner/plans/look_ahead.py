@@ -168,7 +168,7 @@ class _FilterChooser:
         return tuple(found)
 
     def _question(self, rule: ProbeRule, asked: Presence, share: float) -> LookAheadFilter:
-        """Look-ahead filter ``asked`` before ``rule``, which a fraction ``share`` passes."""
+        """The filter ``asked`` before ``rule``, for a fraction ``share`` of its tuples."""
         sent = share * self._sent(rule)
         kept = self._present(rule, asked)
         price = self._calls + self._look(asked, sent) + sent * kept * self.constants.match

@@ -58,7 +58,7 @@ ROUND_EVERY, ROUND_SIZE = 10, 200
 ROUNDS, PATIENCE, WORTHWHILE = 20, 2, 1e-5
 #: Share of the time for rounds of cuts, because finding plans needs time, too.
 TIGHTEN_SHARE = 0.3
-#: With fewer rows of the first kind, rows of the second are added, up to this number.
+#: If fewer upkeep cuts are found, zero-half cuts are added, at most so many.
 FEW, MOST_ROWS = 10, 200
 #: Least weight of an unpaid edge in rounding, so that shorter paths win ties.
 LEAST = 1e-3

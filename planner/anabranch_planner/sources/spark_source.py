@@ -70,7 +70,7 @@ _FORMAT_COLUMNS: Mapping[str, Columns] = {
     "rate-micro-batch": _RATE,
     "text": (("value", _STRING),),
 }
-#: Possessive quantifiers, because backtracking over spaces would be slow on text without a match.
+#: Its quantifiers are possessive: backtracking over spaces would be slow without a match.
 _SCHEMA_COLUMN = re.compile(
     r"\s*+(?:`((?:[^`]|``)+)`|([A-Za-z_][A-Za-z0-9_]*+))(?:\s*+:\s++|\s++)"
     r"([A-Za-z_]++(?:\s*+\(\s*+\d++\s*+(?:,\s*+\d++\s*+)?\))?)\s*+(?:,|$)"

@@ -117,7 +117,7 @@ def settle(newest: Statistics, before: Statistics | None, tolerance: float) -> S
 def _hold(
     now: Mapping[_K, _V], was: Mapping[_K, _V], near: Callable[[_V | None, _V | None], bool]
 ) -> tuple[dict[_K, _V], set[_K]]:
-    """The figures of ``now``, with the value of ``was`` if near to it; and keys of the others."""
+    """The figures of ``now``, kept at ``was`` where near to it; and the keys of the others."""
     held, moved = dict(now), set()
     for key in now.keys() | was.keys():
         if near(now.get(key), was.get(key)):
