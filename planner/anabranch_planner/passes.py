@@ -87,7 +87,7 @@ class EpochRequest:
         epoch: its number.
         sinks: query id -> the sink of its results.
         freshness: query id -> alias -> maximum age of result members of that alias (microseconds).
-        past: queries that also emit results whose tuples are all from the past.
+        past: queries that also emit results over tuples from before their activation.
         backfilling, horizon: arguments of :func:`decide`.
         running: the decisions of the running epoch; None: no epoch runs.
         before: the parts of the previous plan, whose cached rules may be reused.

@@ -80,7 +80,7 @@ def compile_ruleset(
         backfills: decisions about the past of new MIRs (``plans.backfill``); a chosen one becomes a
             rule for every copy of the MIR.
         freshness: query id -> alias -> maximum age of result members of that alias (microseconds).
-        past: queries that also emit results whose tuples are all from the past.
+        past: queries that also emit results over tuples from before their activation.
         parts: the plan's parts (:func:`~anabranch_planner.cost.parts.divide`), which cache their
             rules; None: they are computed here.
 

@@ -59,8 +59,8 @@ BROKEN = (ImportError, RuntimeError, MemoryError)
 #: machine. If copies are charged, work is flows * (1 + flows / TIED): such a problem does not split
 #: into components, and its relaxation takes more than proportional time.
 REACH, TIED = 40_000, 15_000
-#: For larger problems: share of the time for the bound, share for routes with free copies, and
-#: share of the remaining time for one neighbourhood.
+#: For larger problems: share of the time for the bound, share for optimising copies and routes in
+#: turn, and share of the remaining time for one neighbourhood.
 BOUND_SHARE, COPIES_SHARE, PIECE_SHARE = 0.4, 0.8, 0.2
 
 
