@@ -12,7 +12,7 @@ from anabranch_planner.solvers.interface import Request, Solution, SolveStatus
 from anabranch_planner.solvers.program import Program
 
 #: The solver behind MathOpt. SCIP is slower on larger programs than HiGHS within MathOpt, but the
-#: latter only duplicates the solver HiGHS, at the same speed, and rejects a number of threads.
+#: latter only duplicates the solver HiGHS, at the same speed, and accepts no thread count.
 INSIDE = "GSCIP"
 
 

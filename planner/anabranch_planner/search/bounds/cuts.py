@@ -30,7 +30,7 @@ from anabranch_planner.solvers.program import Row
 
 #: Least violation of a row that is added.
 BROKEN = 1e-4
-#: A node that is no state.
+#: A node that is not a state.
 _SINK = -1
 
 
