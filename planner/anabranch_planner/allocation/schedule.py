@@ -116,8 +116,7 @@ def _fair(
 def _points(
     forest: Forest, found: list[Shares], kept: Collection[int]
 ) -> tuple[SchedulePoint, ...]:
-    """Schedule points for ``found`` by ascending CPU use; in long schedules close points are
-    dropped.
+    """Schedule points for ``found`` by ascending CPU use; many points are thinned out.
 
     Args:
         kept: indices of points to keep at any distance, because constraints change there.

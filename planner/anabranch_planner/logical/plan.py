@@ -30,9 +30,7 @@ from anabranch_planner.normal.time_bounds import irredundant
 
 
 def logical_plan(query: JoinQuery, streams: Mapping[str, Stream]) -> Node:
-    """The plan of ``query`` with binary joins, in the order of FROM; without outputs only its
-    joins.
-    """
+    """The plan of ``query`` with binary joins, in FROM order; without outputs only its joins."""
     parts = (query, *query.others)
     names = _short_names(list(dict.fromkeys(m.alias for part in parts for m in part.members)))
     joins = [_Joins(part, streams, names) for part in parts]

@@ -127,8 +127,7 @@ def _piecemeal(
     problem: PlanProblem, known: Routing, settings: SolveSettings, deadline: Deadline, why: str
 ) -> Outcome:
     """Solve a problem without the program of the whole. If only copies tie the queries together,
-    copies and routes are optimised in turn; else the bound is by shares. Then re-optimise
-    neighbourhoods.
+    copies and routes are optimised in turn; else the bound is by shares. Then re-optimise parts.
     """
     bound, tied = floor(problem), free_copies.applies(problem)
     if tied and not _beyond_reach(free_copies.relaxation(problem), settings, deadline):

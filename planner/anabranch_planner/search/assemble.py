@@ -25,8 +25,7 @@ class Reused:
 
     Attributes:
         orders: the last order of each goal.
-        candidates: id of a goal -> the goal and its number of candidates; the goal is kept for its
-        id.
+        candidates: id of a goal -> the goal and its number of candidates. Keeping it fixes the id.
     """
 
     steps: Steps = field(default_factory=dict)
