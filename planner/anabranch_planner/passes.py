@@ -1,8 +1,8 @@
 """The passes of planning, in order: from a statement to the rules of an epoch.
 
-A tuple runs from its first pass to its last. Each takes the value of the one before it, and the
-request that all of them share. ``tests/planner/golden/passes`` has the value after every pass for
-queries of TPC-H.
+A tuple of passes runs from its first pass to its last. Each pass takes the value of the preceding
+one, and the request that all of them share. ``tests/planner/golden/passes`` has the value after
+every pass for queries of TPC-H.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def read(document: Mapping[str, Any], _: Registration) -> Unresolved:
     return read_document(document)
 
 
-#: Names, then types and conjuncts, then the canonical form.
+#: In order: syntax; names, types and conjuncts; the canonical form.
 STATEMENT = (parse, bind, normalise)
 DOCUMENT = (read, bind, normalise)
 
@@ -70,7 +70,7 @@ DOCUMENT = (read, bind, normalise)
 #: ``solve`` drops intermediate results that can't pay (``search.bounds.reduce``), separates parts
 #: that share nothing (``search.components``), and branches on every part (``search.anytime``).
 PLAN = (check, build, charge, solve, assemble)
-#: Plans to compare with.
+#: Standalone plans, for comparison.
 APART = (check, build, plan_apart)
 
 
@@ -79,18 +79,19 @@ APART = (check, build, plan_apart)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochRequest:
-    """An epoch for which a plan becomes rules.
+    """A plan's epoch, as input of the passes that make its rules.
 
     Attributes:
         queries: the active queries, for which the plan was made under ``statistics``.
         streams: every registered stream.
         epoch: its number.
-        sinks: query id -> where its results go. ``freshness``: query id -> alias -> maximum age of
-            its members of results (microseconds). ``past``: queries that emit the past as well.
+        sinks: query id -> the sink of its results.
+        freshness: query id -> alias -> maximum age of result members of that alias (microseconds).
+        past: queries that also emit results over tuples from before their activation.
         backfilling, horizon: arguments of :func:`decide`.
         running: the decisions of the running epoch; None: no epoch runs.
-        before: the parts of the plan before, whose rules may be among the new ones.
-        look_ahead: whether probes get look-ahead filters where these pay.
+        before: the parts of the previous plan, whose cached rules may be reused.
+        look_ahead: whether look-ahead filters are added where they pay.
         hot_keys: whether new rows of frequent values are spread over several hosts where that pays.
     """
 
@@ -112,14 +113,14 @@ class EpochRequest:
 
 
 class DividedPlan(NamedTuple):
-    """A plan, and its parts without common rules."""
+    """A plan, and its parts, which share no rule."""
 
     plan: Plan
     parts: tuple[PlanPart, ...]
 
 
 class Decided(NamedTuple):
-    """A plan, its parts, and how the past of its intermediate results is answered."""
+    """A plan, its parts, and the decisions about the past of its intermediate results."""
 
     plan: Plan
     parts: tuple[PlanPart, ...]
@@ -127,8 +128,8 @@ class Decided(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """Ruleset, backfill decisions, parts, look-ahead filters and hot values of an epoch. No hot
-    values are computed (None) unless requested.
+    """Ruleset, backfill decisions, parts, look-ahead filters and hot values of an epoch. ``hot`` is
+    None unless hot values were requested.
     """
 
     ruleset: Ruleset
@@ -139,7 +140,7 @@ class Rules(NamedTuple):
 
     @property
     def decisions(self) -> Decisions:
-        """The decisions that the next epoch's plan starts from."""
+        """The decisions from which the next epoch's planning starts."""
         return decisions_of(self.ruleset, footprint_of_parts(self.parts), self.backfills)
 
 
@@ -149,7 +150,7 @@ def divide_plan(plan: Plan, request: EpochRequest) -> DividedPlan:
 
 
 def decide_past(divided: DividedPlan, request: EpochRequest) -> Decided:
-    """Choose which intermediate results are computed for the past; none before data arrives."""
+    """Decide which intermediate results to backfill; none before data arrive."""
     if request.backfilling is Backfilling.AUTO and request.statistics == Statistics():
         return Decided(*divided, ())
     running = request.running
@@ -184,7 +185,7 @@ def compile_rules(decided: Decided, request: EpochRequest) -> Rules:
 
 
 def ask_ahead(rules: Rules, request: EpochRequest) -> Rules:
-    """Add look-ahead filters before probes where they pay, if the request enables them."""
+    """Add look-ahead filters where they pay, if the request enables them."""
     if not request.look_ahead:
         return rules
     model = _model(request, rules.ruleset.substreams)
@@ -223,7 +224,7 @@ def _model(request: EpochRequest, substreams: Sequence[Substreams]) -> CostModel
 RULES = (divide_plan, decide_past, compile_rules, ask_ahead, deal_hot_keys)
 
 
-# --- an explanation: JoinQuery -> logical plan -> the same with multi-way joins ------------------
+# --- an explanation: JoinQuery -> logical plan -> logical plan with multi-way joins --------------
 
 
 class Conversion(NamedTuple):
@@ -234,19 +235,19 @@ class Conversion(NamedTuple):
 
 
 def plan_joins(query: JoinQuery, streams: Mapping[str, Stream]) -> Node:
-    """Write the query as a plan with binary joins."""
+    """Express the query as a plan with binary joins."""
     return logical_plan(query, streams)
 
 
 def convert_joins(before: Node, _: Mapping[str, Stream]) -> Conversion:
-    """Put multi-way joins in the place of binary ones (TSC)."""
+    """Replace binary joins by multi-way joins (TSC)."""
     return Conversion(before, convert(before))
 
 
 CONVERSION = (plan_joins, convert_joins)
 
 
-# --- running them --------------------------------------------------------------------------------
+# --- running the passes --------------------------------------------------------------------------
 
 
 def _run(passes: Sequence[Callable[..., Any]], value: Any, request: object) -> Any:
@@ -256,10 +257,10 @@ def _run(passes: Sequence[Callable[..., Any]], value: Any, request: object) -> A
 
 
 def read_sql(sql: str) -> Unresolved:
-    """One SELECT statement, parsed; its names are not looked up.
+    """Parse one SELECT statement, without resolving its names.
 
     Raises:
-        QueryError: with ``field`` ``"sql"``, saying what to change.
+        QueryError: ``field`` is ``"sql"``; the remedy says what to change.
     """
     with _malformed():
         return parse_statement(sql)
@@ -272,11 +273,11 @@ def parse_sql(
     window: int | Mapping[str, int] | None = None,
     relaxed: Mapping[str, tuple[Expr, ...]] | None = None,
 ) -> JoinQuery:
-    """The join query of one SELECT statement, as text or as :func:`read_sql` gives it; arguments:
-    :class:`Registration`.
+    """The join query of one SELECT statement, given as text or as the result of :func:`read_sql`;
+    for the other arguments see :class:`Registration`.
 
     Raises:
-        QueryError: with ``field`` ``"sql"`` (or ``"window..."``), saying what to change.
+        QueryError: ``field`` is ``"sql"`` (or ``"window..."``); the remedy says what to change.
 
     >>> from anabranch_contract.queries.joins import Stream, StreamName
     >>> from anabranch_contract.queries.types import parse_type
@@ -313,10 +314,10 @@ def parse_structured(
     streams: Mapping[str, Stream],
     window: int | Mapping[str, int] | None = None,
 ) -> JoinQuery:
-    """The join query of a structured query; arguments: :class:`Registration`.
+    """The join query of a structured query; for the other arguments see :class:`Registration`.
 
     Raises:
-        QueryError: with ``field`` naming the part, e.g. ``"where[1]"``.
+        QueryError: ``field`` names the part, e.g. ``"where[1]"``.
     """
     with located("from"):
         found: JoinQuery = _run(DOCUMENT, document, Registration(query_id, streams, window))
@@ -327,8 +328,8 @@ def optimise(queries: Sequence[JoinQuery], statistics: Statistics, options: Opti
     """Plan ``queries`` under ``statistics``.
 
     Raises:
-        QueryError: two queries have one id, or a query is a cross product.
-        PlannerError: the limits can't be met, or the formulation does not know them.
+        QueryError: two queries have the same id, or a query is a cross product.
+        PlannerError: the limits can't be met, or the formulation does not support them.
     """
     plan: Plan = _run(PLAN, queries, PlanRequest(tuple(queries), statistics, options))
     return plan
@@ -337,11 +338,10 @@ def optimise(queries: Sequence[JoinQuery], statistics: Statistics, options: Opti
 def optimise_apart(
     queries: Sequence[JoinQuery], statistics: Statistics, options: Options
 ) -> StandalonePlans:
-    """Plan every one of ``queries`` by itself, with one order per start, to compare a joint plan
-    with.
+    """Plan each of ``queries`` separately, with one order per start, to compare with a joint plan.
 
     Raises:
-        QueryError: two queries have one id, or a query is a cross product.
+        QueryError: two queries have the same id, or a query is a cross product.
     """
     alike = replace(options, substreams=1)
     if options.optimizer is Optimizer.DPPICK:
@@ -361,15 +361,15 @@ def make_rules(plan: Plan, request: EpochRequest) -> Rules:
 
 
 def parse_joins(parsed: Unresolved, streams: Mapping[str, Stream]) -> JoinQuery:
-    """The joins of a statement that is refused for its SELECT list or a clause after the joins.
+    """The joins of a statement that is rejected for its SELECT list or a clause after the joins.
 
     Raises:
-        QueryError: the joins themselves are refused.
+        QueryError: the joins themselves are rejected.
     """
     return parse_sql("", replace(parsed, items=(), post_join=None), streams)
 
 
 def convert_query(query: JoinQuery, streams: Mapping[str, Stream]) -> Conversion:
-    """The logical plans of a query over ``streams``."""
+    """The logical plans of a query over ``streams``, with binary and with multi-way joins."""
     found: Conversion = _run(CONVERSION, query, streams)
     return found

@@ -1,1 +1,1 @@
-"""How limited CPU is divided among probes: which are made while there is too little for all."""
+"""Load shedding: division of limited CPU time among the probes of queries."""

@@ -1,6 +1,6 @@
-"""Completeness of each query's results under a CPU budget, estimated from a plan's figures.
+"""Completeness of queries' results under a CPU budget, estimated from a plan.
 
-Compares the plans without and with a query before the second one has run.
+Used to compare plans with and without a query that has never run.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from anabranch_planner.cost.model import CostModel
 
 
 class Rationed(NamedTuple):
-    """The goals of a plan that may be rationed.
+    """The goals of a plan that load shedding may ration.
 
     Attributes:
-        tied: queries whose goals all have one ration.
+        tied: queries whose goals all have the same ration.
     """
 
     forest: Forest
@@ -57,14 +57,15 @@ def expected_completeness(
     floors: Mapping[str, float],
     budget: float,
 ) -> Mapping[str, float]:
-    """Query -> the share of its results that the best rations keep.
+    """Query -> the expected completeness of its results under the best rations.
 
     Args:
-        priorities: query -> greater is more important. ``floors``: query -> its least completeness.
+        priorities: query -> its priority; greater is more important.
+        floors: query -> its least completeness.
         budget: share of the CPU time of all goals, 0 to 1.
 
     Raises:
-        PlannerError: the solver breaks (``no-solution``).
+        PlannerError: the solver fails (``no-solution``).
     """
     forest = rationed.forest
     wanted = {query: floor for query, floor in floors.items() if query in forest.outputs}

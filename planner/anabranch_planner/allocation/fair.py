@@ -1,9 +1,9 @@
-"""Least CPU budget at which every query reaches its completeness, and its rations.
+"""Least CPU budget for given completeness of every query, and its rations.
 
-A linear program over the rations of goals and the loads of steps: a load is at least every ration
-behind it, and each query keeps at least its share of results. The cost is convex in the shares, so
-rations for intermediate shares may be interpolated. The paper lacks this aim: maximising the total
-of results may leave a selective query with none.
+A linear program over the rations of goals and the loads of steps. A step's load is at least the
+ration of every goal that uses it, and each query keeps at least its share of results. The cost is
+convex in the shares, so rations for intermediate shares may be interpolated. The paper does not
+have this objective: maximising the total of results may leave a selective query without any.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from anabranch_planner.solvers.interface import Request
 from anabranch_planner.solvers.program import INFINITY, Program
 from anabranch_planner.solvers.registry import proven, solve
 
-#: So near to all of its results a query gets all: a solver's tolerances are not much finer.
+#: Distance from completeness 1 that is rounded to 1; solvers' tolerances are not much finer.
 CLOSE = 1e-6
 
 
@@ -30,17 +30,17 @@ def least_cost(
 ) -> tuple[float, ...]:
     """The cheapest rations with which each query of ``shares`` keeps its share of its results.
 
-    A query without expected results gets the share as the ration of each goal.
+    For a query without expected results, its share is the ration of each goal.
 
     Args:
         shares: query -> the least completeness, 0 to 1.
-        paid: rations that goals of other queries have already, which they keep.
-        tied: queries whose goals all have one ration.
+        paid: rations already granted to goals of other queries, which keep them.
+        tied: queries whose goals all have the same ration.
         worth: value of all results of the queries in ``shares``, in units of the cost of all
             rations at 1. The program then minimises cost minus the value of the results kept.
 
     Raises:
-        PlannerError: the solver breaks (``no-solution``).
+        PlannerError: the solver fails (``no-solution``).
     """
     has = list(paid) or [0.0] * len(forest.goals)
     if all(share >= 1 - CLOSE for share in shares.values()):

@@ -1,15 +1,15 @@
-"""The most results for every budget, while no query falls below its floor.
+"""Maximum results for every budget, with no query below its floor.
 
-With floors, with queries whose goals all have one ration, or with goals of several paths, the sets
-of :mod:`.results` do not apply. The maximum of results remains a concave, piecewise linear function
-of the budget, and for a price of CPU time the best rations follow from a linear program
+The sets of :mod:`.results` do not apply with floors, with tied queries (all goals have the same
+ration), or if a goal has several paths. The maximum of results is still a concave, piecewise linear
+function of the budget, and for a given price of CPU time a linear program finds the best rations
 (:func:`.fair.least_cost`). The corners are found from their chords (Eisner and Severance, J. ACM
-23(4), 1976): between two known corners the program is solved with the price at which both are worth
-the same. A better solution is a corner between them; without one, a straight piece joins the two.
-So each program finds a corner or proves a piece.
+23(4), 1976): between two known corners the program is solved with the price at which both have the
+same value. A better solution is a corner between them; without one, they are joined by a straight
+piece. So each program finds a corner or proves a piece.
 
-Between corners that are within :data:`NEAR` of each other no more are looked for, which bounds the
-number of programs. Rations in between are interpolated, and hold all floors there too: completeness
+Between corners within :data:`NEAR` of each other the search stops, which bounds the number of
+programs. Rations in between are interpolated; they satisfy all floors as well, because completeness
 is linear in the rations.
 """
 
@@ -21,14 +21,14 @@ from typing import NamedTuple
 from anabranch_planner.allocation.fair import least_cost
 from anabranch_planner.allocation.forest import Forest
 
-#: Least distance of corners, as a share of the full cost, or of all results.
+#: Least distance of corners, as a fraction of the full cost, or of all results.
 NEAR = 1 / 64
-#: A gain below this share is a solver's tolerance.
+#: Greatest relative gain that is attributed to a solver's tolerance.
 NO_GAIN = 1e-7
 
 
 class _Corner(NamedTuple):
-    """``used`` of CPU time and ``output`` of the queries, both as shares of all."""
+    """A corner: ``used`` CPU time and ``output`` of the queries, as fractions of their maximum."""
 
     used: float
     output: float
@@ -42,16 +42,16 @@ def most_results_above(
     *,
     tied: Collection[str] = (),
 ) -> tuple[tuple[float, ...], ...]:
-    """The corners of the most results by budget, by growing use: from the cheapest rations that
-    hold the floors to all rations of 1.
+    """The corners of the maximum results by budget, ascending: from the cheapest rations that
+    satisfy the floors to all rations at 1.
 
     Args:
-        floors: each query that gets anything -> its least completeness; 0: it has no floor.
-        paid: rations that goals of other queries have already, which they keep.
-        tied: queries whose goals all have one ration.
+        floors: each query that may get CPU time -> its least completeness; 0: no floor.
+        paid: rations already granted to goals of other queries, which keep them.
+        tied: queries whose goals all have the same ration.
 
     Raises:
-        PlannerError: the solver breaks (``no-solution``).
+        PlannerError: the solver fails (``no-solution``).
     """
     unit = forest.full or 1.0
     full = sum(forest.outputs[query] for query in floors) or 1.0
@@ -69,7 +69,7 @@ def most_results_above(
         wide, gain = high.used - low.used, high.output - low.output
         if max(wide, gain) < NEAR or min(wide, gain) < NO_GAIN:
             continue
-        # Worth and cost of the piece are equal, so both of its ends are worth the same.
+        # At this price the piece's gain equals its cost, so both of its ends have the same value.
         worth = wide / gain
         best = corner(least_cost(forest, floors, paid, tied=tied, worth=worth))
         if (best.output - low.output) * worth - (best.used - low.used) > NO_GAIN:
@@ -78,7 +78,7 @@ def most_results_above(
     corners: list[_Corner] = []
     for one in sorted(found, key=lambda one: (one.used, one.output)):
         if not corners or one.output > corners[-1].output - NO_GAIN:
-            # Of two that take the same, the first brings less.
+            # Of two corners with the same use, the first has fewer results.
             if corners and one.used <= corners[-1].used + NO_GAIN:
                 corners.pop()
             corners.append(one)

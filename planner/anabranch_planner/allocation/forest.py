@@ -1,9 +1,8 @@
 """Probe forests: the joint cost of the goals of many queries, for any rations.
 
-A step is an edge of the ruleset's probe trees. It takes the tuples of the largest ration behind it
-(``docs/semantics.md``, "Rations"), so steps that goals share are paid once, and the cost of a
-forest is a convex function of the rations. JAQPOT has the special case of one query whose paths
-share nothing.
+A step is an edge of the ruleset's probe trees. It processes the largest ration of the goals that
+use it (``docs/semantics.md``, "Rations"). So shared steps are paid once, and the cost of a forest
+is a convex function of the rations. JAQPOT's case is a single query whose paths share no step.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ class ForestStep:
     """A step of a probe tree.
 
     Attributes:
-        parent: the number of the step before it; None: it begins a tree.
-        cost: CPU seconds per unit of time if every tuple takes it.
+        parent: index of the preceding step; None: it begins a tree.
+        cost: CPU seconds per unit of time if it processes every tuple.
     """
 
     parent: int | None
@@ -32,15 +31,15 @@ class ForestStep:
 
 @dataclass(frozen=True, slots=True)
 class ForestGoal:
-    """A goal at the end of a path, or of several: one for each kind of its starting tuples that
-    takes an order of its own.
+    """A goal at the end of one or several paths: one per substream of its starting tuples that has
+    an order of its own.
 
     Attributes:
-        query: the registered one: both joins of an outer join have its name.
+        query: the registered query; both joins of an outer join have its name.
         start: the label whose tuple arrives last (``rankings.goal_name``).
-        steps: the numbers of its paths' last steps; empty: its results take no step.
-        cost: of its own results, as of a step.
-        output: results per unit of time if its ration is 1.
+        steps: indices of its paths' last steps; empty: its results need no step.
+        cost: CPU seconds per unit of time of its own results with a ration of 1.
+        output: results per unit of time with a ration of 1.
     """
 
     query: str
@@ -55,11 +54,11 @@ class Forest:
     """Steps and goals.
 
     Attributes:
-        steps: every step after its parent. Steps that every tuple takes, whatever the rations are,
-            have no cost here.
+        steps: every step after its parent. Steps that process every tuple whatever the rations
+            are have cost 0.
 
     Raises:
-        StatisticsError: a figure is negative or not finite, or a number names no step.
+        StatisticsError: a number is negative or not finite, or an index is out of range.
     """
 
     steps: tuple[ForestStep, ...]
@@ -89,7 +88,7 @@ class Forest:
 
     @property
     def is_tree(self) -> bool:
-        """Whether each goal has one path at most."""
+        """Whether each goal has at most one path."""
         return all(len(goal.steps) <= 1 for goal in self.goals)
 
     @cached_property
@@ -106,7 +105,7 @@ class Forest:
         return dict(found)
 
     def loads(self, shares: Sequence[float]) -> list[float]:
-        """Of each step the largest ration behind it."""
+        """The load of each step: the largest ration of the goals that use it."""
         found = [0.0] * len(self.steps)
         for goal, share in zip(self.goals, shares, strict=True):
             for step in goal.steps:
@@ -118,16 +117,16 @@ class Forest:
         return found
 
     def used(self, shares: Sequence[float]) -> float:
-        """CPU seconds per unit of time that these rations take."""
+        """CPU seconds per unit of time under the rations ``shares``."""
         steps = sum(s.cost * y for s, y in zip(self.steps, self.loads(shares), strict=True))
         return steps + sum(g.cost * p for g, p in zip(self.goals, shares, strict=True))
 
     def output(self, shares: Sequence[float]) -> float:
-        """Results per unit of time that these rations keep."""
+        """Results per unit of time under the rations ``shares``."""
         return sum(g.output * p for g, p in zip(self.goals, shares, strict=True))
 
     def completeness(self, shares: Sequence[float]) -> dict[str, float]:
-        """Query -> the share of its results that is kept; 1 where it has none."""
+        """Query -> fraction of its results under the rations; 1 if it has no results."""
         kept: dict[str, float] = defaultdict(float)
         for goal, share in zip(self.goals, shares, strict=True):
             kept[goal.query] += goal.output * share

@@ -1,23 +1,23 @@
-"""JAQPOT's allocation over probe forests: the cover of the floors, then paths by productivity.
+"""JAQPOT's allocation over probe forests: cover of the floors, then paths by productivity.
 
 The paper's Algorithm 1 has two phases. The *cover* finds the least CPU time that meets every
 requirement (a weighted multiple set cover, section 4.2); *GrePP* spends the rest on the input paths
 by falling path productivity (a fractional knapsack, section 4.1). In this model:
 
-* An input path is a goal with all steps before it. Where a query has one ration for all its goals,
-  they are one path. Its productivity ``ρ_p`` is its results over the CPU time of its own results
-  and of all its steps (Eq. 8, with measured seconds for the paper's unit probes).
-* Each path is priced alone, as printed: a step that several paths share is in all their prices. Its
-  CPU time is spent once (``Forest.used``), so rations still stay within their budget.
+* An input path is a goal with all steps before it. If a query has one ration for all its goals,
+  they are a single path. Its productivity ``ρ_p`` is its results divided by the CPU time of the
+  results and of all its steps (Eq. 8, with measured seconds instead of the paper's unit probes).
+* Each path is priced separately, as printed: a step shared by several paths is in all of their
+  prices. Its CPU time is spent once (``Forest.used``), so rations still stay within their budget.
 * The requirements of the cover are floors: the least completeness of a query. The paper's
   requirements are refresh rates of intermediate states. Here the upkeep of intermediate results is
-  never rationed, which is their dearest cover, paid before any budget.
-* The cover is the cheapest one, by a linear program (:func:`.fair.least_cost`), and not the paper's
-  greedy GH-WMSCP, so a budget breaks a floor only if every allocation does.
+  never rationed; it is the dearest cover, paid before any budget.
+* The cover is the cheapest one, by a linear program (:func:`.fair.least_cost`), instead of the
+  paper's greedy GH-WMSCP. So a budget violates a floor only if every allocation does.
 
-Without floors and shared steps the rations equal the result of :mod:`.results`. Elsewhere they keep
-at most as many results: shared steps make a path look dearer than it is, and the cover stays
-although other rations might hold the floors and bring more. Source: JAQPOT, section 4.3.
+Without floors and shared steps the rations equal those by :mod:`.results`. Otherwise they keep at
+most as many results: a path with shared steps seems dearer than it is, and the cover stays even if
+other rations satisfy the floors with more results. Source: JAQPOT, section 4.3.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def by_productivity(
     *,
     tied: Collection[str] = (),
 ) -> Iterator[tuple[float, ...]]:
-    """GrePP: all rations after each path has been filled, in the order of the paths.
+    """GrePP: the rations after each path has been filled, in order of productivity.
 
     Args:
         queries: the queries whose goals are filled.
-        paid: the ration that every goal has already: the cover's, and 1 for goals of queries with
-            a higher priority.
-        tied: queries whose goals all have one ration.
+        paid: the ration that every goal already has: from the cover, and 1 for goals of queries
+            with a higher priority.
+        tied: queries whose goals all have the same ration.
     """
     shares = list(paid)
     for path in input_paths(forest, queries, tied):
@@ -53,9 +53,9 @@ def by_productivity(
 def input_paths(
     forest: Forest, queries: Collection[str], tied: Collection[str] = ()
 ) -> list[tuple[int, ...]]:
-    """The input paths of ``queries`` by falling productivity, each as the numbers of its goals.
+    """The input paths of ``queries`` by descending productivity, each as the indices of its goals.
 
-    Paths of equal productivity are sorted by their first goal.
+    Among paths of equal productivity, the one with the smaller first goal comes first.
     """
     paths: dict[str | int, list[int]] = {}
     for at, goal in enumerate(forest.goals):
@@ -66,7 +66,7 @@ def input_paths(
 
 
 def _productivity(forest: Forest, goals: Sequence[int]) -> float:
-    """Results per CPU second of a path; infinite where it costs nothing."""
+    """Results per CPU second of a path; infinite for a path without cost."""
     alone = [0.0] * len(forest.goals)
     for at in goals:
         alone[at] = 1.0

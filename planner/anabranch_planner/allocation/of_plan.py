@@ -1,4 +1,4 @@
-"""The probe forest of a plan, by the cost model's figures instead of measured ones."""
+"""The probe forest of a plan, with costs from the cost model instead of measurements."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def probing_of_plan(plan: Plan, queries: Sequence[JoinQuery], model: CostModel) 
 
 
 def forest_of_plan(plan: Plan, queries: Sequence[JoinQuery], model: CostModel) -> Forest:
-    """The goals of all ``queries``, sorted by query and start.
+    """The forest with the goals of all ``queries``, sorted by query and start.
 
-    Costs are in the unit of the plan's cost, per unit of its time. Steps that keep an intermediate
-    result up to date are taken by every tuple, so they cost nothing here; results cost nothing.
+    Costs are in the unit of the plan's cost per unit of time. Steps that maintain an intermediate
+    result process every tuple, so their cost is 0 here, and so is the cost of results.
 
     Raises:
-        PlanError: ``plan`` is not one of ``queries``.
+        PlanError: ``plan`` does not answer ``queries``.
     """
     found = trails(plan, queries)
     mirs = {mir.id: mir for mir in plan.mirs}

@@ -20,13 +20,13 @@ def forest_of(
 ) -> Forest:
     """The forest of the goals ``rationed`` (query, label that arrives last), in ruleset order.
 
-    A step behind which an intermediate result is kept, or another goal, costs nothing here: every
-    tuple takes it. So does a query that reads one relation only have no step.
+    A step that is also used by an intermediate result, or by a goal that is not rationed, processes
+    every tuple, so its cost is 0 here. A query over a single relation has no step.
 
     Args:
-        price: a rule's CPU seconds per unit of time if every tuple takes its steps.
-        results: results of a query per unit of time by the edge that they arrive on.
-        own: their CPU seconds.
+        price: a rule's CPU seconds per unit of time if its steps process every tuple.
+        results: results of a query per unit of time, by the edge on which they arrive.
+        own: CPU seconds of these results.
     """
     arrivals = {arrival_edge(r.id) for r in ruleset.relations}
     ordered = ruleset.paths

@@ -1,13 +1,13 @@
-"""Ranking of tuples, by goal, for load shedding (``docs/semantics.md``, "Rations").
+"""Ranking of tuples per goal, for load shedding (``docs/semantics.md``, "Rations").
 
-Tuples of a stream are ranked by its join keys, its event time and the batch, alike for all goals,
-so that a step that several goals share takes the largest of their rations and no more. A self-join
-is ranked by event time alone, which every intermediate result keeps; without event time, by a key
-class with a column in every alias; without either, the query is not rationed.
+The tuples of a stream are ranked by its join keys, its event time and the batch. The ranking is the
+same for all goals, so a step shared by several goals processes only the largest of their rations. A
+self-join is ranked by event time alone, which every intermediate result keeps; without event time,
+by a key class with a column in every alias; without such a class, the query is not rationed.
 
-An outer, semi or anti join is ranked by such a key class, left rows and pairs alike. A withheld
-pair leaves it open whether its left row has a partner; the row's own key then shows that pairs may
-have been withheld (``docs/semantics.md``).
+An outer, semi or anti join is ranked by such a key class, with equal ranks for left rows and pairs.
+If a pair is withheld, it is unknown whether its left row has a partner; the row's own key then
+shows that pairs may have been withheld (``docs/semantics.md``).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from anabranch_contract.queries.types import key_type
 def rationed_goals(
     queries: Iterable[JoinQuery], streams: Mapping[StreamName, Stream]
 ) -> tuple[RationedGoal, ...]:
-    """The goals of ``queries`` that may be rationed, sorted; queries that may not have none.
+    """The goals of ``queries`` that may be rationed, sorted; none for queries that may not be.
 
     Args:
-        streams: all that the queries read.
+        streams: all streams that the queries read.
     """
     known = {query.id: query for query in queries}
     pairs = {q.id: _outer_rankings(q, streams) for q in known.values() if q.outer is not None}
@@ -46,7 +46,7 @@ def rationed_goals(
 
 
 def goal_name(query: str, start: str) -> tuple[str, str]:
-    """The registered query of a goal, and the goal's name among that query's goals.
+    """The registered query of a goal, and the goal's name within that query.
 
     >>> goal_name("q", "orders"), goal_name("q+left", "orders")
     (('q', 'orders'), ('q', 'orders+left'))
@@ -56,15 +56,15 @@ def goal_name(query: str, start: str) -> tuple[str, str]:
 
 
 def tied_queries(goals: Iterable[RationedGoal]) -> frozenset[str]:
-    """The registered queries whose goals all have one ration: ranked by a key class."""
+    """The registered queries whose goals have a common ration, as a key class ranks them."""
     return frozenset(registered(goal.query) for goal in goals if not goal.ranking.by_batch)
 
 
 def universe(
     query: JoinQuery, streams: Mapping[StreamName, Stream]
 ) -> tuple[Mapping[Label, Ranking], ...]:
-    """Rankings by label, one for each key class with a plain column in every alias of ``query``;
-    empty without such a class.
+    """Rankings by label, one per key class with a plain column in every alias of ``query``; empty
+    if there is no such class.
     """
     stream_of = {r.id: streams[r.stream] for r in query.relations}
     found = []
@@ -86,10 +86,10 @@ def universe(
 def _outer_rankings(
     query: JoinQuery, streams: Mapping[StreamName, Stream]
 ) -> Mapping[str, Ranking]:
-    """Alias -> what ranks its tuples, of the pairs of an outer join; nothing: it is not rationed.
+    """Alias -> ranking of its tuples in the pairs of an outer join; empty: it is not rationed.
 
-    Every class that all aliases share is one of the join's condition, and left rows have a column
-    of it, by which they are ranked when they are decided.
+    Every class over all aliases belongs to the join's condition. Left rows have a column of it,
+    which ranks them when they are decided.
     """
     outer, labels = query.outer, {m.alias: m.label for m in query.members}
     assert outer is not None  # asked by the caller
@@ -139,7 +139,7 @@ def _by_batch(
 
 
 def _columns(stream: Stream, keys: set[str]) -> Columns:
-    """The stream's plain key columns and its event time; all columns where it has neither."""
+    """The stream's plain key columns and its event time; if it has neither, all columns."""
     typed = {name: key_type([kind]) for name, kind in stream.columns}
     wanted = [name for name in typed if name in keys and name != stream.event_time]
     found = tuple((n, kind) for n in wanted if (kind := typed[n]) is not None)

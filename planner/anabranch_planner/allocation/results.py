@@ -1,28 +1,29 @@
-"""The most results for every budget, exactly.
+"""Maximum total of results for every budget, exactly.
 
-For a price of CPU time the best rations are 0 or 1: a set of goals with all of the steps before
-them. As the price falls the sets grow, so all budgets together are one sequence of *increments* by
-falling results per second, and of the last one that a budget reaches the affordable share is taken
-(Lagrange; within an increment all rations are equal, so its steps carry just that share).
+For a given price of CPU time the best rations are 0 or 1: a set of goals with all steps before
+them. The sets grow as the price falls. So the solutions for all budgets form one sequence of
+*increments* with descending results per second. A budget takes the increments in this order, and of
+the last one only the affordable fraction (Lagrange; all rations in an increment are equal, so its
+steps process just that fraction).
 
-The sequence is found from the leaves of the trees to their roots: a step takes in the increments
-after it as long as they bring at least as much per second as it does itself. This is Horn's
-schedule of jobs that follow each other in a forest (SIAM J. Appl. Math. 23(2), 1972). With n steps
-and goals it takes O(n log² n).
+The sequence is computed from the leaves of the trees to their roots: a step absorbs the increments
+after it as long as these have at least as many results per second as the step has with them. This
+is Horn's schedule of jobs under precedence constraints in a forest (SIAM J. Appl. Math. 23(2),
+1972). With n steps and goals it takes O(n log² n).
 
-**For one query whose paths share no step this is GrePP** (JAQPOT, section 4.1.2). Let a path have
-the steps 1 .. n with costs ``c_j``, its results the cost ``c_0``, and let its goal bring ``r``
-results. No other goal lies behind these steps, so each of them has the goal's ration ``p``: what
-one step makes, the next takes (Eq. 6, 7). The rations cost ``Σ p_I (c_0 + .. + c_n)_I`` and bring
-``Σ p_I r_I`` with ``0 <= p_I <= 1``: the fractional knapsack that GrePP solves, with resources
-``X_I = p_I (c_0 + .. + c_n)_I``, ``ρ_p = r / (c_0 + .. + c_n)`` (Eq. 8), and what the arrivals can
-use as the bound ``p_I <= 1``. The increments say the same: a step has one increment after it and
-brings nothing itself, so it takes that in, until each path is one increment of ratio ``ρ_p``. Both
-then fill paths by falling ``ρ_p``. Where each probe costs the same, costs are the paper's probes:
-step ``j`` of a path costs ``λ φ_(j-1)``, its goal brings ``λ φ_n``. So both keep equally many
-results of any budget, by the same rations wherever no two paths are equally productive
-(``tests/benchmarks/papers/jaqpot/test_results_as_grepp.py``). Where paths share steps GrePP pays
-those several times, and this does not (:mod:`.jaqpot`).
+**For a single query whose paths share no step this is GrePP** (JAQPOT, section 4.1.2). Let a path
+have the steps 1 .. n with costs ``c_j``, let its results cost ``c_0``, and let its goal have ``r``
+results. No other goal uses these steps, so each of them has the goal's ration ``p``: the next step
+processes a step's matches (Eq. 6, 7). The rations cost ``Σ p_I (c_0 + .. + c_n)_I`` and produce
+``Σ p_I r_I`` with ``0 <= p_I <= 1``. That is the fractional knapsack of GrePP, with resources ``X_I
+= p_I (c_0 + .. + c_n)_I``, productivity ``ρ_p = r / (c_0 + .. + c_n)`` (Eq. 8), and the arrivals'
+limit as the bound ``p_I <= 1``. The increments are the same: a step has one increment after it and
+no results itself, so it absorbs that, until each path is one increment of ratio ``ρ_p``. Both then
+fill paths by descending ``ρ_p``. If each probe costs the same, costs are the paper's probes: step
+``j`` of a path costs ``λ φ_(j-1)``, its goal produces ``λ φ_n``. So both keep equally many results
+for any budget, by the same rations unless two paths are equally productive
+(``tests/benchmarks/papers/jaqpot/test_results_as_grepp.py``). If paths share steps, GrePP pays
+these several times; this algorithm pays them once (:mod:`.jaqpot`).
 """
 
 from __future__ import annotations
@@ -40,9 +41,10 @@ class Increment:
     """Goals that get their rations together.
 
     Attributes:
-        goals: their numbers, ascending.
-        cost: CPU seconds per unit of time of their results, and of all steps that no earlier
-            increment has paid. ``output``: their results per unit of time.
+        goals: indices of the goals, ascending.
+        cost: CPU seconds per unit of time for their results, and for all steps that no earlier
+            increment has paid.
+        output: results per unit of time.
     """
 
     goals: tuple[int, ...]
@@ -58,11 +60,11 @@ class _Block:
 
     @property
     def ratio(self) -> float:
-        """Results per second of CPU time; infinite for free results."""
+        """Results per CPU second; infinite for free results."""
         return self.output / self.cost if self.cost > 0 else math.inf
 
 
-#: Blocks by falling ratio; of equal ones that with the least goal first.
+#: Blocks by descending ratio; among equal ratios, the least goal first.
 _Heap = list[tuple[float, int, _Block]]
 
 
@@ -72,9 +74,9 @@ def increments(
     """Goals in the order in which they get their rations.
 
     Args:
-        forest: each goal has at most one path (``Forest.is_tree``).
-        goals: numbers of the goals to ration; None: all.
-        paid: rations granted already, each 0 or 1; the steps of a goal with 1 cost nothing more.
+        forest: forest in which each goal has at most one path (``Forest.is_tree``).
+        goals: indices of the goals to ration; None: all.
+        paid: rations already granted, each 0 or 1; a goal with 1 has paid for its steps.
     """
     loads = forest.loads(paid or [0.0] * len(forest.goals))
     after: list[_Heap] = [[] for _ in forest.steps]
@@ -88,7 +90,7 @@ def increments(
         if not heap:
             continue
         own = _Block(0.0 if loads[at] else step.cost, 0.0)
-        # One that brings as much is taken in as well: it must not come before the step.
+        # An equal ratio is absorbed as well, because it must not come before the step.
         while heap and (not own.goals or -heap[0][0] >= own.ratio):
             _, _, block = heappop(heap)
             own.cost += block.cost
@@ -112,7 +114,7 @@ def _push(heap: _Heap, block: _Block) -> None:
 
 
 def _merged(one: _Heap, other: _Heap) -> _Heap:
-    """Both heaps as one; the smaller goes into the larger."""
+    """Both heaps merged into one; the smaller goes into the larger."""
     if len(one) < len(other):
         one, other = other, one
     for entry in other:

@@ -1,9 +1,9 @@
-"""Rations for every budget: the points between which the runtime interpolates.
+"""Rations for every budget: the schedule points that the runtime interpolates.
 
-Priorities are strict: a query gets something only when all of higher priority have everything.
-Within a priority floors come first: all of them grow together until each query is as complete as
-it needs. Then the allocation decides (``results``, ``fair``, ``jaqpot``); no query falls below its
-floor again.
+Priorities are strict: a query gets CPU time only when all queries of higher priority are complete.
+Within a priority, floors come first: the completeness of all queries grows in proportion until each
+has reached its floor. Then the allocation decides (``results``, ``fair``, ``jaqpot``); no query
+falls below its floor again.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from anabranch_planner.allocation.results import increments
 Shares = tuple[float, ...]
 
 
-#: Points up to which all are kept; above it, their least distance in shares of the full cost.
+#: Schedules with more points are thinned to this least distance, as a fraction of the full cost.
 MOST, GRAIN = 64, 1 / 64
-#: A share that costs nothing.
+#: Greatest fraction of the full cost that counts as free.
 FREE = 1e-9
-#: Shares of results for which the least cost is found; the last ones cost most.
+#: Completeness values for which the least cost is computed; the last ones cost most.
 GRID = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 1.0)
-#: Parts of all floors for which it is found.
+#: Fractions of all floors for which the least cost is computed.
 FILLED = (0.25, 0.5, 0.75, 1.0)
 
 
 class Schedule(NamedTuple):
-    """The best rations by growing use of CPU time, from none to all.
+    """The best rations by ascending CPU time, from none to all.
 
     Attributes:
-        needs: query with a floor -> the share of CPU time from which on the floor is held.
+        needs: query with a floor -> least fraction of the full CPU time that satisfies the floor.
     """
 
     points: tuple[SchedulePoint, ...]
@@ -54,13 +54,13 @@ def schedule(
     """The best rations for every budget.
 
     Args:
-        priorities: query -> greater is more important; 0 where it has none.
-        floors: query -> its least completeness, above 0 to 1; others have none.
-        tied: queries whose goals all have one ration.
+        priorities: query -> its priority, by default 0; greater is more important.
+        floors: query -> its least completeness, in (0, 1]; others have none.
+        tied: queries whose goals all have the same ration.
 
     Raises:
-        PlannerError: the solver breaks (``no-solution``); never without floors by ``jaqpot``, nor
-            by ``results`` where no queries are tied either and each goal has one path.
+        PlannerError: the solver fails (``no-solution``). Without floors ``jaqpot`` needs no solver;
+            neither does ``results`` if also no queries are tied and each goal has one path.
     """
     wanted = floors or {}
     shares: Shares = (0.0,) * len(forest.goals)
@@ -75,7 +75,7 @@ def schedule(
         if allocation is Allocation.FAIR:
             found += _fair(forest, shares, least, group_tied)
         elif allocation is Allocation.JAQPOT:
-            # After the cover of the floors, which `_filled` has left in `found`.
+            # Continue after the cover of the floors, which `_filled` has appended to `found`.
             found += by_productivity(forest, least, found[-1], tied=group_tied)
         elif any(least.values()) or group_tied or not forest.is_tree:
             found += most_results_above(forest, least, shares, tied=group_tied)
@@ -116,10 +116,10 @@ def _fair(
 def _points(
     forest: Forest, found: list[Shares], kept: Collection[int]
 ) -> tuple[SchedulePoint, ...]:
-    """Schedule points of ``found``, ordered by CPU use; long schedules drop points close together.
+    """Schedule points for ``found`` by ascending CPU use; many points are thinned out.
 
     Args:
-        kept: indices of points to keep at any distance, since constraints change there.
+        kept: indices of points to keep at any distance, because constraints change there.
     """
     unit, apart = forest.full, GRAIN if len(found) > MOST else FREE
     if unit <= 0:

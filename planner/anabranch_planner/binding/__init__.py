@@ -1,1 +1,1 @@
-"""Names looked up and types checked: from parsed statements to typed expressions."""
+"""Name resolution and type checking: from parsed statements to typed expressions."""

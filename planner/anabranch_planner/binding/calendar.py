@@ -1,8 +1,8 @@
 """Dates and timestamps plus or minus intervals that count months or days.
 
-A year or a month has no fixed length, so only a constant date may be moved by one: the sum is
-folded while names are looked up. As in Spark the 31st becomes the last day of a shorter month. A
-date column may be moved by days and by shorter units; by days it stays a date.
+A year or a month has no fixed length, so only a constant date can be moved by one: the sum is
+computed while names are resolved. As in Spark, the 31st becomes the last day of a shorter month. A
+date column may be moved by days and by shorter units. If it is moved by days, it remains a date.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _SPAN = re.compile(r"([+-]?)(\d+)-(\d{1,2})")
 
 
 def moved(op: str, node: Node, scope: Scope, typed: Callable[[Node, Scope], Expr]) -> Expr | None:
-    """``node``, a sum or difference with an interval, as a typed expression.
+    """The sum or difference ``node`` of a moment and an interval, as a typed expression.
 
     Args:
         op: ``add`` or ``sub``.
-        typed: the typechecker, for the side that is moved.
+        typed: the typechecker, for the moment.
 
     Returns:
-        None: neither side is an interval of months, nor is a date moved.
+        None: neither side is an interval of months, and no date is moved.
 
     Raises:
         QueryError: ``bad-interval``: a column is moved by months; ``bad-literal``: out of range.
@@ -60,10 +60,10 @@ def moved(op: str, node: Node, scope: Scope, typed: Callable[[Node, Scope], Expr
 
 
 def months_of(node: Node) -> int | None:
-    """The number of months of a constant interval of years and months; None: it is none.
+    """The number of months of a constant interval of years and months; None: not such an interval.
 
     Raises:
-        QueryError: ``bad-interval``: it mixes months with shorter units, or is no whole number.
+        QueryError: ``bad-interval``: months are mixed with shorter units, or a number is not whole.
     """
     if isinstance(node, exp.Paren):
         return months_of(node.this)
@@ -81,7 +81,7 @@ def months_of(node: Node) -> int | None:
 
 
 def counts_days(node: Node) -> bool:
-    """Whether an interval is written in days and weeks only: a date that it moves stays a date."""
+    """Whether an interval has only days and weeks; a date moved by it remains a date."""
     if isinstance(node, exp.Paren | exp.Neg):
         return counts_days(node.this)
     if isinstance(node, exp.Add | exp.Sub):
@@ -180,7 +180,7 @@ def _by_months(moment: Expr, months: int, interval: Node) -> Expr:
 
 
 def _by_time(op: str, day: Expr, interval: Expr, *, days: bool) -> Expr:
-    """A date moved by a time; ``days``: whole days, so that it stays a date."""
+    """``day`` plus or minus ``interval``; ``days``: a whole number of days, so it stays a date."""
     if not days:
         return Call(op, (_cast(day, TIMESTAMP), interval), TIMESTAMP)
     if isinstance(day, Literal) and isinstance(interval, Literal):

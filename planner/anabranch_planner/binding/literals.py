@@ -66,7 +66,7 @@ def integer(value: int) -> Literal:
 
 
 def negated(literal: Literal) -> Literal:
-    """Minus a numeric or interval literal, with a newly chosen type, so -2147483648 is an int."""
+    """Negated numeric or interval literal, its type chosen again (-2147483648 is an int)."""
     value = literal.value
     if isinstance(value, int) and literal.type.kind in (TypeKind.INT, TypeKind.BIGINT):
         return integer(-value)
@@ -78,7 +78,7 @@ def negated(literal: Literal) -> Literal:
 
 
 def parse_date(text: str) -> int | None:
-    """Days since 1970-01-01, or None if ``text`` is no date."""
+    """Days since 1970-01-01, or None if ``text`` is not a date."""
     match = _DATE.fullmatch(text.strip())
     if match is None:
         return None
@@ -90,9 +90,9 @@ def parse_date(text: str) -> int | None:
 
 
 def parse_timestamp(text: str, *, zoned: bool) -> int | None:
-    """Microseconds since the epoch (UTC), or None if ``text`` is no timestamp.
+    """Microseconds since the epoch (UTC), or None if ``text`` is not a timestamp.
 
-    ``zoned`` says whether a time zone may be given.
+    ``zoned``: whether the text may contain a time zone.
     """
     match = _TIMESTAMP.fullmatch(text.strip())
     if match is None:
@@ -125,10 +125,10 @@ def interval(text: str, unit: str | None) -> Literal:
 
     Args:
         text: the text between the quotes (or the bare number).
-        unit: the unit or span behind it, e.g. ``"HOUR TO MINUTE"``; None if there is none.
+        unit: the unit or span after the quotes, e.g. ``"HOUR TO MINUTE"``; None if there is none.
 
-    Raises:
-        QueryError: ``bad-interval``: a calendar unit, or a value that is no such interval.
+        Raises:
+            QueryError: ``bad-interval``: a year or month, or a value that does not match the unit.
     """
     if unit is None:
         try:
@@ -165,7 +165,7 @@ def interval(text: str, unit: str | None) -> Literal:
 
 
 def cast_literal(literal: Literal, target: DataType) -> Literal | None:
-    """``CAST(literal AS target)`` where its value is certain; None where it is not (or fails)."""
+    """``CAST(literal AS target)`` if its value is certain; None if it is uncertain or fails."""
     value, source = literal.value, literal.type
     if value is None or source == target:
         return Literal(value, target)
@@ -181,7 +181,7 @@ def cast_literal(literal: Literal, target: DataType) -> Literal | None:
 def _cast_number(value: object, target: DataType) -> Literal | None:
     if target.kind in (TypeKind.DOUBLE, TypeKind.FLOAT):
         wanted = float(value)  # type: ignore[arg-type]
-        # A float literal is kept only where single precision changes nothing.
+        # A float literal is folded only if single precision leaves its value unchanged.
         kept = target.kind is TypeKind.DOUBLE and isfinite(wanted)
         return Literal(wanted, target) if kept else None
     if isinstance(value, float):

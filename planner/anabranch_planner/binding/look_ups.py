@@ -1,9 +1,9 @@
-"""Outer, semi and anti joins with tables: conditions, pairs and columns.
+"""Outer, semi and anti joins with tables (look-ups): conditions, pairs and columns.
 
-A look-up is answered in the batch of the left row (``semantics.md``, "Tables"), so it has no
+A look-up is decided in the batch of the left row (``semantics.md``, "Tables"). So it has no
 deadline, and WHERE may read its columns. The condition of a look-up reads left rows, its own table,
-and at most one earlier look-up (with the look-ups which that one reads), by an equality with one of
-its columns: without a match there, this one has none either.
+and at most one earlier look-up (with those on which the earlier one depends). It must compare one
+of that look-up's columns by an equality: a left row without a match there has none here either.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from anabranch_planner.sql.unresolved import Condition, Node, OuterSide, Unresol
 
 @dataclass(frozen=True, slots=True)
 class ChainPlan:
-    """The projections of left rows and of all pairs, with the statements of these."""
+    """The projections of left rows and of each look-up's pairs, and the statements of the pairs."""
 
     left_columns: tuple[tuple[str, Expr], ...]
     pairs: tuple[tuple[Unresolved, tuple[tuple[str, Expr], ...]], ...]
@@ -39,9 +39,9 @@ class _Step:
     """One look-up of a chain.
 
     Attributes:
-        alias: of the table. ``table``: its name.
+        alias, table: alias and name of the table.
         condition: the conjuncts of ON, and the left columns of USING.
-        parent: as in :class:`LookUp`.
+        parent: number of the earlier look-up that it depends on; 0: none (as in :class:`LookUp`).
     """
 
     side: OuterSide
@@ -53,7 +53,7 @@ class _Step:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The look-ups of a statement; ``shown_scope`` is that of its SELECT list."""
+    """The look-ups of a statement; ``shown_scope`` is the scope of its SELECT list."""
 
     query: Unresolved
     left: Scope
@@ -65,7 +65,7 @@ class Chain:
 
         Args:
             shown: the columns of results.
-            after: the conditions on results.
+            after: the conditions of WHERE on columns of tables.
         """
         where = []
         for node in after:
@@ -109,11 +109,11 @@ class Chain:
         return ChainPlan(named(left), tuple(pairs), outer)
 
     def _ancestors(self, number: int) -> tuple[int, ...]:
-        """The look-ups on which one depends, the first of the statement first."""
+        """The look-ups on which look-up ``number`` depends, and itself, in statement order."""
         return _ancestors([s.parent for s in self.steps], number)
 
     def _statement(self, earlier: Iterable[int], step: _Step) -> Unresolved:
-        """The inner join that gives the pairs of ``step``."""
+        """The inner join that produces the pairs of ``step``."""
         sources, conditions = list(self.query.sources), list(self.query.conditions)
         for one in (*(self.steps[n - 1] for n in earlier), step):
             sources.append(one.side.source)
@@ -129,7 +129,7 @@ class Chain:
 
 
 def with_existence(query: Unresolved, streams: Mapping[str, Stream]) -> Unresolved:
-    """``query`` with semi and anti joins with tables in place of ``[NOT] EXISTS`` in WHERE."""
+    """``query`` with ``[NOT] EXISTS`` over a table in WHERE rewritten as a semi or anti join."""
     sides, conditions = list(query.outer), []
     for condition in query.conditions:
         if not isinstance(condition.node.parent, exp.Where):
@@ -155,7 +155,7 @@ def _existence(node: Node, streams: Mapping[str, Stream]) -> OuterSide | None:
         if isinstance(node, exp.Not):
             kind = JoinKind.ANTI if kind is JoinKind.SEMI else JoinKind.SEMI
         node = node.this
-    # The name may be of a query in WITH.
+    # The name may belong to a query in WITH.
     if not isinstance(node, exp.Exists) or node.root().find(exp.With) is not None:
         return None
     side = existence(node, kind)
@@ -177,11 +177,11 @@ def left_conditions(
     """The conditions on left rows, and the conditions of WHERE on columns of tables.
 
     Args:
-        left, rights: the scopes of all sides by themselves.
+        left, rights: the separate scopes of the sides.
 
     Raises:
-        QueryError: an outer join with a stream is not alone, or WHERE reads a side that it
-            does not see.
+        QueryError: an outer join with a stream is combined with others, or WHERE reads the hidden
+            side of a semi or anti join.
     """
     if not all(map(is_look_up, rights)):
         for side in query.outer[1:]:
@@ -219,8 +219,8 @@ def left_conditions(
 
 
 def _may_be_of(column: exp.Column, side: OuterSide, left: Scope, right: Scope) -> bool:
-    """Whether a column of WHERE may be of a look-up; a name of both sides is ambiguous, unless the
-    look-up is not visible.
+    """Whether a column of WHERE may belong to a look-up. A name that both sides have is ambiguous,
+    unless the join hides the look-up's columns.
     """
     if column.table:
         return left.find_table(column.table) is None and right.find_table(column.table) is not None
@@ -236,10 +236,10 @@ def chain_of(query: Unresolved, left: Scope, rights: Sequence[Scope]) -> Chain:
     """The look-ups of ``query``.
 
     Args:
-        left, rights: the scopes of all sides by themselves.
+        left, rights: the separate scopes of the sides.
 
     Raises:
-        QueryError: a condition reads more than one earlier look-up, or does not fit.
+        QueryError: a condition reads several independent look-ups, or has a wrong type or name.
     """
     scope, steps, number = left, list[_Step](), dict[str, int]()
     for side, right in zip(query.outer, rights, strict=True):
@@ -271,7 +271,7 @@ def chain_of(query: Unresolved, left: Scope, rights: Sequence[Scope]) -> Chain:
 
 
 def _parent(parents: Sequence[int], read: set[int]) -> int:
-    """The look-up among ``read`` that depends on all others; 0: nothing is read."""
+    """The look-up among ``read`` that depends on all others in it; 0: ``read`` is empty."""
     for number in sorted(read, reverse=True):
         if read <= {number, *_ancestors(parents, number)}:
             return number
@@ -294,8 +294,8 @@ def _ancestors(parents: Sequence[int], number: int) -> tuple[int, ...]:
 def _compares(
     nodes: Iterable[Node], using: Iterable[Expr], both: Scope, own: str, other: str
 ) -> bool:
-    """Whether a condition holds only where ``other`` has a row: by USING, or an equality between a
-    column of it and the table ``own``.
+    """Whether the condition implies a row of ``other``: by USING, or by an equality between a
+    column of ``other`` and the table ``own``.
     """
     if any(isinstance(e, Column) and e.alias == other for e in using):
         return True

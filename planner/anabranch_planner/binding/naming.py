@@ -1,7 +1,7 @@
 """Spark's names of unnamed SELECT items, where they are certain.
 
-A column is called as the user spelled it, a cast of a column like the column; anything else like
-its own text in Spark's rendering. Items outside the fragment below need ``AS``.
+A column is named as the user spelled it, and a cast of a column like the column. Any other item is
+named by its own text as Spark renders it. Items outside the supported fragment need ``AS``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _INFIX: dict[type[Node], str] = {
     exp.And: "AND",
     exp.Or: "OR",
 }
-#: Functions whose rendering is their lower-case name and their arguments.
+#: Functions that Spark renders as their lower-case name and their arguments.
 _PLAIN = frozenset({
     "lower", "upper", "lcase", "ucase", "trim", "length", "char_length", "character_length",
     "concat", "abs", "year", "month", "day", "dayofmonth", "hour", "minute", "second",
@@ -39,7 +39,7 @@ _SUBSTRING_END = "2147483647"
 
 
 def spark_name(node: Node) -> str | None:
-    """The name of the select item ``node``; None where it must be given one."""
+    """Spark's name of the select item ``node``; None if the item needs ``AS``."""
     inside = bare(node)
     if isinstance(inside, exp.Cast) and isinstance(bare(inside.this), exp.Column):
         return _text(inside.this)
@@ -47,7 +47,7 @@ def spark_name(node: Node) -> str | None:
 
 
 def bare(node: Node) -> Node:
-    """``node``, unwrapped from any parentheses around it."""
+    """``node`` without parentheses around it."""
     while isinstance(node, exp.Paren):
         node = node.this
     return node
@@ -80,7 +80,7 @@ def _template(node: Node) -> tuple[str, list[Node]] | None:
     infix = _INFIX.get(type(node))
     if infix is not None:
         chain = isinstance(node, exp.And | exp.Or)
-        # Spark balances long chains of one connective, so only single ones are certain.
+        # Spark balances long chains of a connective, so only a single one renders predictably.
         if chain and (isinstance(node.this, type(node)) or isinstance(node.expression, type(node))):
             return None
         return f"({{}} {infix} {{}})", [node.this, node.expression]
@@ -148,5 +148,5 @@ def _case(node: exp.Case) -> str | None:
 
 
 def _number(text: str) -> str | None:
-    """An exact numeric literal in plain notation; a double's text is Java's affair."""
+    """An exact numeric literal in plain notation; None for a double, which Java renders."""
     return None if "e" in text.lower() else f"{Decimal(text):f}"

@@ -20,7 +20,7 @@ from anabranch_planner.sql.unresolved import Condition, Node, OuterSide, Unresol
 
 @dataclass(frozen=True, slots=True)
 class OuterPlan:
-    """The projections of the two joins, and the outer join over them."""
+    """The projections of pairs and of left rows, and the outer join over them."""
 
     pair_columns: tuple[tuple[str, Expr], ...]
     left_columns: tuple[tuple[str, Expr], ...]
@@ -28,7 +28,7 @@ class OuterPlan:
 
 
 def with_source(query: Unresolved, side: OuterSide) -> Unresolved:
-    """The inner join of ``query`` and the right side of its outer join."""
+    """The inner join that results if the outer join of ``query`` with ``side`` is made inner."""
     sources = (*query.sources, side.source)
     on = () if side.on is None else (Condition(side.on, len(sources)),)
     conditions = (*query.conditions, *on)
@@ -38,20 +38,20 @@ def with_source(query: Unresolved, side: OuterSide) -> Unresolved:
 def of_those(
     window: int | Mapping[str, int] | None, scope: Scope
 ) -> int | Mapping[str, int] | None:
-    """The windows of the aliases that ``scope`` has."""
+    """The entries of ``window`` for the aliases in ``scope``."""
     if not isinstance(window, Mapping):
         return window
     return {name: micros for name, micros in window.items() if scope.find_streams(name)}
 
 
 def refuse_where(query: Unresolved, side: OuterSide, left: Scope, right: Scope) -> None:
-    """Reject a WHERE on the right side, which would read the NULLs of the outer join.
+    """Reject a WHERE on the right side, because it would read the NULLs of the outer join.
 
     Args:
-        left, right: the scopes of the two sides by themselves.
+        left, right: the separate scopes of the two sides.
 
     Raises:
-        QueryError: ``unsupported-sql``; for a test that selects rows without a partner the remedy
+        QueryError: ``unsupported-sql``; if the condition selects rows without a partner, the remedy
             is an anti join.
     """
     for condition in query.conditions:
@@ -76,7 +76,7 @@ def _names(scope: Scope) -> set[str]:
 
 
 def refused_where(query: Unresolved, side: OuterSide, node: Node, column: exp.Column) -> QueryError:
-    """The error that a condition of WHERE reads the right side."""
+    """The error for a condition of WHERE that reads the right side."""
     called = column.table or side.source.alias or "its right side"
     kind = "LEFT JOIN" if side.kind is JoinKind.LEFT else f"LEFT {side.kind.upper()} JOIN"
     if side.kind is not JoinKind.LEFT:
@@ -105,7 +105,7 @@ def refused_where(query: Unresolved, side: OuterSide, node: Node, column: exp.Co
 
 
 def _is_key(column: exp.Column, side: OuterSide) -> bool:
-    """Whether a partner is never without ``column``, since the join compares by it."""
+    """Whether ``column`` is never NULL in a partner, because the join compares it by equality."""
     name, table = column.name.lower(), column.table.lower()
     if name in (used.lower() for used in side.source.using):
         return True
@@ -120,7 +120,7 @@ def _is_key(column: exp.Column, side: OuterSide) -> bool:
 
 
 def _anti_join(side: OuterSide) -> str:
-    """The clause that keeps rows without a partner, in the statement's words."""
+    """The LEFT ANTI JOIN clause that selects rows without a partner, with the same condition."""
     assert side.source.node is not None
     source = side.source.node.sql(dialect="spark")
     if side.source.using:
@@ -132,7 +132,7 @@ def _anti_join(side: OuterSide) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """An outer join: the scope of FROM without its right side (``left``), and with it."""
+    """An outer join; ``left``: the scope of FROM without its right side, ``both``: with it."""
 
     query: Unresolved
     outer: OuterSide
@@ -145,13 +145,13 @@ class Sides:
         return self.both if self.outer.kind is JoinKind.LEFT else self.left
 
     def plan(self, pairs: JoinQuery, shown: Sequence[tuple[str, Expr]] | None) -> OuterPlan:
-        """The projections, and the deadline by the bounds of ``pairs``.
+        """The projections, and the deadline derived from the time bounds of ``pairs``.
 
         Args:
-            shown: columns in place of the SELECT list.
+            shown: columns instead of the SELECT list.
 
         Raises:
-            QueryError: nothing says until when a partner may come, or the SELECT list is wrong.
+            QueryError: no time bound limits a partner's arrival, or the SELECT list is wrong.
         """
         times = self._times(pairs)
         shown = written(self.query.items, self.shown_scope) if shown is None else shown
@@ -188,7 +188,7 @@ class Sides:
         return own[0]
 
     def _times(self, pairs: JoinQuery) -> list[tuple[Column, int]]:
-        """The event-time columns of left rows, and how much later a partner may be than each."""
+        """Event-time columns of left rows, and by how many microseconds a partner may be later."""
         with at(self.outer.source.node):
             alias = self._alias()
             stream = self.both.streams[alias]

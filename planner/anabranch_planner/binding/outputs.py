@@ -1,4 +1,4 @@
-"""SELECT lists: the columns of one, and what may be written: types that can be, each name once."""
+"""Columns of SELECT lists; at a sink, their types must be writable and their names distinct."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anabranch_planner.sql.scope import Scope, ShownColumn
 from anabranch_planner.sql.syntax import describe
 from anabranch_planner.sql.unresolved import SelectItem, at, located
 
-#: Terms of an expression that a query in FROM may show: each may be named many times outside.
+#: Maximum number of terms of a column of a query in FROM; each use outside repeats them.
 LARGEST = 10_000
 
 
@@ -21,7 +21,7 @@ def columns_of(items: Iterable[SelectItem], scope: Scope) -> Iterator[ShownColum
     """The columns of a SELECT list.
 
     Raises:
-        QueryError: one has no name, or is too large an expression.
+        QueryError: a column has no name, or its expression is too large.
     """
     for item in items:
         with located(item.field), at(item.node):
@@ -47,10 +47,10 @@ def columns_of(items: Iterable[SelectItem], scope: Scope) -> Iterator[ShownColum
 
 
 def written(items: Iterable[SelectItem], scope: Scope) -> tuple[tuple[str, Expr], ...]:
-    """The same, where they are written to a sink.
+    """The columns of a SELECT list whose results are written to a sink.
 
     Raises:
-        QueryError: besides, a type that can't be written, or a name that is there twice.
+        QueryError: as :func:`columns_of`; or a type can't be written, or a name occurs twice.
     """
     outputs: dict[str, tuple[str, Expr]] = {}
     for item in items:
@@ -63,7 +63,7 @@ def written(items: Iterable[SelectItem], scope: Scope) -> tuple[tuple[str, Expr]
 
 
 def require_writable(name: str, expr: Expr) -> None:
-    """Refuse an output of a type that exists inside expressions only.
+    """Reject an output whose type exists only inside expressions.
 
     Raises:
         QueryError: ``unsupported-output``.
@@ -77,7 +77,7 @@ def require_writable(name: str, expr: Expr) -> None:
 
 
 def require_new(name: str, taken: Container[str], expr: Expr, *, star: bool = False) -> None:
-    """Refuse a name that is among ``taken`` (in lower case); ``star``: a ``*`` brought it.
+    """Reject a name that is in ``taken`` (lower case); ``star``: the column comes from ``*``.
 
     Raises:
         QueryError: ``duplicate-name``.

@@ -1,11 +1,11 @@
 """Split of a statement with aggregates, DISTINCT or LIMIT into join columns and post-join part.
 
-The post-join clauses are brought into one language in three steps. Names are resolved first: every
-column becomes a *slot*, one for each expression over the streams that it stands for, and an alias
-of the SELECT list its expression, so that equal terms are equal trees from there on. Then each tree
-is walked from its root: a GROUP BY expression becomes a key, an aggregate a column, and a remaining
-slot is an error. The joined rows carry the keys and the aggregates' arguments, computed there;
-post-join expressions read only keys and aggregates.
+The post-join clauses are brought into one language in three steps. First names are resolved: every
+column becomes a *slot*, one per expression over the streams that columns stand for, and an alias of
+the SELECT list is replaced by its expression. From then on equal terms are equal trees. Then each
+tree is walked from its root: a GROUP BY expression becomes a key, an aggregate becomes a column,
+and a remaining slot is an error. The joined rows carry the keys and the aggregates' arguments,
+which the join computes; post-join expressions read only keys and aggregates.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ from anabranch_planner.sql.scope import Scope, ShownColumn
 from anabranch_planner.sql.syntax import as_written, called, describe
 from anabranch_planner.sql.unresolved import Node, PostJoin, Unresolved, at, unsupported
 
-#: Columns and terms of the pseudo tables that trees speak of; no user's name begins so.
+#: Prefix of the pseudo tables that trees refer to; no user's name begins like this.
 _SLOT = "anabranch slot "
 _WINDOW = "window"
-#: The columns that stand for queries that are values.
+#: Prefix of the columns that replace scalar subqueries.
 SCALAR = "scalar "
-#: The joined rows' column that a window is over.
+#: The joined rows' column to which time windows are applied.
 _W = "w"
 _INT = DataType(TypeKind.INT)
-#: Windows of one row at most: a slide much shorter than the length multiplies rows.
+#: Maximum number of windows per row: a slide much shorter than the length multiplies rows.
 MOST_WINDOWS = 1000
 
 
@@ -64,8 +64,8 @@ class Split:
     """A statement split into its join and its post-join part.
 
     Attributes:
-        joined: the columns that the joined rows must have, over the streams of the scope.
-        scalars: queries that are values in it, by the names of the columns that stand for them.
+        joined: the columns of the joined rows, as expressions over the streams of the scope.
+        scalars: scalar subqueries, by the names of the columns that replace them.
     """
 
     joined: tuple[ShownColumn, ...]
@@ -74,14 +74,14 @@ class Split:
 
 
 def split(query: Unresolved, scope: Scope, inner: Callable[[Node], JoinQuery]) -> Split:
-    """Split ``query``, whose sources show ``scope``, into its join and its post-join part.
+    """Split ``query``, whose sources have the columns of ``scope``, into join and post-join part.
 
     Args:
         inner: binds a scalar subquery to its join.
 
     Raises:
-        QueryError: a column is neither grouped nor aggregated, a clause can't be maintained, or
-            names and types don't fit.
+        QueryError: a column is neither grouped nor aggregated, a clause is not supported, or names
+            or types do not fit.
     """
     splitter = _Splitter(query, scope, inner)
     joined, view = splitter.split()
@@ -94,9 +94,9 @@ class _Splitter:
     scope: Scope
     inner: Callable[[Node], JoinQuery]
     scalars: list[tuple[str, JoinQuery]] = field(default_factory=list)
-    #: Expression over the streams -> its slot's number.
+    #: Expression over the streams -> number of its slot.
     _slots: dict[Expr, int] = field(default_factory=dict)
-    #: Resolved tree -> the column of the groups that it is.
+    #: Resolved tree -> the group's column that holds its value.
     _terms: dict[Node, Column] = field(default_factory=dict)
     _keys: list[ShownColumn] = field(default_factory=list)
     _arguments: dict[Expr, str] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class _Splitter:
     )
     _window: TimeWindow | None = None
     _window_tree: Node | None = None
-    #: The SELECT list, resolved, and the expressions of its names (lower case).
+    #: The resolved SELECT list, and its expressions by name (lower case).
     _trees: list[Node] = field(default_factory=list)
     _named: dict[str, Node] = field(default_factory=dict)
 
@@ -141,7 +141,7 @@ class _Splitter:
         order = tuple(self._sorts(clauses.order))
         joined = [*self._keys, *(ShownColumn(name, e) for e, name in self._arguments.items())]
         if not joined:
-            # Rows are counted only, and Parquet files without columns lose their number.
+            # Rows are only counted, and Parquet files without columns lose their number of rows.
             joined.append(ShownColumn("one", Literal(1, _INT)))
         view = View(
             grouped=True,
@@ -192,7 +192,7 @@ class _Splitter:
     # --- clauses -----------------------------------------------------------------------------
 
     def _items(self) -> Iterator[tuple[str, Node]]:
-        """The SELECT list without stars: names and unresolved trees."""
+        """The SELECT list with stars expanded: names and unresolved trees."""
         for item in self.query.items:
             with at(item.node):
                 if item.node is None:
@@ -261,11 +261,11 @@ class _Splitter:
     # --- names -------------------------------------------------------------------------------
 
     def _resolved(self, node: Node, *, aliases: bool = True, aliases_last: bool = False) -> Node:
-        """``node`` with a slot for every column, and without aliases of the SELECT list."""
+        """``node`` with each column replaced by a slot, each SELECT alias by its expression."""
 
         def found(part: Node) -> Node:
             if isinstance(part, exp.Subquery):
-                # Its names are its own.
+                # A subquery has its own names.
                 return exp.Placeholder(this=self._scalar(part))
             if not isinstance(part, exp.Column):
                 return part
@@ -380,7 +380,7 @@ class _Splitter:
         self._keys.append(ShownColumn(_W, coerce(time, TIMESTAMP)))
 
     def _over_groups(self, tree: Node) -> Expr:
-        """A resolved tree as an expression over keys and aggregates."""
+        """A resolved tree as an expression over the group's keys and aggregates."""
         with at(tree):
             names: dict[str, Column] = {}
 
@@ -414,7 +414,7 @@ class _Splitter:
         return found
 
     def _column(self, part: Node) -> Column | None:
-        """The column that a whole subtree is, if it is one."""
+        """The group's column for a whole subtree; None if there is none."""
         if part in self._terms:
             return self._terms[part]
         if isinstance(part, exp.Placeholder) and str(part.this).startswith(SCALAR):
@@ -514,7 +514,7 @@ class _Splitter:
 
 
 def _replaced(tree: Node, found: object) -> Node:
-    """``tree`` with parts replaced from the root downwards; replacements are not entered."""
+    """``tree`` with parts replaced from the root downwards; replacements are not searched again."""
     return tree.copy().transform(found, copy=False)  # type: ignore[arg-type]
 
 
@@ -523,7 +523,7 @@ def _is_call(node: Node, name: str) -> bool:
 
 
 def _name_of(node: Node) -> str | None:
-    """Spark's name of a SELECT item, aggregates included."""
+    """Spark's name of a SELECT item, which may contain aggregates."""
     inside = bare(node)
     if isinstance(inside, exp.Column) and inside.table.lower() == _WINDOW:
         return inside.name

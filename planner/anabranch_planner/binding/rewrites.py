@@ -1,7 +1,7 @@
-"""Functions that stand for other expressions.
+"""Functions that are rewritten as other expressions.
 
-As Spark replaces them itself, or as its documentation defines them; tests compare their values with
-Spark's.
+The rewriting is Spark's own, or follows the function's definition in Spark's documentation; tests
+compare the values with Spark's.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _ONE, _TWO = Literal(1, INT), Literal(2, INT)
 
 @dataclass(frozen=True, slots=True)
 class Rewriting:
-    """The number of arguments of a function, and the expression it becomes."""
+    """Rewriting of a function: its number of arguments, and the expression it becomes."""
 
     arity: int
     made: Callable[[Sequence[Expr]], Expr]
 
 
 def like(text: Expr, pattern: str) -> Expr:
-    """``text LIKE pattern``, whose escape is a backslash."""
+    """``text LIKE pattern`` with the backslash as escape character."""
     if text.type.kind not in (TypeKind.STRING, TypeKind.NULL):
         raise QueryError(
             "type-mismatch",
@@ -39,10 +39,11 @@ def like(text: Expr, pattern: str) -> Expr:
 
 
 def escaped(pattern: str, escape: str) -> str:
-    """A LIKE pattern with another escape character, in the form with backslashes.
+    """A LIKE pattern with escape character ``escape``, rewritten with backslashes.
 
     Raises:
-        QueryError: ``bad-literal``, where the escape does not stand before ``%``, ``_`` or itself.
+        QueryError: ``bad-literal``: the escape precedes another character than ``%``, ``_``,
+            itself.
 
     >>> escaped("10#%_", "#")
     '10\\\\%_'
@@ -68,10 +69,10 @@ def escaped(pattern: str, escape: str) -> str:
 
 
 def lowered(pattern: str) -> str:
-    """The pattern of ILIKE as one of LIKE over ``lower``.
+    """The pattern of an ILIKE, rewritten for LIKE over ``lower``.
 
     Raises:
-        QueryError: ``unsupported-sql``: letters that systems lower in different ways.
+        QueryError: ``unsupported-sql``: letters beyond ASCII, whose lower case varies by system.
     """
     if not pattern.isascii():
         raise QueryError(
@@ -98,7 +99,7 @@ def _verbatim(text: str) -> str:
 
 
 def _with_literal(before: str, after: str) -> Callable[[Sequence[Expr]], Expr]:
-    """A search for a literal text, as LIKE with ``before`` and ``after`` around it."""
+    """Rewriting of a search for a literal text as LIKE, with ``before`` and ``after`` around it."""
 
     def made(args: Sequence[Expr]) -> Expr:
         text, wanted = args
@@ -134,7 +135,7 @@ def _tested(op: str) -> Callable[[Sequence[Expr]], Expr]:
     return lambda args: Call(op, (args[0],), BOOLEAN)
 
 
-#: Functions by their Spark names; those whose arguments meet in a type are in ``typecheck``.
+#: Functions by their Spark names; ``typecheck`` has those with arguments of a common type.
 REWRITINGS: dict[str, Rewriting] = {
     "isnull": Rewriting(1, _tested("is_null")),
     "isnotnull": Rewriting(1, _tested("is_not_null")),
@@ -145,7 +146,7 @@ REWRITINGS: dict[str, Rewriting] = {
     "endswith": Rewriting(2, _with_literal("%", "")),
     "contains": Rewriting(2, _with_literal("%", "%")),
 }
-#: Parts of EXTRACT and date_part that are functions. (SECOND has a fraction there.)
+#: Parts of EXTRACT and date_part that are also functions. (SECOND differs: it has a fraction.)
 PARTS = {
     "year": "year", "years": "year", "month": "month", "months": "month", "day": "day",
     "days": "day", "hour": "hour", "hours": "hour", "minute": "minute", "minutes": "minute",

@@ -1,7 +1,7 @@
 """Comparisons of rows, ``(a, b) = (c, d)`` and ``(a, b) IN ((1, 2), (3, 4))``, column by column.
 
-As in Spark a row is a value that is never NULL, and NULLs in it are equal to each other: ``(a, b) =
-(c, d)`` is ``a <=> c AND b <=> d``, which is true or false.
+As in Spark, a row is never NULL itself, and NULLs inside rows are equal to each other. So ``(a, b)
+= (c, d)`` means ``a <=> c AND b <=> d``, which is true or false.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _VALUES: dict[TypeKind, object] = {
 
 
 def expanded(node: Node) -> Node:
-    """``node`` without rows, where it compares some; else itself.
+    """``node`` with its comparison of rows written column by column; other nodes are unchanged.
 
     Raises:
-        QueryError: rows are compared by order, or differ in their numbers of columns.
+        QueryError: rows are compared by order, or have different numbers of columns.
     """
     if isinstance(node, exp.In):
         if _row(node.this) is None:
@@ -52,12 +52,12 @@ def expanded(node: Node) -> Node:
 
 
 def is_of_rows(node: Node) -> bool:
-    """Whether a comparison compares two columns of rows."""
+    """Whether a comparison is a pair of columns from a comparison of rows."""
     return _OF_ROWS in node.meta
 
 
 def without_nulls(side: Expr) -> Expr:
-    """``side`` with a value in place of NULL: sides that are equal in rows are equal so, too."""
+    """``side`` with a constant instead of NULL. Sides that are equal in rows stay equal."""
     value = _VALUES.get(side.type.kind, 0)
     return Call("coalesce", (side, Literal(value, side.type)), side.type)  # type: ignore[arg-type]
 

@@ -1,8 +1,8 @@
-"""Queries as values after a join: aggregates of all its rows, computed from the groups'.
+"""Scalar subqueries after a join: aggregates of all joined rows, computed from the groups'.
 
-``HAVING sum(x) > (SELECT 0.01 * sum(x) FROM ...)`` compares each group with the whole. Where the
-inner query joins the same rows as the outer one, the aggregate of all rows follows from the groups'
-aggregates, and the join runs once. Canonical forms are compared, so names do not matter.
+``HAVING sum(x) > (SELECT 0.01 * sum(x) FROM ...)`` compares each group with the total. If the inner
+query joins the same rows as the outer one, the total follows from the groups' aggregates, and the
+join runs once. The joins are compared in canonical form, so their names do not matter.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _COMBINED = {
 
 
 def with_totals(query: JoinQuery, scalars: Iterable[tuple[str, JoinQuery]]) -> JoinQuery:
-    """``query`` with the columns that stand for ``scalars`` replaced by expressions over totals.
+    """``query`` with the columns that replace ``scalars`` computed from totals over all groups.
 
     Raises:
-        QueryError: one is over another join, or its aggregates do not follow from groups.
+        QueryError: a subquery has another join, or its aggregates do not follow from the groups.
     """
     values: dict[str, Expr] = {}
     for name, inner in scalars:
@@ -50,7 +50,7 @@ def with_totals(query: JoinQuery, scalars: Iterable[tuple[str, JoinQuery]]) -> J
 
 
 def _added(query: JoinQuery, inner: JoinQuery) -> tuple[JoinQuery, Expr]:
-    """The query with the totals that ``inner`` needs, and ``inner`` as an expression over them."""
+    """The query with the totals that ``inner`` needs, and ``inner`` in terms of them."""
     if _join(query) != _join(inner):
         raise unsupported(
             "a query as a value over another join than the statement's",
@@ -109,7 +109,7 @@ def _added(query: JoinQuery, inner: JoinQuery) -> tuple[JoinQuery, Expr]:
 
 
 def _join(query: JoinQuery) -> object:
-    """The parts that are equal in two queries that join the same rows."""
+    """The parts of a query that are equal if two queries join the same rows."""
     labels = tuple(m.label for m in query.members)
     bounds = {
         (a, b): bound

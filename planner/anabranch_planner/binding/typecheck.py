@@ -1,7 +1,7 @@
-"""Parsed expressions to typed ones: names resolved, Spark's implicit casts written out.
+"""Typing of parsed expressions: resolved names, and explicit casts where Spark's are implicit.
 
-A conversion that Spark would make silently between families of types (string and number, date and
-timestamp) is refused for columns, and carried out here for literals.
+Spark silently converts between families of types (string and number, date and timestamp). For
+columns such a conversion is rejected; for literals it is made here.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def typed(node: Node, scope: Scope) -> Expr:
     """The typed expression of ``node``; columns carry the alias as declared in FROM.
 
     Raises:
-        QueryError: an unknown name, a construct that is not supported, or types that don't fit.
+        QueryError: an unknown name, an unsupported construct, or types that don't fit.
     """
     with at(node):
         return _typed(node, scope)
@@ -124,12 +124,12 @@ def _typed(node: Node, scope: Scope) -> Expr:
 
 
 def boolean(node: Node, scope: Scope) -> Expr:
-    """A condition: like :func:`typed`, and of type boolean."""
+    """The typed expression of a condition, which must be boolean."""
     return _require_boolean(typed(node, scope), node)
 
 
 def compare(op: str, left: Expr, right: Expr) -> Expr:
-    """A comparison, both sides brought to the type in which Spark compares them.
+    """A comparison, with both sides cast to the type in which Spark compares them.
 
     Raises:
         QueryError: ``type-mismatch``.
@@ -170,7 +170,7 @@ def arithmetic(op: str, left: Expr, right: Expr) -> Expr:
 
 
 def coerce(expr: Expr, target: DataType) -> Expr:
-    """``expr`` in type ``target``: itself, a folded literal, or a cast around it."""
+    """``expr`` as type ``target``: unchanged, as a folded literal, or in a cast."""
     if expr.type == target:
         return expr
     if isinstance(expr, Literal):
@@ -181,7 +181,7 @@ def coerce(expr: Expr, target: DataType) -> Expr:
 
 
 def mismatch(left: Expr, right: Expr) -> QueryError:
-    """The error that ``left`` and ``right`` have no common type."""
+    """The error for ``left`` and ``right`` without a common type."""
     exact = all(t.kind in NUMERIC for t in (left.type, right.type))
     if exact:
         return QueryError(
@@ -208,7 +208,7 @@ def balanced(op: str, parts: Sequence[Expr]) -> Expr:
 
 
 def operands(node: Node, kind: type[Node]) -> list[Node]:
-    """The operands of a chain of one connective, left to right, parentheses removed."""
+    """The operands of a chain of one connective, left to right, without parentheses."""
     found: list[Node] = []
     pending = [node]
     while pending:
@@ -227,12 +227,12 @@ def aliases(expr: Expr) -> frozenset[str]:
     return frozenset(column.alias for column in columns(expr))
 
 
-# --- meeting types -----------------------------------------------------------------------------
+# --- common types ------------------------------------------------------------------------------
 
 
 def _widest(left: DataType, right: DataType) -> DataType | None:
-    """Where two exact numbers meet that would need more than 38 digits: with as many behind the
-    point as the one that has more. As in Spark, a value that is too large for it is an error.
+    """Common type of two exact numbers that would need more than 38 digits: 38 digits, and the
+    greater scale. As in Spark, a value too large for it is an error.
     """
     if left.kind not in EXACT or right.kind not in EXACT:
         return None
@@ -254,7 +254,7 @@ def _met(
 
 
 def _aimed(expr: Expr, other: DataType) -> Expr:
-    """A literal in the type in which it meets ``other``; anything else unchanged."""
+    """A literal in the type in which it is compared with ``other``; others unchanged."""
     if not isinstance(expr, Literal) or expr.type == other:
         return expr
     if expr.value is None:
@@ -293,7 +293,7 @@ def _typed_null(expr: Expr, other: DataType) -> Expr:
 
 
 def _meeting(values: Sequence[Expr]) -> list[Expr]:
-    """Values of CASE or coalesce in their least common type."""
+    """Values of CASE or coalesce, cast to their least common type."""
 
     def wider(left: Expr, right: Expr) -> Expr:
         kind = common_type(left.type, right.type)
@@ -381,7 +381,7 @@ def _between(node: Node, scope: Scope) -> Expr:
 
 
 def split_between(node: Node) -> tuple[Node, Node]:
-    """``x BETWEEN low AND high`` as its two comparisons."""
+    """``x BETWEEN low AND high`` split into its two comparisons."""
     if node.args.get("symmetric"):
         raise unsupported("BETWEEN SYMMETRIC", "order the limits")
     return (
@@ -571,7 +571,7 @@ def _function(node: Node, scope: Scope) -> Expr:
     if name in _BY_MEETING:
         return _BY_MEETING[name](node, scope)
     if name not in functions.MEETING:
-        # An unknown name is reported before its arguments, which may make no sense by themselves.
+        # Report an unknown function before its arguments, which may have errors of their own.
         if not functions.is_known(name):
             raise functions.unknown(name, [*rewritten.REWRITINGS, *_BY_MEETING])
         return functions.call(name, [typed(arg, scope) for arg in node.expressions])
@@ -607,7 +607,7 @@ def _date_part(node: Node, scope: Scope) -> Expr:
 
 
 def _unix_timestamp(node: Node, scope: Scope) -> Expr:
-    """Refused: without an argument it is the clock's, with one ``unix_seconds`` says the same."""
+    """Reject the call: without an argument it reads the clock, else ``unix_seconds`` is equal."""
     name = str(node.this).lower()
     args = [typed(arg, scope) for arg in node.expressions]
     if not args:
@@ -621,7 +621,7 @@ def _unix_timestamp(node: Node, scope: Scope) -> Expr:
     raise unsupported(f"{name}()", remedy)
 
 
-#: Functions whose arguments meet, or that say what to do with another.
+#: Functions whose arguments need a common type, or that are rewritten as other functions.
 _BY_MEETING: dict[str, Callable[[Node, Scope], Expr]] = {
     "nullif": _nullif,
     "nvl2": _nvl2,

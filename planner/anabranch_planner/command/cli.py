@@ -1,7 +1,7 @@
 """``python -m anabranch_planner``: planning without a service.
 
-The only module of the planner that reads files, writes and reads a clock. Exit codes: 0 there is a
-plan, whatever its method; 2 an argument or a file can't be used (one line says why); 130
+The only module of the planner that reads or writes files, or reads a clock. Exit codes: 0: a plan
+was found, by any method; 2: an argument or file is invalid (one line gives the reason); 130:
 interrupted.
 """
 
@@ -37,7 +37,7 @@ from anabranch_planner.solvers.registry import solve
 
 UNUSABLE = 2
 INTERRUPTED = 130
-#: Every kind of wrong argument; Typer keeps the class in different places in different versions.
+#: Base class of wrong arguments; its module differs between Typer versions.
 _WrongUsage = cast("type[Exception]", typer.BadParameter.__mro__[1])
 
 
@@ -174,7 +174,7 @@ def plan(
 
 @app.command()
 def _options(problem: ProblemFile, objective: Objective, limits: Limits) -> Options:
-    """Planner options of ``problem``; the rest are defaults."""
+    """Planner options of ``problem``; options that it does not set have defaults."""
     limited = any(x is not None for x in (limits.memory, limits.copies, limits.mirs))
     return Options(
         objective=objective,
@@ -204,9 +204,9 @@ def _file_error(name: str, cause: OSError) -> PlannerError:
 
 
 def _warm_up(solver: Solver) -> None:
-    """Load what a process loads once, so that it is no part of a plan's time.
+    """Load the solver in advance, so that loading it once does not count as planning time.
 
-    All solvers but HiGHS run in processes of their own, which are part of a plan's time.
+    Solvers other than HiGHS run in child processes, whose start counts as planning time.
     """
     if solver in (Solver.BRANCH, Solver.HIGHS):
         program = Program()

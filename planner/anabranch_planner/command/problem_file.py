@@ -1,8 +1,8 @@
 """A planning problem as a document: streams, queries, statistics, settings.
 
-The queries go through the planner's own normaliser, so labels, key classes and bounds equal the
-running system's. Omitted columns are inferred, omitted statistics are unknown, and an unusable
-entry is rejected by one error that names the field.
+The queries pass the planner's own normaliser, so labels, key classes and bounds are equal to the
+running system's. Omitted columns are inferred, omitted statistics are unknown, and an invalid entry
+is rejected by one error that names the field.
 
 >>> problem = parse_problem(
 ...     {
@@ -84,12 +84,12 @@ class _Retention(Part):
 
 
 class _StreamPart(Part):
-    """A stream, with statistics of a unit of time.
+    """A stream, with statistics per unit of time.
 
     Attributes:
-        distinct: by comma-joined columns; a number: of every combination.
-        columns: names of longs, or name -> type; None: inferred.
-        values: column -> frequent value -> tuples.
+        distinct: distinct values by comma-joined columns; a number: of every combination.
+        columns: names of columns of type bigint, or name -> type; None: inferred.
+        values: column -> frequent value -> number of tuples.
     """
 
     example: ClassVar = "write {rate: 100}"
@@ -118,7 +118,7 @@ class _StreamPart(Part):
 
 
 class _RelationPart(Part):
-    """A relation of a query; ``rate``: after its filter."""
+    """A relation of a query; ``rate`` counts tuples after its filter."""
 
     example: ClassVar = 'write R, "R as r1" or {stream: R, as: r1}'
 
@@ -144,7 +144,7 @@ class _RelationPart(Part):
 
 
 class _QueryPart(Part):
-    """A query; without ``window``: that of the problem."""
+    """A query; ``window`` defaults to the problem's."""
 
     example: ClassVar = "write relations: [...] and predicates: [...]"
 
@@ -179,12 +179,12 @@ class _ProblemPart(Part):
 
 @dataclass(frozen=True, slots=True)
 class ProblemFile:
-    """A problem to plan.
+    """A planning problem.
 
     Attributes:
-        streams: with columns declared or inferred.
-        objective: the document's own; None where it leaves that open.
-        limits: of the joint plan; empty if the document has none.
+        streams: streams with declared or inferred columns.
+        objective: the document's objective; None if it has none.
+        limits: limits of the joint plan; empty if the document has none.
         assumed: defaults used in ``statistics``, as sentences.
     """
 
@@ -201,21 +201,21 @@ class ProblemFile:
 
 @dataclass(slots=True)
 class _Columns:
-    """The columns of a stream: name in lower case -> (name, type); open: more may be inferred."""
+    """Columns of a stream: lower-case name -> (name, type); ``open``: others may be inferred."""
 
     types: dict[str, tuple[str, DataType]]
     open: bool
 
     def infer(self, column: str) -> None:
-        """Take ``column`` for a long of this stream, unless its columns are declared."""
+        """Add ``column`` as a bigint of this stream, unless its columns are declared."""
         if self.open:
             self.types.setdefault(column.lower(), (column, _LONG))
 
     def find(self, column: str, at: str) -> str:
-        """The column's own spelling.
+        """The column's name as declared.
 
         Raises:
-            ProblemError: there is no such column; ``at`` is the field to blame.
+            ProblemError: the stream has no such column; the error names the field ``at``.
         """
         found = self.types.get(column.lower())
         if found is None:
@@ -236,7 +236,7 @@ class _Query:
     at: str
 
     def columns(self) -> list[tuple[str, str, str]]:
-        """The columns that conditions name, as (alias, stream, column); plain names left out."""
+        """The qualified columns in conditions, as (alias, stream, column)."""
         streams = {n.lower(): (n, a.stream) for n, a in zip(self.names, self.aliases, strict=True)}
         return [
             (*streams[column.table.lower()], column.name)
@@ -250,10 +250,11 @@ class _Query:
 
 
 def parse_problem(document: Any) -> ProblemFile:
-    """The problem that ``document`` (plain values, as YAML or JSON gives them) describes.
+    """The problem that ``document`` (plain values, e.g. from YAML or JSON) describes.
 
     Raises:
-        ProblemError: with ``field`` a path such as ``queries.q1.predicates[0]``.
+        ProblemError: the document is invalid; ``field`` is a path such as
+            ``queries.q1.predicates[0]``.
     """
     given = read(_ProblemPart, document)
     for name in given.costs or ():
@@ -314,7 +315,7 @@ def parse_problem(document: Any) -> ProblemFile:
 
 
 def _columns(name: str, stream: _StreamPart) -> _Columns:
-    """Declared columns; without them, an open set."""
+    """The declared columns; if none are declared, an empty, open set."""
     declared = stream.columns
     if declared is None:
         event_time = stream.event_time or EVENT_TIME
@@ -367,7 +368,7 @@ def _query(
     every_window: int | None,
     nodes: dict[str, Node],
 ) -> _Query:
-    """Parse one query; ``nodes`` caches parsed predicates, since queries repeat them."""
+    """Parse one query; ``nodes`` caches parsed predicates, which often recur in other queries."""
     at = f"queries.{name}"
     names, aliases, conditions = [], [], []
     for i, relation in enumerate(given.relations):
@@ -399,7 +400,7 @@ def _query(
 
 
 def _filter(condition: str, alias: str, at: str) -> Node:
-    """A condition over one alias, in which plain names are its columns."""
+    """Parse a condition over one alias; unqualified names are its columns."""
     with within(at):
         node = parse_expression(condition)
     for column in list(node.find_all(exp.Column)):
@@ -415,7 +416,7 @@ def _filter(condition: str, alias: str, at: str) -> Node:
 
 
 def _join_query(query: _Query, streams: Mapping[str, Stream]) -> JoinQuery:
-    """The normalised query; its projection is what its conditions read, as ``alias.column``."""
+    """The normalised query; it projects the columns of its conditions, as ``alias.column``."""
     read: dict[str, set[str]] = {name: set() for name in query.names}
     for alias, stream, column in query.columns():
         read[alias].update(

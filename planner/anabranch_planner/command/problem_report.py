@@ -1,4 +1,4 @@
-"""The result of planning a problem: data for ``--json``, and facts for people."""
+"""The result of planning a problem: data for ``--json``, and key figures for people."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from anabranch_planner.plans.look_ahead import LookAheadFilter, questions
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A problem's plan, beside the costs of the same queries without sharing.
+    """A problem's plan, and the costs of the same queries without joint planning.
 
     Attributes:
         plan: the requested plan.
         individual: every query planned and run alone.
         shared: the same plans, with equal steps and copies run once.
         ahead: the look-ahead filters, if requested.
-        spent: seconds by phase of making ``plan``. ``seconds``: all of it.
+        spent: seconds per phase of making ``plan``.
+        seconds: total seconds.
     """
 
     problem: ProblemFile
@@ -138,7 +139,7 @@ def document(planned: Planned) -> dict[str, Any]:
 
 
 def facts(planned: Planned) -> dict[str, str]:
-    """The figures for people; the plan itself is for ``explain_text``."""
+    """Key figures for people; ``explain_text`` shows the plan itself."""
     plan = planned.plan
     spread = _spread(planned.problem, plan)
     return {
@@ -158,13 +159,13 @@ def facts(planned: Planned) -> dict[str, str]:
 
 
 def _told_apart(plan: Plan) -> str:
-    """Whose tuples have orders by their values."""
+    """The starts that are split into substreams, as text."""
     found = (f"{f.start} by {f.attribute} ({f.count} substreams)" for f in plan.substreams)
     return ", ".join(found) or "nothing"
 
 
 def ahead_of(problem: ProblemFile, plan: Plan) -> tuple[LookAheadFilter, ...]:
-    """Look-ahead filters that save more than they cost in the rules of ``plan``."""
+    """Look-ahead filters that save more than they cost under the rules of ``plan``."""
     rules = compile_ruleset(
         plan, problem.queries, (), epoch=0, parallelism=problem.parallelism, sinks={}
     )
@@ -184,7 +185,7 @@ def _model(problem: ProblemFile, plan: Plan, substreams: tuple[Substreams, ...] 
 
 
 def _asked(ahead: tuple[LookAheadFilter, ...]) -> str:
-    """Text of the look-ahead filters: store, key, probe, and share of tuples that pass."""
+    """Text of the look-ahead filters: store, key, probe, and fraction of tuples that pass."""
     found = (
         f"{one.asked.mir} by {', '.join(str(k.probe) for k in one.asked.key)}"
         f" before {one.edge} ({one.share:.0%} left)"
@@ -194,7 +195,7 @@ def _asked(ahead: tuple[LookAheadFilter, ...]) -> str:
 
 
 def doubts(problem: ProblemFile, plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Assumptions for missing statistics, and corrections of contradictory ones."""
+    """Assumptions made for missing statistics, and corrections of contradictory ones."""
     model = _model(problem, plan)
     for query in problem.queries:
         model.cardinality(sub_join(query, frozenset(query.labels)))

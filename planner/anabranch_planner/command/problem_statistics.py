@@ -19,7 +19,7 @@ from anabranch_planner.sql.syntax import parse_expression
 
 #: (alias or stream, attribute), lower case.
 _Name: TypeAlias = tuple[str, str]
-#: The two sides of an equality, sorted.
+#: The two sides of an equality, in sorted order.
 _Sides: TypeAlias = tuple[_Name, _Name]
 
 
@@ -30,7 +30,7 @@ class Known:
     Attributes:
         rate: tuples per unit of time; None: unknown.
         distincts: comma-joined sorted attributes -> distinct values.
-        every_distinct: distinct values of whatever ``distincts`` says nothing about.
+        every_distinct: distinct values of every column combination missing in ``distincts``.
     """
 
     rate: float | None
@@ -40,7 +40,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """An alias of a query as it was written; ``rate``: after its filter, where stated."""
+    """An alias of a query as written; ``rate``: tuples after its filter; None: not stated."""
 
     stream: str
     rate: float | None
@@ -55,14 +55,14 @@ def make_statistics(
 ) -> tuple[Statistics, tuple[str, ...]]:
     """Statistics of every relation that a query reads, and the defaults used in them.
 
-    A filtered relation has the rate stated at the alias, else its stream's, and at most as many
-    distinct values as tuples.
+    A filtered relation has the rate stated at its alias, or else its stream's rate, and at most as
+    many distinct values as tuples.
 
     Args:
-        streams: by name.
-        queries: each with its aliases as written, in order.
-        selectivity: that part of the problem.
-        span: microseconds in which the rates' tuples arrive.
+        streams: statistics by stream name.
+        queries: each query with its aliases as written, in order.
+        selectivity: the ``selectivity`` field of the problem.
+        span: microseconds over which the rates' tuples arrive.
     """
     stated: dict[RelationId, tuple[float, str]] = {}
     stream_of: dict[RelationId, str] = {}
@@ -98,12 +98,13 @@ def make_statistics(
 def frequent_values(
     stated: Mapping[tuple[str, str], Mapping[str, float]], sizes: Mapping[RelationId, float]
 ) -> dict[tuple[RelationId, str], FrequentValues]:
-    """The frequent values of columns, as shares.
+    """The frequent values of columns, with their shares of the tuples.
 
-    Only which values are equal counts for a plan, so their numbers stand for hashes.
+    A plan depends only on which values are equal, so their indices serve as hashes.
 
     Args:
-        stated: (stream, column) -> value -> tuples per unit of time. ``sizes``: of streams.
+        stated: (stream, column) -> value -> tuples per unit of time.
+        sizes: relation -> tuples per unit of time.
     """
     texts = sorted({text for rates in stated.values() for text in rates})
     number = {text: at for at, text in enumerate(texts, start=1)}
@@ -148,7 +149,7 @@ def _state(
 def _selectivities(
     written: Mapping[str, float], queries: Sequence[tuple[Sequence[Alias], JoinQuery]]
 ) -> dict[Equality, float]:
-    """Selectivities by canonical predicate. Names are aliases of the query, else streams."""
+    """Selectivities by canonical predicate. Names mean aliases of the query, or else streams."""
     if not written:
         return {}
     table: dict[_Sides, tuple[str, float]] = {}
@@ -199,7 +200,7 @@ def _take(
 
 
 def _joined(query: JoinQuery) -> Iterator[tuple[AttrRef, AttrRef]]:
-    """Every two attributes of different labels that the query makes equal, written or implied."""
+    """Every two attributes of different labels that the query equates, explicitly or implicitly."""
     for key_class in query.classes:
         for one, other in combinations(key_class.members, 2):
             if one.label != other.label:

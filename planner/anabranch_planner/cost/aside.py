@@ -1,9 +1,9 @@
 """Key values that intermediate results exclude (PMJoin's plans per substream, applied to stores).
 
-Every tuple that could probe an intermediate result by a key belongs to some label outside it. If
-that key splits the tuples of all these labels into substreams, and some of the substreams probe no
-intermediate result by it (``Substreams.aside``), then the values that all of them exclude are never
-probed: the store need not hold them, nor be maintained from tuples with them
+A tuple that probes an intermediate result by a key belongs to a label outside that result. Each
+such label can be split into substreams by that key, and some of its substreams may be excluded from
+probing intermediate results by it (``Substreams.aside``). Key values that all these labels exclude
+are never probed. So the store need not hold them, and tuples with them need not maintain it
 (:mod:`anabranch_contract.plans.partial`).
 """
 
@@ -20,16 +20,16 @@ from anabranch_contract.queries.mirs import Mir, MirId
 from anabranch_planner.cost.timing import Users
 from anabranch_planner.cost.values import ValueShares, joined_columns
 
-#: A key class of an intermediate result, and the values of it that are left out.
+#: A key class of an intermediate result, and its values that the store excludes.
 LeftOut = tuple[KeyClass, frozenset[int]]
 
 
 class SetAside:
-    """The values that intermediate results leave out.
+    """The key values that the stores of intermediate results exclude.
 
     Args:
-        substreams: of all starts.
-        users: the queries that are planned; None: nothing is known of who probes.
+        substreams: the split of every start that has one.
+        users: the planned queries; None: unknown, so no store excludes values.
     """
 
     def __init__(self, substreams: Iterable[Substreams], users: Users | None) -> None:
@@ -42,9 +42,7 @@ class SetAside:
     def may_probe(
         self, classes: Sequence[KeyClass], mir: Mir, start: Label, substream: int
     ) -> bool:
-        """Whether a substream of ``start`` is to probe the store of ``mir``, joining by
-        ``classes``.
-        """
+        """Whether a substream of ``start`` may probe ``mir``'s store in a join by ``classes``."""
         function = self._functions.get(start)
         if mir.is_base or function is None or substream not in function.aside:
             return True
@@ -55,9 +53,7 @@ class SetAside:
         )
 
     def keeps_up(self, mir: Mir, start: Label, substream: int) -> bool:
-        """Whether the store of ``mir`` has to be kept up from a substream of its member
-        ``start``.
-        """
+        """Whether a substream of the member ``start`` has to maintain the store of ``mir``."""
         function, left = self._functions.get(start), self.left_out(mir)
         if function is None or left is None:
             return True
@@ -69,7 +65,7 @@ class SetAside:
         return not (inside and ValueSet(hashes).has(own))
 
     def left_out(self, mir: Mir) -> LeftOut | None:
-        """Values that the store of ``mir`` may exclude; None: it must hold all."""
+        """The key values that the store of ``mir`` may exclude; None: it must hold all."""
         if not self._functions or mir.is_base or self._users is None:
             return None
         if mir.id not in self._known:
@@ -80,7 +76,9 @@ class SetAside:
         return self._known[mir.id]
 
     def _common(self, mir: Mir, inside: KeyClass, users: Sequence[JoinQuery]) -> frozenset[int]:
-        """Values by which all labels outside ``mir`` exclude probes, for one of its key classes."""
+        """Values of the key class ``inside`` that all labels outside ``mir`` exclude from
+        probes.
+        """
         found: frozenset[int] | None = None
         for query in users:
             (whole,) = (c for c in query.classes if set(inside.members) <= set(c.members))
@@ -95,7 +93,7 @@ class SetAside:
         return found or frozenset()
 
     def share(self, mir: Mir, values: ValueShares) -> float:
-        """Of the combinations over ``mir``, an intermediate result, the share that is left out."""
+        """Fraction of the combinations over an intermediate result that its store excludes."""
         found = self.left_out(mir)
         if found is None:
             return 0.0

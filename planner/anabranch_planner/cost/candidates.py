@@ -14,7 +14,7 @@ Labels = frozenset[Label]
 
 
 def adjacency(query: JoinQuery) -> dict[Label, Labels]:
-    """The labels that share a key class with each label (and can be joined with it directly)."""
+    """Each label's neighbours: the labels with which it shares a key class, so joins directly."""
     near: dict[Label, set[Label]] = {label: set() for label in query.labels}
     for key_class in query.classes:
         members = {m.label for m in key_class.members}
@@ -42,12 +42,12 @@ def connected_sets(query: JoinQuery, limit: int | None = None) -> tuple[Labels, 
 
 
 def joining_attributes(query: JoinQuery, labels: Labels, mir: Mir) -> list[AttrRef]:
-    """Candidate partition attributes that ``query`` alone gives to ``mir`` over ``labels``.
+    """Candidate partition attributes of the store of ``mir``, which joins ``labels`` of ``query``.
 
-    Candidates join the store with a label outside. Where a class relates several labels inside, its
-    attributes are equal in the store, and the first stands for all. Where it has several attributes
-    of one label only, they differ in the store: each is a candidate, because another query may join
-    by any of them.
+    Candidates join the store with a label outside. Where a key class relates several labels inside,
+    their attributes are equal in the store, and the first represents them. Where a class has
+    several attributes of a single label, these may differ in the store. Each is then a candidate,
+    because another query may join by any of them.
     """
     found = []
     for key_class in query.classes:
@@ -59,5 +59,5 @@ def joining_attributes(query: JoinQuery, labels: Labels, mir: Mir) -> list[AttrR
 
 
 def in_store(attribute: AttrRef, mir: Mir) -> AttrRef:
-    """``attribute`` of a goal's label in the namespace of the store that fills the label."""
+    """Name of a query's ``attribute`` in the store ``mir``, which names its labels canonically."""
     return AttrRef(mir.members[0], attribute.attribute) if mir.is_base else attribute

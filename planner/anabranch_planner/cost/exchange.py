@@ -1,22 +1,22 @@
 """Traffic between hosts: the number of tuples that cross, and the bytes of each.
 
-On ``H`` hosts the partitions of all stores are assigned by hash, equally for every store, so equal
-keys are on one host. A tuple arrives on any host with equal probability, or with the measured one.
-One that has probed a store is on the host that has the matching row's partition. From there the
-next step sends
+On ``H`` hosts the partitions of all stores are assigned by hash. The assignment is the same for
+every store, so equal keys are on one host. A tuple arrives on each host with equal probability, or
+with a measured one. After a probe it is on the host of the matching row's partition. Copies that
+its next step then sends to other hosts:
 
-    0          where it is routed by the key by which the tuple got where it is;
-    (H-1) / H  where it is routed by another key: it may happen to be there;
-    H - 1      where it knows none: a copy to every other host.
+    0          if the step is routed by the key that brought the tuple to its host;
+    (H-1) / H  if it is routed by another key, whose partition may be on the same host;
+    H - 1      if the tuple knows no routing key: one to every other host.
 
-**Prices** (:class:`Crossing`) depend on the sub-joins before and after a step only, as all of the
-cost model does. Where a tuple is depends on the copies that its path has probed. If the partial
-result has been joined by one key only, and the next step is by that key alone, it is there. Else it
-is taken to be anywhere. So a step is charged too much where the one before it was a broadcast to
-rows that are partitioned by the next key, or where the last of several keys comes again.
+**Prices** (:class:`Crossing`) depend only on the sub-joins before and after a step, like the whole
+cost model. The tuple's true host depends on the store copies that its path has probed. A tuple is
+taken to stay on its host if all joins so far and the next step use a single key, else to be on any
+host. So a step is overcharged if the step before was a broadcast to rows partitioned by the next
+key, or if the next key is one of several earlier keys.
 
-**Bytes.** A tuple travels with the columns that its users project, filter on, or join by later, and
-eight bytes for its arrival number. Sizes are Arrow's: a text has its bytes and an offset of four.
+**Bytes.** A tuple carries the columns that its queries project, filter on, or join by later, and
+eight bytes for its arrival number. Sizes are Arrow's: a text has its bytes and a 4-byte offset.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from anabranch_planner.cost.timing import Users
 
 #: Bytes of a column of unknown width, and of a tuple's arrival number.
 DEFAULT_COLUMN = ARRIVAL = 8.0
-#: Bytes of a relation's tuple without known columns.
+#: Bytes of a relation's tuple if its columns are unknown.
 DEFAULT_ROW = 100.0
 
 
 @dataclass(frozen=True, slots=True)
 class ExchangeModel:
-    """Between how many hosts tuples travel.
+    """The hosts, and the sizes of the tuples that travel between them.
 
     Attributes:
-        hosts: that have partitions.
+        hosts: number of hosts that have partitions.
         widths: relation -> column -> mean bytes of a value.
-        locality: the share of arriving tuples, by bytes, whose partitions are on the host on which
-            they arrive; None: that of any key.
+        locality: fraction of the arriving bytes that already are on the host of their partition;
+            None: as for a random host, ``1 / hosts``.
 
     Raises:
         StatisticsError: there is no host, a width is not a finite number from 0, or a share is
@@ -82,18 +82,16 @@ class ExchangeModel:
 
     @property
     def elsewhere(self) -> float:
-        """The share of tuples that are on another host than a key that has nothing to do with how
-        they got where they are.
-        """
+        """Probability that a tuple is on another host than the partition of an unrelated key."""
         return (self.hosts - 1) / self.hosts
 
     @property
     def arriving(self) -> float:
-        """The share of arriving tuples that are on another host than their partitions."""
+        """Fraction of arriving tuples that are on another host than their partition."""
         return self.elsewhere if self.locality is None else 1 - self.locality
 
     def column(self, relation: RelationId, name: str) -> float:
-        """Bytes of a value."""
+        """Mean bytes of a value."""
         return self.widths.get(relation, {}).get(name, DEFAULT_COLUMN)
 
     def row(self, relation: RelationId) -> float:
@@ -116,15 +114,15 @@ class Crossing:
     def step(
         self, before: Mir, after: Mir, start: Label | None, *, broadcast: bool, partitioned: bool
     ) -> float:
-        """Bytes that a tuple over ``before`` sends in order to become one over ``after``."""
+        """Bytes that one tuple over ``before`` sends to other hosts in the step to ``after``."""
         copies = self._copies(before, after, broadcast=broadcast, partitioned=partitioned)
         return copies * self._width(before, start) if copies else 0.0
 
     def insert(self, mir: Mir) -> float:
-        """Bytes that a row sends to get to the owner of its partition in one copy of ``mir``."""
+        """Bytes sent to bring one new row to the host of its partition in one copy of ``mir``."""
         if mir.is_base:
             return self._exchange.arriving * self._exchange.row(mir.relations[0])
-        # Of every member its arrival goes along.
+        # A row carries the arrival number of each of its members.
         arrivals = ARRIVAL * (len(mir.members) - 1)
         return self._exchange.elsewhere * (arrivals + self._width(mir, None))
 
@@ -147,7 +145,7 @@ class Crossing:
 
     def _measure(self, mir: Mir, start: Label | None) -> float:
         if mir.is_base and start is not None:
-            # A base relation's own label does not say which of a query's members it is.
+            # The canonical label of a base relation does not identify the member; ``start`` does.
             mir = replace(mir, members=(start,))
         users = [] if self._users is None else self._users.of(mir)
         if not users:
@@ -162,7 +160,7 @@ class Crossing:
 
 
 def _stays(before: Mir, after: Mir) -> bool:
-    """Whether a routed step asks the host that a partial result is on. See the module."""
+    """Whether a routed step probes the host that has the partial result (see the module)."""
     head = frozenset(before.members)
     inside, links = [], []
     for key_class in after.classes:

@@ -1,17 +1,17 @@
 """Checked statistics: defaults in place of unknown figures, and corrected contradictions.
 
 Impossible values (NaN, negative, infinite) are rejected. Contradictions between figures are
-corrected by the rules below and listed in :attr:`Figures.contradictions`: a plan from slightly
-wrong figures is worth more than none.
+corrected by the rules below and listed in :attr:`Figures.contradictions`, because a plan from
+slightly wrong figures is better than no plan.
 
-* a distinct count above the cardinality is taken as the cardinality: both count the tuples of one
-  unit of time (and of the next period, where arrivals are forecast). Counts come from sketches, so
+* A distinct count above the cardinality is lowered to it: both count the tuples of one unit of
+  time (and of the next period, where arrivals are forecast). Counts come from sketches, so
   excesses within :data:`TOLERANCE` are not listed.
-* a distinct count of zero over existing tuples (all NULL, or not yet counted) is taken as one: a
-  predicate that nothing has ever matched may still match something.
-* a composite count below one of its parts is taken as that part, one above the product of its parts
-  as the product.
-* a selectivity above 1 is taken as 1.
+* A distinct count of zero over existing tuples (all NULL, or not yet counted) is raised to one: a
+  predicate without a match so far may still match a tuple.
+* A distinct count of a composite key is raised to that of its largest part, and lowered to the
+  product of its parts.
+* A selectivity above 1 is lowered to 1.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from anabranch_planner.cost.values import ValueShares
 
 #: Default tuples per unit of time of a relation without statistics.
 DEFAULT_CARDINALITY = 1000.0
-#: No statistic is greater: products of them have to stay numbers.
+#: Upper limit of every statistic, so that products of statistics stay finite.
 LARGEST = 1e18
-#: Relative excess of a distinct count over its upper limit up to which none is reported.
+#: Relative excess of a distinct count over its upper limit that is not reported.
 TOLERANCE = 0.1
 
 Keys = tuple[tuple[AttrRef, AttrRef], ...]
@@ -38,7 +38,7 @@ class Figures:
     """Checked statistics; memoised.
 
     Attributes:
-        values: the shares of the values of keys.
+        values: relative frequencies of key values.
         assumed, contradictions: defaults used and corrections made so far, as sentences.
     """
 
@@ -63,11 +63,11 @@ class Figures:
 
     @property
     def period(self) -> float | None:
-        """The length of the next period in units of the history; None: nothing is forecast."""
+        """Length of the next period in units of the history; None: no period is forecast."""
         return None if self._ahead is None else self._ahead.length
 
     def arriving(self, relation: RelationId) -> float:
-        """Tuples that the next period brings; without forecasts, the tuples of a unit of time."""
+        """Tuples that arrive in the next period; without forecasts, in a unit of time."""
         if self._ahead is None:
             return self.cardinality(relation)
         known = self._ahead.arrivals.get(relation)
@@ -76,22 +76,22 @@ class Figures:
         return sane(known, f"arrivals of {relation}")
 
     def held(self, relation: RelationId) -> float:
-        """Rows that are stored, all of the history's at most."""
+        """Stored rows: at most as many as the history's tuples."""
         size = self.cardinality(relation)
         known = None if self._ahead is None else self._ahead.held.get(relation)
         return size if known is None else min(sane(known, f"rows held of {relation}"), size)
 
     def recent(self, relation: RelationId) -> Sequence[tuple[float, float]]:
-        """(age in units of the history, tuples that are at most so old), ascending."""
+        """Age profile: (age in units of the history, tuples at most that old), by ascending age."""
         return () if self._ahead is None else self._ahead.recent.get(relation, ())
 
     def _largest(self, relation: RelationId) -> float:
-        """Tuples that there may be of the relation until the next period ends."""
+        """Upper limit of the relation's tuples by the end of the next period."""
         size = self.cardinality(relation)
         return size if self._ahead is None else size + self.arriving(relation)
 
     def span(self, relation: RelationId) -> float | None:
-        """Microseconds over which those tuples are spread; None: unknown, or at one instant."""
+        """Microseconds over which the history's tuples are spread; None: unknown, or an instant."""
         known = self._statistics.span(relation)
         if known is None:
             self.assumed.add(f"windows on {relation} reach over all of its history")
@@ -101,10 +101,10 @@ class Figures:
     def selectivity(
         self, keys: Keys, relation_of: Mapping[Label, RelationId]
     ) -> tuple[bool, float]:
-        """Whether statistics state one composite equality of two labels, and its selectivity.
+        """Selectivity of an equality of two labels on all of ``keys``, and whether it was stated.
 
-        Parts without a stated selectivity together divide by the greater distinct count; a single
-        such part with measured frequent values is estimated from its values.
+        Keys without a stated selectivity together divide by the greater distinct count; a single
+        such key with measured frequent values is estimated from these.
         """
         found = self._links.get(keys)
         if found is None:
@@ -188,7 +188,7 @@ def sane(value: float, what: str) -> float:
     """``value``, if it is not negative and at most :data:`LARGEST`.
 
     Raises:
-        StatisticsError: it is not; ``what`` names it.
+        StatisticsError: the value is negative, NaN or too large; the message begins with ``what``.
     """
     if not 0 <= value <= LARGEST:
         raise StatisticsError(

@@ -1,17 +1,17 @@
 """The steps and store copies of a plan, without costs or statistics.
 
-A footprint says what a change of plan has to rewire, can be kept as JSON for as long as the plan
-runs, and can be compared with any later plan, whatever has become of the queries since.
+A footprint lists what a change of plan has to rewire. It can be kept as JSON while the plan runs,
+and compared with any later plan even if the queries have changed since.
 
-A :class:`StepKey` is an edge of the graph of states (``search/problem.py``): the step's start
-and the sub-joins before and after it, not the path to it. Where two orders reach one sub-join on
-different paths and go on alike (only plans merged from plans made alone do), the footprint holds
-one key for the two steps that are executed.
+A :class:`StepKey` is an edge of the graph of states (``search/problem.py``): the step's start and
+the sub-joins before and after it, without the path to it. Two orders may reach the same sub-join on
+different paths and continue equally; the footprint then has one key for two executed steps. This
+happens only in plans that were merged from standalone plans.
 
 Plans that share nothing keep a step and a store per owner. Their footprints keep owners apart:
-``start`` and the copies' store are written ``owner:name`` (:func:`qualified`), so that nothing of
-them equals a shared plan's, which is what becomes of stores when a system changes from one to the
-other. ``before``, ``after``, ``target`` and ``members`` are never qualified.
+``start`` and the copies' store are written ``owner:name`` (:func:`qualified`). So no element of
+them equals an element of a shared plan, as no store is reused when a system switches between the
+two. ``before``, ``after``, ``target`` and ``members`` are never qualified.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ Copy = tuple[MirId, AttrRef | None]
 
 
 class StepKey(NamedTuple):
-    """One probe, wherever it occurs.
+    """Identity of a probe, whichever orders contain it.
 
     Attributes:
-        start: the label that arrived.
+        start: the label of the arriving tuple.
         before, after: the sub-joins before and after the step.
-        target, members: the store that is probed, and the labels that it fills.
-        substream: which of the tuples that arrive.
+        target, members: the probed store, and the labels that it fills.
+        substream: index of the arriving tuple's substream.
     """
 
     start: Label
@@ -56,10 +56,10 @@ class Footprint:
 
 
 def footprint(plan: Plan, queries: Sequence[JoinQuery]) -> Footprint:
-    """The footprint of ``plan``, which is for ``queries``.
+    """The footprint of ``plan``, a plan for ``queries``.
 
     Raises:
-        PlanError: an order has a goal that no query has.
+        PlanError: an order's goal is not one of the queries.
     """
     return footprint_of(plan, trails(plan, queries))
 

@@ -1,9 +1,9 @@
-"""Samples of smaller steps that larger ones stand for.
+"""Samples of smaller steps, inferred from samples of larger ones.
 
-A step from a partial result over ``H`` to a store over ``T`` is matched by keys of some labels.
-Where these are ``H' < H`` and ``T' <= T``, the share of pairs that match is about the one of the
-step from ``H'`` to ``T'``, which the running plan may not take: exactly, if the tuples of ``H'``
-that have come so far are like all others. An order that has never run can be judged by that.
+The keys of a step from a partial result over ``H`` to a store over ``T`` may belong to only some of
+these labels, ``H' < H`` and ``T' <= T``. The fraction of pairs that match is then about that of the
+step from ``H'`` to ``T'``, which the running plan may not take. It is equal if the tuples of ``H'``
+that reach the larger step are typical. So orders that never ran can be priced.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from anabranch_planner.cost.steps import SubJoins
 
 
 class Inference:
-    """The smaller steps of some queries' steps, worked out once each."""
+    """Smaller steps that steps of some queries imply; each is computed once."""
 
     def __init__(self, queries: Sequence[JoinQuery], subs: SubJoins | None = None) -> None:
         self._subs = SubJoins(queries) if subs is None else subs
         self._known: dict[SubJoinStep, SubJoinStep | None] = {}
 
     def smaller(self, step: SubJoinStep) -> SubJoinStep | None:
-        """``step`` between the labels that its keys are of; None: these are all, or not joined."""
+        """``step`` reduced to the labels of its keys; None: keys use all labels, or leave a gap."""
         if step not in self._known:
             self._known[step] = self._find(step)
         return self._known[step]
@@ -39,17 +39,17 @@ class Inference:
         heads, targets = frozenset(k[0].label for k in keys), frozenset(k[1].label for k in keys)
         if heads | targets == head | target:
             return None
-        # Both sides have to be sub-joins, or the pairs are not pairs of a store's rows.
+        # Both sides have to be sub-joins, else the counted pairs are not pairs of stored rows.
         if not all(is_connected(query, part) for part in (heads, targets)):
             return None
         if step.part.substreams and step.part.start not in heads:
-            # The step's substreams are defined only where the start is joined.
+            # The substreams of a step are defined only while it contains the start.
             return None
         smaller = sub_join(query, heads | targets).id
         return SubJoinStep(smaller, tuple(sorted(heads)), tuple(sorted(targets)), step.part)
 
     def extend(self, samples: Iterable[JoinSample]) -> tuple[JoinSample, ...]:
-        """``samples`` of one time, completed with inferred samples of smaller, unsampled sub-joins.
+        """The samples of one period, and those inferred for smaller sub-joins without a sample.
 
         Sorted by sub-join, then by head.
         """

@@ -6,33 +6,33 @@ made on this path, and ``chi`` is 1 where the probing tuple knows the store's pa
 else the store's parallelism. (The inner index of Eq. 1 as printed ends one relation short of what
 the paper's own example computes; after an MIR probe ``n`` counts base relations.)
 
-Under the objective ``tuples`` a store copy costs the rows written into it per unit of time, each as
-often as it is written: once when it is stored, and once per merge of segments. Under the objective
+Under the objective ``tuples`` a store copy costs the rows written per unit of time. A row is
+written once when it is stored, and once more by each merge of segments. Under the objective
 ``seconds`` steps and copies cost CPU time (:mod:`anabranch_planner.cost.statistics.constants`). On
-several hosts both cost what they send between these, too (:mod:`anabranch_planner.cost.exchange`):
-seconds per byte, or as many tuples as could be probed with in that time. Under the objective
-``paper`` that is free.
+several hosts both objectives also charge traffic between hosts
+(:mod:`anabranch_planner.cost.exchange`): ``seconds`` per byte, or the tuples that could be probed
+in that time. Under ``paper`` copies and traffic are free.
 
-**The cardinality** of a sub-join is the number of its combinations whose last member arrives within
-one unit of time that begins with empty stores:
+**The cardinality** of a sub-join is the number of its combinations that one unit of time completes,
+where the unit begins with empty stores. The last member to arrive completes a combination.
 
     |X| = (product of |j|) * f(X) * (sum over i of v_i)
 
 * ``|j|``: tuples of a relation per unit of time (:mod:`~anabranch_planner.cost.figures`);
 * ``f(X)``: the selectivity of its keys (:mod:`~anabranch_planner.cost.selectivity`);
-* ``v_i``: the share that time bounds leave to combinations that ``i`` completes
+* ``v_i``: the fraction of combinations that ``i`` completes within the time bounds
   (:mod:`~anabranch_planner.cost.timing`). Over full history each is 1/n and they add up to 1; with
-  bounds the 1/n of Eq. 1 becomes ``v_i``, which depends on the start of the step.
+  bounds ``v_i`` replaces the 1/n of Eq. 1, and depends on the start of the step.
 
-The statistics define the unit of time: plans are compared, so any unit serves that all figures
-share. Its length matters only with time bounds (``span``).
+The statistics define the unit of time. Plans are only compared, so any unit will do if all figures
+use the same one. Its length matters only with time bounds (``span``).
 
-**Forecast.** Where the statistics forecast the next period (:class:`~.statistics.Ahead`), that is
-the unit of probes and inserts: a step costs the tuples sent in the period, an insert the rows
+**Forecast.** Where the statistics forecast the next period (:class:`~.statistics.PeriodForecast`),
+steps and inserts are priced for that period: a step costs the tuples sent in it, an insert the rows
 added, both from rows already held and forecast arrivals
 (:mod:`~anabranch_planner.cost.statistics.forecast`). :meth:`CostModel.cardinality` and
-:meth:`CostModel.matches` count the tuples of the history, as memory, backfills and the sizes of
-stores depend on them, not on tuples to come.
+:meth:`CostModel.matches` count the tuples of the history: memory, backfills and store sizes depend
+on past tuples, not on future ones.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.timing import LoosestBounds, PairBounds, shares
 from anabranch_planner.cost.values import SubstreamShares, ValueShares
 
-#: Upper limit of the products that costs sum up, far from infinity for any number of relations.
+#: Upper limit of products in a sum of costs; far from infinity for any number of relations.
 LARGEST_PRODUCT = 1e250
 
 __all__ = ["DEFAULT_CARDINALITY", "CostModel"]
 
 
 class CostModel:
-    """Costs under given statistics; memoised, and a function of its arguments only.
+    """Costs under given statistics; memoised, and deterministic in its arguments.
 
     Args:
         statistics: the measured figures; missing ones get a default (below), listed in
@@ -75,15 +75,15 @@ class CostModel:
         objective: the operations charged, and their unit.
         parallelism: partitions per store.
         partitioning: False ignores partition attributes altogether (chi is always 1).
-        bounds: the time bounds of the queries that are planned; without any, all is full history.
-        parts: the sub-joins' parts, where several models of them are made.
+        bounds: loosest time bounds of the planned queries; None: all are over full history.
+        parts: cache of sub-joins' parts, for several models of the same sub-joins.
         substreams: split of the tuples of some starts (:mod:`~anabranch_planner.cost.values`).
-        counted: the split under which samples were counted; empty: as ``substreams``.
+        counted: the split when the samples were counted; empty: as ``substreams``.
 
-    Defaults: an unknown cardinality is :data:`DEFAULT_CARDINALITY`; an unknown distinct count is
-    the relation's cardinality (as if it were a key), which makes an unknown selectivity ``1 /
-    max(cardinalities)``; an unknown distinct count of a composite key is the product of its parts,
-    at most the cardinality; a window reaches over all of an unknown span.
+    Defaults. An unknown cardinality is :data:`DEFAULT_CARDINALITY`. An unknown distinct count is
+    the relation's cardinality (as of a unique key), so an unknown selectivity is ``1 /
+    max(cardinalities)``. An unknown distinct count of a composite key is the product of its parts,
+    at most the cardinality. If a span is unknown, every window covers all of it.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class CostModel:
         self._supplies: dict[tuple[RelationId, float], Supply] = {}
         self._left_out: dict[MirId, float] = {}
         self._rewrites: dict[MirId, float] = {}
-        #: Batches of the history.
+        #: Number of batches in the history.
         self.batches = (statistics.constants or CostConstants()).batches
 
     def _charge(self, objective: Objective) -> None:
@@ -132,7 +132,7 @@ class CostModel:
         if objective is Objective.SECONDS:
             self.constants = self._statistics.constants or CostConstants()
         exchange = None if objective is Objective.PAPER else self._statistics.exchange
-        #: Tuples, or seconds, per byte that goes to another host.
+        #: Cost of a byte sent to another host, in tuples or seconds.
         self._byte = CostConstants().tuples_per_byte
         if self.constants is not None:
             self._byte = self.constants.byte
@@ -144,12 +144,12 @@ class CostModel:
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """Assumptions so far for missing statistics, sorted."""
+        """Assumptions made so far because a statistic was missing, sorted."""
         return tuple(sorted(self._figures.assumed))
 
     @property
     def contradictions(self) -> tuple[str, ...]:
-        """Corrections so far of contradictory statistics, sorted."""
+        """Corrections made so far because statistics contradicted each other, sorted."""
         return tuple(sorted(self._figures.contradictions))
 
     def substreams_of(self, start: Label) -> int:
@@ -158,22 +158,22 @@ class CostModel:
 
     @property
     def values(self) -> ValueShares:
-        """The shares of the values of keys."""
+        """The relative frequencies of key values."""
         return self._figures.values
 
     def probe(self, head: Mir, start: Label | None = None, substream: int = 0) -> float:
-        """Tuples per unit of time that one path sends out with ``head`` joined so far.
+        """Tuples per unit of time that one path sends from ``head`` to the next store.
 
         Args:
-            head: the sub-join.
-            start: the label whose tuples set out on the path; None: the mean over all of them.
-            substream: which of them.
+            head: the sub-join joined so far.
+            start: the label of the tuples that begin the path; None: the mean over all labels.
+            substream: index of the substream of ``start``.
         """
         found = self._probe(head, start)
         return found if start is None else found * self._divided.of(head, start, substream)
 
     def probe_of(self, head: Mir, start: Label, substreams: Collection[int]) -> float:
-        """The same of several substreams together; empty: all tuples of ``start``."""
+        """As :meth:`probe`, for several substreams together; empty: all tuples of ``start``."""
         return sum(
             self.probe(head, start, one) for one in substreams or range(self.substreams_of(start))
         )
@@ -186,9 +186,9 @@ class CostModel:
         attribute: AttrRef,
         hashes: NDArray[np.uint64],
     ) -> NDArray[np.float64]:
-        """Tuples of :meth:`probe_of` for each of ``hashes`` as the value of ``attribute``.
+        """:meth:`probe_of` per value of ``attribute``, where ``hashes`` are the values' hashes.
 
-        If another key splits the tuples of ``start``, all substreams have equal shares.
+        If the tuples of ``start`` are split by another key, all substreams get equal shares.
         """
         shares = self.values.shares(head, attribute, start, hashes)
         function = next((one for one in self.substreams if one.start == start), None)
@@ -228,7 +228,7 @@ class CostModel:
         return SetAside(substreams, None if self._bounds is None else self._bounds.users)
 
     def left_out(self, mir: Mir) -> float:
-        """The share of the combinations over ``mir`` that its store need not keep."""
+        """Fraction of the combinations over ``mir`` that its store excludes."""
         if not self.aside.any:
             return 0.0
         found = self._left_out.get(mir.id)
@@ -243,19 +243,19 @@ class CostModel:
         return found
 
     def unpartitioned(self) -> CostModel:
-        """The same model of stores that are not partitioned."""
+        """Copy of the model for stores that are not partitioned."""
         found = copy(self)
         found.partitioned = False
         return found
 
     def chi(self, *, broadcast: bool) -> int:
-        """Partitions of a store that one probing tuple is sent to."""
+        """Number of a store's partitions to which one probing tuple is sent."""
         return self.parallelism if broadcast and self.partitioned else 1
 
     def price(self, sent: float, made: float, store: MirId, *, broadcast: bool = False) -> float:
-        """The cost of ``sent`` tuples that probe ``store`` and make ``made`` tuples.
+        """The cost of ``sent`` tuples that probe ``store`` and produce ``made`` tuples.
 
-        Under the objectives that count tuples ``made`` costs nothing: the next step sends it.
+        Under the objectives that count tuples ``made`` is free here: the next step charges it.
         """
         chi = self.chi(broadcast=broadcast)
         if self.constants is None:
@@ -272,7 +272,7 @@ class CostModel:
         *,
         broadcast: bool,
     ) -> float:
-        """The cost per unit of time of the step that probes ``store`` between two sub-joins."""
+        """Cost per unit of time of the step that probes ``store``, from ``before`` to ``after``."""
         sent = self.probe(before, start, substream)
         made = 0.0 if self.constants is None else self.probe(after, start, substream)
         price = self.price(sent, made, store, broadcast=broadcast)
@@ -291,7 +291,7 @@ class CostModel:
 
     @property
     def on_one_host(self) -> bool:
-        """Whether nothing crosses hosts, or that costs nothing."""
+        """Whether traffic between hosts costs nothing, as with a single host."""
         return self._crossing is None
 
     def insert(self, mir: Mir) -> float:
@@ -299,7 +299,7 @@ class CostModel:
         return 0.0 if self.objective is Objective.PAPER else self.upkeep(mir)
 
     def upkeep(self, mir: Mir) -> float:
-        """The price of one copy's inserts per unit of time, whether or not they are charged."""
+        """The cost of one copy's inserts per unit of time, even if the objective ignores it."""
         added, times = self.added(mir) * (1.0 - self.left_out(mir)), self.rewrites(mir)
         if self.constants is None:
             price = added * (1.0 + times)
@@ -310,10 +310,10 @@ class CostModel:
         return price
 
     def stored(self, rows: float, mir: Mir | None = None) -> float:
-        """The price of storing or indexing ``rows``.
+        """The cost of storing or indexing ``rows``.
 
         Args:
-            mir: whose store keeps them, which merges rewrite; None: they are stored at once.
+            mir: the store that keeps the rows, and whose merges rewrite them; None: no merges.
         """
         times = 0.0 if mir is None else self.rewrites(mir)
         if self.constants is None:
@@ -329,7 +329,7 @@ class CostModel:
 
     def _lifetime(self, mir: Mir) -> float | None:
         """Batches for which a row of ``mir`` is needed: the maximum over its members that expire,
-        since segments expire by any of them; None: no member expires, or spans are unknown.
+        since a segment expires by any of them. None: no member expires, or spans are unknown.
         """
         if self._bounds is None:
             return None
@@ -342,48 +342,48 @@ class CostModel:
 
     @property
     def by_start(self) -> bool:
-        """Whether steps cost differently by the label they begin with, even without time bounds."""
+        """Whether a step's cost depends on the starting label even without time bounds."""
         return self._figures.period is not None
 
     def added(self, mir: Mir) -> float:
-        """Tuples of the sub-join that come into being per unit of time."""
+        """Combinations of the sub-join that are completed per unit of time."""
         if self._figures.period is None:
             return self.cardinality(mir)
         return sum(self._ahead(mir, self._figures.period).values())
 
     def cardinality(self, mir: Mir) -> float:
-        """Tuples of the sub-join that a unit of history has brought, whatever the path to it."""
+        """Combinations of the sub-join that a unit of history completed, over all paths."""
         parts = self._parts(mir)
         product = self._product(mir)
         return product if parts is None else product * sum(parts.values())
 
     def matches(self, mir: Mir) -> float:
-        """Combinations of a unit's tuples whose keys agree, whatever their times."""
+        """Combinations of a unit's tuples with equal keys, ignoring time bounds."""
         return self._product(mir)
 
     def present(
         self, before: Mir, after: Mir, relation: RelationId, attributes: tuple[str, ...]
     ) -> float:
-        """The share of combinations over ``before`` that find something in ``relation`` by these
-        (sorted) attributes, which makes them combinations over ``after``.
+        """Fraction of combinations over ``before`` that match a row of ``relation`` on the (sorted)
+        ``attributes``, and so become combinations over ``after``.
 
-        It is taken that what finds anything finds as many rows as a value has on the mean. It finds
-        more where frequent values meet, and then the share is too large.
+        A combination with a match is assumed to match as many rows as a value has on average. If
+        frequent values meet, it matches more, and the fraction is too large.
         """
         met = self._product(after) / max(self._product(before), 1 / LARGEST_PRODUCT)
         values = self._figures.distinct_keys(relation, attributes)
         return min(1.0, met * values / max(self._figures.cardinality(relation), values))
 
     def bounds(self, mir: Mir) -> PairBounds:
-        """The time bounds by which ``mir`` is planned; a missing pair is unbounded."""
+        """Time bounds that the planner assumes for ``mir``; a missing pair is unbounded."""
         return {} if self._bounds is None else self._bounds.of(mir)
 
     def span(self, relation: RelationId) -> float | None:
-        """Microseconds over which a unit's tuples are spread; None: they fit into any window."""
+        """Microseconds over which a unit's tuples are spread; None: any window covers them."""
         return self._figures.span(relation)
 
     def _product(self, mir: Mir) -> float:
-        """The cardinality over full history."""
+        """The cardinality without time bounds (full history)."""
         found = self._products.get(mir.id)
         if found is None:
             found = math.prod(self._figures.cardinality(r) for r in mir.relations)
@@ -402,7 +402,7 @@ class CostModel:
     def _foreseen(self, mir: Mir, period: float) -> dict[Label, float]:
         bounds, longest = self.bounds(mir), 0.0
         if bounds:
-            # Event time advances equally in all streams, also in late starters and sparse ones.
+            # Event time advances equally in all streams, including late starters and sparse ones.
             longest = max(self._figures.span(relation) or 0.0 for relation in mir.relations)
         supplies = {
             label: self._supply(relation, longest)
@@ -419,13 +419,13 @@ class CostModel:
         return sent
 
     def _supply(self, relation: RelationId, longest: float) -> Supply:
-        """Rows of a relation. ``longest``: microseconds of the age profile; 0: no profile."""
+        """Rows of a relation. ``longest``: microseconds of its age profile; 0: it has none."""
         found = self._supplies.get((relation, longest))
         if found is None:
             figures = self._figures
             coming = figures.arriving(relation)
             if longest:
-                # Stores drop rows beyond all windows, so their row counts give no more information.
+                # Stores drop rows older than every window, so their row counts add no information.
                 size = figures.cardinality(relation)
                 recent = tuple((age * longest, n) for age, n in figures.recent(relation))
                 found = Supply(size, coming, figures.span(relation), recent)
@@ -435,7 +435,7 @@ class CostModel:
         return found
 
     def _parts(self, mir: Mir) -> dict[Label, float] | None:
-        """The shares per starting label; None over full history (1/n each)."""
+        """Fraction of combinations that each label completes; None: 1/n each (full history)."""
         if self._bounds is None:
             return None
         if mir.id not in self._shares:

@@ -1,13 +1,13 @@
-"""Parts of a plan that share no rule, reused by later plans.
+"""Independent parts of a plan, which share no rule and are reused by later plans.
 
-Two goals (queries, and intermediate results that are kept) belong together where an order of one
-probes the other's store, or where orders of both begin with the same arriving label and the same
-members: they may share steps then, and names of edges (``plans.compile``). Base stores alone
-connect nothing.
+Two goals (queries, or intermediate results to maintain) belong to one part in two cases: an order
+of one probes the other's store, or orders of both begin with the same label and the same members.
+In the second case they may share steps, and edge names (``plans.compile``). Base stores connect no
+goals.
 
-Consequences of a part alone (its steps, rules and validity) are computed once. A plan that is made
-from the one before (``replan.session``) has the same order wherever nothing has changed, and
-:func:`divide` returns the same part with its computed values.
+Values that follow from a part alone (its steps, rules and validity) are computed once. A plan made
+from its predecessor (``replan.session``) reuses the orders of unchanged queries, so
+:func:`divide` returns the predecessor's part with its computed values.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from anabranch_planner.cost.steps import PlanError, SubJoins, Trails, trails
 from anabranch_planner.cost.validate import validate_plan
 
 _T = TypeVar("_T")
-#: A property of orders that puts them into one part.
+#: A property of orders; orders that have it in common belong to one part.
 _Tie = tuple[object, ...]
 _Identity = tuple[object, ...]
 
@@ -35,9 +35,9 @@ class PlanPart:
     """A part of a plan, compared by identity.
 
     Attributes:
-        first: the number of its first step; no other part of the plan has one of its numbers.
-        plan: the orders, sub-joins and copies of the part, as a plan of ``queries``; its costs are
-            the costs of the whole plan. Copies of base stores that several parts use are in each.
+        first: number of the part's first step; step numbers are unique in the plan.
+        plan: the orders, sub-joins and copies of the part, as a plan of ``queries``. Its costs
+            are the whole plan's. A base store's copy used by several parts is in each of them.
     """
 
     def __init__(self, first: int, plan: Plan, queries: tuple[JoinQuery, ...]) -> None:
@@ -61,14 +61,14 @@ class PlanPart:
 
     @property
     def end(self) -> int:
-        """The number after that of its last step."""
+        """Number of its last step, plus one."""
         return self.first + len(self.trails.steps)
 
     def validate(self) -> None:
-        """Check that it answers its queries (:func:`.cost.validate.validate_plan`).
+        """Check that its plan answers its queries (:func:`.cost.validate.validate_plan`).
 
         Raises:
-            PlanError: naming the first thing that does not hold.
+            PlanError: names the first violation.
         """
         self.once("valid", (), lambda: validate_plan(self.plan, self.queries, self.trails))
 
@@ -77,7 +77,7 @@ class PlanPart:
 
         Args:
             what: name of the cache entry.
-            given: all that the result depends on besides the part itself.
+            given: inputs of ``make`` other than the part itself.
         """
         known = self._made.get(what)
         if known is None or known[0] != given:
@@ -96,10 +96,10 @@ def divide(
     """Split ``plan`` into its parts, in the order of ``queries``.
 
     Args:
-        before: the parts of the plan before; unchanged ones are reused.
+        before: the parts of the previous plan; unchanged ones are reused.
 
     Raises:
-        PlanError: an order has a goal that no query has, and that is not kept.
+        PlanError: an order's goal is neither a query nor a maintained intermediate result.
     """
     known = {_identity(part.plan, part.queries): part for part in before}
     first = max((part.end for part in known.values()), default=0)
@@ -115,7 +115,7 @@ def divide(
 
 
 def footprint_of_parts(parts: Iterable[PlanPart]) -> Footprint:
-    """The steps and copies of a plan that has ``parts``."""
+    """The steps and copies of the plan that consists of ``parts``."""
     found = [part.footprint for part in parts]
     return Footprint(
         steps=frozenset().union(*(one.steps for one in found)),
@@ -124,8 +124,8 @@ def footprint_of_parts(parts: Iterable[PlanPart]) -> Footprint:
 
 
 def _identity(plan: Plan, queries: tuple[JoinQuery, ...]) -> _Identity:
-    """Identity of a part: the same orders and queries, not equal ones, so that all costs but insert
-    costs are the same, too.
+    """Cache key of a part: the same order and query objects, not equal ones. So all of the part's
+    costs except insert costs are the same, too.
     """
     return (
         plan.optimizer,
@@ -139,7 +139,7 @@ def _identity(plan: Plan, queries: tuple[JoinQuery, ...]) -> _Identity:
 def _groups(
     plan: Plan, queries: Sequence[JoinQuery]
 ) -> list[tuple[tuple[JoinQuery, ...], list[ProbeOrder]]]:
-    """Queries and orders that belong together."""
+    """Groups of queries and orders that belong to one part."""
     base = {m.id for m in plan.mirs if m.is_base}
     parents: dict[_Tie, _Tie] = {}
 
@@ -186,7 +186,7 @@ class _Pieces:
             self._copies[copy.owner, copy.mir].append(copy)
 
     def of(self, queries: tuple[JoinQuery, ...], orders: Sequence[ProbeOrder]) -> Plan:
-        """The plan of some queries, by ``orders``."""
+        """The sub-plan of some queries with their ``orders``."""
         owner_of = {o.goal: o.owner for o in orders if not o.maintains}
         stores = {(owner_of.get(q.id, ""), base_mir(r.id).id) for q in queries for r in q.relations}
         stores |= {(o.owner, MirId(o.goal)) for o in orders if o.maintains}

@@ -1,39 +1,39 @@
 """The selectivity of a canonical sub-join: an estimate, corrected by measured matches.
 
-**Estimate.** Relations are linked into a maximum spanning tree: pairs that share most key classes
-first (so that a composite key counts as one key, not as independent parts), stated selectivities
-before derived ones, weak ones before strong ones. The last rule makes a class of k attributes
-divide by all but its smallest distinct count (containment of value sets). Where frequent values are
-measured, a class is estimated from them instead (:mod:`~anabranch_planner.cost.values`): a value
-frequent on both sides of one pair need not be so in a third relation. Each class is spanned exactly
-once, so equalities that follow from others are not counted twice, and a cycle of classes counts
-every class.
+**Estimate.** Relations are linked into a maximum spanning tree. Pairs that share most key classes
+come first (so that a composite key counts as one key, not as independent parts), then stated
+selectivities before derived ones, then weak ones before strong ones. By the last rule a class of k
+attributes divides by all distinct counts but the smallest (containment of value sets). Where
+frequent values are measured, a class is estimated from them instead
+(:mod:`~anabranch_planner.cost.values`), since a value frequent in two relations need not be so in a
+third. Each class is spanned once, so equalities implied by others are not counted twice, and
+a cycle of classes counts every class.
 
-**Correction.** Predicates are taken as independent; where data are correlated that is wrong, and by
-one factor more with each step. The runtime counts, for each step that it runs, how many pairs of a
-partial result over ``H`` and a stored tuple of ``T`` its probes stood for, and how many of these
-matched (``contract.protocol.measurements.JoinSample``). So ``hits / pairs`` is the selectivity of
-that step, whatever rates and windows are. Of a sub-join ``X`` that was reached so
+**Correction.** The estimate treats predicates as independent. Correlated data make it wrong, by one
+more factor with each step. For each running step the runtime counts the pairs of a partial result
+over ``H`` and a stored tuple of ``T`` that its probes represent, and the matches among them
+(``contract.protocol.measurements.JoinSample``). So ``hits / pairs`` is the step's selectivity,
+whatever rates and windows are. For a sub-join ``X`` that this step produces,
 
     f(X) = f(H) * f(T) * (hits + A) / (pairs + A / p),    p = estimate(X) / (f(H) * f(T)),
 
-the mean of a Gamma prior around what the estimate expects of the step, with the weight of ``A`` =
-:data:`PRIOR_HITS` matches: few pairs leave the estimate as it is, many replace it, no match at all
-never gives zero. A tuple that matches a hundred others adds little more than one that matches one,
-so ``hits`` and ``pairs`` are scaled down together until there is at most one hit per probe. Steps
-of less than :data:`MIN_PROBES` probes are not used. Where ``X`` was reached by several steps, their
+the mean of a Gamma prior around the step's estimated selectivity, with the weight of ``A`` =
+:data:`PRIOR_HITS` matches. Few pairs leave the estimate nearly unchanged, many replace it, and no
+match at all never gives zero. A tuple with a hundred matches adds little more information than a
+tuple with one, so ``hits`` and ``pairs`` are scaled down to at most one hit per probe. Steps
+with fewer than :data:`MIN_PROBES` probes are ignored. Where several steps produce ``X``, their
 results are averaged, weighted by their probes.
 
-**Substreams.** Counts of some substreams of a start say how selective the step is for these. By the
-shares of values (:mod:`~anabranch_planner.cost.values`) they send a share ``h`` of all that the
-start sends over ``H``, and a share ``x`` of all over ``X``. So the step is ``x / h`` times as
-selective for them as for all, and ``pairs`` are multiplied by that. Shares are estimates: probes of
-substreams have the weight :data:`PART_WEIGHT`.
+**Substreams.** Some counts cover only some substreams of a start. By the shares of values
+(:mod:`~anabranch_planner.cost.values`) these substreams send a fraction ``h`` of the start's tuples
+over ``H``, and a fraction ``x`` of those over ``X``. So their selectivity is ``x / h`` times that
+of all tuples, and their ``pairs`` are multiplied by ``x / h``. Shares are estimates, so these
+probes have the weight :data:`PART_WEIGHT`.
 
-**Larger sub-joins** inherit: ``estimate(X)`` is multiplied by ``f(Y) / tree(Y)`` for sub-joins
-``Y`` of ``X`` that were seen, the largest first (then by id), each only if its members lie in
-different groups so far, whereupon they become one group. So no predicate is corrected twice: two
-that are taken have at most one relation in common, and no cycle arises among them.
+**Larger sub-joins** inherit corrections: ``estimate(X)`` is multiplied by ``f(Y) / tree(Y)`` for
+measured sub-joins ``Y`` of ``X``, the largest first (then by id). ``Y`` is used only if its members
+lie in different groups; its use merges these groups. So no predicate is corrected twice: any two
+used sub-joins have at most one relation in common, and they form no cycle.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ from anabranch_planner.cost.values import Column, SubstreamShares
 MIN_PROBES = 30
 #: Weight of the estimate, in matches, against measured matches.
 PRIOR_HITS = 10.0
-#: Weight of a probe of some substreams against one of all tuples.
+#: Weight of a probe counted for some substreams, relative to a probe counted for all tuples.
 PART_WEIGHT = 0.1
 
 
 class PartNames:
-    """The sub-joins of sub-joins, worked out once each."""
+    """Cache of the sub-joins of sub-joins."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[MirId, frozenset[Label]], Mir] = {}
@@ -81,7 +81,7 @@ class Selectivities:
     """Selectivities of canonical sub-joins; memoised.
 
     Args:
-        counted: the substreams by which samples were counted; samples of others are ignored.
+        counted: the substreams for which samples were counted; other samples are ignored.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Selectivities:
             self._by_first[min(members)].append(joined)
 
     def factors(self, mir: Mir) -> tuple[float, ...]:
-        """The factors on the product of the members' cardinalities, in a fixed order."""
+        """Factors that multiply the product of the members' cardinalities, in a fixed order."""
         found = self._factors.get(mir.id)
         if found is None:
             found = self._tree(mir)
@@ -121,7 +121,7 @@ class Selectivities:
         return found
 
     def of(self, mir: Mir) -> float:
-        """The fraction of the cross product of the members whose keys agree."""
+        """The fraction of the members' cross product with equal keys."""
         return math.prod(self.factors(mir))
 
     def _tree(self, mir: Mir) -> tuple[float, ...]:
@@ -155,7 +155,7 @@ class Selectivities:
             offer(shared_pair, numbers)
         found = []
         alone: dict[int, list[float]] = defaultdict(list)
-        # A link only gets worse as its classes close, so one that is still as it was is the best.
+        # Closing classes only makes a link worse, so an unchanged link at the top is the best.
         while links:
             _, derived, value, pair, classes = heapq.heappop(links)
             still = tuple(i for i in classes if group[i][pair[0]] != group[i][pair[1]])
@@ -176,7 +176,7 @@ class Selectivities:
         return tuple(found)
 
     def _by_values(self, columns: Sequence[Column], by_pairs: float) -> list[float]:
-        """Factor on ``by_pairs`` of a class of three or more columns; [] without known values."""
+        """Correction of ``by_pairs`` for a class of three or more columns; []: values unknown."""
         values = self._figures.values
         if by_pairs <= 0 or not all(map(values.are_known, columns)):
             return []
@@ -198,7 +198,7 @@ class Selectivities:
         return self._ratios[part.id]
 
     def _parts(self, mir: Mir) -> list[Mir]:
-        """The sub-joins of ``mir`` that were seen and by which it is corrected."""
+        """The measured sub-joins of ``mir`` that correct its estimate."""
         inside = frozenset(mir.members)
         candidates = [
             joined
@@ -241,7 +241,7 @@ class Selectivities:
         return total / weight if weight else estimate
 
     def _of_all(self, sample: JoinSample, head: Mir, mir: Mir) -> JoinSample | None:
-        """``sample`` as if all tuples had been counted; None: shares say that none can match."""
+        """``sample`` scaled up to all tuples; None: by the shares, its substreams match nothing."""
         part = sample.part
         if not part.substreams:
             return sample
@@ -255,7 +255,7 @@ class Selectivities:
         return replace(sample, pairs=sample.pairs * made / sent)
 
 
-#: Fewer classes, unstated, stronger, by name: worse. Then the open classes that it spans.
+#: Sort key of a link, the best first, and the open classes that it spans.
 _Link = tuple[int, bool, float, tuple["Label", "Label"], tuple[int, ...]]
 
 

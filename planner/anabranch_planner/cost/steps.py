@@ -1,4 +1,4 @@
-"""The distinct steps of a plan: what footprints, differences, cost shares and reasons count.
+"""The distinct steps of a plan: the unit of footprints, differences, cost shares and reasons.
 
 Two orders of one owner with a common prefix run its steps once. A step is identified by its
 *prefix*; every prefix of a plan is listed once, with the sub-joins that price and name it.
@@ -30,7 +30,7 @@ class Prefix(NamedTuple):
 
 
 class PlanError(PlannerError):
-    """A plan that does not answer its queries."""
+    """A plan does not answer its queries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,9 @@ class Trail:
     """One step as it is executed.
 
     Attributes:
-        owner, start: whose it is (empty: shared), and what arrived. ``substream``: which of it.
-        before, after: the sub-joins that the step leads from and to.
+        owner, start: its owner (empty: shared by all), and the label of the arriving tuple.
+        substream: index of that tuple's substream.
+        before, after: the sub-joins before and after the step.
         head: the labels of ``before``, as the query names them.
         query: a query that contains the step, for its predicates.
     """
@@ -109,8 +110,8 @@ class SubJoins:
 def loads(
     plan: Plan, found: Trails, rations: Mapping[tuple[str, Label], float]
 ) -> dict[Prefix, float]:
-    """Share of tuples that each step of ``plan`` takes: the largest ration of the goals behind it;
-    1 where it maintains an intermediate result (``docs/semantics.md``, "Rations").
+    """Fraction of tuples that each step of ``plan`` processes: the largest ration of its goals; 1
+    where it maintains an intermediate result (``docs/semantics.md``, "Rations").
 
     Args:
         found: the trails of ``plan``.
@@ -128,10 +129,10 @@ def trails(plan: Plan, queries: Sequence[JoinQuery], subs: SubJoins | None = Non
     """Every distinct step of ``plan``.
 
     Args:
-        subs: the sub-joins of ``queries``, computed once for several plans.
+        subs: cache of the sub-joins of ``queries``, shared by several plans.
 
-    Raises:
-        PlanError: an order has a goal that no query has.
+        Raises:
+            PlanError: an order's goal is not one of the queries.
     """
     subs = SubJoins(queries) if subs is None else subs
     members = {m.id: frozenset(m.members) for m in plan.mirs}

@@ -1,22 +1,22 @@
-"""The part of a sub-join that satisfies its time bounds: PMJoin's rate model, from an empty start.
+"""The fraction of a sub-join within its time bounds: PMJoin's rate model, from an empty start.
 
 **Setting.** Statistics count the tuples ``|j|`` of a relation over a unit of time. The cost model
 lets that unit begin with empty stores and measures it as [0, 1], so the tuples of ``j`` arrive at
-rate ``|j|``. A combination is made on the path of the member that arrives last. Let that be ``i``,
-at time ``t``. Then its partner from ``j`` arrived at most ``reach_j`` and at least ``gap_j`` before
-``t``, where (in units of time) ``reach_j = D[j][i]``, infinite where there is no bound, and ``gap_j
-= max(0, -D[i][j])``; and not before 0. So ``i`` meets
+rate ``|j|``. The member that arrives last completes a combination. Let that be ``i``, at time
+``t``. Then its partner from ``j`` arrived at most ``reach_j`` and at least ``gap_j`` before ``t``,
+but not before 0. In units of time, ``reach_j = D[j][i]``, infinite without a bound, and ``gap_j :=
+max(0, -D[i][j])``. So ``i`` meets
 
     W_j(t) = |j| * g_j(t),    g_j(t) = max(0, min(reach_j, t) - gap_j)
 
-tuples of ``j``, and the part of the sub-join ``X`` that paths from ``i`` make is
+tuples of ``j``, and paths from ``i`` make this many combinations of the sub-join ``X``:
 
     P_i(X) = f(X) * |i| * integral over t in [0, 1] of  product over j != i of  W_j(t)
            = f(X) * (product over all of |j|) * v_i,
     v_i    = integral over t in [0, 1] of  product over j != i of  g_j(t),
 
-``f`` being the selectivity of the keys. The cardinality of ``X`` is the sum of its parts. The
-*share* ``v_i`` is all that time bounds contribute, and it does not depend on rates.
+where ``f`` is the selectivity of the keys. The cardinality of ``X`` is the sum over ``i``. The
+*share* ``v_i`` contains the whole effect of the time bounds, and does not depend on rates.
 
 **Full history** (no bounds): ``g_j(t) = t``, hence ``v_i = 1/n``: Eq. 1 of CLASH, and the
 cardinality is the plain product.
@@ -27,23 +27,23 @@ cardinality is the plain product.
     lambda_ij = f * (lambda_i * W_j + lambda_j * W_i),    W_ij = f * W_i * W_j
 
 unfolded: by induction over any join tree ``lambda_X = f * sum over i of lambda_i * product of the
-other W`` and ``W_X = f * product of all W``. So it does not depend on the order. Shares are then
-unequal where windows are, and 1/n would be wrong: the path from the stream with the longest window
-makes the least, because it meets only the others' shorter windows.
+other W`` and ``W_X = f * product of all W``. So the result does not depend on the join order.
+Shares are unequal where windows are, and 1/n would be wrong: the path from the stream with the
+longest window makes the fewest combinations, because it meets only the shorter windows.
 
-**In between** the integral goes from one to the other without a step; a window as long as the
-history is full history. Equal windows ``T <= 1`` give ``v_i = T^(n-1) - (n-1)/n * T^n``. Where some
-pairs are bounded and others not, the unbounded ones have ``reach = 1``.
+**In between** the integral changes continuously from one case to the other: a window as long as the
+history is full history. Equal windows ``T <= 1`` give ``v_i = T^(n-1) - (n-1)/n * T^n``. Where only
+some pairs are bounded, the unbounded ones have ``reach = 1``.
 
-**Approximations.** A pair ``j, k`` of partners may be bounded beyond what their bounds with ``i``
-imply. Such a bound is not counted, so shares are upper bounds then; windows per alias (``D[j][i] =
-W_j`` for all ``i``) imply nothing more, so for them shares are exact. Arrival in order of event
-time is assumed.
+**Approximations.** A pair ``j, k`` of partners may have a tighter bound than their bounds with
+``i`` imply. It is not counted, so shares are then upper bounds. Windows per alias (``D[j][i] =
+W_j`` for all ``i``) imply no tighter bound, so for them shares are exact. Tuples are assumed to
+arrive in order of event time.
 
-**Whose bounds.** Bounds are not part of a sub-join's identity. A step runs with the loosest of its
-users' bounds (``compile``), so :class:`LoosestBounds` gives a sub-join the loosest bounds of all
-the queries that contain it and might share it; with that the price of a step depends on start,
-sub-joins and target alone, and equal steps are one variable.
+**Whose bounds.** Bounds are not part of a sub-join's identity. A step runs with the loosest bounds
+of its queries (``compile``). So :class:`LoosestBounds` gives a sub-join the loosest bounds of all
+queries that contain it and might share it. The price of a step then depends only on start,
+sub-joins and target, and equal steps are one variable.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ PairBounds = dict[tuple["Label", "Label"], int]
 
 
 class LoosestBounds:
-    """Sub-join -> the loosest time bounds of the queries that contain it. See the module.
+    """Sub-join -> the loosest time bounds of the queries that contain it (see the module).
 
     Attributes:
-        users: these queries.
+        users: the queries by sub-join.
     """
 
     def __init__(self, queries: Sequence[JoinQuery]) -> None:
@@ -90,9 +90,9 @@ class LoosestBounds:
         return loosest or {}
 
     def reach(self, mir: Mir) -> tuple[int | None, ...]:
-        """Per member of ``mir``: microseconds for which tuples outside of it may need a stored one.
+        """Per member of ``mir``: microseconds for which tuples outside ``mir`` may need its rows.
 
-        None: for ever. Nothing is needed where no query goes on from ``mir``.
+        None: for ever. Empty bounds give 0 where no query joins ``mir`` further.
         """
         if not self._bounded:
             return (None,) * len(mir.members)
@@ -115,13 +115,13 @@ class LoosestBounds:
         return tuple(_longest([self._need(q, m, members) for q in users]) for m in mir.members)
 
     def _need(self, query: JoinQuery, label: Label, inside: Collection[Label]) -> int | None:
-        """Microseconds for which tuples of ``query`` outside of ``inside`` need ``label``'s."""
+        """Microseconds for which tuples of ``query`` outside ``inside`` need rows of ``label``."""
         pairs = self._pairs[id(query)]
         return _longest([pairs.get((label, x)) for x in query.labels if x not in inside])
 
 
 def _longest(times: Sequence[int | None]) -> int | None:
-    """The longest of ``times``, at least 0; None if one of them is."""
+    """The longest of ``times``, at least 0; None (for ever) if one of them is None."""
     finite = [t for t in times if t is not None]
     return max((0, *finite)) if len(finite) == len(times) else None
 
@@ -147,8 +147,8 @@ def shares(
     Args:
         members: the labels of a sub-join.
         bounds: closed under shortest paths.
-        spans: label -> microseconds over which its tuples of a unit of time are spread; None:
-            unknown, its tuples always fit into any window.
+        spans: label -> microseconds over which a unit's tuples of it are spread; None: unknown, any
+            window covers them.
 
     >>> from anabranch_contract.queries.joins import Label
     >>> R, S = Label("R"), Label("S")
@@ -179,9 +179,9 @@ def shares(
 def _overlap(pieces: Sequence[tuple[float, float]]) -> float:
     """The integral over [0, 1] of the product of ``max(0, min(reach, t) - gap)``.
 
-    Between two neighbouring break points every factor is constant or ``t - gap``, so the product
-    is a polynomial; written in the distance from the left point all its coefficients are
-    positive, and nothing cancels.
+    Between neighbouring break points every factor is constant or ``t - gap``, so the product is a
+    polynomial. As a polynomial in the distance from the left point it has only positive
+    coefficients, so there is no cancellation.
     """
     if any(reach <= gap for gap, reach in pieces):
         return 0.0
@@ -206,7 +206,7 @@ def _overlap(pieces: Sequence[tuple[float, float]]) -> float:
 
 
 def _windows(reaches: Sequence[float]) -> float:
-    """The same without gaps; ``reaches`` ascend: up to the k-th, ``t`` stands for those left."""
+    """:func:`_overlap` without gaps; ``reaches`` ascend. After the k-th, n-k factors are ``t``."""
     total, low, product, left = 0.0, 0.0, 1.0, len(reaches)
     for reach in reaches:
         total += product * (reach ** (left + 1) - low ** (left + 1)) / (left + 1)
@@ -229,7 +229,7 @@ class Users:
 
     @cached_property
     def _with(self) -> dict[Label, set[int]]:
-        """Label -> the numbers of its queries; read only with time bounds or several hosts."""
+        """Label -> indices of its queries; computed only for time bounds or several hosts."""
         found: dict[Label, set[int]] = defaultdict(set)
         for number, query in enumerate(self.queries):
             for label in query.labels:

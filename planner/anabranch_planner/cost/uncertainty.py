@@ -1,8 +1,8 @@
-"""The range of a plan's cost where its statistics were assumed.
+"""The range of a plan's cost, given that some statistics were assumed.
 
-Statistics that are known are taken as they are; a figure that had to be assumed may as well be
-:data:`SPREAD` times smaller or greater. The plan stays, only its price is computed again, with
-every assumed figure on the side that makes joins small, then on the side that makes them large:
+Known statistics are used unchanged. An assumed figure may be wrong by the factor :data:`SPREAD` in
+either direction. The plan stays the same and is priced twice: with every assumed figure at the
+value that makes joins small, then at the value that makes them large:
 
 ==========================  ===============================  ================================
 unknown                     low                              high
@@ -14,8 +14,8 @@ composite distinct count    its parts' product, at most the  the greatest of its
 span                        SPREAD times the longest bound   windows reach over all of it
 ==========================  ===============================  ================================
 
-Cardinality, probe and insert costs grow with cardinalities and shrink with distinct counts and
-spans, each taken alone, so the true cost lies between the two wherever every assumed figure does.
+Cardinalities, probe costs and insert costs grow with cardinalities and shrink with distinct counts
+and spans. So the true cost lies within the range if every assumed figure lies within its own.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ SPREAD = 10.0
 
 @dataclass(frozen=True, slots=True)
 class CostRange:
-    """A plan's cost under the best and the worst of assumptions.
+    """A plan's cost under the most favourable and the least favourable assumptions.
 
-    ``low == high`` where no figure was assumed that matters.
+    ``low == high`` if no assumed figure affects the cost.
     """
 
     low: float
@@ -58,9 +58,9 @@ def cost_range(
 
     Args:
         plan: a valid plan for exactly ``queries``.
-        assumed: what a cost model of ``statistics`` says that it assumed (``CostModel.assumed``).
-        parallelism: partitions per store, as the plan was made for.
-        partitioning: whether partition attributes count, as the plan was made for.
+        assumed: the assumptions of a cost model of ``statistics`` (``CostModel.assumed``).
+        parallelism: partitions per store for which the plan was made.
+        partitioning: whether partition attributes counted when the plan was made.
     """
     longest = max(
         (bound for q in queries for row in q.bounds for bound in row if bound is not None),
@@ -100,8 +100,7 @@ def _assuming(
         for member in key_class.members
         if (relation := query.relation_of(member.label).id) not in base.every_distinct
     }
-    # The cost model raises a composite count to its greatest part. Its own assumption, the product,
-    # is the greatest possible already.
+    # The cost model raises a composite count to its greatest part. Its default is the maximum.
     composites = {} if distinct_share == 1 else dict.fromkeys(relations, 1.0)
     spans: dict[str, float] = (
         {} if longest is None else {r: longest for r in relations if base.span(r) is None}

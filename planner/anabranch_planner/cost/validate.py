@@ -1,7 +1,7 @@
 """Checks of a plan, and its cost recomputed from its orders and copies alone.
 
-Reads :class:`~anabranch_contract.plans.plan.Plan` only, so that it checks any optimiser: it shares
-the cost model with them, but neither the graph of states nor the program.
+Reads only :class:`~anabranch_contract.plans.plan.Plan`, so it checks the plans of any optimiser. It
+shares the cost model with the optimisers, but neither the graph of states nor the program.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def cost_of(
     """The cost of ``plan``: each distinct step once, and each copy once.
 
     Args:
-        parallelism: partitions per store, as the plan was made for.
-        partitioning: whether partition attributes count, as the plan was made for.
+        parallelism: partitions per store for which the plan was made.
+        partitioning: whether partition attributes counted when the plan was made.
     """
     model = CostModel(
         statistics,
@@ -52,10 +52,10 @@ def priced(
     model: CostModel,
     rations: Mapping[tuple[str, Label], float] | None = None,
 ) -> float:
-    """The cost of ``plan``, whose trails are ``found``, under ``model``.
+    """The cost under ``model`` of ``plan``, which has the trails ``found``.
 
     Args:
-        rations: see :func:`~.steps.loads`; None: every step takes all of its tuples.
+        rations: see :func:`~.steps.loads`; None: every step processes all of its tuples.
     """
     mirs = {m.id: m for m in plan.mirs}
     taken = loads(plan, found, rations) if rations else None
@@ -68,7 +68,7 @@ def priced(
 
 
 def with_costs(plan: Plan, queries: Sequence[JoinQuery], model: CostModel) -> Plan:
-    """``plan`` with the costs of itself, its steps and its copies under ``model``."""
+    """``plan`` with the costs of the plan, its steps and its copies under ``model``."""
     mirs, found = {m.id: m for m in plan.mirs}, trails(plan, queries)
     figures = {
         prefix: (
@@ -88,7 +88,7 @@ def with_costs(plan: Plan, queries: Sequence[JoinQuery], model: CostModel) -> Pl
 
 
 def step_price(trail: Trail, mirs: dict[MirId, Mir], model: CostModel) -> float:
-    """The cost of one step of a plan that has ``mirs``, per unit of time."""
+    """Cost per unit of time of one step of a plan whose sub-joins are ``mirs``."""
     routed = knows(trail.query, trail.head, trail.step, mirs)
     return model.step(
         trail.before,
@@ -101,7 +101,7 @@ def step_price(trail: Trail, mirs: dict[MirId, Mir], model: CostModel) -> float:
 
 
 def knows(query: JoinQuery, head: frozenset[Label], step: Step, mirs: dict[MirId, Mir]) -> bool:
-    """Whether a partial result over ``head`` knows the partition to probe."""
+    """Whether a partial result over ``head`` has the value of the step's partition attribute."""
     store = mirs[step.target]
     return step.partition is None or any(
         step.partition == in_store(member, store)
@@ -112,19 +112,19 @@ def knows(query: JoinQuery, head: frozenset[Label], step: Step, mirs: dict[MirId
 
 
 def validate_plan(plan: Plan, queries: Sequence[JoinQuery], found: Trails | None = None) -> None:
-    """Check that ``plan``, whose trails are ``found``, answers ``queries``.
+    """Check that ``plan`` answers ``queries``; ``found`` are its trails.
 
-    * one order per query and label, and per owner, kept MIR and member, and of each of these one
-      per substream of the label; each covers its goal. An MIR needs none for substreams whose
-      values it need not keep
-    * every step can be joined with the labels covered so far, fills uncovered ones, and probes the
-      store of exactly these
-    * every probed MIR is maintained (recursively), every probed copy is kept, and each base
-      relation of a join has one
-    * equal prefixes of one owner access the same copy
+    * Each query and label has one order, and so has each owner, kept MIR and member of the MIR. If
+      the label is split, there is one order per substream. An MIR needs no order for substreams
+      whose values its store excludes. Each order covers its goal.
+    * Every step joins with the labels covered so far, fills uncovered labels, and probes a store
+      of exactly these labels.
+    * Every probed MIR is maintained (recursively), every probed copy is kept, and each base
+      relation of a join has a copy.
+    * Equal prefixes of one owner access the same copy.
 
     Raises:
-        PlanError: naming the first thing that does not hold.
+        PlanError: names the first violation.
     """
     mirs = {m.id: m for m in plan.mirs}
     copies = {(c.owner, c.mir, c.partition) for c in plan.copies}

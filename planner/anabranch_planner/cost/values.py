@@ -1,19 +1,19 @@
-"""Figures per key value: the effect of skew on a join and on each substream.
+"""Join estimates per key value: the effect of skew on a join and on each substream.
 
 Source: PMJoin, section 4: rates per value instead of one selectivity. Let ``C`` be the key class of
-an attribute of ``r``, and ``q_j(v)`` the share of value ``v`` among the rows of ``j``, ``p_r(v)``
-its share among the arriving tuples of ``r``. Among the combinations over ``X`` that tuples of ``r``
-complete, ``v`` has the weight
+an attribute of ``r``. Let ``q_j(v)`` be the relative frequency of the value ``v`` among the rows of
+``j``, and ``p_r(v)`` that among the arriving tuples of ``r``. Among the combinations over ``X``
+that tuples of ``r`` complete, ``v`` has the weight
 
     w_X(v) = p_r(v) * product of q_j(v) over the other labels j of X that C joins.
 
-The cost model's totals are divided in proportion, so the substreams of a start together send as
-much as the start. Frequent values are measured (``FrequentValues``); the remaining rows of a
-relation spread evenly over its remaining distinct values. Smaller value sets are contained in
-larger ones, as everywhere in the cost model.
+The cost model's totals are divided in proportion to these weights, so the substreams of a start
+together send as much as the start. Frequent values are measured (``FrequentValues``). The other
+rows of a relation are spread evenly over its other distinct values. Smaller value sets are
+contained in larger ones, as everywhere in the cost model.
 
-NULL is no value, and equal to none. Rows that have it are neither frequent nor left over, so the
-shares of all values add up to less than 1; they are among what ``r`` sends until ``C`` joins it.
+NULL equals no value, not even NULL. Rows with NULL are neither frequent nor part of the evenly
+spread rest, so the weights add up to less than 1. ``r`` sends such tuples until ``C`` joins it.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ Column = tuple["RelationId", str]
 
 
 class ValueShares:
-    """Shares of the values of keys.
+    """The relative frequencies of key values.
 
     Args:
-        statistics: says which values are frequent.
-        distinct: distinct values of a column, at least 1.
+        statistics: provides the measured frequent values.
+        distinct: number of distinct values of a column, at least 1.
     """
 
     def __init__(
@@ -80,12 +80,12 @@ class ValueShares:
     def weights(
         self, columns: Sequence[Column], hashes: Hashes, *, first_arrives: bool = False
     ) -> Shares:
-        """Share of the cross product of ``columns`` in which all are equal: per value of
-        ``hashes``, and last for all other values together.
+        """Fraction of the cross product of ``columns`` with one value in all of them: an entry per
+        hash of ``hashes``, and a last one for all other values together.
 
         Args:
             hashes: ascending, including all hashes of :meth:`frequent`.
-            first_arrives: whether the first column's shares are among arriving tuples.
+            first_arrives: whether the first column counts arriving tuples instead of stored rows.
         """
         return combined(
             [
@@ -95,19 +95,19 @@ class ValueShares:
         )
 
     def nulls(self, columns: Sequence[Column], *, first_arrives: bool = False) -> float:
-        """Share of NULL, which :meth:`weights` leaves out; 0 for several columns."""
+        """Fraction of NULLs, which :meth:`weights` omits; 0 for several columns."""
         if len(columns) > 1:
             return 0.0
         known = self._of(columns[0])
         return known.null_arriving if first_arrives else known.null_stored
 
     def selectivity(self, columns: Sequence[Column]) -> float:
-        """Of the cross product of ``columns`` the share in which all have one value."""
+        """Fraction of the cross product of ``columns`` with the same value in all of them."""
         return min(float(self.weights(columns, self.frequent(columns)).sum()), 1.0)
 
     def shares(self, mir: Mir, attribute: AttrRef, start: Label | None, hashes: Hashes) -> Shares:
-        """Of the combinations over ``mir`` that ``start`` completes (None: of all) the share in
-        which ``attribute`` has each of ``hashes``.
+        """Fraction of the combinations over ``mir`` that ``start`` completes (None: of all) with
+        each of ``hashes`` as the value of ``attribute``.
         """
         columns, arrives = _beginning_with(mir, attribute, start)
         every = union([hashes, self.frequent(columns)])
@@ -117,7 +117,7 @@ class ValueShares:
         return found
 
     def shares_of(self, column: Column, hashes: Hashes, *, arriving: bool) -> tuple[Shares, float]:
-        """The share of each of ``hashes``, last of all other values; and how many these are."""
+        """Frequency per hash of ``hashes``, last of all other values; number of other values."""
         key = column, arriving, hashes.tobytes()
         found = self._known.get(key)
         if found is None:
@@ -129,7 +129,7 @@ class ValueShares:
         listed = known.arriving if arriving else known.stored
         nulls = known.null_arriving if arriving else known.null_stored
         left = max(1.0 - float(listed.sum()) - nulls, 0.0)
-        # Values of ``hashes`` that are not frequent here belong to the evenly spread rest.
+        # Values of ``hashes`` that are not frequent in this column belong to its even rest.
         few = max(self._distinct(*column) - len(listed), 1.0)
         named = len(hashes) - len(listed)
         found = np.full(len(hashes) + 1, left / few)
@@ -145,7 +145,7 @@ class ValueShares:
 
 
 def union(some: Sequence[Hashes]) -> Hashes:
-    """All of ``some`` once each, ascending: :func:`np.unique`, which takes twice as long."""
+    """Sorted distinct elements of ``some``; twice as fast as :func:`np.unique`."""
     every = np.sort(np.concatenate([np.empty(0, np.uint64), *some]))
     first = np.ones(len(every), np.bool_)
     np.not_equal(every[1:], every[:-1], out=first[1:])
@@ -153,20 +153,20 @@ def union(some: Sequence[Hashes]) -> Hashes:
 
 
 def combined(columns: Sequence[tuple[Shares, float]]) -> Shares:
-    """Of a cross product the share in which all columns have one value, by the shares of each
-    (:meth:`ValueShares.shares_of`).
+    """Fraction of a cross product with the same value in all columns, per value, from the
+    frequencies in each column (:meth:`ValueShares.shares_of`).
     """
     product = columns[0][0].copy()
     for shares, _ in columns[1:]:
         product *= shares
-    # The rest: a value of one column is one of another's with 1 / (the greater count).
+    # The rest: another column has a value of this one with probability 1 / (the greater count).
     for count in sorted(others for _, others in columns)[1:]:
         product[-1] /= count
     return product
 
 
 class _Listed(NamedTuple):
-    """The frequent values of a column, by ascending hash, and the share of each, and of NULL."""
+    """Frequent values of a column by ascending hash; their and NULL's frequencies."""
 
     hashes: Hashes
     arriving: Shares
@@ -201,7 +201,7 @@ class SubstreamShares:
     def of(self, mir: Mir, start: Label, substream: int) -> float:
         """The share of ``substream`` in the combinations over ``mir`` that ``start`` completes.
 
-        1 where the start is not divided, or has no such substream.
+        1 if the start is not split, or has no such substream.
         """
         function = self._functions.get(start)
         if function is None or substream >= function.count:
@@ -220,7 +220,7 @@ class SubstreamShares:
         listed = np.bincount(numbers, own, len(function.groups))
         left = max(float(weights.sum() - listed.sum()), 0.0)
         found = [left / function.others] * function.others + listed.tolist()
-        # Tuples without a key are of the first substream.
+        # Tuples with a NULL key belong to the first substream.
         found[0] += self._values.nulls(columns, first_arrives=True)
         total = sum(found)
         # Without matches the substreams have equal shares.
@@ -235,7 +235,7 @@ def _groups(function: Substreams) -> tuple[Hashes, NDArray[np.int64]]:
 
 
 def _beginning_with(mir: Mir, attribute: AttrRef, start: Label | None) -> tuple[list[Column], bool]:
-    """The columns of ``mir`` that are equal to ``attribute``; whether the first one is that of
+    """Columns of ``mir`` that are equal to ``attribute``; whether the first of them is a column of
     ``start``, whose tuples arrive.
     """
     if mir.is_base:
@@ -251,7 +251,7 @@ def joined_columns(mir: Mir, attribute: AttrRef) -> list[Column]:
 
 
 def column_of_each(mir: Mir, attribute: AttrRef) -> dict[Label, Column]:
-    """The same by label, that of ``attribute`` first."""
+    """:func:`joined_columns` by label; that of ``attribute`` comes first."""
     if mir.is_base:
         return {attribute.label: (mir.relations[0], attribute.attribute)}
     relation_of = dict(zip(mir.members, mir.relations, strict=True))

@@ -1,4 +1,4 @@
-"""Typed models of documents; a value that can't be used is refused with its field and a remedy."""
+"""Typed models of documents; an invalid value is rejected with its field and a remedy."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from anabranch_planner.sql.scope import nearest
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 #: Ids of queries.
 QUERY_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
-#: More than any stream has, and few enough that the product over twenty relations is a number.
+#: Upper limit of counts, beyond any real stream; a product over twenty relations stays finite.
 MOST = 1e15
 
 
 class ProblemError(PlannerError):
-    """A problem file that can't be used."""
+    """A problem file is invalid."""
 
 
 def refused(message: str, at: str, remedy: str) -> ProblemError:
-    """The error that ``message`` is true of the field ``at``."""
+    """The error ``message`` about the field ``at``."""
     return ProblemError("malformed-problem", message, field=at, remedy=remedy)
 
 
@@ -61,7 +61,7 @@ alias 'X'
 
 
 def shown(value: Any) -> str:
-    """``value`` for an error message: one short line.
+    """``value`` as one short line for an error message.
 
     >>> shown("x" * 100)
     "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx..."
@@ -71,10 +71,10 @@ def shown(value: Any) -> str:
 
 
 class Part(BaseModel):
-    """Base of the mappings of a document; an empty part has the defaults.
+    """Base of the mappings in a document; an empty mapping has the defaults.
 
     Attributes:
-        example: the remedy where there is no mapping.
+        example: the remedy shown if the value is not a mapping.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -97,7 +97,7 @@ class Part(BaseModel):
 _Part = TypeVar("_Part", bound=Part)
 _T = TypeVar("_T")
 
-#: Type of an error -> message and remedy.
+#: Type of a validation error -> message and remedy.
 _REASONS = {
     "bool_type": ("expected true or false, found {found}", "write true or false"),
     "dict_type": ("expected a mapping, found {found}", "write key: value pairs"),
@@ -120,10 +120,10 @@ _REASONS = {
 
 
 def read(kind: type[_Part], document: Any) -> _Part:
-    """``document`` as a ``kind``.
+    """Validate ``document`` as a ``kind``.
 
     Raises:
-        ProblemError: with ``field`` a path such as ``streams.R.rate``.
+        ProblemError: the document is invalid; ``field`` is a path such as ``streams.R.rate``.
     """
     try:
         return kind.model_validate(document)
@@ -165,24 +165,24 @@ def _duration(value: Any) -> int:
     return micros
 
 
-#: A name of a stream, an alias or a column.
+#: The name of a stream, alias or column.
 Name = Annotated[str, Field(strict=True, pattern=f"^{NAME.pattern}$")]
 Text = Annotated[str, Field(strict=True)]
-#: A number of tuples or values, from 0.
+#: A number of tuples or values, at least 0.
 Amount = Annotated[float, Field(strict=True, ge=0, le=MOST, allow_inf_nan=False)]
 #: A number above 0.
 Positive = Annotated[float, Field(strict=True, gt=0, le=MOST, allow_inf_nan=False)]
 #: A number from 0 to 1.
 Share = Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)]
-#: A whole number from 0, or from 1.
+#: A whole number, at least 0 (or at least 1).
 Whole = Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
 Count = Annotated[Whole, Field(ge=1)]
 Flag = Annotated[bool, Field(strict=True)]
-#: Microseconds, not negative, from a text.
+#: A duration as text, in microseconds, not negative.
 Duration = Annotated[int, PlainValidator(_duration)]
 
 _TAGS = ("(one)", "(each)")
-#: Either one value (``Tag("(one)")``) or a mapping (``Tag("(each)")``).
+#: Tags of a union: either one value (``Tag("(one)")``) or a mapping (``Tag("(each)")``).
 EITHER = Discriminator(lambda value: _TAGS[isinstance(value, Mapping)])
-#: One value for all, or a mapping with one for each.
+#: One value for all, or a mapping with a value for each.
 OneOrEach = Annotated[Annotated[_T, Tag("(one)")] | Annotated[dict[str, _T], Tag("(each)")], EITHER]

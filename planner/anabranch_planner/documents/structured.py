@@ -1,12 +1,11 @@
-"""Structured queries: the same language as SQL, taken apart into a JSON document.
+"""Structured queries: the query language as a JSON document instead of SQL.
 
 ``{"from": [{"stream": "orders", "alias": "o"}, {"stream": "lineitem", "alias": "l"}],
 "join": ["o.key = l.key"], "where": ["l.price > 5"],
 "select": ["o.key", {"expr": "l.price * 2", "as": "double_price"}]}``
 
-``from`` may also be an object alias -> stream. ``join`` and ``where`` are conditions that must
-all hold (which of the two holds a condition makes no difference); ``select`` is ``["*"]`` if
-left out.
+``from`` may also be an object alias -> stream. All conditions in ``join`` and ``where`` must hold;
+it makes no difference which of the two lists a condition is in. ``select`` defaults to ``["*"]``.
 """
 
 from __future__ import annotations
@@ -65,10 +64,10 @@ class _StructuredQuery(Part):
 
 
 def read_document(document: Mapping[str, Any]) -> Unresolved:
-    """The query that ``document`` describes, names not yet looked up.
+    """The query that ``document`` describes, before name resolution.
 
     Raises:
-        QueryError: with ``field`` naming the part, e.g. ``"where[1]"``.
+        QueryError: the document is invalid; ``field`` names the part, e.g. ``"where[1]"``.
     """
     try:
         given = read(_StructuredQuery, document)

@@ -1,4 +1,4 @@
-"""YAML text to plain values, stricter than YAML: no key twice, no deep nesting, no guessing.
+"""YAML text to plain values, stricter than YAML: no duplicate keys and no deep nesting.
 
 >>> load_yaml("streams: {R: {rate: 1e2}}")
 {'streams': {'R': {'rate': 100.0}}}
@@ -16,15 +16,15 @@ from anabranch_planner.documents.fields import ProblemError
 if TYPE_CHECKING:
     from yaml import SafeLoader
 else:
-    # The same loader in C, where PyYAML was built with it: some twenty times faster.
+    # The same loader in C, if PyYAML was built with it: some twenty times faster.
     SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-#: A problem file needs six levels.
+#: Maximum nesting of a YAML document (a problem file needs six levels).
 MAX_DEPTH = 20
 
 
 class _ProblemLoader(SafeLoader):
-    """Refuses a key that occurs twice; reads ``1e3`` as the number that it looks like."""
+    """Loader that rejects duplicate keys, and reads ``1e3`` as a number."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -48,13 +48,13 @@ _ProblemLoader.add_implicit_resolver(
 
 
 def load_yaml(text: str) -> Any:
-    """The plain values that ``text`` stands for.
+    """The plain values in the YAML document ``text``.
 
     Raises:
-        ProblemError: it is no YAML, has a key twice, or is nested absurdly deep.
+        ProblemError: it is not YAML, has a duplicate key, or is nested too deeply.
     """
     try:
-        # Looked at first and in a loop: what builds the values recurses, the one in C unchecked.
+        # Check the depth first, in a loop: construction recurses, in the C loader without a limit.
         depth = 0
         for event in yaml.parse(text, Loader=SafeLoader):
             if isinstance(event, yaml.CollectionStartEvent):
@@ -73,7 +73,7 @@ def load_yaml(text: str) -> Any:
         reason = " ".join(str(cause).split())
         raise _malformed(f"this is no YAML: {reason}", "save it as UTF-8 text") from cause
     except (ValueError, OverflowError) as cause:
-        # Timestamps such as 2024-99-99, or integers beyond what Python reads from text.
+        # Invalid timestamps such as 2024-99-99, or integers too long for Python to read from text.
         reason = " ".join(str(cause).split())
         raise _malformed(f"a value can't be read: {reason}", "put it in quotes") from cause
 

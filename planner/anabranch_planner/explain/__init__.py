@@ -1,1 +1,1 @@
-"""Plans for people: as data, text and graphs; differences; detours."""
+"""Explanation of plans: data, text and graphs; differences; plans without a result."""

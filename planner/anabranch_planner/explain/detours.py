@@ -1,4 +1,4 @@
-"""A plan without one of its intermediate results: detours in place of every probe of it."""
+"""Plans without one of their intermediate results: every probe of it is replaced by a detour."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Access = tuple[str, MirId, AttrRef | None]
 
 
 class DetourCosts:
-    """The additional cost of doing without each store, without making the plans.
+    """The additional cost of a plan without one of its stores, computed without making that plan.
 
-    Users of the plan's steps and copies are counted. Doing without a store removes some users and
-    adds others; a step or copy without users is no longer paid. The time is proportional to the
-    orders concerned, not to the plan.
+    It counts the users of the plan's steps and copies. Without the store some users disappear and
+    others are added; a step or copy without users is no longer paid. The time is proportional to
+    the affected orders, not to the plan.
     """
 
     def __init__(
@@ -52,10 +52,10 @@ class DetourCosts:
         self._bases = {m.id for m in plan.mirs if m.is_base}
 
     def saving(self, owner: str, mir: MirId) -> tuple[float, float]:
-        """The additional cost of the plan without the store, and the cost of its upkeep now.
+        """The additional cost of the probes without the store, and the current cost of its upkeep.
 
-        Upkeep disappears with the store: its copies, and steps that only its maintenance needs (or
-        the maintenance of a store probed only by it).
+        Upkeep disappears with the store: its copies, and steps needed only for its maintenance (or
+        for the maintenance of stores that only these steps probe).
         """
         new: dict[Prefix, Step] = {}
         detour = Detours(self._plan, self._subs, mir, self._model, owner)
@@ -69,7 +69,7 @@ class DetourCosts:
         dead: list[Prefix] = []
 
         def lose(index: int) -> list[tuple[str, MirId]]:
-            """Take away an order's uses; the stores that nothing probes any more."""
+            """Remove an order's uses; return the stores that are no longer probed."""
             idle = []
             for prefix in self._found.orders[index]:
                 uses[prefix] -= 1
@@ -96,10 +96,10 @@ class DetourCosts:
         return fsum(saved), fsum((*upkeep, inserts))
 
     def _dropped_inserts(self, accesses: Counter[Access]) -> float:
-        """The cost of the copies that were probed and are no longer.
+        """The cost of the copies that lose all of their probes.
 
-        A base relation keeps its first copy if it would be left with none; an intermediate
-        result that nothing probes any more keeps no copy.
+        A base relation keeps its first copy if no other copy is left; an intermediate result that
+        nothing probes any more keeps no copy.
         """
         gone = [a for a, n in self._accesses.items() if n > 0 and accesses[a] == 0]
         inserts = []
@@ -119,7 +119,7 @@ def _access(prefix: Prefix, step: Step) -> Access:
 
 
 class Detours:
-    """The cheapest ways around one store, by the stores that the plan keeps otherwise."""
+    """The cheapest detours around one store, over the other stores of the plan."""
 
     def __init__(
         self, plan: Plan, subs: SubJoins, mir: MirId, model: CostModel, owner: str
@@ -140,9 +140,9 @@ class Detours:
         new: dict[Prefix, Step],
         known: Mapping[Prefix, Step],
     ) -> dict[Prefix, Step]:
-        """The order's steps with detours, each as ``known`` or ``new`` has it at that prefix.
+        """The order's steps with detours. The step at a prefix is taken from ``known`` or ``new``.
 
-        What neither has is added to ``new``, so that equal prefixes keep one access.
+        Steps in neither are added to ``new``, so that equal prefixes keep the same access.
         """
         taken: list[Step] = []
         for trail in path:
@@ -161,9 +161,9 @@ class Detours:
         return chosen
 
     def around(self, trail: Trail) -> list[Step]:
-        """The cheapest probes from where the step begins to where it leads.
+        """The cheapest probes that replace a step: from the sub-join before it to the one after it.
 
-        Dynamic programming over the sets of labels in between, smaller ones first.
+        Dynamic programming over the sets of labels in between, smaller sets first.
         """
         query, head = trail.query, trail.head
         goal = head | frozenset(trail.step.members)
@@ -186,7 +186,7 @@ class Detours:
         return best[goal][1]
 
     def _targets(self, query: JoinQuery, members: tuple[Label, ...]) -> list[tuple[Labels, Mir]]:
-        """The stores that can fill some of ``members``, and which."""
+        """The stores that can fill some of ``members``, with the filled labels."""
         inside = frozenset(members)
         found = [
             (frozenset(m.members), m)

@@ -1,15 +1,15 @@
 """The difference of two plans: steps, store copies, tuples, bytes and cost.
 
 Both sides are priced by one cost model (the new statistics), so the difference is due to the plans,
-not to newer measurements. A side may be a plan or only its
-:class:`~anabranch_planner.cost.footprint.Footprint`; a footprint keeps neither broadcasts nor
-predicates, so a step that it holds is taken to be routed wherever some copy that it holds allows
-that (what every optimiser here chooses), and its sub-joins are found among the queries of both
-sides. A sub-join missing there has no estimate (None), and the report says so.
+not to newer measurements. A side may be a plan, or only its
+:class:`~anabranch_planner.cost.footprint.Footprint`. A footprint has neither broadcasts nor
+predicates. So its steps are taken to be routed if one of its copies allows that (as all optimisers
+here choose), and its sub-joins are looked up in the queries of both sides. A sub-join that no query
+has gets no estimate (None), which the report mentions.
 
 Steps are compared by :class:`~anabranch_planner.cost.footprint.StepKey`, copies by store and
-partition attribute. A store copy that both sides have goes on; a built copy's tuples and bytes are
-its inserts per unit of time.
+partition attribute. A store copy on both sides is retained. Tuples and bytes of a copy are its
+inserts per unit of time.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from anabranch_planner.search.demands import DEFAULT_WIDTH
 
 @dataclass(frozen=True, slots=True)
 class StepChange:
-    """A step that one side or both have.
+    """A step of one or both sides.
 
     Attributes:
-        label: for people, such as ``from S: S⋈T probes R``.
-        tuples: sent out by it per unit of time; a broadcast sends each to every partition.
-        cost: the same number under the cost model; None: it can't be estimated any more.
+        label: text for people, such as ``from S: S⋈T probes R``.
+        tuples: tuples that it sends per unit of time; a broadcast sends each to every partition.
+        cost: its cost under the cost model; None: there is no estimate.
     """
 
     key: StepKey
@@ -56,12 +56,12 @@ class StepChange:
 
 @dataclass(frozen=True, slots=True)
 class StoreChange:
-    """A store copy of either side.
+    """A store copy of one or both sides.
 
     Attributes:
-        label: for people, such as ``S⋈T[c]``.
-        tuples, bytes: inserts per unit of time; None: can't be estimated.
-        cost: of these inserts, under the objective; None: can't be estimated.
+        label: text for people, such as ``S⋈T[c]``.
+        tuples, bytes: inserts per unit of time; None: there is no estimate.
+        cost: cost of these inserts, in the objective; None: there is no estimate.
     """
 
     store: MirId
@@ -84,10 +84,8 @@ class PlanDiff:
     Attributes:
         added, removed, kept: steps, in order of their keys.
         built, dropped, retained: store copies, in order of store and attribute.
-        cost_before, cost_after: of the whole plans; None: some part of a footprint can't be
-            estimated any more.
-        assumed_widths: relations whose width was not given, so that :data:`DEFAULT_WIDTH` was
-            assumed.
+        cost_before, cost_after: costs of the whole plans; None: a part has no estimate.
+        assumed_widths: relations with an unknown width, for which :data:`DEFAULT_WIDTH` was used.
         notes: remarks for the reader, as sentences.
     """
 
@@ -104,15 +102,15 @@ class PlanDiff:
 
     @property
     def unchanged(self) -> bool:
-        """Whether nothing has to be rewired."""
+        """Whether the plans have the same steps and copies."""
         return not (self.added or self.removed or self.built or self.dropped)
 
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One plan as keys, priced where that is possible.
+    """One plan's steps and copies by key, with prices where they can be estimated.
 
-    ``tuples`` and ``cost`` of a key add up all executed steps that have it.
+    ``tuples`` and ``cost`` of a key are sums over all executed steps with this key.
     """
 
     steps: dict[StepKey, StepChange]
@@ -122,7 +120,7 @@ class _Side:
 
 @dataclass(slots=True)
 class _Pricing:
-    """The cost model and widths by which both sides are priced."""
+    """The cost model and widths that price both sides."""
 
     model: CostModel
     widths: Mapping[RelationId, float]
@@ -156,19 +154,17 @@ def diff(
     before_model: CostModel | None = None,
     widths: Mapping[RelationId, float] | None = None,
 ) -> PlanDiff:
-    """The changes when ``after`` replaces ``before``.
+    """The changes if ``after`` replaces ``before``.
 
     Args:
         queries: the queries of ``after``.
         model: prices both sides.
-        before_queries: the queries of ``before`` that are still known (default: the same).
-        before_model: prices ``before`` if it has another parallelism; must share statistics and
-            objective.
-        widths: bytes per tuple of each relation; an intermediate result is as wide as its members
-            together.
+        before_queries: the queries of ``before`` that are still known (default: ``queries``).
+        before_model: prices ``before`` if its parallelism differs; equal statistics and objective.
+        widths: bytes per tuple of each relation; an intermediate result has the sum.
 
     Raises:
-        PlanError: a plan has a goal that its queries don't have.
+        PlanError: a plan's goal is not one of its queries.
     """
     if before_queries is None:
         before_queries = queries
@@ -275,7 +271,7 @@ def _footprint_side(found: Footprint, queries: Sequence[JoinQuery], pricing: _Pr
                 broadcast=not routed,
             )
         steps[key] = StepChange(key, _step_label(key, head), price, price)
-    # An intermediate result is kept only where it is probed.
+    # An intermediate result is kept only if it is probed.
     joined: set[str] = {key.target for key in found.steps if len(key.members) > 1}
     copies = {}
     for copy in _by_rank(found.copies):
@@ -289,11 +285,11 @@ def _footprint_side(found: Footprint, queries: Sequence[JoinQuery], pricing: _Pr
 
 
 def _heads(found: Footprint) -> dict[_State, Labels]:
-    """The labels of every state that the footprint's steps lead from or to.
+    """The labels of every state that the footprint's steps start from or reach.
 
-    A path begins where no step of the same start leads to, with the label that arrived; every
-    step adds its members. Steps only lead to larger sub-joins, so as many rounds as a path has
-    steps are enough.
+    The first step of a path is one that no step of the same start leads to; its state has only the
+    arriving label. Every step adds its members. Steps lead to larger sub-joins, so the loop needs
+    at most as many rounds as the longest path has steps.
     """
     reached = {(k.start, k.substream, k.after) for k in found.steps}
     heads: dict[_State, Labels] = {
@@ -330,9 +326,9 @@ def _step_label(key: StepKey, head: Labels | None) -> str:
 
 
 def diff_document(found: PlanDiff, *, at_most: int | None = None) -> dict[str, Any]:
-    """The difference as JSON: totals of everything, and at most ``at_most`` entries of each list.
+    """The difference as JSON: totals over all entries, and at most ``at_most`` entries per list.
 
-    Dearest entries come first; the number cut off is in ``omitted``.
+    The dearest entries come first; ``omitted`` is the number of entries cut off.
     """
     parts: dict[str, Sequence[Change]] = {
         "added": found.added,

@@ -1,4 +1,4 @@
-"""Explaining a plan: data first, then text and DOT from the same data."""
+"""Explanation of a plan: first as data, then as text and DOT from the same data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def mir_label(members: Sequence[Label]) -> str:
 def store_labels(plan: Plan) -> dict[tuple[MirId, AttrRef | None], str]:
     """Readable names of the plan's store copies, such as ``S[b]`` or ``S⋈T[c]``.
 
-    The attribute is qualified where two copies of one store would read the same.
+    The attribute is qualified if two copies of one store would otherwise have equal names.
     """
     members = {m.id: m.members for m in plan.mirs}
     names: dict[tuple[MirId, AttrRef | None], str] = {}
@@ -49,15 +49,15 @@ def explain(
 ) -> dict[str, Any]:
     """The plan as a JSON document.
 
-    ``queries`` and ``maintenance`` list orders with their steps; ``shared_by`` of a step names
-    every goal that uses it (a single name: not shared); ``substream`` of an order is the substream
-    of the start that takes it; a step shared by several orders has one ``id``, and ``parent`` is
-    the step before it (null after the arriving tuple). ``stores`` lists the copies, ``totals`` adds
-    up.
+    ``queries`` and ``maintenance`` list orders with their steps. An order's ``substream`` is the
+    index of its start's substream. A step's ``shared_by`` names every goal that uses the step (a
+    single name: not shared). A step shared by several orders has one ``id``; ``parent`` is the id
+    of the preceding step (null after the arriving tuple). ``stores`` lists the copies, and
+    ``totals`` has the sums.
 
     Args:
-        parts: the plan's parts (:func:`~anabranch_planner.cost.parts.divide`), whose explanations
-            are cached; None: computed here.
+        parts: the plan's parts (:func:`~anabranch_planner.cost.parts.divide`), which cache their
+            explanations; None: computed here.
     """
     parts = divide(plan, queries) if parts is None else parts
     found = [part.once("explained", (), partial(_explain_part, part)) for part in parts]
@@ -199,7 +199,7 @@ def _store_users(
 
 
 def explain_text(plan: Plan, queries: Sequence[JoinQuery]) -> str:
-    """:func:`explain` for people. ``*`` marks a broadcast, ``=`` a step that is shared."""
+    """:func:`explain` as text for people. ``*`` marks a broadcast, ``=`` a shared step."""
     doc = explain(plan, queries)
     totals = doc["totals"]
     lines = [

@@ -1,4 +1,4 @@
-"""Explanation of substreams: values, shares, orders, and the saving by separate orders.
+"""Explanation of substreams: values, shares, orders, and the saving from separate orders.
 
 Returns plain data, shared by the REST API, the command and the console.
 """
@@ -25,15 +25,15 @@ def explain_substreams(
 ) -> list[dict[str, Any]]:
     """The substreams of each start as JSON documents, sorted by start.
 
-    Per substream: ``values`` (text, and share of the arriving tuples), ``others`` (whether it has
-    the values that no substream names), ``nulls`` (the share of NULL in the arriving tuples, if it
-    is the one that has these), ``share`` of the arriving tuples, ``cost`` of its steps per unit of
-    time, ``otherwise`` (the same by the first substream's orders), per query the stores of its
-    order, ``same_as``: the first substream with the same orders, possibly itself, and ``aside``:
-    whether intermediate results may exclude its values.
+    Fields per substream: ``values`` (text and share of the arriving tuples), ``others`` (whether it
+    contains all values that no substream lists), ``nulls`` (the share of NULL in the arriving
+    tuples, if it contains NULL), ``share`` of the arriving tuples, ``cost`` of its steps per unit
+    of time, ``otherwise`` (that cost under the first substream's orders), the stores of its order
+    per query, ``same_as`` (the first substream with the same orders, possibly itself), and
+    ``aside`` (whether intermediate results may exclude its values).
 
     Args:
-        model: the prices of ``plan``, with the same substreams.
+        model: the cost model of ``plan``, with the same substreams.
     """
     alike = _costs(_as_first(plan), queries, model)
     apart = _costs(plan, queries, model)
@@ -88,7 +88,7 @@ def _explained(
         "attribute": function.attribute,
         "type": function.type,
         "others": function.others,
-        # As texts: they have 64 bits.
+        # As texts, because JSON numbers do not hold 64 bits exactly.
         "groups": [[str(value) for value in group] for group in function.groups],
         "substreams": [substream(number) for number in range(function.count)],
     }
@@ -104,7 +104,7 @@ def _steps(order: ProbeOrder) -> list[tuple[object, ...]]:
 
 
 def _columns(function: Substreams, queries: Sequence[JoinQuery]) -> tuple[Column, list[Column]]:
-    """The start's own column, and all that some query makes equal to it."""
+    """The start's own column, and all columns that some query equates with it."""
     found: dict[Column, None] = {}
     for query in queries:
         if function.start in query.labels:
@@ -116,7 +116,7 @@ def _columns(function: Substreams, queries: Sequence[JoinQuery]) -> tuple[Column
 
 
 def _as_first(plan: Plan) -> Plan:
-    """``plan`` with the orders of a start's first substream for all of them."""
+    """``plan`` with the orders of a start's first substream used for all of its substreams."""
     first = {(o.owner, o.goal, o.maintains, o.start): o for o in plan.orders if not o.substream}
     orders = (
         replace(first[o.owner, o.goal, o.maintains, o.start], substream=o.substream)
@@ -128,7 +128,7 @@ def _as_first(plan: Plan) -> Plan:
 def _costs(
     plan: Plan, queries: Sequence[JoinQuery], model: CostModel
 ) -> dict[tuple[Label, int], float]:
-    """(start, substream) -> the cost of its steps per unit of time, each counted once."""
+    """(start, substream) -> cost of its steps per unit of time, each step counted once."""
     mirs, found = {m.id: m for m in plan.mirs}, dict[tuple[Label, int], float]()
     for trail in trails(plan, queries).steps.values():
         key = trail.start, trail.substream

@@ -1,12 +1,12 @@
-"""Forecast errors, measured by a rolling origin over a series' own history.
+"""Errors of forecasts, measured with a rolling origin over each series' own history.
 
-Each origin uses only earlier values: parameters and path were fitted to the values up to the last
-refit before the origin (:func:`.fitting.refits`), level and trend are updated up to the origin. Its
-forecast is compared with the value ``horizon`` periods later, and so is the last value. (L. J.
-Tashman, "Out-of-sample tests of forecasting accuracy", International Journal of Forecasting 16,
-2000: rolling origin, recalibrated.) Origins and targets are measured values, not filled ones;
-errors count by the weight of the target. Both methods see cleaned values (:mod:`.outliers`), and an
-outlier is cleaned with its successor known; at the last value it is not.
+A forecast from an origin uses only values up to it: parameters and path come from the last refit
+before the origin (:func:`.fitting.refits`), level and trend are updated up to the origin. The
+forecast is compared with the value ``horizon`` periods later, and so is the last value before the
+origin. (L. J. Tashman, "Out-of-sample tests of forecasting accuracy", International Journal of
+Forecasting 16, 2000: rolling origin, recalibrated.) Origins and targets are measured values, not
+filled ones; errors are weighted by the target's weight. Both methods use cleaned values
+(:mod:`.outliers`). An outlier is cleaned with knowledge of its successor, except at the last value.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Backtest:
     """Mean absolute errors, one element per series.
 
     Attributes:
-        trend: of the smoothed trend, in the series' unit; 0 without targets.
-        last: of the last value, at the same targets.
-        targets: how many values were forecast.
+        trend: error of the smoothed trend, in the series' unit; 0 without targets.
+        last: error of the last value as the forecast, for the same targets.
+        targets: number of values that were forecast.
     """
 
     trend: Array
@@ -43,14 +43,14 @@ def backtest(
     horizon: int,
     bounds: tuple[float, float],
 ) -> Backtest:
-    """Forecast each value that is ``horizon`` periods behind an origin.
+    """Forecast each value that lies ``horizon`` periods after an origin.
 
     Args:
         values: shape (time, series).
-        weights: the same shape; 0: not measured.
-        history: the refits, of shape (refit, series).
+        weights: the same shape; 0 marks values that were not measured.
+        history: the refits, with arrays of shape (refit, series).
         horizon: whole periods, at least 1.
-        bounds: least and greatest forecast.
+        bounds: least and greatest possible value.
     """
     count = values.shape[1]
     ends = refits(len(values))
@@ -67,7 +67,7 @@ def backtest(
     known = smooth(np.tile(values, early), smoothing, Path(flat(p.first), flat(p.rise)))
     forecasts = ahead(known.levels, known.steps, float(horizon), smoothing.phi)
     by_refit = forecasts.reshape(len(values), early, count)
-    # A refit after n values serves the origins from the n-th value on, until the next one.
+    # A refit after n values serves origins from the n-th value until the next refit.
     in_force = [by_refit[a - 1 : b - 1, k] for k, (a, b) in enumerate(pairwise(ends))]
     trend = np.clip(np.concatenate(in_force)[: origins.stop - origins.start], *bounds)
 

@@ -1,28 +1,27 @@
-"""Parameters of smoothing, fitted to many series at once by least squares.
+"""Smoothing parameters, fitted to many series at once by least squares.
 
-The fit minimises the sum of weight times squared one-step error over ``alpha``, ``beta``, for a
-damped trend ``phi``, and the initial path of a series.
+The fit minimises the weighted sum of squared one-step errors over ``alpha``, ``beta``, ``phi``
+(only for a damped trend), and the initial path of a series.
 
-**The path, exactly.** The errors are linear in the values and in the path (:mod:`.holt`): with
-``r``, ``x1``, ``x2`` the errors, begun at zero, of the series, of the constant 1 and of the path
-that rises by 1, they are ``r - first * x1 - rise * x2``. So for given parameters the best path is a
-weighted regression on two columns, and the least sum follows from six sums of products. Where the
-two columns are collinear, the path goes through the first two values.
+**The path, exactly.** The errors are linear in the values and in the path (:mod:`.holt`). Let
+``r``, ``x1`` and ``x2`` be the errors, begun at zero, of the series, of the constant 1, and of a
+path that rises by 1 per period. Then the series' errors are ``r - first * x1 - rise * x2``. So for
+given parameters the best path is a weighted regression on two columns, and the least sum follows
+from six sums of products. For collinear columns the path goes through the first two values.
 
-**The parameters, by a grid.** All series are smoothed with each pair of :data:`LEVELS` squared,
-closer together near 0, where smoothing changes most; for a damped trend with each pair of
-:data:`DAMPED_LEVELS` and each of :data:`DAMPING`. The best point of a series is then compared with
-its eight neighbours at half the distance, and once more at a quarter, on the path that it has; the
-path is fitted again at the end. The sum has several valleys for many series: the grid finds the
-valley, the refinement walks in it. Nothing iterates until it converges, and the work is the same
-for every series.
+**The parameters, by a grid.** The grid has all pairs of squares of :data:`LEVELS`, which are denser
+near 0, where smoothing changes most. For a damped trend it has pairs of :data:`DAMPED_LEVELS` with
+each of :data:`DAMPING`. The best grid point of a series is then compared with its eight neighbours
+at half the distance, and again at a quarter, with the path unchanged; finally the path is fitted
+again. For many series the sum has several valleys: the grid finds the valley, and the refinement
+descends in it. There is no iteration to convergence, and the work is equal for all series.
 
-**Refits.** The sums are kept by stretches of time (:func:`refits`), so one pass also fits the first
-4, 8, 16, 32, 48, ... values alone, as a rolling origin needs (:mod:`.backtest`). Refits are points
-of the grid, not refined.
+**Refits.** Sums are kept per stretch of time (:func:`refits`). So a single pass also fits the first
+4, 8, 16, 32, 48, ... values alone, as a rolling origin needs (:mod:`.backtest`). Refits are grid
+points without refinement.
 
-Every operation is element by element or a sum along time, and none is left to a library of linear
-algebra: what a series gets does not depend on the others of its batch, to the last bit.
+Every operation is elementwise or a sum along time, without a linear algebra library. So the result
+for a series does not depend on the other series of its batch, to the last bit.
 """
 
 from __future__ import annotations
@@ -44,25 +43,25 @@ from anabranch_planner.forecast.holt import (
     thetas,
 )
 
-#: Roots of the values of alpha, and of beta, on the grid of the linear trend.
+#: Square roots of the grid's values of alpha and beta for the linear trend.
 LEVELS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-#: The same on that of the damped trend.
+#: The same for the damped trend.
 DAMPED_LEVELS = (0.0, 0.25, 0.5, 0.75, 1.0)
 #: Values of phi of a damped trend: the range that R. J. Hyndman and G. Athanasopoulos advise
 #: ("Forecasting: Principles and Practice", 3rd edition, section 8.2).
 DAMPING = (0.8, 0.9, 0.98)
-#: Distances of the refinement, in roots.
+#: Step sizes of the refinement, in square roots of alpha and beta.
 STEPS = (0.1, 0.05)
-#: After how many values parameters are fitted at first; then again after each stretch.
+#: Numbers of values after which parameters are fitted first; then again after each stretch.
 FIRST = (4, 8, 16)
 STRETCH = 16
-#: The determinant of a regression, relative to its diagonal's product, that counts as 0.
+#: Determinant of a regression, relative to its diagonal's product, below which it is singular.
 SINGULAR = 1e-10
 
 
 def _grid(roots: Sequence[float], phis: Sequence[float]) -> Smoothing:
     """Each pair of alpha and beta, shape (pair, 1), for each phi, shape (phi, 1)."""
-    # Where the level does not follow errors, beta has no effect.
+    # If alpha is 0, beta has no effect.
     pairs = [(a, b) for a, b in product(roots, roots) if a or not b]
     alpha, beta = np.square(pairs).T[:, :, None]
     return Smoothing(alpha, beta, np.array(phis)[:, None])
@@ -76,12 +75,12 @@ _WAYS = np.array([p for p in product((-1, 0, 1), repeat=2) if any(p)]).T[:, :, N
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Parameters and path of each series.
+    """Parameters and initial path of each series.
 
     Attributes:
         smoothing: arrays of shape (series,), or (refit, series).
-        path: where each series begins; arrays of the same shape.
-        squares: sum of weight times squared error; the same shape.
+        path: initial paths; arrays of the same shape.
+        squares: weighted sum of squared errors; the same shape.
     """
 
     smoothing: Smoothing
@@ -89,7 +88,7 @@ class Fit:
     squares: Array
 
     def at(self, refit: int) -> Fit:
-        """That refit of several."""
+        """The fit with index ``refit``, of several refits."""
         s, p = self.smoothing, self.path
         return Fit(
             Smoothing(s.alpha[refit], s.beta[refit], s.phi[refit]),
@@ -98,7 +97,7 @@ class Fit:
         )
 
     def or_better(self, other: Fit) -> Fit:
-        """Per element the one with the smaller sum; this one where they are equal."""
+        """Per element the fit with the smaller sum; this one if they are equal."""
         better = other.squares < self.squares
 
         def pick(mine: Array, its: Array) -> Array:
@@ -114,7 +113,7 @@ class Fit:
 
 
 def refits(count: int) -> tuple[int, ...]:
-    """After how many values parameters are fitted; all ``count`` are the last.
+    """Numbers of values after which parameters are fitted; the last is ``count``.
 
     >>> refits(60)
     (4, 8, 16, 32, 48, 60)
@@ -124,16 +123,16 @@ def refits(count: int) -> tuple[int, ...]:
 
 
 def fit(values: Array, weights: Array, damped: bool) -> tuple[Fit, Fit]:
-    """The best parameters of each series, and what earlier origins would have taken.
+    """The best parameters of each series, and the refits that earlier origins would have used.
 
     Args:
-        values: shape (time, series), at least two values each; finite, and so small that the sum
-            of their squares is, too.
-        weights: the same shape, not negative; a value of weight 0 has no error that counts.
+        values: shape (time, series), with at least two values each; finite, with a finite sum of
+            squares.
+        weights: the same shape, not negative; errors of values with weight 0 do not count.
         damped: whether ``phi`` is fitted; otherwise it is 1.
 
     Returns:
-        The refined fit to all values; the fits of the grid after each of :func:`refits`.
+        The refined fit to all values; the grid's fits after each count of :func:`refits`.
     """
     ends = refits(len(values))
     origin = values[0]
@@ -170,22 +169,22 @@ def _refined(values: Array, weights: Array, coarse: Fit) -> Smoothing:
 
 
 def _moved(found: Fit, origin: Array) -> Fit:
-    """The same fit of series that are higher by ``origin``."""
+    """The fit of the same series with ``origin`` added to all values."""
     path = Path(found.path.first + origin, found.path.rise)
     return Fit(found.smoothing, path, found.squares)
 
 
 def _best(values: Array, weights: Array, tried: Smoothing, ends: Sequence[int]) -> Fit:
-    """The best of several parameters for each series, after each of ``ends``.
+    """The best candidate of each series, after each of the counts ``ends``.
 
-    Each pair of ``tried.alpha`` and ``tried.beta``, of shape (pair, width), is tried with each
-    ``tried.phi``, of shape (phi, width). The width is the number of series, or 1: where all series
-    have the same candidates, they have the two columns in common.
+    Candidates combine each pair of ``tried.alpha`` and ``tried.beta``, of shape (pair, width), with
+    each ``tried.phi``, of shape (phi, width). The width is the number of series, or 1 if all series
+    have the same candidates; these then share the errors of the two columns.
     """
     errors, width = _errors(values, tried)
     count = values.shape[1]
     if (weights == weights[:, :1]).all():
-        # Products of the two columns are then common to all series; each is what it was.
+        # With equal weights, all series share the products of the two columns.
         weights = weights[:, :1]
     sums = [np.zeros(()) for _ in range(6)]
     refitted = []
@@ -202,10 +201,10 @@ def _best(values: Array, weights: Array, tried: Smoothing, ends: Sequence[int]) 
 
 
 def _errors(values: Array, tried: Smoothing) -> tuple[Array, int]:
-    """Errors begun at zero: of the series, of the constant 1 and of the path that rises by 1.
+    """Errors begun at zero: of the series, of the constant 1, and of the path that rises by 1.
 
     Returns:
-        Shape (time, candidate, columns); how many columns the constant has, and the path as many.
+        Errors of shape (time, candidate, column); the number of columns per path.
     """
     (length, count), width = values.shape, tried.alpha.shape[1]
     phi = tried.phi
@@ -226,7 +225,7 @@ def _errors(values: Array, tried: Smoothing) -> tuple[Array, int]:
 
 
 def _regressed(values: Array, sums: Sequence[Array], tried: Smoothing) -> Fit:
-    """The best candidate of each series by the six sums, with its path."""
+    """The best candidate of each series by the six sums of products, with its path."""
     rr, r1, r2, x11, x12, x22 = sums
     diagonal = x11 * x22
     determinant = diagonal - x12 * x12
@@ -236,7 +235,7 @@ def _regressed(values: Array, sums: Sequence[Array], tried: Smoothing) -> Fit:
     rise = np.where(regular, (x11 * r2 - x12 * r1) / divisor, values[1] - values[0])
     squares = rr - first * r1 - rise * r2
     if not regular.all():
-        # Not at the minimum: the full quadratic.
+        # The path is not the minimum here, so evaluate the full quadratic.
         full = rr - 2 * (first * r1 + rise * r2)
         full += first * (first * x11 + 2 * rise * x12) + rise * rise * x22
         squares = np.where(regular, squares, full)

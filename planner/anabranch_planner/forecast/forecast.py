@@ -1,13 +1,13 @@
-"""Forecasts of statistics, with the errors of earlier forecasts.
+"""Forecasts of statistics, together with the errors of earlier forecasts.
 
 dpPick forecasts the inputs of its cost model by "quadratic exponential smoothing" (section 4.3):
-the matched records per match by Holt's linear trend, hit ratios by the damped trend. Rates are
-added here, by the linear trend; rows in stores are counted, not forecast. A trend is an assumption,
-checked per series: unless its forecasts have had smaller errors than the last value
+matched records per match by Holt's linear trend, hit ratios by the damped trend. Here rates are
+forecast as well, by the linear trend; stored rows are counted, not forecast. The assumption of a
+trend is checked per series: if its forecasts did not have smaller errors than the last value
 (:mod:`.backtest`), the last value is the forecast.
 
-Per series: :mod:`.grid`, :mod:`.outliers`, :mod:`.fitting`, :mod:`.backtest`, then one
-extrapolation. All series of a kind go through this as one array.
+Passes: :mod:`.grid`, :mod:`.outliers`, :mod:`.fitting`, :mod:`.backtest`, then an extrapolation.
+All series with the same trend and bounds go through them as one array.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from anabranch_planner.forecast.holt import ahead, smooth
 from anabranch_planner.forecast.outliers import cleaned
 from anabranch_planner.forecast.series import Series
 
-#: Forecasts that must have been measured before a trend is believed.
+#: Number of past forecasts with a known error that a trend requires.
 EVIDENCE = 4
-#: Upper limit of the trend's error relative to the last value's: rounding is no gain.
+#: Upper limit of the trend's error relative to the last value's; excludes gains by rounding.
 GAIN = 1 - 1e-9
 
 
 class StatisticKind(StrEnum):
-    """Kinds of statistics; they decide the trend and the bounds."""
+    """Type of a statistic, which determines its trend and its bounds."""
 
     #: Tuples per second: linear, not negative.
     RATE = "rate"
-    #: dpPick's μ, matched records per match: linear, not negative.
+    #: μ of dpPick, matched records per match: linear, not negative.
     MATCHES = "matches"
-    #: dpPick's γ, matches per probe: damped, from 0 to 1.
+    #: γ of dpPick, matches per probe: damped, from 0 to 1.
     HIT_RATIO = "hit_ratio"
 
     @property
@@ -49,16 +49,16 @@ class StatisticKind(StrEnum):
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Its least and its greatest value."""
+        """Least and greatest possible value."""
         return (0.0, 1.0) if self is StatisticKind.HIT_RATIO else (0.0, math.inf)
 
 
 class Method(StrEnum):
-    """Method by which a forecast was made."""
+    """Method of a forecast."""
 
     #: Nothing has been measured.
     NONE = "none"
-    #: The last value, without its being an outlier.
+    #: The last value, cleaned if it is an outlier.
     LAST = "last"
     #: Holt's linear trend, or the damped trend.
     TREND = "trend"
@@ -69,11 +69,11 @@ class Forecast:
     """A statistic's expected value.
 
     Attributes:
-        value: in the statistic's unit; None: nothing has been measured.
-        method: what gave it.
+        value: expected value in the statistic's unit; None: nothing has been measured.
+        method: the method of the forecast.
         error: mean absolute error of the trend's forecasts over the series' history; None: fewer
             than :data:`EVIDENCE` values could be forecast.
-        error_of_last: the same of the last value, at the same times.
+        error_of_last: mean absolute error of the last value as forecast, at the same times.
     """
 
     value: float | None
@@ -85,16 +85,16 @@ class Forecast:
 def forecasts(
     asked: Sequence[tuple[Series, StatisticKind]], period: float, horizon: float = 1.0
 ) -> tuple[Forecast, ...]:
-    """The forecasts of many series, in their order; each is the same as alone.
+    """The forecasts of many series, in their order, independent of each other.
 
     Args:
-        asked: series with their kinds.
+        asked: series with the types of their statistics.
         period: seconds between measurements: the unit of the trend.
-        horizon: periods after the newest measurement; need not be whole. Errors are measured for
-            the next whole number of periods.
+        horizon: periods after the newest measurement, not necessarily whole. Errors are measured
+            for the next whole number of periods.
 
     Raises:
-        StatisticsError: ``period`` or ``horizon`` is no finite number above 0.
+        StatisticsError: ``period`` or ``horizon`` is not finite, or not above 0.
 
     >>> from anabranch_planner.forecast.series import Series
     >>> series = Series()
@@ -128,8 +128,8 @@ def _batch(
     period: float,
     horizon: float,
 ) -> list[Forecast]:
-    """The forecasts of series of one kind, none of them empty."""
-    # Sums along time are rounded otherwise in an array of one column.
+    """The forecasts of nonempty series with the same trend and bounds."""
+    # In an array of one column, sums along time would be rounded differently.
     grid = resample([*batch, batch[0]] if len(batch) == 1 else batch, period)
     values = cleaned(grid.values, grid.lengths)
     series = np.arange(values.shape[1])

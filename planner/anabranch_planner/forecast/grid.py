@@ -1,18 +1,18 @@
-"""Series with one value per period, many of them as one array.
+"""Resampling of series to one value per period, as one array for many series.
 
 Periods are counted back from a series' newest measurement. A measurement belongs to the nearest
-period; the value of a period is the mean of its measurements by weight. At most ``length`` periods
-are kept, older measurements are dropped.
+period; the value of a period is the weighted mean of its measurements. At most ``length`` periods
+are kept; older measurements are dropped.
 
 **Gaps** are filled by the straight line between the measured neighbours, with weight 0. Why a line:
-holding a value would show a trend that stops and then jumps, which smoothing takes for a shock;
-along the line, level and trend reach the next measurement with the gap's mean slope, and a linear
-series stays linear. Why weight 0: a gap has no measured error, so it supports no method against
-another. The line needs the measurement after the gap, and no forecast begins inside of one
-(:mod:`.backtest`), so nothing is foreseen from data that came later.
+a constant value would look like a trend that stops and then jumps, which smoothing treats as a
+shock. Along the line, level and trend reach the next measurement with the gap's mean slope, and a
+linear series stays linear. Why weight 0: a gap has no measured error, so it favours no method. The
+line uses the measurement after the gap, but no forecast begins inside a gap (:mod:`.backtest`), so
+no forecast uses later data.
 
-**Fading.** A value counts by its weight times ``2^(-age / half_life)``, its age being the time from
-its period to the newest.
+**Fading.** A value counts by its weight times ``2^(-age / half_life)``, where its age is the time
+from its period to the newest period.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ import numpy.typing as npt
 from anabranch_contract.errors import StatisticsError
 from anabranch_planner.forecast.series import Series
 
-#: Numbers; shapes stand where they are used.
+#: Arrays of numbers; their shapes are documented where they are used.
 Array = npt.NDArray[np.float64]
-#: Counts and places.
+#: Arrays of counts and indices.
 Places = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Some series side by side, each from the first row on.
+    """Several series side by side, each from the first row on.
 
     Attributes:
-        values: shape (time, series), the oldest first; after its end a series holds its last.
-        weights: the same shape; 0 where nothing was measured and after the end.
-        lengths: how many rows each series has.
+        values: shape (time, series), oldest first; after its end a series repeats its last value.
+        weights: the same shape; 0 where nothing was measured, and after the end.
+        lengths: number of rows of each series.
     """
 
     values: Array
@@ -57,7 +57,7 @@ def resample(series: Sequence[Series], period: float) -> Grid:
         period: seconds.
 
     Raises:
-        StatisticsError: the period is no finite number above 0 (field ``period``).
+        StatisticsError: the period is not finite, or not above 0 (field ``period``).
 
     >>> from anabranch_planner.forecast.series import Series
     >>> gap = Series(times=(0.0, 3.1, 9.0), values=(5.0, 7.0, 11.0), weights=(1.0, 2.0, 1.0))
@@ -78,21 +78,21 @@ def resample(series: Sequence[Series], period: float) -> Grid:
     near = back < bounds[which]
     which, values, weights = which[near], values[near], weights[near]
     back = back[near].astype(np.intp)
-    # The first measurement that is left is the farthest back.
+    # The first remaining measurement is the farthest back.
     firsts = np.searchsorted(which, np.arange(len(counts)))
     lengths = back[firsts] + 1
     starts = np.cumsum(lengths) - lengths
     weights = weights / np.maximum.reduceat(weights, firsts)[which]
 
-    # All series one after the other: each begins and ends with a measurement, so that no gap
-    # reaches from one into the next.
+    # Concatenate all series: each begins and ends with a measurement, so no gap reaches from one
+    # series into the next.
     size = int(lengths.sum())
     at = (starts + lengths - 1)[which] - back
     many = np.bincount(at, minlength=size)
     mass = np.bincount(at, weights, size)
     mean = np.zeros(size)
     np.divide(np.bincount(at, weights * values, size), mass, mean, where=many > 0)
-    # The mean of one value is that value, to the last bit.
+    # The mean of a single value is exactly that value.
     alone = many[at] == 1
     mean[at[alone]] = values[alone]
     gaps = np.flatnonzero(many == 0)
@@ -116,7 +116,7 @@ def check_positive(number: float, field: str, unit: str) -> None:
     """Check that ``number`` is finite and above 0.
 
     Raises:
-        StatisticsError: it is not; names ``field``.
+        StatisticsError: it is not; the error names ``field``.
     """
     if not 0 < number < math.inf:
         raise StatisticsError(

@@ -6,14 +6,14 @@ With one-step errors ``e_t = y_t - (l_{t-1} + phi * b_{t-1})`` both methods are
     b_t = phi * b_{t-1} + alpha * beta * e_t                                        (trend)
     y(t + h) = l_t + (phi + phi^2 + ... + phi^h) * b_t                              (forecast)
 
-Holt's is ``phi = 1``. Sources: C. C. Holt, "Forecasting seasonals and trends by exponentially
-weighted moving averages", ONR Memorandum 52, 1957 (reprinted in International Journal of
-Forecasting 20, 2004); E. S. Gardner and E. McKenzie, "Forecasting trends in time series",
-Management Science 31, 1985, for the damped trend; in this form of errors in R. J. Hyndman et al.,
+Holt's method has ``phi = 1``. Sources: C. C. Holt, "Forecasting seasonals and trends by
+exponentially weighted moving averages", ONR Memorandum 52, 1957 (reprinted in International Journal
+of Forecasting 20, 2004); for the damped trend E. S. Gardner and E. McKenzie, "Forecasting trends in
+time series", Management Science 31, 1985; for the form with errors R. J. Hyndman et al.,
 "Forecasting with Exponential Smoothing", Springer 2008, section 2.5.
 
-Horizons need not be whole: the sum of powers is ``phi * (1 - phi^h) / (1 - phi)``, which is ``h``
-for ``phi = 1``, increases with ``h``, and has the sum's value wherever ``h`` is whole.
+Horizons need not be whole. The sum of powers is ``phi * (1 - phi^h) / (1 - phi)``, or ``h`` for
+``phi = 1``; this increases with ``h``, and equals the sum for every whole ``h``.
 
 The errors alone follow a recursion in the data (Hyndman et al., section 11.1: ARIMA(1, 1, 2)),
 
@@ -21,8 +21,8 @@ The errors alone follow a recursion in the data (Hyndman et al., section 11.1: A
     z_t = y_t - (1 + phi) * y_{t-1} + phi * y_{t-2},
     theta1 = alpha + alpha * beta * phi - 1 - phi,   theta2 = phi * (1 - alpha),
 
-in which whatever is before the first value is 0. It is what :mod:`.fitting` runs, because it
-takes four operations per value; level and trend follow from the errors (:func:`smooth`).
+where terms before the first value are 0. :mod:`.fitting` uses this recursion, because it takes four
+operations per value; level and trend follow from the errors (:func:`smooth`).
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from anabranch_planner.forecast.grid import Array
 
 @dataclass(frozen=True, slots=True)
 class Smoothing:
-    """Parameters of the smoothing of some series; arrays of one shape, one element per series.
+    """Smoothing parameters of several series; arrays of one shape, with an element per series.
 
     Attributes:
-        alpha: how far the level follows an error, in [0, 1].
-        beta: how far the trend follows the level, in [0, 1].
-        phi: what a trend keeps per period, in (0, 1]; 1: the trend is linear.
+        alpha: fraction of an error that the level adopts, in [0, 1].
+        beta: fraction of the level's change that the trend adopts, in [0, 1].
+        phi: fraction of a trend that remains per period, in (0, 1]; 1: linear trend.
     """
 
     alpha: Array
@@ -51,14 +51,14 @@ class Smoothing:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """The noise-free path of a series: its first value and its first increase.
+    """Initial path of a series without noise: its first value and its first increase.
 
     With the level ``l`` and the trend ``b`` before the first value, ``first = l + phi * b`` and
     ``rise = phi^2 * b``: the forecast of the first value, and the first increase after it.
 
     Attributes:
-        first: in the unit of the series; one element per series.
-        rise: the same per period.
+        first: first value, in the series' unit; an element per series.
+        rise: first increase per period, in the same form.
     """
 
     first: Array
@@ -67,12 +67,12 @@ class Path:
 
 @dataclass(frozen=True, slots=True)
 class Smoothed:
-    """Series as smoothing sees them.
+    """Result of smoothing several series.
 
     Attributes:
-        errors: of the one-step forecasts; shape (time, series).
-        levels: after each value; shape (time, series).
-        steps: what the trend adds to the level until the next period, ``phi * b_t``; same shape.
+        errors: errors of the one-step forecasts; shape (time, series).
+        levels: level after each value; shape (time, series).
+        steps: expected increase until the next period, ``phi * b_t``; the same shape.
     """
 
     errors: Array
@@ -81,7 +81,7 @@ class Smoothed:
 
 
 def thetas(smoothing: Smoothing) -> tuple[Array, Array]:
-    """The coefficients of the recursion of errors."""
+    """The coefficients ``theta1`` and ``theta2`` of the errors' recursion."""
     alpha, beta, phi = smoothing.alpha, smoothing.beta, smoothing.phi
     return alpha + alpha * beta * phi - 1 - phi, phi * (1 - alpha)
 
@@ -97,7 +97,7 @@ def differenced(values: Array, phi: Array | float) -> Array:
 def filtered(z: Array, theta1: Array, theta2: Array, errors: Array) -> None:
     """Write the errors of ``z`` into ``errors``; both have time along the first axis."""
     shape = errors.shape[1:]
-    # The older error first, as they stand in ``errors``.
+    # The coefficient of the older error first, in the order of ``errors``.
     coefficients = np.stack([np.broadcast_to(theta, shape) for theta in (theta2, theta1)])
     products = np.empty_like(coefficients)
     older, newer = products
@@ -111,13 +111,13 @@ def filtered(z: Array, theta1: Array, theta2: Array, errors: Array) -> None:
 
 
 def paths(count: int, path: Path, phi: Array) -> Array:
-    """The first ``count`` values that ``path`` goes through; shape (time, series)."""
+    """The first ``count`` values of ``path``; shape (time, series)."""
     powers = powers_until(np.arange(count, dtype=np.float64)[:, None], phi)
     return path.first + powers * path.rise
 
 
 def powers_until(horizon: Array | float, phi: Array) -> Array:
-    """``1 + phi + ... + phi^(horizon - 1)``, for any horizon from 0 on."""
+    """``1 + phi + ... + phi^(horizon - 1)``, extended to any horizon from 0."""
     linear = phi == 1.0
     below = np.where(linear, 0.5, phi)
     return np.where(linear, horizon, (1 - below**horizon) / (1 - below))
@@ -128,8 +128,8 @@ def smooth(values: Array, smoothing: Smoothing, path: Path) -> Smoothed:
 
     Args:
         values: shape (time, series), finite.
-        smoothing: one element per series.
-        path: where each begins.
+        smoothing: parameters, an element per series.
+        path: initial paths, an element per series.
 
     >>> one = np.ones(1)
     >>> line = np.array([[3.0], [5.0], [7.0]])
@@ -137,7 +137,7 @@ def smooth(values: Array, smoothing: Smoothing, path: Path) -> Smoothed:
     >>> found.errors.ravel().tolist(), ahead(found.levels[-1], found.steps[-1], 1.5, one).tolist()
     ([0.0, 0.0, 0.0], [10.0])
     """
-    # The value after the last one is any: its error tells the forecast that was made of it.
+    # Append an arbitrary value: its error reveals the forecast made after the last true value.
     extended = np.concatenate([values, values[-1:]])
     rest = extended - paths(len(extended), path, smoothing.phi)
     errors = np.empty(rest.shape)
@@ -147,5 +147,5 @@ def smooth(values: Array, smoothing: Smoothing, path: Path) -> Smoothed:
 
 
 def ahead(levels: Array, steps: Array, horizon: float, phi: Array) -> Array:
-    """The forecasts ``horizon`` periods after those levels; any number from 0 on."""
+    """The forecasts ``horizon`` (at least 0, not necessarily whole) periods after ``levels``."""
     return levels + powers_until(horizon, phi) * steps

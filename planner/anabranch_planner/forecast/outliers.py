@@ -1,8 +1,8 @@
-"""Cleaning of outliers, which are moved towards their neighbours before smoothing.
+"""Cleaning of outliers: they are moved towards their neighbours before smoothing.
 
-Smoothing and its squared errors let one wrong value move level, trend and parameters without limit.
-S. Gelper, R. Fried and C. Croux ("Robust forecasting with exponential and Holt-Winters smoothing",
-Journal of Forecasting 29, 2010) therefore smooth *cleaned* values
+In smoothing with squared errors, one wrong value can move level, trend and parameters without
+limit. Therefore S. Gelper, R. Fried and C. Croux ("Robust forecasting with exponential and
+Holt-Winters smoothing", Journal of Forecasting 29, 2010) smooth *cleaned* values
 
     y*_t = m_t + psi((y_t - m_t) / s) * s,     psi(x) = min(k, max(-k, x))         (Huber's psi)
 
@@ -11,15 +11,15 @@ module uses two estimates without recursion:
 
 - ``m_t`` is the median of the value and its two neighbours (the identifier of Hampel; see R. K.
   Pearson, "Outliers in process modeling and identification", IEEE Transactions on Control Systems
-  Technology 10, 2002). The first and the last value lack a neighbour: theirs are the two nearest
-  values, continued by the median of the five nearest differences.
-- ``s`` is the third quartile of the distances of all differences from their median, relative to a
-  normal distribution's. A wrong value makes two differences wrong, so up to an eighth of the values
-  may be; if more than an eighth of them stand out, they belong to the series and stay.
+  Technology 10, 2002). The first and the last value lack a neighbour. For them the two nearest
+  values are extrapolated by the median of the five nearest differences.
+- ``s`` is the third quartile of all differences' distances from their median, divided by that of a
+  normal distribution. A wrong value makes two differences wrong, so up to an eighth of the values
+  may be wrong. If more than an eighth are outliers, they belong to the series and stay.
 
-``k`` is 3. A line stays as it is, and so does a step between two constants, once it has lasted for
-two values: a change is believed one period late, when a second value confirms it. The values beside
-an outlier may move, too, by as much as they differ from those next to them.
+``k`` is 3. A line stays unchanged. So does a step between two constants once it has lasted for two
+values: a change is accepted one period late, when a second value confirms it. Values beside an
+outlier may move, too, by at most their difference from their own neighbours.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ import numpy as np
 
 from anabranch_planner.forecast.grid import Array, Places
 
-#: Maximum distance of a cleaned value from the expected one, in scales.
+#: Maximum distance of a cleaned value from the expected value, in units of ``s``.
 CLIP = 3.0
-#: Values from which on a series tells its scale; a shorter one is left as it is.
+#: Minimum number of values for an estimate of ``s``; shorter series are left unchanged.
 ENOUGH = 6
-#: Differences that tell how a series goes on at its ends.
+#: Number of differences from which a series is extrapolated at its ends.
 ENDS = 5
 #: Third quartile of the absolute value of a standard normal variable.
 QUARTILE = 1.1503493803760079
@@ -43,7 +43,7 @@ def cleaned(values: Array, lengths: Places) -> Array:
 
     Args:
         values: shape (time, series); finite.
-        lengths: how many rows of each series are its own; the others are returned as they are.
+        lengths: number of rows that belong to each series; later rows are returned unchanged.
 
     >>> line = np.array([[1.0, 2.0, 3.0, 4.0, 500.0, 6.0, 7.0, 8.0, 9.0, 10.0]]).T
     >>> cleaned(line, np.array([10])).ravel().tolist()
@@ -54,7 +54,7 @@ def cleaned(values: Array, lengths: Places) -> Array:
     series = np.arange(values.shape[1])
     own = np.arange(len(values))[:, None] < lengths
     enough = lengths >= ENOUGH
-    # A series that is too short is computed with rows that are not its own, and not changed.
+    # For a series that is too short, the rows after its end are computed and then ignored.
     last = np.maximum(lengths, ENOUGH) - 1
     steps = np.diff(values, axis=0)
 
@@ -76,7 +76,7 @@ def _middle(a: Array, b: Array, c: Array) -> Array:
 
 
 def _scale(steps: Array, counts: Places) -> Array:
-    """The scale of the first ``counts`` differences of each series."""
+    """The scale ``s`` from the first ``counts`` differences of each series."""
     series = np.arange(steps.shape[1])
     absent = np.arange(len(steps))[:, None] >= counts
     ordered = np.sort(np.where(absent, np.inf, steps), axis=0)

@@ -1,18 +1,18 @@
-"""Forecast of the tuples that a batch brings to each relation.
+"""Forecast of the tuples per batch of each relation.
 
-Rates are per batch, not per second: an epoch and the age of stored rows are counted in batches, and
-a replay has no other clock. Each relation has a series as in :mod:`.forecast`, with batches for
-seconds. Three rules are added:
+Rates are per batch, not per second: epochs and ages of stored rows are counted in batches, and a
+replay has no other clock. Each relation has a series as in :mod:`.forecast`, with batches instead
+of seconds. Three rules are added:
 
-* **Intermittent** relations bring nothing in some periods between others in which they do (their
-  files come every other minute). The last value says nothing about them, and a trend little. Their
-  forecast is the mean of the series, tuples by batches, which is J. D. Croston's forecast of such a
-  demand ("Forecasting and stock control for intermittent demands", Operational Research Quarterly
-  23, 1972), the mean size over the mean interval, without his smoothing.
-* **A floor.** Tuples may resume: no forecast is below a tenth (:data:`FLOOR`) of the mean. A rate
-  of 0 would make everything that begins with the relation free of charge.
-* **Drift.** After the runtime has detected a sudden change of a rate, its series restarts with the
-  period of the change. One period is enough then.
+* **Intermittent** relations have no tuples in some periods between others that have them (for
+  example, if their files arrive every other minute). Neither the last value nor a trend forecasts
+  them well. Their forecast is the mean of the series, tuples divided by batches. That is
+  J. D. Croston's forecast, mean size over mean interval, without his smoothing ("Forecasting and
+  stock control for intermittent demands", Operational Research Quarterly 23, 1972).
+* **A floor.** Tuples may resume, so no forecast is below a tenth (:data:`FLOOR`) of the mean. A
+  rate of 0 would make every step that begins with the relation free of charge.
+* **Drift.** When the runtime has detected a sudden change of a rate, its series restarts with the
+  period of the change. A single period then suffices.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from anabranch_contract.protocol.interims import Arrivals
 from anabranch_planner.forecast.forecast import StatisticKind, forecasts
 from anabranch_planner.forecast.series import Series
 
-#: Periods that are looked at, at most, where no other number is given.
+#: Default for the maximum number of periods used.
 PERIODS = 20
-#: Periods that must have been measured: one is no series.
+#: Minimum number of measured periods, as a single one is no series.
 EVIDENCE = 2
-#: Part of a series' mean that is the least forecast.
+#: Least forecast, as a fraction of the series' mean.
 FLOOR = 0.1
-#: Part of them after which a measurement counts half.
+#: Half-life of a measurement's weight, as a fraction of the periods used.
 HALF_LIFE = 1 / 3
 
 
 def rates(measured: Sequence[Arrivals], horizon: float, length: int = PERIODS) -> dict[str, float]:
-    """Relation -> the tuples that a batch brings of it, expected.
+    """Relation -> expected tuples per batch.
 
     Args:
-        measured: consecutive periods, oldest first; the newest ``length`` are used. Where the
-            number of batches goes back (another pipeline, or a recovery) those before are not.
-        horizon: periods after the newest.
+        measured: consecutive periods, oldest first; only the newest ``length`` are used. If the
+            number of batches decreases (another pipeline, or a recovery), earlier ones are ignored.
+        horizon: periods after the newest one.
 
-    A relation is listed if it has arrived in these periods and was counted in :data:`EVIDENCE` of
-    them, or in one since it has drifted.
+    A relation is listed if it had tuples in these periods and was counted in at least
+    :data:`EVIDENCE` of them, or in one period since a drift.
 
     >>> from anabranch_contract.protocol.interims import Arrivals
     >>> rates([Arrivals(4, 4, {"R": 40, "S": 0}), Arrivals(8, 4, {"R": 44, "S": 8})], 1.0)
@@ -81,7 +81,7 @@ def rates(measured: Sequence[Arrivals], horizon: float, length: int = PERIODS) -
 def recent(
     measured: Sequence[Arrivals], length: int = PERIODS
 ) -> dict[str, tuple[tuple[int, int], ...]]:
-    """Relation -> (batches, tuples that the newest so many batches have brought), ascending.
+    """Relation -> age profile: (batches, tuples of the newest so many batches), ascending.
 
     >>> from anabranch_contract.protocol.interims import Arrivals
     >>> recent([Arrivals(4, 4, {"R": 40}), Arrivals(8, 4, {"R": 44, "S": 8})])
@@ -103,7 +103,7 @@ def recent(
 
 
 def _drifted(periods: Sequence[Arrivals], relation: str) -> int:
-    """The place of the newest period that began with a drift of the rate; 0: none did."""
+    """The index of the newest period that began with a drift of the rate; 0: there is none."""
     places = [
         place
         for place, one in enumerate(periods)
@@ -117,7 +117,7 @@ def _newest(measured: Sequence[Arrivals], length: int) -> list[Arrivals]:
 
 
 def _consecutive(periods: Sequence[Arrivals]) -> list[Arrivals]:
-    """The newest periods whose batches ascend."""
+    """The newest periods with ascending numbers of batches."""
     found: list[Arrivals] = []
     for one in periods:
         if found and one.next_batch <= found[-1].next_batch:

@@ -1,8 +1,8 @@
 """Measurements of one statistic: bounded in number, ordered by time.
 
-A series is a value: appending gives another series. An invalid measurement is rejected. A
-measurement older than the newest restarts the series: the clock was set back, or its source
-restarted, so the kept times no longer order the values. :class:`Appended` reports the outcome.
+A series is an immutable value: appending returns another series. An invalid measurement is
+rejected. A measurement older than the newest one restarts the series: the clock was set back, or
+the source restarted, so the kept times no longer order the values. See :class:`Appended`.
 
 Periods may be missing. Weights fade with time (:mod:`.grid`), so values before a gap count less.
 """
@@ -16,9 +16,9 @@ from itertools import pairwise
 
 from anabranch_contract.errors import StatisticsError
 
-#: Least and greatest bound on the measurements of a series.
+#: Least and greatest value of :attr:`Series.length`.
 SHORTEST, LONGEST = 2, 10_000
-#: Greatest value and weight: sums of squares of larger ones are not finite.
+#: Greatest value and weight, so that sums of squares stay finite.
 LARGEST = 1e100
 #: Least weight, for the same reason.
 LIGHTEST = 1e-100
@@ -27,15 +27,15 @@ LIGHTEST = 1e-100
 class AppendOutcome(StrEnum):
     """Outcome of appending a measurement to a series."""
 
-    #: It is the newest.
+    #: Appended as the newest measurement.
     APPENDED = "appended"
-    #: It is the only one: its time is before that of the newest, so all others were dropped.
+    #: The series restarts with this measurement: it is older than the newest, so all were dropped.
     BEGUN_ANEW = "begun-anew"
-    #: Refused: time, value or weight is not a finite number, or one is above :data:`LARGEST`.
+    #: Rejected: time, value or weight is not a finite number, or one is above :data:`LARGEST`.
     NOT_FINITE = "not-finite"
-    #: Refused: nothing was measured. The weight (probes, say) is 0 or negative.
+    #: Rejected: nothing was measured, as the weight (e.g. number of probes) is 0 or negative.
     NO_WEIGHT = "no-weight"
-    #: Refused: there is a measurement of that very time.
+    #: Rejected: the series already has a measurement at this time.
     SAME_TIME = "same-time"
 
 
@@ -44,8 +44,8 @@ class Appended:
     """The series after appending a measurement, and the outcome.
 
     Attributes:
-        series: the same one where the measurement was refused.
-        outcome: the reason.
+        series: the extended series; unchanged if the measurement was rejected.
+        outcome: whether it was appended; if not, the reason.
     """
 
     series: Series
@@ -57,15 +57,15 @@ class Series:
     """The newest measurements of one statistic; the three tuples are equally long.
 
     Attributes:
-        length: maximum number of measurements, and of the periods that they span.
-        half_life: seconds after which a measurement counts half; infinite: all count alike.
+        length: maximum number of measurements, and of periods that they span.
+        half_life: seconds after which a measurement's weight has halved; infinite: no fading.
         times: ends of the measured periods, in seconds since any fixed point; they increase.
         values: measurements, in the statistic's unit.
-        weights: how much each counts beside the others, e.g. the probes behind a ratio.
+        weights: relative weight of each measurement, e.g. the number of probes behind a ratio.
 
     Raises:
-        StatisticsError: a field is out of range; it names ``series.length``, ``series.half_life``
-            or ``series.measurements``.
+        StatisticsError: a field is out of range; the error names ``series.length``,
+            ``series.half_life`` or ``series.measurements``.
 
     >>> series = Series(length=3)
     >>> for time, value in ((0.0, 5.0), (3.0, 7.0), (9.0, 11.0), (12.0, 13.0)):
@@ -111,7 +111,7 @@ class Series:
         return len(self.times)
 
     def append(self, time: float, value: float, weight: float = 1.0) -> Appended:
-        """The series with one more measurement; its oldest is dropped where it is full."""
+        """The series with one more measurement; if it is full, its oldest one is dropped."""
         fault = _fault(time, value, weight)
         if fault is not None:
             return Appended(self, fault)
@@ -133,7 +133,7 @@ class Series:
         length: int = 60,
         half_life: float = 60.0,
     ) -> Series:
-        """The series that appending each (time, value, weight) gives, made at once.
+        """The series after appending each (time, value, weight), built in a single pass.
 
         >>> Series.of([(0.0, 1.0, 9.0), (3.0, 2.0, 0.0), (6.0, 3.0, 9.0)]).values
         (1.0, 3.0)
@@ -157,7 +157,7 @@ class Series:
 
 
 def _fault(time: float, value: float, weight: float) -> AppendOutcome | None:
-    """Why no series can have the measurement; None: one can."""
+    """Why every series would reject the measurement; None: it is valid."""
     # Comparisons with NaN are false.
     if not (abs(time) <= LARGEST and abs(value) <= LARGEST and abs(weight) <= LARGEST):
         return AppendOutcome.NOT_FINITE

@@ -18,14 +18,14 @@ from anabranch_contract.queries.types import TypeKind
 _SIMPLE = re.compile(r"[a-z_][a-z0-9_]*", re.IGNORECASE)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-#: Units of the integers that stand for points and spans of time.
+#: Units of the integers that represent points and spans of time.
 _UNITS = {
     TypeKind.DATE: timedelta(days=1),
     TypeKind.TIMESTAMP: _MICROSECOND,
     TypeKind.TIMESTAMP_NTZ: _MICROSECOND,
     TypeKind.INTERVAL: _MICROSECOND,
 }
-#: Infix operations, the loosest first; operations of one entry bind equally, left to right.
+#: Infix operators, the loosest first; operators of one entry have equal precedence.
 _LOOSEST_FIRST = (
     {"or"}, {"and"}, {"not"}, {"eq", "ne", "lt", "le", "gt", "ge", "eq_null_safe", "like", "in",
     "is_null", "is_not_null"}, {"add", "sub"}, {"mul", "div", "mod"}, {"neg"},
@@ -35,7 +35,7 @@ _COMPARISON = _BINDING["eq"]
 
 
 def text_of(expr: Expr) -> str:
-    """The text of ``expr``; the name of a column without an alias is a text already."""
+    """The text of ``expr``; a column without an alias is printed as its name, unquoted."""
     if isinstance(expr, Column):
         return f"{quoted(expr.alias)}.{quoted(expr.name)}" if expr.alias else expr.name
     if isinstance(expr, Literal):
@@ -44,7 +44,7 @@ def text_of(expr: Expr) -> str:
     args = [text_of(arg) for arg in expr.args]
     if level is None:
         return _function(expr, symbol, args)
-    # AND and OR are associative, comparisons do not chain, other chains begin at the left.
+    # AND and OR are associative; comparisons can't be chained; other chains are left-associative.
     chained = expr.op in ("and", "or")
     bound = [
         f"({text})"
@@ -69,7 +69,7 @@ def conjuncts(expr: Expr) -> list[Expr]:
 
 
 def quoted(name: str) -> str:
-    """A name, in backticks if it is more than letters, digits and underscores."""
+    """A name, in backticks if it has other characters than letters, digits and underscores."""
     return name if _SIMPLE.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 

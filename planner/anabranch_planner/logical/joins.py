@@ -11,8 +11,8 @@ from anabranch_planner.logical.nodes import CROSS, INNER, Conjunct, Exchange, Fi
 def join_tree(items: Sequence[Node], conditions: Iterable[Conjunct]) -> Node:
     """The inner join of ``items`` from left to right; cross products as late as possible.
 
-    Every condition is in the lowest join that has its tables; a filter over all joins has the
-    others, if the last join is no inner join.
+    Every condition is in the lowest join that has its tables. If the last join is not an inner
+    join, the remaining conditions are in a filter over it.
     """
     open_conditions = list(conditions)
     current, *rest = items
@@ -31,7 +31,7 @@ def join_tree(items: Sequence[Node], conditions: Iterable[Conjunct]) -> Node:
 
 
 def joined(left: Node, right: Node, kind: str, conditions: Sequence[Conjunct]) -> Join:
-    """A join with both sides exchanged by the keys of the equalities between them, if any."""
+    """A join whose inputs are both exchanged by the keys of equalities between them, if any."""
     keys: list[tuple[str, str]] = []
     for condition in conditions:
         if condition.sides is not None and condition.tables & right.aliases:
@@ -46,7 +46,7 @@ def joined(left: Node, right: Node, kind: str, conditions: Sequence[Conjunct]) -
 def within(
     conditions: Iterable[Conjunct], tables: frozenset[str]
 ) -> tuple[list[Conjunct], list[Conjunct]]:
-    """The conditions that read ``tables`` and no others, and the rest."""
+    """The conditions that read only ``tables``, and the other conditions."""
     inside: list[Conjunct] = []
     outside: list[Conjunct] = []
     for condition in conditions:

@@ -1,4 +1,4 @@
-"""The nodes of a logical plan; a plan as text, as data and as a picture (Graphviz).
+"""The nodes of a logical plan, and the plan as text, as data and as a Graphviz graph.
 
 Expressions are SQL text (Spark's dialect), in which every column is qualified by its alias.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-#: A join's kind, as SQL calls it.
+#: The kinds of joins, as named in SQL.
 INNER, CROSS, LEFT, RIGHT, FULL, SEMI, ANTI = (
     "inner", "cross", "left", "right", "full", "semi", "anti",
 )  # fmt: skip
@@ -16,12 +16,12 @@ INNER, CROSS, LEFT, RIGHT, FULL, SEMI, ANTI = (
 
 @dataclass(frozen=True)
 class Conjunct:
-    """A conjunct.
+    """One operand of an AND.
 
     Attributes:
-        text: in SQL.
+        text: SQL text.
         tables: aliases whose columns it reads.
-        sides: of an equality between two tables: (alias, expression) twice; None for others.
+        sides: (alias, expression) of both sides of an equality between two tables; else None.
     """
 
     text: str
@@ -43,18 +43,18 @@ class ProjectedColumn:
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """An operator over its inputs; as text one line without them."""
+    """An operator over its inputs; its text is one line, without the inputs."""
 
     inputs: tuple[Node, ...]
 
     @property
     def aliases(self) -> frozenset[str]:
-        """The tables whose columns its output has."""
+        """The tables whose columns the output has."""
         return frozenset().union(*(node.aliases for node in self.inputs))
 
     @property
     def name(self) -> str:
-        """A short name as the input of a join."""
+        """A short name, for use as an input of a join."""
         return type(self).__name__
 
 
@@ -70,7 +70,7 @@ class Scan(Node):
 
     @property
     def aliases(self) -> frozenset[str]:
-        """The table."""
+        """The table's alias."""
         return frozenset((self.alias,))
 
     @property
@@ -96,7 +96,7 @@ class Filter(Node):
 
 @dataclass(frozen=True, eq=False)
 class Exchange(Node):
-    """Rows sent to hosts by the hash of their keys; without keys to all hosts."""
+    """An exchange that sends rows to hosts by the hash of ``keys``; without keys to all hosts."""
 
     keys: tuple[str, ...]
 
@@ -111,7 +111,7 @@ class Exchange(Node):
 
 @dataclass(frozen=True, eq=False)
 class Join(Node):
-    """A binary join; ``semi`` and ``anti`` keep the left side's columns only."""
+    """A binary join; ``semi`` and ``anti`` keep only the left side's columns."""
 
     kind: str
     conditions: tuple[Conjunct, ...] = ()
@@ -128,7 +128,7 @@ class Join(Node):
 
 @dataclass(frozen=True, eq=False)
 class MultiJoin(Node):
-    """An inner join of several inputs in no order.
+    """An inner join of several inputs, without an order.
 
     Attributes:
         predicates: the equalities between two inputs.
@@ -147,7 +147,7 @@ class MultiJoin(Node):
 
 @dataclass(frozen=True, eq=False)
 class Aggregate(Node):
-    """Rows grouped by ``keys``, and the aggregates of each group."""
+    """An aggregation: groups by ``keys``, and the aggregates of each group."""
 
     keys: tuple[str, ...]
     calls: tuple[str, ...]
@@ -159,7 +159,7 @@ class Aggregate(Node):
 
 @dataclass(frozen=True, eq=False)
 class Project(Node):
-    """Expressions of rows, or of groups where the input is an aggregation."""
+    """A projection: expressions over rows, or over groups if the input is an aggregation."""
 
     items: tuple[ProjectedColumn, ...]
 
@@ -169,7 +169,7 @@ class Project(Node):
 
 @dataclass(frozen=True, eq=False)
 class Sort(Node):
-    """Rows in an order; ``by`` includes the directions."""
+    """Sorting; ``by`` includes the directions."""
 
     by: tuple[str, ...]
 
@@ -179,7 +179,7 @@ class Sort(Node):
 
 @dataclass(frozen=True, eq=False)
 class Limit(Node):
-    """The first ``count`` rows after ``offset``; an empty count: all."""
+    """The first ``count`` rows after ``offset``; an empty count means all rows."""
 
     count: str
     offset: str = ""
@@ -194,7 +194,7 @@ def conjunction(conditions: tuple[Conjunct, ...]) -> str:
 
 
 def ordered(root: Node) -> list[Node]:
-    """All nodes of a plan, each after all of its outputs."""
+    """All nodes of a plan; each comes after the nodes that read it."""
     waiting: dict[Node, int] = {}
     pending, met = [root], {root}
     while pending:
@@ -215,13 +215,13 @@ def ordered(root: Node) -> list[Node]:
 
 
 def to_text(node: Node, depth: int = 0) -> str:
-    """A plan as a tree of lines, the root first."""
+    """The plan as a tree of lines, with the root first."""
     lines = ["  " * depth + str(node), *(to_text(source, depth + 1) for source in node.inputs)]
     return "\n".join(lines)
 
 
 def to_document(node: Node) -> dict[str, Any]:
-    """A plan as data: ``node``, ``text``, its own fields, and ``inputs``."""
+    """The plan as data: ``node``, ``text``, the node's own fields, and ``inputs``."""
     found: dict[str, Any] = {"node": type(node).__name__, "text": str(node)}
     for name, value in vars(node).items():
         if name != "inputs":
@@ -238,7 +238,7 @@ def _held(value: Any) -> Any:
 
 
 def to_dot(root: Node) -> str:
-    """A plan as a Graphviz graph, rows flowing upwards; multi-way joins stand out."""
+    """The plan as a Graphviz graph; rows flow upwards, and multi-way joins are highlighted."""
     nodes = ordered(root)
     number = {node: f"n{i}" for i, node in enumerate(nodes)}
     lines = ["digraph plan {", '  rankdir=BT; node [shape=box, fontname="sans-serif"];']

@@ -1,7 +1,7 @@
 """The logical plan of a bound query: its joins as binary joins, and the operators after them.
 
-The plan is built from the planner's input: relations with their filters, equalities as written,
-closed time bounds. So it needs no SQL parser of its own, and shows the joins that run.
+The plan is built from the planner's input: relations with their filters, equalities as written, and
+closed time bounds. So it needs no separate SQL parser, and shows the joins that actually run.
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ from anabranch_planner.normal.time_bounds import irredundant
 
 
 def logical_plan(query: JoinQuery, streams: Mapping[str, Stream]) -> Node:
-    """The plan of ``query`` with binary joins, in the order of FROM; without output columns it is
-    the joins alone.
-    """
+    """The plan of ``query`` with binary joins, in FROM order; without outputs only its joins."""
     parts = (query, *query.others)
     names = _short_names(list(dict.fromkeys(m.alias for part in parts for m in part.members)))
     joins = [_Joins(part, streams, names) for part in parts]
@@ -52,13 +50,13 @@ def logical_plan(query: JoinQuery, streams: Mapping[str, Stream]) -> Node:
 
 
 def _short_names(aliases: Sequence[str]) -> dict[str, str]:
-    """Alias -> its name without the queries around it, if no other alias has the same."""
+    """Alias -> its name without the prefix of enclosing queries, if that is unique."""
     short = [alias.rpartition(".")[2] for alias in aliases]
     return {a: s if short.count(s) == 1 else a for a, s in zip(aliases, short, strict=True)}
 
 
 class _Joins:
-    """The tables and conditions of one join, by the user's aliases in short."""
+    """The tables and conditions of one join, named by the user's aliases."""
 
     def __init__(
         self, query: JoinQuery, streams: Mapping[str, Stream], names: Mapping[str, str]
@@ -69,26 +67,26 @@ class _Joins:
         self.derived = {(stream, text): expr for stream, text, expr in query.derived}
 
     def aliased(self, expr: Expr) -> Expr:
-        """``expr`` with aliases in place of labels."""
+        """``expr`` with aliases instead of labels."""
         return substitute(expr, lambda c: Column(self.alias_of[Label(c.alias)], c.name, c.type))
 
     def tree(self) -> Node:
-        """The tables under their filters, joined."""
+        """The join tree of the filtered tables."""
         return join_tree([self.table(label) for label in self.query.labels], self.conditions())
 
     def filters(self, label: Label) -> list[Conjunct]:
-        """The filter of a table, by conjuncts."""
+        """The conjuncts of a table's filter."""
         alias = self.alias_of[label]
         return [_condition(_of_alias(e, alias)) for e in self.query.relation_of(label).filter]
 
     def table(self, label: Label) -> Node:
-        """A table under its filter."""
+        """A scan of a table, under its filter."""
         scan = Scan((), self.streams[label].name, self.alias_of[label])
         filters = self.filters(label)
         return Filter((scan,), tuple(filters)) if filters else scan
 
     def conditions(self) -> list[Conjunct]:
-        """The conditions over several tables."""
+        """The conditions that read several tables."""
         found = []
         for equality in self.query.predicates:
             one, other = self._side(equality.left), self._side(equality.right)
@@ -115,7 +113,7 @@ class _Joins:
         return found
 
     def _time(self, label: Label) -> str:
-        """The event time of a table; only streams with one have time bounds."""
+        """The event time of a table; only streams with an event time have time bounds."""
         return f"{quoted(self.alias_of[label])}.{quoted(self.streams[label].event_time or '')}"
 
 
@@ -124,7 +122,7 @@ def _of_alias(expr: Expr, alias: str) -> Expr:
 
 
 def _condition(expr: Expr) -> Conjunct:
-    """A filter or residual as an operand of AND."""
+    """A filter or residual as a conjunct."""
     text = text_of(expr)
     if isinstance(expr, Call) and expr.op == "or":
         text = f"({text})"
@@ -132,7 +130,7 @@ def _condition(expr: Expr) -> Conjunct:
 
 
 def _between(one: str, other: str, ahead: int | None, behind: int | None) -> str:
-    """``other - one <= ahead`` and ``one - other <= behind``; empty if neither is bounded."""
+    """The text of ``-behind <= other - one <= ahead``; empty if neither is bounded."""
     if ahead is not None and behind is not None:
         return f"{other} BETWEEN {_moved(one, -behind)} AND {_moved(one, ahead)}"
     if ahead is not None:
@@ -150,7 +148,7 @@ def _outer_joins(left: _Joins, steps: Iterable[tuple[_Joins, str]]) -> Node:
 
     Args:
         left: the join of left rows.
-        steps: pairs of left rows and a partner, and the kind of join, in order; a join gets the
+        steps: per outer join, in order: the join of its pairs, and its kind. An outer join gets the
             conditions of its pairs that no earlier join has.
     """
     plan, tables = left.tree(), set(left.alias_of.values())
@@ -181,7 +179,7 @@ def _projected(plan: Node, outputs: Iterable[Output]) -> Node:
 
 
 def _post_join(plan: Node, view: View, below: Mapping[str, Expr]) -> Node:
-    """The operators of ``view`` over joined rows, whose columns are ``below``."""
+    """The operators of ``view`` over joined rows, whose columns have the expressions ``below``."""
     terms = dict(below)
     if view.grouped:
         keys = {name: below[name] for name, _ in view.keys} | _window(view, below)
@@ -216,7 +214,7 @@ def _window(view: View, below: Mapping[str, Expr]) -> dict[str, Expr]:
 
 
 def _calls(view: View, below: Mapping[str, Expr]) -> dict[str, Column]:
-    """Aggregates by name; a total aggregates the values of all groups."""
+    """Aggregates by name; a total is an aggregate over the values of all groups."""
     found: dict[str, Column] = {}
     for call in view.aggregates:
         inside = "*" if call.column is None else text_of(below[call.column])

@@ -1,17 +1,16 @@
-"""TSC: a plan of binary joins becomes one of multi-way joins (UMJoin, section 3.3).
+"""TSC: converts a plan of binary joins to one with multi-way joins (UMJoin, section 3.3).
 
-Step 1 (Algorithm 2) walks the plan from its root and gathers groups. A node may be a member if it
-is an inner join, or an exchange over one; it joins the group of its outputs if these are all in the
-same group, and else a join starts a group of its own. All other nodes (projections and filters that
-could not be pushed down, aggregations, outer, semi and anti joins, queries that are read twice)
-are where groups end.
+Step 1 (Algorithm 2) walks the plan from its root and forms groups. Inner joins, and exchanges over
+them, may be members. Such a node joins the group of its outputs if all outputs are in the same
+group; otherwise a join starts a new group. All other nodes end groups: projections and filters that
+could not be pushed down, aggregations, outer, semi and anti joins, queries that are read twice.
 
-Step 2 (Algorithm 3) goes from the leaves up and replaces every group by one node, whose inputs are
-the inputs of its members that are no members.
+Step 2 (Algorithm 3) goes from the leaves up and replaces every group by one node. The node's inputs
+are the members' inputs from outside the group.
 
-Two things differ from the paper. Nodes are visited after all of their outputs (breadth first alone
-would meet a shared node before some of them). And a group of two inputs stays the binary join that
-it is: there is no order to choose.
+Two things differ from the paper. Nodes are visited after all of their outputs (plain breadth-first
+order would reach a shared node too early). And a group of two inputs stays a binary join, because
+it has no order to choose.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from enum import StrEnum
 
 from anabranch_planner.logical.nodes import CROSS, INNER, Exchange, Join, MultiJoin, Node, ordered
 
-#: Inputs from which on a group becomes a multi-way join.
+#: Least number of inputs for which a group becomes a multi-way join.
 SEVERAL = 3
 
 
@@ -36,20 +35,20 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
-    """Members that become one node, with their rules: joins, and exchanges between them; the root
-    is the first.
+    """Joins, and exchanges between them, that become one node; each with the rule that added it.
+    The first member is the root.
     """
 
     members: Mapping[Node, Rule]
 
     @property
     def root(self) -> Node:
-        """The member whose rows are the group's."""
+        """The member whose output is the group's output."""
         return next(iter(self.members))
 
     @property
     def inputs(self) -> tuple[Node, ...]:
-        """The inputs of members that are no members, left to right."""
+        """The members' inputs from outside the group, left to right."""
         found: list[Node] = []
 
         def visit(node: Node) -> None:
@@ -64,22 +63,22 @@ class NodeGroup:
 
 
 def convert(root: Node, several: int = SEVERAL) -> Node:
-    """The plan with multi-way joins in it.
+    """The plan with groups replaced by multi-way joins.
 
     Args:
-        several: inputs from which on a group becomes one.
+        several: least number of inputs for which a group is replaced.
     """
     roots = {g.root: g for g in groups(root) if len(g.inputs) >= several}
     return _replaced(root, roots, {})
 
 
 def multi_joins(root: Node) -> list[MultiJoin]:
-    """The multi-way joins of a plan, from the root on."""
+    """The multi-way joins of a plan, from the root down."""
     return [node for node in ordered(root) if isinstance(node, MultiJoin)]
 
 
 def groups(root: Node) -> list[NodeGroup]:
-    """Step 1: the groups of a plan, from the root on."""
+    """Step 1: the groups of a plan, from the root down."""
     outputs: dict[Node, list[Node]] = {}
     nodes = ordered(root)
     for node in nodes:
@@ -109,7 +108,7 @@ def _is_inner(node: Node) -> bool:
 
 
 def _replaced(node: Node, roots: Mapping[Node, NodeGroup], done: dict[Node, Node]) -> Node:
-    """Step 2, remembering replaced nodes: shared nodes stay shared."""
+    """Step 2, with a cache of replaced nodes, so that shared nodes stay shared."""
     if node in done:
         return done[node]
     group = roots.get(node)
@@ -117,7 +116,7 @@ def _replaced(node: Node, roots: Mapping[Node, NodeGroup], done: dict[Node, Node
         sources = tuple(_replaced(source, roots, done) for source in node.inputs)
         done[node] = node if sources == node.inputs else replace(node, inputs=sources)
         return done[node]
-    # Where its rows go is the multi-way join's business, not that of exchanges before it.
+    # The multi-way join itself distributes its rows, so exchanges below it are dropped.
     bare = (s.inputs[0] if isinstance(s, Exchange) else s for s in group.inputs)
     conditions = [c for m in group.members if isinstance(m, Join) for c in m.conditions]
     done[node] = MultiJoin(

@@ -1,1 +1,1 @@
-"""From bound conditions to the canonical :class:`JoinQuery` that is planned."""
+"""From bound queries to the canonical :class:`JoinQuery`, the input of planning."""

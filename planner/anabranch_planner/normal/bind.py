@@ -1,8 +1,8 @@
-"""Names and types of a statement's FROM and WHERE, and its conjuncts sorted by type.
+"""Resolution of names and types in FROM and WHERE, and classification of the conjuncts.
 
 Queries in FROM are resolved from the inside out, so a chain of joins is one join, with or without
 subqueries. Every conjunct becomes an equality, a time bound, a local filter or a residual, wherever
-it stands (ON, WHERE, a query in FROM).
+it is written (ON, WHERE, a query in FROM).
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from anabranch_planner.sql.unresolved import FromEntry, Node, Unresolved, at, lo
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A query's id, and what its statement is read with.
+    """A query's id, and the inputs for reading its statement.
 
     Attributes:
         id: the query's id.
         streams: the registered streams by name.
         window: microseconds for every alias, or alias -> microseconds (others unbounded).
-        relaxed: alias -> the filter that its relation is to have, which its own implies; the
-            conditions that it lacks become residuals.
+        relaxed: alias -> a weaker filter, to be used for its relation; the conditions that the
+            weaker filter omits become residuals.
     """
 
     id: str
@@ -55,7 +55,7 @@ class Registration:
 
 @dataclass(slots=True)
 class Bound:
-    """A query with its names looked up: the scope of FROM, and all conjuncts by kind."""
+    """A query with resolved names: the scope of FROM, and all conjuncts by type."""
 
     query: Unresolved
     scope: Scope = field(default_factory=Scope)
@@ -63,16 +63,16 @@ class Bound:
     bounds: list[AliasBound] = field(default_factory=list)
     filters: dict[str, list[Expr]] = field(default_factory=dict)
     residuals: list[Expr] = field(default_factory=list)
-    #: Part of a structured query -> the alias that it declares.
+    #: Field of a structured query -> the alias that it declares.
     fields: dict[str, str] = field(default_factory=dict)
-    #: The scopes of the right sides of outer joins by themselves.
+    #: The separate scopes of the right sides of outer joins.
     rights: list[Scope] = field(default_factory=list)
-    #: Conditions of WHERE that read the right sides.
+    #: Conditions of WHERE that read the right side of a look-up.
     after: list[Node] = field(default_factory=list)
 
 
 def bind(query: Unresolved, given: Registration) -> Bound:
-    """Look up the names of ``query``, except in SELECT and in an outer join.
+    """Resolve the names of ``query``, except in the SELECT list and in outer joins.
 
     Raises:
         QueryError: names and types don't fit.
@@ -84,7 +84,7 @@ def bind(query: Unresolved, given: Registration) -> Bound:
 
 
 def _resolve(query: Unresolved, streams: Mapping[str, Stream], found: Bound, within: str) -> Scope:
-    """The scope of the FROM list of ``query``; its conditions and those inside go to ``found``.
+    """The scope of the FROM list of ``query``; adds its conditions, and inner ones, to ``found``.
 
     Args:
         within: prefix of the aliases of its streams.
@@ -121,7 +121,7 @@ def _source(
     found: Bound,
     within: str,
 ) -> Scope:
-    """The scope of the ``place``-th source of a FROM list by itself."""
+    """The separate scope of the source with index ``place`` in a FROM list."""
     if isinstance(source.of, str):
         alias = source.alias or source.of
         if source.field:
@@ -136,7 +136,7 @@ def _source(
 
 
 def _conjuncts(condition: Node, scope: Scope) -> list[Node]:
-    """The conjuncts of a condition, with the common conjuncts of every OR's alternatives.
+    """The conjuncts of a condition; common conjuncts of an OR's alternatives are factored out.
 
     ``(a AND b) OR (a AND c)`` is ``a AND (b OR c)`` in three-valued logic as well.
     """
@@ -154,7 +154,7 @@ def _conjuncts(condition: Node, scope: Scope) -> list[Node]:
 
 
 def _factored(disjunction: exp.Or, scope: Scope) -> list[Node]:
-    """The conjuncts that all alternatives have, and what else is left of the alternatives."""
+    """The conjuncts common to all alternatives, and the OR of the alternatives without them."""
     alternatives = [
         {canonical(boolean(part, scope)): part for part in _conjuncts(alternative, scope)}
         for alternative in operands(disjunction, exp.Or)
@@ -209,7 +209,7 @@ def _add_comparison(op: str, left: Expr, right: Expr, scope: Scope, found: Bound
 
 
 def _add_of_rows(left: Expr, right: Expr, scope: Scope, found: Bound) -> None:
-    """Add ``left <=> right`` of two columns of rows; between aliases there is a join key in it."""
+    """Add ``left <=> right`` of two row columns; between aliases it contains a join key."""
     condition = compare("eq_null_safe", left, right)
     if any(isinstance(side, Literal) and side.value is not None for side in (left, right)):
         _add_comparison("eq", left, right, scope, found)
@@ -225,7 +225,7 @@ def _add_condition(condition: Expr, scope: Scope, found: Bound) -> None:
     if len(over) > 1:
         found.residuals.append(condition)
         return
-    # A constant condition has no alias; unless it is TRUE it filters the first one.
+    # A constant condition has no alias. Unless it is TRUE, it filters the first alias.
     alias = min(over, default=next(iter(scope.streams)))
     local = canonical(substitute(condition, lambda c: Column("", c.name, c.type)))
     if not is_true(local):

@@ -1,4 +1,4 @@
-"""Conditions in one canonical form, so that equal conditions of different queries are equal.
+"""Canonical form of conditions, so that equal conditions of different queries are identical.
 
 >>> from anabranch_contract.queries.types import parse_type
 >>> x, five = Column("", "x", parse_type("int")), Literal(5, parse_type("int"))
@@ -18,7 +18,7 @@ _FLIPPED = {"eq": "eq", "ne": "ne", "eq_null_safe": "eq_null_safe", "lt": "gt", 
             "le": "ge", "ge": "le"}  # fmt: skip
 _NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt",
             "is_null": "is_not_null", "is_not_null": "is_null"}  # fmt: skip
-#: When a comparison of two values that are not NULL holds.
+#: Comparison operators on two values that are not NULL.
 HOLDS: dict[str, Callable[..., bool]] = {
     "eq": operator.eq,
     "ne": operator.ne,
@@ -32,7 +32,7 @@ HOLDS: dict[str, Callable[..., bool]] = {
 def canonical(condition: Expr) -> Expr:
     """``condition`` with constants on the right, operands sorted, NOT pushed into comparisons.
 
-    Every rewriting holds in three-valued logic, and (as Spark orders NaN) for floats as well.
+    Every rewriting is valid in three-valued logic, and for floats with Spark's order of NaN.
     """
     if not isinstance(condition, Call):
         return condition

@@ -1,7 +1,7 @@
-"""Implication between filters: a store that keeps more rows than a query reads can serve it.
+"""Implication between filters: a query can read a store whose filter is weaker than its own.
 
-Decided by the form of conditions, so not every implication is seen: a conjunct is implied by an
-equal one, or by a comparison of the same column with a literal that leaves fewer values.
+Implication is decided by the form of conditions, so some implications are missed. A conjunct is
+implied by an equal one, or by a stricter comparison of the same column with a literal.
 
 >>> from anabranch_contract.queries.expressions import BOOLEAN
 >>> from anabranch_contract.queries.types import parse_type
@@ -21,18 +21,18 @@ from anabranch_contract.queries.expressions import Call, Column, Expr, Literal
 from anabranch_contract.queries.joins import JoinQuery, Relation
 from anabranch_planner.normal.conditions import HOLDS
 
-#: Comparisons that are not true of NULL.
+#: Comparisons that are never true of NULL.
 _COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 
 def implies(strong: Sequence[Expr], weak: Sequence[Expr]) -> bool:
-    """Whether every row that satisfies all of ``strong`` is seen to satisfy all of ``weak``."""
+    """Whether ``strong`` provably implies ``weak`` for every row."""
     return all(any(_implied(s, w) for s in strong) for w in weak)
 
 
 def weaker(query: JoinQuery, relations: Iterable[Relation]) -> dict[str, Relation]:
-    """Alias -> of ``relations`` the one with the strongest filter that the alias's own implies and
-    that is another.
+    """Alias -> the relation in ``relations`` with the strongest filter that the alias's own filter
+    implies; relations equal to the alias's own are ignored.
     """
     by_id = {r.id: r for r in relations}
     found = {}
@@ -77,7 +77,7 @@ def _implied(strong: Expr, weak: Expr) -> bool:
 
 
 def _values(condition: Expr) -> tuple[Column, str, list[Any]] | None:
-    """A comparison of a column with literals, or a list of them; None: it is something else."""
+    """A comparison as (column, operator, literals); None: another form of condition."""
     if not isinstance(condition, Call) or condition.op not in _COMPARISONS | {"in"}:
         return None
     column, *literals = condition.args
@@ -105,7 +105,7 @@ def _follows(op: str, x: Any, weak: tuple[Column, str, list[Any]]) -> bool:
         return bool(HOLDS[other](x, y))
     if op not in ("gt", "ge", "lt", "le"):
         return False
-    # Mirrored, so that only greater-than is left.
+    # Mirror the comparison if needed, so that only greater-than remains.
     beyond = op in ("gt", "ge")
     further, same = (x > y if beyond else x < y), x == y
     toward = {"gt", "ge"} if beyond else {"lt", "le"}

@@ -1,8 +1,8 @@
-"""Join keys: equalities to key classes by union-find, with derived attributes where needed.
+"""Join keys: equalities merged into key classes by union-find; expressions become attributes.
 
 Attributes are (alias, text): a column's name, or the text of an expression over one alias. Only
-attributes of one type family ever share a class (an exact number that meets a float enters the
-class under a cast to double), so equality within a class is transitive.
+attributes of one type family share a class (an exact number compared with a float enters the
+class in a cast to double), so equality within a class is transitive.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Class:
-    """Sides that are equal, sorted by attribute, and the type in which they compare."""
+    """Sides that are equal, sorted by attribute, and the type in which they are compared."""
 
     type: str
     sides: tuple[Side, ...]
@@ -49,9 +49,9 @@ class Class:
 
 
 def key_sides(left: Expr, right: Expr) -> tuple[Side, Side] | None:
-    """``left = right`` as an equality of two attributes, or None if it is no such thing.
+    """``left = right`` as an equality of two attributes; None if it is another form.
 
-    Both sides must read exactly one alias each (which may be the same one).
+    Each side must read exactly one alias (both may read the same one).
 
     Raises:
         QueryError: ``type-mismatch``.
@@ -74,7 +74,7 @@ def classes_of(equalities: Iterable[tuple[Side, Side]]) -> tuple[Class, ...]:
     """The equality classes, closed transitively, in a canonical order.
 
     Raises:
-        QueryError: ``unsupported-key-types``: exact numbers that no decimal(38,s) can hold.
+        QueryError: ``unsupported-key-types``: no decimal(38,s) can hold all of the exact numbers.
     """
     sides: dict[Attribute, Side] = {}
     parent: dict[Attribute, Attribute] = {}

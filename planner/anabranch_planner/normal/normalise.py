@@ -1,7 +1,7 @@
-"""From a bound query to the :class:`~anabranch_contract.queries.joins.JoinQuery` that is planned.
+"""From a bound query to its canonical :class:`~anabranch_contract.queries.joins.JoinQuery`.
 
-In order: close the equalities into key classes and the time bounds; name relations and labels;
-project. Conjuncts are sets: their order, their spelling and their place leave no trace.
+In this order: close equalities into key classes, and the time bounds; name relations and labels;
+project. The form is independent of the conjuncts' order, spelling and place.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def normalise(bound: Bound, given: Registration) -> JoinQuery:
     """The canonical form of a query.
 
     Raises:
-        QueryError: the query is no connected inner equi-join, or names and types don't fit.
+        QueryError: the query is not a connected inner equi-join, or names and types don't fit.
     """
     _check_tables(bound)
     if not bound.query.outer:
@@ -66,9 +66,7 @@ def normalise(bound: Bound, given: Registration) -> JoinQuery:
 
 
 def _check_tables(bound: Bound) -> None:
-    """Refuse queries that tables alone would have to answer, and tables beside an outer join with
-    a stream.
-    """
+    """Reject queries over tables alone, and tables beside an outer join with a stream."""
     streams = bound.scope.streams
     tables = [alias for alias, stream in streams.items() if stream.is_table]
     if tables and bound.query.outer and len(tables) == len(streams):
@@ -96,9 +94,9 @@ def _check_tables(bound: Bound) -> None:
 
 
 def _with_outer(bound: Bound, side: OuterSide, given: Registration) -> JoinQuery:
-    """An outer, semi or anti join as two joins (``outer``): pairs, and left rows beside them.
+    """An outer, semi or anti join as two joins (``outer``): pairs, and left rows.
 
-    A view over it reads its rows: these have the columns that the view reads.
+    A view over it reads the outer join's rows, so these get the columns that the view reads.
     """
 
     inner = partial(_refuse_inner, side.kind)
@@ -121,7 +119,7 @@ def _refuse_inner(kind: JoinKind, node: Node) -> JoinQuery:
 
 
 def _with_look_ups(bound: Bound, given: Registration) -> JoinQuery:
-    """The joins of a query with look-ups: left rows, and the pairs of each look-up."""
+    """The joins of a query with look-ups: left rows, and each look-up's pairs."""
     query, given = bound.query, replace(given, relaxed={})
     chain = chain_of(query, bound.scope, bound.rights)
     parts, window = None, given.window
@@ -138,7 +136,7 @@ def _with_look_ups(bound: Bound, given: Registration) -> JoinQuery:
         window = {name: micros for name, micros in window.items() if name not in of_tables}
     own = replace(given, id=f"{given.id}{LEFT_SUFFIX}", window=window)
     rows = _joined(bound, own, plan.left_columns)
-    # Of one relation, left rows and pairs see the same tuples.
+    # Left rows and pairs use the same relations, so they see the same tuples.
     relaxed = {m.alias: rows.relation_of(m.label).filter for m in rows.members}
     joins = []
     for number, (statement, columns) in enumerate(plan.pairs, 1):
@@ -153,7 +151,7 @@ def _with_look_ups(bound: Bound, given: Registration) -> JoinQuery:
 def _joined(
     bound: Bound, given: Registration, columns: tuple[tuple[str, Expr], ...] | None = None
 ) -> JoinQuery:
-    """The canonical form of a query without its outer join.
+    """The canonical form of a query, ignoring its outer join.
 
     Args:
         columns: the projection; None: the SELECT list.
@@ -164,7 +162,7 @@ def _joined(
     _require_connected(names, classes, bound)
 
     def inner(node: Node) -> JoinQuery:
-        """A query within the statement."""
+        """The canonical form of a subquery of the statement."""
         return _joined(bind(parsed_inside(node, bound.query), given), given)
 
     parts = None
@@ -236,7 +234,7 @@ def _closed_bounds(bound: Bound, window: int | Mapping[str, int] | None) -> Boun
 
 
 def _ttls(scope: Scope, fields: Mapping[str, str]) -> dict[str, Micros]:
-    """The ttl of each alias whose stream has one, where it has anything to join with."""
+    """The ttl of each alias whose stream has one, if the alias is joined at all."""
     ttls = {alias: s.ttl for alias, s in scope.streams.items() if s.ttl is not None}
     if not ttls or len(scope.streams) == 1:
         return {}
@@ -310,8 +308,8 @@ def _windows(scope: Scope, window: int | Mapping[str, int] | None) -> dict[str, 
 def _relations(
     bound: Bound, classes: Sequence[Class], relaxed: Mapping[str, tuple[Expr, ...]]
 ) -> tuple[dict[str, Relation], list[Expr]]:
-    """Per alias its relation, by all its local filters (implied equalities included) or by the
-    relaxed one; and the conditions that relaxed filters lack.
+    """Each alias's relation, by all of its local filters (implied equalities included) or by its
+    relaxed filter; and the conditions that relaxed filters omit.
     """
     filters = {alias: list(conditions) for alias, conditions in bound.filters.items()}
     for key_class in classes:

@@ -1,15 +1,16 @@
-"""Order of the aliases of one relation, by the relations that they join.
+"""Numbering of the aliases of one relation, by their role in the query.
 
-Labels number the aliases of one relation (``orders``, ``orders#1``). Numbers by place in FROM would
-separate otherwise equal queries, and their stores. So aliases are ordered by colour refinement:
-first by relation and key attributes, then repeatedly by the colours of the others as seen through
-key classes, time bounds and residuals. Aliases of equal colour are numbered by the SELECT list,
-then by place. Aliases that only place separates can nearly always be exchanged (for some very
-regular queries refinement sees too little: they are exact, but may not be shared).
+Labels number the aliases of one relation (``orders``, ``orders#1``). Numbers by position in FROM
+would separate otherwise equal queries, and their stores. So aliases are ordered by colour
+refinement: first by relation and key attributes, then repeatedly by the colours of the aliases to
+which key classes, time bounds and residuals connect them. Aliases of equal colour are numbered by
+the SELECT list, then by position. If only position separates two aliases, they are nearly always
+interchangeable. (For some very regular queries refinement distinguishes too little. Their results
+are exact, but equal queries may not be shared.)
 
 Early colours weigh most in the order, so a common part of two queries often gets equal numbers in
-both: in ``x.a = y.a`` and ``x.a = y.a AND y.b = z.b`` over one stream ``x`` is the first and ``y``
-the second.
+both. In ``x.a = y.a`` and in ``x.a = y.a AND y.b = z.b`` over one stream, ``x`` comes first and
+``y`` second.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Structure:
 
     Attributes:
         relations: alias -> relation, in the order of FROM.
-        classes: what must be equal.
+        classes: the key classes.
         bounds: closed time bounds, indexed like ``relations``.
         residuals: conditions over several aliases.
         outputs: (name, expression) of the SELECT list.
@@ -47,14 +48,14 @@ class Structure:
 
 
 def occurrences(query: Structure) -> dict[str, int]:
-    """Alias -> how many of the same relation come before it."""
+    """Alias -> number of aliases of the same relation that come before it."""
     names = list(query.relations)
     colours = {a: _joined_by(a, query) for a in names}
     if len(set(query.relations.values())) < len(names):
         colours = _refined(query, colours, ())
         colours = _refined(query, colours, query.outputs)
         while tied := [a for a in names if _count(colours)[colours[a]] > 1]:
-            # Of the first kind that is tied, the first alias: the others see the difference.
+            # Number one alias of the first tied colour; its neighbours' colours then differ.
             first = min(tied, key=lambda a: (query.relations[a], colours[a], names.index(a)))
             colours[first] += "#"
             colours = _refined(query, colours, query.outputs)
@@ -83,7 +84,7 @@ def _count(colours: Mapping[str, str]) -> Counter[str]:
 def _refined(
     query: Structure, colours: dict[str, str], outputs: Sequence[tuple[str, Expr]]
 ) -> dict[str, str]:
-    """``colours`` refined until nothing changes."""
+    """``colours`` refined until they no longer change."""
     kinds = 0
     while kinds < len(set(colours.values())):
         kinds = len(set(colours.values()))
@@ -121,7 +122,7 @@ def _seen_from(
 def _texts(
     named: Iterable[tuple[str, Expr]], alias: str, seen: Callable[[str], str]
 ) -> Iterable[str]:
-    """The expressions that read ``alias``, from its view."""
+    """The expressions that read ``alias``, with each alias in them replaced by ``seen``."""
     for name, expr in named:
         if any(c.alias == alias for c in columns(expr)):
             own = substitute(expr, lambda c: Column(seen(c.alias), c.name, c.type))
@@ -129,5 +130,5 @@ def _texts(
 
 
 def _hash(*parts: object) -> str:
-    # "#" comes before the "&" between joins: of two aliases the one with fewer joins is first.
+    # "#" sorts before the "&" between joins, so an alias with fewer joins comes first.
     return "#" + hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

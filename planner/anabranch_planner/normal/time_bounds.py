@@ -1,8 +1,8 @@
 """Time constraints as closed difference matrices (``D[i][j]``: ``tau_j - tau_i <= D[i][j]``).
 
-None is infinity. A matrix is *closed* when no chain of its entries says more than the entry
-itself; closing is all-pairs shortest paths, so the constraints can hold together exactly if no
-cycle is negative (Dechter, Meiri, Pearl: Temporal Constraint Networks, 1991).
+None is infinity. A matrix is *closed* if no chain of its entries implies a tighter entry. Closing
+is all-pairs shortest paths; the constraints are satisfiable if and only if no cycle is negative
+(Dechter, Meiri, Pearl: Temporal Constraint Networks, 1991).
 
 On R, S, T with ``tau_S <= tau_R + 5`` and ``tau_T <= tau_S + 7``:
 
@@ -20,7 +20,7 @@ from anabranch_contract.queries.joins import Bounds, Micros
 
 
 def unbounded(size: int) -> Bounds:
-    """The matrix that constrains nothing.
+    """The matrix without constraints.
 
     >>> unbounded(2)
     ((0, None), (None, 0))
@@ -29,7 +29,7 @@ def unbounded(size: int) -> Bounds:
 
 
 def single(size: int, i: int, j: int, micros: Micros) -> Bounds:
-    """The one constraint ``tau_j - tau_i <= micros``; on the diagonal it must hold by itself.
+    """The single constraint ``tau_j - tau_i <= micros``; it raises if ``i == j`` and it is false.
 
     >>> single(2, 1, 0, -3)
     ((0, None), (-3, 0))
@@ -46,7 +46,7 @@ def from_windows(
     timeless: Collection[str] = (),
 ) -> Bounds:
     """``D[i][j] = W_i`` for every other ``j``; aliases without a window (or None) are unbounded,
-    and so is everything towards aliases that are ``timeless``.
+    and so are all entries towards ``timeless`` aliases.
 
     >>> from_windows(("R", "S"), {"R": 9})
     ((0, 9), (None, 0))
@@ -63,7 +63,7 @@ def from_windows(
 
 
 def intersect(left: Bounds, right: Bounds) -> Bounds:
-    """Both matrices at once: the elementwise minimum (not closed)."""
+    """Conjunction of both matrices: the elementwise minimum (not closed)."""
     return tuple(
         tuple(_least(a, b) for a, b in zip(x, y, strict=True))
         for x, y in zip(left, right, strict=True)
@@ -75,7 +75,7 @@ def close(matrix: Bounds, names: Sequence[str]) -> Bounds:
 
     Args:
         matrix: any difference matrix.
-        names: what to call the rows in an error, in order.
+        names: the rows' names in errors, in order.
 
     Raises:
         QueryError: ``unsatisfiable-time-bounds``, naming the rows on a negative cycle.
@@ -106,7 +106,7 @@ def close(matrix: Bounds, names: Sequence[str]) -> Bounds:
 
 
 def irredundant(closed: Bounds) -> Bounds:
-    """A closed matrix without entries that follow from two others; closing it restores them.
+    """A closed matrix without entries implied by two others; closing restores these entries.
 
     >>> irredundant(((0, 5, 12), (None, 0, 7), (None, None, 0)))
     ((0, 5, None), (None, 0, 7), (None, None, 0))
@@ -141,7 +141,7 @@ def _replace(matrix: Bounds, i: int, j: int, micros: Micros) -> Bounds:
 
 
 def _cycle(via: Mapping[tuple[int, int], int], start: int) -> list[int]:
-    """The rows on the path that ``via`` recorded from ``start`` back to itself."""
+    """The rows of the cycle that ``via`` recorded from ``start`` to itself."""
     seen: list[int] = [start]
     pending = [(start, start)]
     visited: set[tuple[int, int]] = set()

@@ -1,7 +1,7 @@
 """Conditions on event times as difference bounds.
 
-``a.ts <= b.ts + INTERVAL '5' MINUTE`` and its many spellings are linear: a sum of event-time
-columns and intervals on either side. Where all that remains is one column less another, the
+``a.ts <= b.ts + INTERVAL '5' MINUTE`` and its many spellings are linear: sums of event-time columns
+and intervals. If the difference of the two sides is one column minus another plus a constant, the
 condition is a bound ``tau_later - tau_earlier <= c``.
 """
 
@@ -28,9 +28,9 @@ class AliasBound:
 def difference_bounds(
     op: str, left: Expr, right: Expr, streams: Mapping[str, Stream]
 ) -> tuple[AliasBound, ...]:
-    """The bounds that ``left op right`` is equivalent to; none if it is no such condition.
+    """Bounds equivalent to ``left op right``; empty if the condition has another form.
 
-    Event times are whole microseconds, so a strict condition is the closed one less one.
+    Event times are whole microseconds, so ``< c`` is ``<= c - 1``.
     """
     if op not in ("eq", "lt", "le", "gt", "ge"):
         return ()
@@ -65,7 +65,7 @@ def _linear(expr: Expr, streams: Mapping[str, Stream]) -> tuple[Counter[str], Mi
             return Counter(), expr.value
         return None
     if expr.op == "cast" and {expr.type.kind, expr.args[0].type.kind} <= TIMESTAMPS:
-        # In UTC both kinds of timestamp are the same microseconds.
+        # In UTC both timestamp types have the same microseconds.
         return _linear(expr.args[0], streams)
     if expr.op not in ("add", "sub"):
         return None

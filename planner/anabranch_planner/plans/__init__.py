@@ -1,1 +1,1 @@
-"""From queries and statistics to a plan, its ruleset, and who pays for what."""
+"""From queries and statistics to a plan, its ruleset, and the cost shares of queries."""

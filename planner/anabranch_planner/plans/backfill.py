@@ -1,47 +1,48 @@
-"""Choice between backfilling an intermediate result's past and answering it from its parts.
+"""Choice between backfilling an intermediate result's past and covering it by base probes.
 
-**Setting.** An MIR ``X`` that a plan introduces is maintained from then on. Earlier tuples of its
-members are its *gap*: a probe of ``X`` answers the gap by probing the members one after the other
-(``semantics.md``, coverage rule), in addition to probing ``X`` itself. Instead, the gap's
-combinations can be computed once, in the background, and then belong to ``X``.
+**Setting.** An MIR ``X`` that a plan introduces is maintained from then on. Combinations of earlier
+tuples are missing from its store: its *gap*. A probe of ``X`` covers the gap by also probing the
+members one after the other (``semantics.md``, coverage rule). Alternatively, the missing
+combinations are computed once, in the background, and added to ``X``: a *backfill*.
 
-Time is measured in units of the statistics: the tuples that they count have arrived in [0, 1],
-which is the gap, and ``u`` is the time since. Tuples of ``j`` go on arriving at rate ``|j|``.
-``f(Y)`` is the selectivity of a sub-join's keys; ``reach_j``, ``gap_j`` are as in
+Time is measured in units of the statistics. The tuples counted by the statistics arrived in [0, 1],
+the gap; ``u`` is the time since then. Tuples of ``j`` continue to arrive at rate ``|j|``. ``f(Y)``
+is the selectivity of a sub-join's keys; ``reach_j`` and ``gap_j`` are as in
 :mod:`~anabranch_planner.cost.timing`.
 
-**Coverage.** A step sends partial results over ``H``, begun by ``i``, to ``X``. The gap is answered
-by probing ``x_1 ... x_k``, the members of ``X`` in the order in which ``compile`` lists them. That
-sends the partial results over ``H`` and then those over ``H + x_1 ... x_s``, s < k, whose ``x`` lie
-in the gap. At time ``u`` a tuple of ``i`` meets
+**Coverage.** A step sends partial results over ``H``, begun by ``i``, to ``X``. The gap is covered
+by probing ``x_1 ... x_k``, the members of ``X`` in the order of ``compile``. These probes send the
+partial results over ``H``, then those over ``H + x_1 ... x_s``, s < k, with all ``x`` in the gap.
+At time ``u`` a tuple of ``i`` meets
 
     |j| * g_j(u),  g_j(u) = max(0, min(reach_j, 1 + u) - gap_j)                    of j in H
     |x| * b_x(u),  b_x(u) = max(0, min(1, 1 + u - gap_x) - max(0, 1 + u - reach_x))  of x in the gap
 
-so that a life of ``L`` costs, summed over the plan's distinct steps that probe ``X``,
+so that during a life of ``L`` coverage costs, summed over the plan's distinct steps that probe
+``X``,
 
     sum over s < k of  f(H_s) * (product of |.| over H_s) * chi_s
                        * integral over u in [0, L] of  product of g_j(u) and b_x(u)
 
 with ``H_s = H + x_1 ... x_s``. ``L`` is the smaller of the horizon and the longest time for which a
-tuple of ``X`` can be joined (its widest window; for ever without one). Over full history ``b`` is 1
-and ``g`` is ``1 + u``.
+tuple of ``X`` can be joined (its widest window; infinite without a window). Over full history ``b``
+is 1 and ``g`` is ``1 + u``.
 
-**Backfill** goes through the stored rows of one member ``y_1`` and probes the others, in any order
-of arrival: it sends the stored combinations over ``y_1 ... y_s``, s < k, and inserts those over
-``X``. Their number is ``f(Y)`` times the product of ``|y| * kept_y``, at most the sub-join's
-cardinality, where ``kept_y`` is the part of [0, 1] that is still stored (the longest window of any
-query on that relation; 1 without one). The start is the member from which this is cheapest; the
-next member is always the one with which the fewest combinations arise.
+**Backfill** reads the stored rows of one member ``y_1`` and probes the other members, in any order
+of arrival. It sends the stored combinations over ``y_1 ... y_s``, s < k, and inserts the
+combinations over ``X``. Their number is ``f(Y)`` times the product of ``|y| * kept_y``, but at most
+the sub-join's cardinality. ``kept_y`` is the fraction of [0, 1] that is still stored (the longest
+window of any query on that relation; 1 without a window). The start is the member with the cheapest
+backfill; each next member is the one that produces the fewest combinations.
 
-**Decision.** A new MIR is backfilled if that costs less than coverage. A decision for backfill
-stands for as long as plans keep the MIR. A decision against it is reviewed with every plan, and
-reversed only if coverage costs more than twice as much (:data:`RECONSIDERED`): the figures of two
-epochs differ, and an older MIR has spent part of its life.
+**Decision.** A new MIR is backfilled if that is cheaper than coverage. A decision for backfill
+stands as long as plans keep the MIR. A decision against it is reviewed with every plan, and
+reversed only if coverage costs more than :data:`RECONSIDERED` times as much as the backfill:
+statistics differ between epochs, and part of an older MIR's life is over.
 
-**The horizon** is how long a plan is expected to go on using the MIR, in units of the statistics. A
-running pipeline counts the history so far, so the default 1 means as long again as the pipeline has
-been running: the usual estimate of a remaining life from an age alone.
+**The horizon** is the expected time for which plans will use the MIR, in units of the statistics. A
+running pipeline counts the history so far, so the default 1 means the pipeline's age: the usual
+estimate of a remaining life from an age alone.
 """
 
 from __future__ import annotations
@@ -63,19 +64,20 @@ from anabranch_planner.cost.parts import PlanPart, divide
 from anabranch_planner.cost.steps import Trail
 from anabranch_planner.explain.explain import mir_label
 
-#: How many times the backfill coverage must cost before an earlier decision against it is turned.
+#: Hysteresis: the cost ratio coverage / backfill above which an earlier "no" is reversed.
 RECONSIDERED = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class BackfillDecision:
-    """The decision how the past of one MIR is answered.
+    """Decision between backfill and coverage for one MIR.
 
     Attributes:
-        order: the member that a backfill begins with, then the others as they are probed.
-        coverage: cost of answering the gap by its parts over the expected life.
-        cost: of computing the gap's combinations, once.
-        chosen: whether they are computed. ``reason``: why, in words.
+        order: the member that the backfill begins with, then the others in order of probing.
+        coverage: cost of covering the gap by base probes over the expected life.
+        cost: one-off cost of the backfill.
+        chosen: whether the MIR is backfilled.
+        reason: explanation for people.
     """
 
     mir: MirId
@@ -101,16 +103,16 @@ def decide(
     """One decision for every MIR that ``plan`` keeps, in order of owner and MIR.
 
     Args:
-        plan: for ``queries``, made under ``model``.
-        horizon: units of the statistics, see the module.
+        plan: a plan for ``queries``, made under ``model``.
+        horizon: expected use in units of the statistics (see the module).
         running: the running plan's steps and copies; its MIRs are not new. None: no plan runs.
         earlier: the running plan's decisions.
         parts: the parts of ``plan`` (:func:`~anabranch_planner.cost.parts.divide`). A part reused
-            from the previous plan keeps its figures, even if the windows of other queries have
+            from the previous plan keeps its costs, even if the windows of other queries have
             changed the estimated combinations of its members.
 
     Raises:
-        PlannerError: the horizon is negative or no number.
+        PlannerError: the horizon is negative or NaN.
     """
     if not (math.isfinite(horizon) and horizon >= 0):
         raise PlannerError(
@@ -179,12 +181,12 @@ def _decided(
 
 
 def document(found: BackfillDecision) -> dict[str, Any]:
-    """The decision as it is shown."""
+    """The decision as JSON, for display."""
     return {**asdict(found), "label": mir_label(sorted(found.order)), "order": list(found.order)}
 
 
 class _Costs:
-    """Both sides of the comparison, for one plan."""
+    """Costs of coverage and of backfill, for one plan."""
 
     def __init__(
         self, plan: Plan, retained: Mapping[RelationId, int | None], model: CostModel
@@ -196,11 +198,11 @@ class _Costs:
         self._kept = retained
 
     def coverage(self, trail: Trail, mir: Mir, horizon: float) -> float:
-        """The cost that its gap adds to one step that probes ``mir``, over the expected life."""
+        """The cost of covering the gap for a step that probes ``mir``, over the expected life."""
         after, start = trail.after, trail.start
         bounds = self._model.bounds(after)
         relation_of = dict(zip(after.members, after.relations, strict=True))
-        # The labels that the step fills are the MIR's own.
+        # The step's members are the MIR's own labels.
         members = trail.step.members
         life = min(horizon, max(self._life(x, after, bounds, relation_of) for x in members))
 
@@ -231,7 +233,7 @@ class _Costs:
         return min(((o, self.of_order(owner, mir, o)) for o in orders), key=lambda x: (x[1], x[0]))
 
     def of_order(self, owner: str, mir: Mir, order: Sequence[Label]) -> float:
-        """The cost of a backfill in ``order``: of its sends and inserts."""
+        """The cost of a backfill in ``order``: its sends and inserts."""
         relation_of = dict(zip(mir.members, mir.relations, strict=True))
         total, sent = 0.0, self._stored(mir, relation_of, frozenset(order[:1]))
         for at, label in enumerate(order[1:], start=1):
@@ -276,13 +278,13 @@ class _Costs:
     def _stored(
         self, mir: Mir, relation_of: Mapping[Label, RelationId], labels: frozenset[Label]
     ) -> float:
-        """Combinations over ``labels`` whose tuples are stored."""
+        """Combinations over ``labels`` of tuples that are still stored."""
         joined = canonical(mir.classes, relation_of, labels)
         kept = math.prod(self._retained(relation_of[x]) for x in labels)
         return min(self._model.matches(joined) * kept, self._model.cardinality(joined))
 
     def _retained(self, relation: RelationId) -> float:
-        """The part of a unit's tuples that is still stored at its end."""
+        """Fraction of a unit's tuples that is still stored at the unit's end."""
         micros, span = self._kept.get(relation), self._model.span(relation)
         return 1.0 if micros is None or span is None else min(1.0, micros / span)
 
@@ -309,7 +311,7 @@ class _Costs:
         bounds: Mapping[tuple[Label, Label], int],
         relation_of: Mapping[Label, RelationId],
     ) -> tuple[float, float]:
-        """The greatest and the least age of a tuple that joins an arriving ``start`` tuple."""
+        """Greatest and least age of a tuple of ``label`` that joins an arriving ``start`` tuple."""
         span = self._model.span(relation_of[label])
         if span is None:
             return math.inf, 0.0
@@ -323,7 +325,7 @@ class _Costs:
         bounds: Mapping[tuple[Label, Label], int],
         relation_of: Mapping[Label, RelationId],
     ) -> float:
-        """Units for which a tuple of ``label`` can join future tuples; infinite without bounds."""
+        """Units of time for which a tuple of ``label`` can join later tuples; inf: unbounded."""
         span = self._model.span(relation_of[label])
         if span is None:
             return math.inf
@@ -345,7 +347,7 @@ def _retention(queries: Sequence[JoinQuery]) -> dict[RelationId, int | None]:
     return found
 
 
-#: A function of ``u`` that is linear between its break points, and those.
+#: A piecewise linear function of ``u``, and its break points.
 _Factor = tuple["Callable[[float], float]", tuple[float, ...]]
 
 

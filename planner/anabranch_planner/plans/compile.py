@@ -1,8 +1,8 @@
 """From a plan to the ruleset of one epoch: probe trees, stores, edge labels, levels.
 
-The orders of a plan are merged into probe trees (one per arriving relation, shared prefixes
-once); every tree edge becomes a probe rule with its own label, every end of an order a store
-rule (an intermediate result is kept) or an output rule (a query's result leaves). CLASH, section
+The orders of a plan are merged into probe trees (one per arriving relation, shared prefixes once).
+Every tree edge becomes a probe rule with its own label. Every end of an order becomes a store rule,
+if it maintains an intermediate result, or an output rule, if it answers a query. CLASH, section
 "From solution to rules". The steps are in :mod:`~anabranch_planner.plans.compiling`.
 """
 
@@ -73,16 +73,16 @@ def compile_ruleset(
     Args:
         plan: a valid plan for exactly ``queries``.
         queries: the active queries.
-        streams: every registered stream (all are read and counted, used or not).
+        streams: every registered stream (all are read and counted, even if no query uses them).
         epoch: the epoch's number.
         parallelism: partitions per store.
-        sinks: query id -> where its results go (Parquet files where missing).
-        backfills: decisions on the past of new MIRs (``plans.backfill``); each chosen one becomes a
+        sinks: query id -> the sink of its results; default: Parquet files.
+        backfills: decisions about the past of new MIRs (``plans.backfill``); a chosen one becomes a
             rule for every copy of the MIR.
-        freshness: query id -> alias -> maximum age of its members of results (microseconds).
-        past: the queries that emit results of the past as well.
-        parts: the plan's parts (:func:`~anabranch_planner.cost.parts.divide`), whose rules are
-            cached; None: computed here.
+        freshness: query id -> alias -> maximum age of result members of that alias (microseconds).
+        past: queries that also emit results over tuples from before their activation.
+        parts: the plan's parts (:func:`~anabranch_planner.cost.parts.divide`), which cache their
+            rules; None: they are computed here.
 
     Raises:
         RulesetError: the plan is inconsistent with the queries.
@@ -133,7 +133,7 @@ def compile_ruleset(
 
 @dataclass(frozen=True, slots=True)
 class _Common:
-    """Values shared by all parts; backfills by owner and MIR, expressions by derived attribute."""
+    """Inputs common to all parts; backfills by owner and MIR, expressions by derived attribute."""
 
     streams: Mapping[StreamName, Stream]
     kinds: KeyTypes
@@ -155,7 +155,7 @@ class _PartRules:
 
 
 def _rules_of(part: PlanPart, common: _Common) -> _PartRules:
-    """The rules of ``part``, those made before where nothing has changed."""
+    """The rules of ``part``, cached while its inputs are unchanged."""
     copies, bases = part.plan.copies, common.bases
     stores = dict.fromkeys((c.owner, c.mir) for c in copies)
     past = [common.backfills[store] for store in stores if store in common.backfills]
@@ -199,16 +199,16 @@ def compile_revision(
 
     Args:
         plan: a valid plan for exactly ``queries``, over stores of ``running``
-            (:func:`~anabranch_planner.replan.revise.fits` says who may use which).
+            (:func:`~anabranch_planner.replan.revise.fits` checks which stores each may use).
         queries: the queries of ``running``.
-        subs: sub-joins of ``queries``, to be shared by the compilation of several revisions.
+        subs: cache of the sub-joins of ``queries``, shared by several revisions.
 
     Returns:
         ``running`` with the plan's routes. Stores of intermediate results that the plan drops are
         removed; the other stores keep their indexes and gain the indexes of the plan's probes.
 
     Raises:
-        RulesetError: the plan has a store that ``running`` has not, or contradicts ``queries``.
+        RulesetError: the plan uses a store that ``running`` lacks, or contradicts ``queries``.
     """
     tables = PartTables.of(whole(plan, queries), subs)
     there = running_stores(plan, running)

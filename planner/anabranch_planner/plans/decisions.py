@@ -1,7 +1,7 @@
-"""Decisions of a plan that later plans start from: kept beside an epoch, shown nowhere.
+"""A plan's decisions that later plans start from: stored with an epoch, not shown to people.
 
-What an epoch shows to people (``explain``) is made for reading and may change; a plan depends on
-these values only.
+The explanation of an epoch (``explain``) is written for people and may change; later plans depend
+only on these values.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ VERSION = 1
 
 
 class DecisionsError(PlannerError):
-    """A document of decisions that is malformed or of an unknown version."""
+    """A document of decisions is malformed or has an unknown version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class Decisions:
     """Decisions of one plan.
 
     Attributes:
-        footprint: steps and store copies, for whose change a later plan is charged.
+        footprint: steps and store copies; a later plan is charged for changes to it.
         backfills: decisions on the past of intermediate results.
-        substreams: division of each start's tuples, with values that intermediate results exclude.
+        substreams: split of each start's tuples, with values that intermediate results exclude.
         hot: store → values whose new rows are spread over several hosts.
     """
 
@@ -43,7 +43,7 @@ class Decisions:
 def decisions_of(
     ruleset: Ruleset, prints: Footprint, backfills: tuple[BackfillDecision, ...]
 ) -> Decisions:
-    """The decisions behind ``ruleset``; ``prints``: the footprint of its plan."""
+    """The decisions behind ``ruleset``; ``prints`` is the footprint of its plan."""
     return Decisions(
         prints,
         backfills,
@@ -53,7 +53,7 @@ def decisions_of(
 
 
 def footprint_document(prints: Footprint) -> dict[str, Any]:
-    """The footprint in :func:`to_document`, without the order of sets."""
+    """The footprint as in :func:`to_document`, in a fixed order."""
     steps, copies = sorted(prints.steps), sorted(prints.copies, key=copy_rank)
     document: dict[str, Any] = codec.to_json({"steps": steps, "copies": copies})
     return document
@@ -74,7 +74,7 @@ def from_document(document: Mapping[str, Any]) -> Decisions:
     """The decisions that :func:`to_document` wrote.
 
     Raises:
-        DecisionsError: the document is malformed or of another version.
+        DecisionsError: the document is malformed or has another version.
     """
     if document.get("version") != VERSION:
         raise DecisionsError(

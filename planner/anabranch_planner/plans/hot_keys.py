@@ -1,31 +1,31 @@
 """Hot values: key values whose new rows are spread over several hosts, and the number of hosts.
 
-On ``H`` hosts the rows, probes and matches of a value are on the host of its partition, which
-carries the whole load of a frequent value. If its new rows are spread over ``W`` hosts, each of
-them stores and matches a part, and every probe of the value goes to all of them.
+On ``H`` hosts the rows, probes and matches of a value are on the host of its partition, which bears
+the whole load of a frequent value. If its new rows are spread over ``W`` hosts, each of them stores
+and matches a fraction of its rows, and every probe of the value goes to all of them.
 
-**The busiest host.** Let ``L`` be the load of all hosts together, and ``e_p`` the part caused by
-the frequent values at home in partition ``p``. The runtime assigns partitions to hosts. If it
-ignores ``e``, the expected load of the busiest host is
+**The busiest host.** Let ``L`` be the load of all hosts together, and ``e_p`` the load of the
+frequent values whose partition is ``p``. The runtime assigns partitions to hosts. If it ignores
+``e``, the expected load of the busiest host is
 
     L / H  +  (1 - 1/H) * sqrt(sum of e_p ** 2)
 
-which is exact for one such partition (its host does ``e_p`` and its share of the rest), and at most
-the load if one host had all of them. The runtime weighs partitions, so it may do better as long as
-no partition exceeds a host's share. A value spread over all hosts is in no ``e_p``; one spread over
-fewer adds a part to ``W`` of them.
+This is exact for a single such partition (its host bears ``e_p`` and its share of the rest), and at
+most the load of a host with all of them. The runtime weighs partitions, so it may do better as long
+as no partition exceeds a host's share. A value spread over all hosts is in no ``e_p``; a value
+spread over fewer hosts adds a fraction to ``W`` of them.
 
-**The choice.** Greedily over stores and values: the next hot value is the one whose relief of the
-busiest host exceeds its price by most. The price is the additional probes of all hosts and the
-bytes of these probes and of their matches; it counts as load as well. The choice ends when no value
-relieves the busiest host by :data:`WORTH` of a host's mean load and by more than its price, or when
-:data:`MOST` values are hot.
+**The choice.** Greedy over stores and values: the next hot value is the one for which the relief of
+the busiest host exceeds the price by most. The price is the additional probes on all hosts, plus
+the bytes of these probes and of their matches; it counts as load as well. The choice ends when no
+value relieves the busiest host by more than its price and by at least :data:`WORTH` of a host's
+mean load, or when :data:`MOST` values are hot.
 
-**Steady.** Shares of frequent values are never too high (``FrequentValues``), so nothing becomes
-hot by their errors. A hot value stays hot until its relief is below half of that.
+**Hysteresis.** Measured shares of frequent values are never too high (``FrequentValues``), so their
+errors make no value hot. A hot value stays hot until its relief is below half of these thresholds.
 
 Simplifications: values of different keys are taken to be independent, and stored rows stay in place
-until they expire. A store of a stream that keeps the latest per key is not spread.
+until they expire. The store of a stream that keeps the latest tuple per key is not spread.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ Floats = NDArray[np.float64]
 Hashes = NDArray[np.uint64]
 
 
-#: Values that are hot at most, of all stores together.
+#: Maximum number of hot values of all stores together.
 MOST = 128
 #: Least relief of the busiest host by a hot value, as a share of a host's mean load.
 WORTH = 0.01
@@ -74,11 +74,12 @@ class Hot(NamedTuple):
     """A value that is hot in one store.
 
     Attributes:
-        store: whose. ``attribute``: its partition attribute.
-        value: the hash, and the number of hosts. ``text``: for people; "" where it has none.
-        load: the share of what all hosts do that rows, probes and matches of it make.
-        spared: seconds per unit of time that the busiest host is spared. ``price``: seconds that
-            all hosts have to do more for it.
+        store, attribute: the store, and its partition attribute.
+        value: the value's hash, and the number of hosts.
+        text: the value for people; "" if unknown.
+        load: the fraction of all hosts' load due to its rows, probes and matches.
+        spared: relief of the busiest host, in seconds per unit of time.
+        price: additional load of all hosts, in seconds per unit of time.
     """
 
     store: StoreId
@@ -96,9 +97,9 @@ class HotKeys:
 
     Attributes:
         hosts: number of hosts.
-        values: by store and hash.
-        before, after: expected load of the busiest host over the mean, without and with these hot
-            values.
+        values: the hot values, by store and hash.
+        before, after: expected load of the busiest host relative to the mean, without and with
+            these hot values.
     """
 
     hosts: int
@@ -112,7 +113,7 @@ class HotKeys:
 
 
 def deal_hot(ruleset: Ruleset, found: HotKeys) -> Ruleset:
-    """``ruleset`` with the values that are hot."""
+    """``ruleset`` with the hot values ``found``."""
     stores = tuple(replace(store, hot=found.of(store.id)) for store in ruleset.stores)
     made = replace(ruleset, stores=stores)
     made.validate()
@@ -120,7 +121,7 @@ def deal_hot(ruleset: Ruleset, found: HotKeys) -> Ruleset:
 
 
 def hot_document(found: HotKeys) -> dict[str, Any]:
-    """Hot values and their expected relief as JSON, the greatest load first."""
+    """Hot values and their expected relief as JSON, by descending load."""
     return {
         "hosts": found.hosts,
         "before": found.before,
@@ -130,7 +131,7 @@ def hot_document(found: HotKeys) -> dict[str, Any]:
                 "store": str(one.store),
                 "attribute": str(one.attribute),
                 "value": one.text,
-                # As a text: it has 64 bits.
+                # A text, because JSON numbers do not hold 64 bits exactly.
                 "hash": str(one.value.hash),
                 "hosts": one.value.hosts,
                 "load": one.load,
@@ -150,14 +151,14 @@ def hot_keys(
     constants: CostConstants | None = None,
     earlier: Mapping[str, Sequence[HotValue]] | None = None,
 ) -> HotKeys:
-    """Choose the values whose new rows pay to be spread over several hosts.
+    """Choose the values whose new rows are worth spreading over several hosts.
 
     Args:
         queries: the queries of ``ruleset``.
         model: estimates probing tuples and their matches.
-        exchange: the hosts, and the widths of columns; None: one host.
-        constants: prices, in seconds; None: the defaults.
-        earlier: store -> the values that are hot now.
+        exchange: the hosts, and the widths of columns; None: a single host.
+        constants: prices in seconds; None: the defaults.
+        earlier: store -> the currently hot values.
     """
     if exchange is None or exchange.hosts < 2 or model.on_one_host:
         return HotKeys(1 if exchange is None else exchange.hosts)
@@ -171,9 +172,9 @@ class _Store:
 
     Attributes:
         parts: seconds for its rows and matches, which spreading divides.
-        probes: seconds for its probes, which each host repeats.
-        crossing: seconds for the bytes of one more copy of its probes. ``behind``: for the bytes of
-            matches found away from home.
+        probes: seconds for its probes, which each of the hosts repeats.
+        crossing: seconds for the bytes of one more copy of its probes.
+        behind: seconds for the bytes of matches found on other hosts.
     """
 
     spec: StoreSpec
@@ -203,7 +204,7 @@ class _Loads:
         self.paths, self.takers = ruleset.paths, ruleset.takers
         self.users = users_of(self.paths, self.routes, self.subs)
         self.needs = Needs(self.routes)
-        #: Of all stores, in seconds.
+        #: Load of all stores, in seconds.
         self.total = 0.0
         self.heads: dict[Edge, frozenset[Label]] = {}
         for rule in self.paths:
@@ -214,11 +215,11 @@ class _Loads:
         self.stores = [self._store(spec, asked[spec.id]) for spec in ruleset.stores]
 
     def head(self, rule: ProbeRule) -> frozenset[Label]:
-        """The labels of what probes by ``rule``."""
+        """The labels of the partial results that probe by ``rule``."""
         return self.heads.get(rule.edge, frozenset({rule.start}))
 
     def texts(self, store: _Store) -> dict[int, str]:
-        """Hash -> text of a store's values."""
+        """Hash -> text of each frequent value of a store."""
         return self.model.values.texts(self._columns(store.spec))
 
     def _store(self, spec: StoreSpec, asked: Sequence[ProbeRule]) -> _Store:
@@ -234,7 +235,7 @@ class _Loads:
         return found
 
     def _columns(self, spec: StoreSpec) -> list[tuple[RelationId, str]]:
-        """The columns by which a store's rows may be dealt; none: they may not."""
+        """The columns by which a store's rows may be spread over hosts; empty if they may not."""
         streams = {self.routes.relations[r].stream for r in spec.relations}
         latest = not streams.isdisjoint(self.routes.latest)
         if spec.partition is None or spec.partitions == 1 or latest:
@@ -243,7 +244,7 @@ class _Loads:
         return [] if mir is None else joined_columns(mir, spec.partition[0])
 
     def _mir(self, spec: StoreSpec) -> Mir | None:
-        """The sub-join of a store's rows; None: no query has it."""
+        """The sub-join of a store's rows; None: no query contains it."""
         if len(spec.members) == 1:
             return base_mir(spec.relations[0])
         query = self.subs.containing(frozenset(spec.members), spec.mir)
@@ -284,7 +285,7 @@ class _Loads:
             store.crossing += probes * self._width(rule) * constants.byte
 
     def _next(self, rule: ProbeRule, found: AttrRef) -> float:
-        """Bytes of what ``rule`` finds that the next steps would send from home to nowhere else."""
+        """Bytes per match of ``rule`` that the next steps send only if the value is spread."""
         query = self.users[rule.out]
         return sum(
             self._width(step)
@@ -305,7 +306,7 @@ class _Loads:
 
 
 class _HotValueChooser:
-    """Takes one value of a store after the other."""
+    """Greedy choice of hot values, one at a time."""
 
     def __init__(
         self, loads: _Loads, hosts: int, earlier: Mapping[str, Sequence[HotValue]]
@@ -332,12 +333,12 @@ class _HotValueChooser:
                 most.append(count)
         self.homes = np.array(homes, np.int64)
         self.needed = np.where(stays, STAYS, 1.0)
-        #: There is a partition for each host that a value is dealt to.
+        #: Maximum number of hosts per value: one per partition.
         self.most = np.array(most, np.int64)
-        #: Of each partition what frequent values that are not dealt make of the load.
+        #: Per partition: the load of frequent values that are not spread.
         self.excess = np.zeros(len(places))
         np.add.at(self.excess, self.homes, self.parts + self.probes)
-        #: Additions by spread values to the sum of squares and to the total load.
+        #: Contributions of spread values to the sum of squares and to the total load.
         self.squares, self.more = 0.0, 0.0
 
     def chosen(self) -> HotKeys:
@@ -366,14 +367,14 @@ class _HotValueChooser:
         return min(before / mean, most), min(after / rest, most)
 
     def _busiest(self) -> float:
-        """Seconds that the busiest host is expected to do."""
+        """Expected load of the busiest host, in seconds."""
         squares = float((self.excess**2).sum()) + self.squares
         apart: float = (1 - 1 / self.hosts) * squares**0.5
         return (self.loads.total + self.more) / self.hosts + apart
 
     def _best(self, ways: int, taken: Iterable[int]) -> tuple[float, int, int, float, float]:
         """The best next value to spread over ``ways`` hosts: gain beyond its price, index of the
-        pair, ``ways``, relief of the busiest host, and price.
+        (store, value) pair, ``ways``, relief of the busiest host, and price.
         """
         own = self.parts + self.probes
         price = self._price(ways)
@@ -388,12 +389,12 @@ class _HotValueChooser:
         gain = spared - self.needed * np.maximum(price, WORTH * mean)
         gain[list(taken)] = -np.inf
         gain[self.most < ways] = -np.inf
-        # Of equal ones the first.
+        # Among equal gains the first wins.
         pair = int(gain.argmax())
         return float(gain[pair]), pair, ways, float(spared[pair]), float(price[pair])
 
     def _price(self, ways: int) -> Floats:
-        """Seconds that all hosts together do more for each value that is dealt to so many."""
+        """Additional seconds of all hosts together per value if spread over ``ways`` hosts."""
         found: Floats = (ways - 1) * (self.probes + self.crossing) + (1 - 1 / ways) * self.behind
         return found
 

@@ -1,21 +1,21 @@
-"""Where probes look ahead: a pass over a ruleset that adds what pays.
+"""Choice of look-ahead filters: a pass over a ruleset that adds the filters that save time.
 
-Before a probe it may be asked whether later probes can find anything at all
-(:mod:`anabranch_contract.plans.ahead` says what may be asked where). Let a share ``1 - p`` of the
-tuples be without a partner at the later probe. Without the question these cost what all probes in
-front of that probe take for them, with all that they make there, and a look-up at the later probe
-itself; nothing behind it, as they never get there. The question costs a look-up for every tuple
-and a row for each that is left: a step that finds ``p`` rows per tuple. It is asked where it saves
-a tenth more than it costs.
+A look-ahead filter drops tuples before a probe if a later probe cannot match them
+(:mod:`anabranch_contract.plans.ahead` says which filters are possible where). Let a fraction ``1 -
+p`` of the tuples have no partner at the later probe. Without the filter these tuples cost the CPU
+time of all probes up to the later one, with their intermediate matches, and a look-up at the later
+probe itself; they do not get any further. The filter costs a look-up for every tuple, and a row for
+each tuple that passes: a step that finds ``p`` rows per tuple. A filter is added if it saves
+:data:`MARGIN` times its cost.
 
-From the beginning of a path on, the question that saves most is taken, and the next one for the
-tuples that are left, until none pays; behind it there are ``p`` times as many tuples. Questions are
-taken to be independent, and each to concern tuples of all fan-outs alike. Prices are seconds
-(``cost.statistics.constants``) under every objective, measured ones where there are any:
-a question makes no tuples, so it has no price in tuples. ``p`` is the model's (``present``): it
-follows from how many matches a tuple has, measured where it was, and rows per value. Nothing is
-known of the values in intermediate results, so these are not asked; nor is anything where stores
-are shared by several hosts, as workers do not ask there.
+Greedy from the beginning of a path: at each probe the filter that saves most is added, then the
+next for the tuples that pass, until none pays; after a filter there are ``p`` times as many tuples.
+Filters are assumed to be independent of each other and of fan-outs. Prices are in seconds
+(``cost.statistics.constants``) under every objective, and measured where possible: a filter
+produces no tuples, so it has no price in tuples. ``p`` is the model's (``present``): it follows
+from rows per value and matches per tuple, which are measured where a step runs. The values in
+intermediate results are unknown, so filters do not test these. Nor are there filters where stores
+are spread over several hosts, because workers do not support them in that case.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from anabranch_planner.cost.statistics.constants import CostConstants
 from anabranch_planner.cost.steps import SubJoins
 from anabranch_planner.plans.traffic import users_of
 
-#: How many times its price a question has to save.
+#: Least ratio of a filter's saving to its cost.
 MARGIN = 1.1
 
 
@@ -42,9 +42,9 @@ class LookAheadFilter(NamedTuple):
     """A look-ahead filter that pays.
 
     Attributes:
-        edge: of the probe behind the filter.
+        edge: edge of the probe that follows the filter.
         asked: the store and key to test.
-        share: of the incoming tuples that pass.
+        share: fraction of the incoming tuples that pass.
         saved, price: seconds per unit of time.
     """
 
@@ -61,12 +61,12 @@ def look_ahead(
     model: CostModel,
     constants: CostConstants | None = None,
 ) -> Ruleset:
-    """``ruleset`` with the questions that pay; arguments as for :func:`questions`."""
+    """``ruleset`` with the look-ahead filters that pay; arguments as for :func:`questions`."""
     return ask(ruleset, questions(ruleset, queries, model, constants))
 
 
 def ask(ruleset: Ruleset, found: Sequence[LookAheadFilter]) -> Ruleset:
-    """``ruleset`` with these look-ahead filters."""
+    """``ruleset`` with the look-ahead filters ``found``."""
     if not found:
         return ruleset
     asked: dict[Edge, list[Presence]] = defaultdict(list)
@@ -79,9 +79,7 @@ def ask(ruleset: Ruleset, found: Sequence[LookAheadFilter]) -> Ruleset:
 
 
 def questions_document(ruleset: Ruleset, found: Sequence[LookAheadFilter]) -> list[dict[str, Any]]:
-    """The questions of ``ruleset`` as JSON, that which saves most first; seconds are of CPU per
-    unit of time.
-    """
+    """Look-ahead filters of ``ruleset`` as JSON, by descending saving (CPU s per unit of time)."""
     rules = {rule.out: rule for rule in ruleset.probe_rules}
     return [
         {
@@ -108,7 +106,7 @@ def questions(
 
     Args:
         queries: the queries of ``ruleset``.
-        model: estimates probing tuples and the share with a match.
+        model: estimates probing tuples and the fraction with a match.
         constants: prices, in seconds; None: the defaults.
     """
     if not model.on_one_host:
@@ -121,7 +119,7 @@ def questions(
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """CPU time of a step except its calls: looking up its tuples, and making their matches."""
+    """CPU time of a step without its calls: look-ups of its tuples, and production of matches."""
 
     look: float
     make: float
@@ -148,7 +146,7 @@ class _FilterChooser:
     def chosen(self) -> tuple[LookAheadFilter, ...]:
         """Choose the filters that pay, along the paths."""
         found: list[LookAheadFilter] = []
-        #: Edge -> share of its tuples that passes, and names of the filters passed.
+        #: Edge -> fraction of its tuples that passes the filters so far, and these filters' names.
         left: dict[Edge, float] = {}
         told: dict[Edge, frozenset[object]] = {}
         for rule in self.paths:
@@ -170,7 +168,7 @@ class _FilterChooser:
         return tuple(found)
 
     def _question(self, rule: ProbeRule, asked: Presence, share: float) -> LookAheadFilter:
-        """Look-ahead filter ``asked`` before ``rule``, for a ``share`` of its tuples."""
+        """The filter ``asked`` before ``rule``, for a fraction ``share`` of its tuples."""
         sent = share * self._sent(rule)
         kept = self._present(rule, asked)
         price = self._calls + self._look(asked, sent) + sent * kept * self.constants.match
@@ -178,7 +176,7 @@ class _FilterChooser:
         return LookAheadFilter(rule.out, asked, kept, saved, price)
 
     def _before(self, rule: ProbeRule, asked: Presence) -> float:
-        """Seconds of ``rule`` and all steps behind it, up to the probe that ``asked`` tests."""
+        """Seconds of ``rule`` and all later steps before the probe that ``asked`` anticipates."""
         total, pending = 0.0, [rule]
         while pending:
             step = pending.pop()
@@ -194,14 +192,14 @@ class _FilterChooser:
         return self.constants.call * self.constants.calls
 
     def _look(self, step: ProbeRule | Presence, sent: float) -> float:
-        """Seconds that ``sent`` tuples take to look into the store of ``step``."""
+        """Seconds for ``sent`` tuples to look up in the store of ``step``."""
         spec = self.routes.specs[step.store]
         known = any((k.build, k.type) == spec.partition for k in step.key)
         chi = 1 if known else spec.partitions
         return self.constants.step(sent, 0.0, step.mir, chi) - self._calls
 
     def _present(self, rule: ProbeRule, asked: Presence) -> float:
-        """The share of ``rule``'s tuples for which something is there."""
+        """Fraction of ``rule``'s tuples with a match in the store that ``asked`` tests."""
         relation = RelationId(asked.mir)
         if relation not in self.routes.relations:
             return 1.0
@@ -229,11 +227,11 @@ class _FilterChooser:
         return self._over(rule, self.heads[rule.out])
 
     def _over(self, rule: ProbeRule, labels: frozenset[Label]) -> float:
-        """Tuples over ``labels`` per unit of time, of all substreams that take the rule."""
+        """Tuples over ``labels`` per unit of time, for all substreams that use the rule."""
         mir = self.subs.of(self.users[rule.out], labels)
         return self.model.probe_of(mir, rule.start, self.takers[rule.out])
 
 
 def _name(step: ProbeRule | Presence) -> tuple[object, frozenset[tuple[AttrRef, str]]]:
-    """Store and key of a probe or filter, equal for equal attributes of either side."""
+    """Store and key of a probe or filter; equal if both sides' attributes are equal."""
     return step.store, frozenset((k.build, k.type) for k in step.key)

@@ -2,8 +2,8 @@
 can match (:mod:`anabranch_contract.plans.partial`).
 
 A store is narrowed if only some substreams probe it and its copies, and one of its probe attributes
-defines these substreams. The values are part of its id: a store with other values is a new store,
-whose past the former one may answer.
+defines these substreams. The kept values are part of its id: a store with other values is a new
+store, whose past the earlier store may answer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from anabranch_contract.queries.mirs import MirId
 
 
 def narrow(ruleset: Ruleset) -> Ruleset:
-    """``ruleset`` with intermediate results narrowed to the values that are probed."""
+    """``ruleset`` with intermediate results narrowed to the values that probes can match."""
     kept = _wanted(ruleset)
     if not kept:
         return ruleset
@@ -37,7 +37,7 @@ def narrow(ruleset: Ruleset) -> Ruleset:
 
 
 def renamed(ruleset: Ruleset, kept: Mapping[StoreId, tuple[StoreId, KeptValues | None]]) -> Ruleset:
-    """``ruleset`` with these stores under other ids, which keep other values."""
+    """``ruleset`` where each store in ``kept`` gets another id and other kept values."""
 
     def name(store: StoreId) -> StoreId:
         return kept[store][0] if store in kept else store
@@ -69,7 +69,7 @@ def renamed(ruleset: Ruleset, kept: Mapping[StoreId, tuple[StoreId, KeptValues |
 
 
 def _wanted(ruleset: Ruleset) -> dict[StoreId, KeptValues]:
-    """Store -> what all probes of its copies can find together, where that is not everything."""
+    """Store -> the values that probes of its copies can match; only where some are excluded."""
     probing = [rule for rule in ruleset.probe_rules if rule.fill]
     if not ruleset.substreams or not probing:
         return {}
@@ -78,7 +78,7 @@ def _wanted(ruleset: Ruleset) -> dict[StoreId, KeptValues]:
     for store in ruleset.stores:
         copies[store.owner, store.mir].append(store.id)
     owner_of = {store.id: store.owner for store in ruleset.stores}
-    #: Owner and intermediate result -> for each probe what that can find, by each attribute.
+    #: (owner, intermediate result) -> per probe: the values that it can match, by attribute.
     asked: dict[tuple[str, MirId], list[tuple[KeptValues, ...]]] = defaultdict(list)
     for rule in probing:
         asked[owner_of[rule.store], rule.mir].append(ways.found(rule))
@@ -92,7 +92,7 @@ def _wanted(ruleset: Ruleset) -> dict[StoreId, KeptValues]:
             if not values.is_all:
                 options.append(KeptValues(*one, tuple(sorted(values.hashes)), values.listed))
         if options:
-            # Few that are kept are fewer than all but a few.
+            # A list of kept values is usually shorter than a list of excluded ones, so prefer it.
             kept = min(options, key=lambda one: (not one.listed, len(one.hashes)))
             found |= dict.fromkeys(copies[result], kept)
     return found

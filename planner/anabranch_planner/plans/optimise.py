@@ -1,14 +1,14 @@
 """The optimisers as passes over one problem: queries to graph, graph to routes, routes to plan.
 
 * ``clash``: one integer program over all queries, split into components that can share nothing.
-* ``individual``: each query's own optimum; nothing is shared, everything carries its owner.
-* ``shared``: each query's own optimum; then equal prefixes run once and equal copies are kept once,
+* ``individual``: each query's own optimum; nothing is shared, and every element has an owner.
+* ``shared``: each query's own optimum; then equal prefixes are merged, and so are equal copies,
   without new choices.
 * ``dppick``: each query's orders by dpPick (:mod:`~anabranch_planner.search.dppick`); nothing is
   shared, and there are no intermediate results.
 
-All are charged by the same rules, so ``clash <= shared <= individual <= dppick`` wherever the
-program is solved to the end. Every shortcut (a cap, a time limit) is named in ``Plan.method``.
+All are charged by the same rules, so ``clash <= shared <= individual <= dppick`` if the program is
+solved to optimality. Every shortcut (a cap, a time limit) is named in ``Plan.method``.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from anabranch_planner.skew.start_orders import Starts
 from anabranch_planner.skew.substreams import choose
 from anabranch_planner.solvers.deadline import Deadline
 
-#: Flow variables up to which the integer program is built.
+#: Maximum number of flow variables for which the integer program is built.
 MAX_FLOWS = 150_000
-#: Part of a deadline for the joint program; the rest is for sharing plans made alone, which is
-#: tried where the joint program was not solved to the end.
+#: Share of a deadline for the joint program. The rest is for merging standalone plans if the joint
+#: program was not solved to optimality.
 JOINT_SHARE = 0.9
 
 
@@ -51,28 +51,26 @@ class Options:
     """Options of an optimiser.
 
     Attributes:
-        optimizer: which of the optimisers of this module.
-        objective: the unit of cost, and whether inserts into store copies are charged.
-        formulation: which integer program is solved for all queries together (single queries are
-            always solved by the tight one).
-        solver: which solver solves it.
-        parallelism: partitions per store, by which a broadcast multiplies a step.
+        optimizer: one of the optimisers of this module.
+        objective: the unit of cost; also decides whether inserts into store copies are charged.
+        formulation: the integer program for all queries together (single queries are always
+            solved by the tight one).
+        solver: the solver of that program.
+        parallelism: partitions per store; a broadcast multiplies a step's cost by it.
         mir: whether intermediate results may be kept.
         partitioning: False ignores partition attributes: every step costs one probe.
-        deadline: the best plan found by then is returned with its gap; the time by phase is added
+        deadline: the best plan found in time is returned with its gap; the time per phase is added
             to ``deadline.spent``.
-        seed: of the solver's tie-breaking.
-        threads: how many the solver may use.
-        max_flows: beyond it the integer program is not built and local search decides.
-        substreams: maximum number of substreams of one start, split where that saves seconds
-            (:mod:`~anabranch_planner.skew.substreams`); by ``clash`` only, and not by the printed
-            program.
-        told_apart: the substreams in use, by which samples were counted; they change only where
-            much is saved.
-        look_ahead: whether revisions get look-ahead filters where these pay
+        seed: seed of the solver's tie-breaking.
+        threads: maximum number of threads of the solver.
+        max_flows: above it no integer program is built, and local search is used.
+        substreams: maximum number of substreams per start; a start is split where that saves CPU
+            time (:mod:`~anabranch_planner.skew.substreams`). Only for tight ``clash``.
+        told_apart: the substreams in use, as samples were counted; only a large saving changes
+        them. look_ahead: whether revisions get look-ahead filters where these pay
             (:mod:`~anabranch_planner.plans.look_ahead`); a plan does not depend on it.
-        limits, switching: of the joint plan, see :mod:`anabranch_planner.search.demands`; the other
-            optimisers are there for comparison and know neither.
+        limits, switching: constraints and charges of the joint plan, see
+            :mod:`anabranch_planner.search.demands`; the other optimisers ignore both.
     """
 
     optimizer: Optimizer = Optimizer.CLASH
@@ -94,8 +92,8 @@ class Options:
 
     @property
     def keeps_mirs(self) -> bool:
-        """Whether plans may have intermediate results. A limit above 0 is of the joint plan only:
-        optimisers that choose for every query by itself have none then. dpPick has none ever.
+        """Whether plans may have intermediate results. A limit above 0 applies to joint plans only,
+        so optimisers that plan each query separately then keep none. dpPick never keeps any.
         """
         if self.optimizer is Optimizer.DPPICK:
             return False
@@ -122,7 +120,8 @@ class StandalonePlans:
     """Standalone plans of every query, for comparison with a joint one.
 
     Attributes:
-        individual: nothing is shared. ``shared``: equal steps and copies run once.
+        individual: nothing is shared.
+        shared: equal steps and copies are merged.
     """
 
     individual: Plan
@@ -130,7 +129,7 @@ class StandalonePlans:
 
 
 def plan_apart(problem: PlanProblem, request: PlanRequest) -> StandalonePlans:
-    """The plans of both optimisers that choose for every query by itself, from one solve each."""
+    """The ``individual`` and ``shared`` plans, from a single solve of each query."""
     options = request.options
     outcomes = _apart(problem, options)
     return StandalonePlans(
@@ -140,8 +139,8 @@ def plan_apart(problem: PlanProblem, request: PlanRequest) -> StandalonePlans:
 
 
 def apart_of(plan: Plan, options: Options) -> StandalonePlans | None:
-    """Standalone plans derived from a joint ``plan`` of one query without substreams, limits and
-    charges, which equals the standalone one; None: the plan is not of this form.
+    """Standalone plans derived from a joint ``plan`` of a single query without substreams, limits
+    and charges, which equals the standalone plan. None: ``plan`` is not of this form.
     """
     tight = options.optimizer is Optimizer.CLASH and options.formulation is Formulation.TIGHT
     if len(plan.queries) != 1 or not tight or plan.substreams or _demanding(options):
@@ -160,7 +159,7 @@ def check(queries: Sequence[JoinQuery], request: PlanRequest) -> Sequence[JoinQu
     """The queries, if they can be planned together.
 
     Raises:
-        QueryError: two queries have one id, or a query is a cross product.
+        QueryError: two queries have the same id, or a query is a cross product.
     """
     require_plannable(queries)
     return queries
@@ -197,7 +196,7 @@ def cost_model(
         printed = options.formulation is Formulation.PAPER
         if options.substreams < 2 or not joint or printed:
             return model
-        # Each kind takes calls of its own, which only seconds charge.
+        # Each substream has calls of its own, which only the objective in seconds charges.
         starts = Starts(queries, model.charging(Objective.SECONDS))
         earlier = options.told_apart
         chosen = choose(starts, options.substreams, earlier)
@@ -208,7 +207,7 @@ def cost_model(
 
 
 def charge(problem: PlanProblem, request: PlanRequest) -> PlanProblem:
-    """The problem within limits, and with charges for switching.
+    """``problem`` with the request's limits and switching charges.
 
     Raises:
         PlannerError: the limits can't be met.
@@ -224,7 +223,7 @@ def solve(problem: PlanProblem, request: PlanRequest) -> tuple[Outcome, ...]:
     """The cheapest routes found in time: for all queries together, or per query.
 
     Raises:
-        PlannerError: the formulation does not know limits or switching.
+        PlannerError: the formulation supports neither limits nor switching charges.
     """
     options = request.options
     if options.optimizer is Optimizer.DPPICK:
@@ -243,11 +242,11 @@ def solve(problem: PlanProblem, request: PlanRequest) -> tuple[Outcome, ...]:
 def assemble(
     outcomes: Sequence[Outcome], request: PlanRequest, reused: Reused | None = None
 ) -> Plan:
-    """The plan of the routes; where a joint plan is not proven, the cheaper of it and plans made
-    alone and merged.
+    """The plan of the routes. If a joint plan is not proven optimal, the result is the cheaper of
+    it and the merged standalone plans.
 
     Args:
-        reused: as :func:`make_plan` has it.
+        reused: see :func:`make_plan`.
     """
     options = request.options
     with options.deadline.phase("assemble"):
@@ -255,7 +254,7 @@ def assemble(
     if options.optimizer is not Optimizer.CLASH or outcomes[0].proven:
         return plan
     if _demanding(options):
-        # Plans made alone and merged know neither limits nor the running plan.
+        # Merged standalone plans ignore limits and the running plan.
         return plan
     apart = _apart(outcomes[0].problem, options)
     naive = make_plan(Optimizer.SHARED, options.objective, apart)
@@ -277,7 +276,7 @@ def _demanding(options: Options) -> bool:
 
 
 def _warm(problem: PlanProblem) -> Routing | None:
-    """The running plan, if changing it is charged."""
+    """Routing of the running plan if switching from it is charged, else None."""
     return complete(problem, running_routes(problem)) if problem.extra_steps else None
 
 
@@ -291,10 +290,10 @@ def _apart(whole: PlanProblem, options: Options) -> tuple[Outcome, ...]:
 
 
 def require_plannable(queries: Sequence[JoinQuery]) -> None:
-    """Refuse queries that can't be planned together.
+    """Reject queries that can't be planned together.
 
     Raises:
-        QueryError: two queries have one id, or a query is a cross product.
+        QueryError: two queries have the same id, or a query is a cross product.
     """
     seen = set()
     for query in queries:

@@ -1,21 +1,20 @@
 """Reasons for sharing elements and keeping intermediate results.
 
-**A shared step or store copy** that ``n`` queries need (as in
-:mod:`anabranch_planner.plans.shares`) is paid once; if each of them ran the same plan for itself it
-would be paid ``n`` times, so it saves ``cost * (n - 1)``. Over all elements these add up to what
-the queries' parts cost separately, minus the plan's cost: the saving of running *this plan*
-jointly. It is not the saving against each query's own optimum, which may be smaller (queries choose
-dearer orders in order to share them); for that compare the plan's cost with the sum of
-``standalone``.
+**A shared step or store copy** needed by ``n`` queries (as in
+:mod:`anabranch_planner.plans.shares`) is paid once. If each query ran the same plan by itself, it
+would be paid ``n`` times, so sharing saves ``cost * (n - 1)``. Summed over all elements, this is
+the queries' separate costs under *this plan* minus the plan's cost. It is not the saving against
+each query's own optimum, which may be smaller, because queries choose dearer orders in order to
+share them. For that saving compare the plan's cost with the sum of ``standalone``.
 
-**A kept intermediate result** ``M`` is compared with a plan that does without it, made as follows
-(:mod:`anabranch_planner.explain.detours`): wherever ``M`` is probed, the cheapest sequence of
-probes of other stores that the plan keeps takes that probe's place (so the order goes on from the
-same sub-join); then whatever only ``M`` needed is left out. ``saved`` is that plan's cost minus
-this one's. Both are valid plans for the same queries, so for a plan that is proven optimal
-``saved`` is never negative. It is an upper bound of what ``M`` is worth: replanning without ``M``
-may find something cheaper than these detours. ``saved = detours - upkeep``: the additional cost of
-the probes, minus the maintenance of ``M`` (its inserts, and steps that nothing else needs).
+**A kept intermediate result** ``M`` is compared with a plan without it
+(:mod:`anabranch_planner.explain.detours`). Each probe of ``M`` is replaced by the cheapest sequence
+of probes of other kept stores, so the order continues from the same sub-join; then all elements
+that only ``M`` needed are dropped. ``saved`` is that plan's cost minus this one's. Both are valid
+plans for the same queries, so if the plan is proven optimal, ``saved`` is never negative. It is an
+upper bound of the value of ``M``: replanning without ``M`` may find a plan cheaper than these
+detours. ``saved = detours - upkeep``: the additional cost of the probes, minus the maintenance of
+``M`` (its inserts, and steps that nothing else needs).
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from anabranch_planner.plans.shares import Game, game
 
 @dataclass(frozen=True, slots=True)
 class SharedReason:
-    """Something that several queries need and the plan pays once.
+    """An element that several queries need and the plan pays once.
 
     Attributes:
         kind: ``"step"`` or ``"store"``.
@@ -54,12 +53,12 @@ class SharedReason:
 
 @dataclass(frozen=True, slots=True)
 class KeptReason:
-    """An intermediate result, and what the plan would cost more without it.
+    """A kept intermediate result, and the additional cost of the plan without it.
 
     Attributes:
         users: the queries that need it.
-        detours: what probes would cost in addition.
-        upkeep: inserts into its copies, and steps that only its maintenance needs.
+        detours: additional cost of the probes that would replace it.
+        upkeep: cost of inserts into its copies, and of steps that only its maintenance needs.
         saved: ``detours - upkeep``.
     """
 
@@ -76,7 +75,7 @@ class Reasons:
     """Shared elements and kept results with their savings, greatest savings first.
 
     Attributes:
-        omitted: kept intermediate results that were not looked at because there are too many.
+        omitted: number of kept intermediate results left unexamined because there are too many.
     """
 
     shared: tuple[SharedReason, ...]
@@ -98,7 +97,7 @@ def reasons(
     Args:
         at_most: number of intermediate results to examine, most users first (each takes time
             proportional to the whole plan).
-        found, played: the plan's trails and game, if they are at hand.
+        found, played: the plan's trails and game, if computed already.
     """
     found = found or trails(plan, queries)
     played = played or game(plan, queries, found)
@@ -147,7 +146,7 @@ def reasons(
 
 
 def reasons_document(found: Reasons, *, at_most: int | None = None) -> dict[str, Any]:
-    """The reasons as JSON, with at most so many of each kind; totals are of all."""
+    """The reasons as JSON, at most ``at_most`` per category; totals are over all."""
     shared, kept = found.shared[:at_most], found.kept[:at_most]
     return {
         "shared": [asdict(r) for r in shared],

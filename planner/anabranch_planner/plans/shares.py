@@ -5,19 +5,19 @@ inserts). A query *needs* an element if it is
 
 * a step of one of the query's orders,
 * the copy that a needed step probes,
-* a step of an order that maintains an intermediate result that a needed step probes (and so on,
-  down to base relations: sizes decrease), or
-* the first copy of a base relation that it reads but never probes (a relation is stored as soon as
-  a query of several reads it), or
-* an unprobed copy of a store that it needs in another copy.
+* a step of an order that maintains an intermediate result probed by a needed step (recursively;
+  sizes decrease down to base relations),
+* the first copy of a base relation that the query reads but never probes (every relation of a
+  join is stored), or
+* an unprobed copy of a store if the query needs another copy of that store.
 
 The plan's *cost-sharing game* is ``c(S)``: the cost of all elements that some query of ``S`` needs.
-``c`` of all queries is the plan's cost. With ``c_e`` the cost of an element and ``N_e`` the queries
-that need it, ``c(S) = sum of c_e over the e with N_e ∩ S ≠ ∅``.
+``c`` of all queries is the plan's cost. If ``c_e`` is the cost of an element and ``N_e`` the set of
+queries that need it, ``c(S) = sum of c_e over the e with N_e ∩ S ≠ ∅``.
 
-* ``part`` of a query ``q`` is ``c({q})``: the plan's cost for it alone.
-* ``marginal`` is ``c(N) - c(N \ {q})``: the saving if the elements of ``q`` alone are removed, i.e.
-  the sum of the ``c_e`` with ``N_e = {q}``.
+* ``part`` of a query ``q`` is ``c({q})``: the plan's cost for the query alone.
+* ``marginal`` is ``c(N) - c(N \ {q})``: the saving from removing the elements that only ``q``
+  needs, i.e. the sum of the ``c_e`` with ``N_e = {q}``.
 * ``shapley`` is ``sum of c_e / |N_e| over the e that q needs``. *This is the game's Shapley value*:
   the value of a sum of games is the sum of their values, and ``c`` is the sum over ``e`` of the
   games ``c_e(S) = c_e if N_e ∩ S ≠ ∅ else 0``. In one of these, queries outside ``N_e`` never
@@ -25,12 +25,12 @@ that need it, ``c(S) = sum of c_e over the e with N_e ∩ S ≠ ∅``.
   the values add up to ``c_e`` (efficiency). So each of the ``|N_e|`` has ``c_e / |N_e|``.
   (Littlechild & Owen, 1973, prove it so for the airport game.) The game is submodular, so the
   Shapley value is in its core: no query pays more than ``part``.
-* ``standalone`` is the cost of the query's own optimum, planned alone: it does not depend on the
-  plan. A plan proven optimal costs at most the sum of these.
+* ``standalone`` is the cost of the query's own optimum, independent of the joint plan. A plan
+  proven optimal costs at most the sum of these.
 * ``proportional`` splits the plan's cost in the ratio of ``standalone``.
 
-``marginal <= shapley <= part`` for each query; ``shapley`` and ``proportional`` add up to the
-plan's cost; ``part`` adds up to at least, ``marginal`` to at most that.
+For each query ``marginal <= shapley <= part``. Over all queries ``shapley`` and ``proportional``
+add up to the plan's cost, ``part`` to at least that, ``marginal`` to at most that.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from anabranch_planner.cost.steps import Prefix, Trails, trails
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """Something that the plan pays for once.
+    """An element of the plan that is paid once.
 
     Attributes:
         step: the step's prefix, or None for a store copy.
@@ -76,7 +76,7 @@ class Game:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The cost of one query by each method; None where its own optimum is unknown."""
+    """The cost of one query by each method; None if its own optimum is unknown."""
 
     query: QueryId
     standalone: float | None
@@ -87,13 +87,13 @@ class Share:
 
 
 def game(plan: Plan, queries: Sequence[JoinQuery], found: Trails | None = None) -> Game:
-    """The cost-sharing game of ``plan``, which is for ``queries``.
+    """The cost-sharing game of ``plan``, a plan for ``queries``.
 
     Args:
-        found: the plan's trails, if they are at hand.
+        found: the plan's trails, if computed already.
 
     Raises:
-        PlanError: an order has a goal that no query has.
+        PlanError: an order's goal is not one of the queries.
     """
     found = found or trails(plan, queries)
     upkeep: dict[tuple[str, str], list[Prefix]] = {}
@@ -146,7 +146,7 @@ def game(plan: Plan, queries: Sequence[JoinQuery], found: Trails | None = None) 
 def _closure(
     prefixes: Sequence[Prefix], upkeep: Mapping[tuple[str, str], list[Prefix]], found: Trails
 ) -> set[Prefix]:
-    """``prefixes``, and what maintains the intermediate results that they probe, recursively."""
+    """``prefixes``, and steps that maintain the intermediate results they probe, recursively."""
     needed: set[Prefix] = set()
     maintained: set[tuple[str, str]] = set()
     pending = list(prefixes)
@@ -163,12 +163,12 @@ def _closure(
 
 
 def part(found: Game) -> dict[QueryId, float]:
-    """The cost of the plan for each query alone."""
+    """The plan's cost for each query alone."""
     return _collect(found, lambda e: e.cost)
 
 
 def marginal(found: Game) -> dict[QueryId, float]:
-    """The cost of the elements that only the query needs."""
+    """The cost of the elements that only this query needs."""
     return _collect(found, lambda e: e.cost if len(e.users) == 1 else 0.0)
 
 
@@ -178,7 +178,7 @@ def shapley(found: Game) -> dict[QueryId, float]:
 
 
 def proportional(cost: float, standalone: Mapping[QueryId, float]) -> dict[QueryId, float]:
-    """``cost`` in the ratio of ``standalone``; equal shares where all of those are 0."""
+    """``cost`` split in proportion to ``standalone``; equally if all of those are 0."""
     total = fsum(standalone.values())
     if total <= 0:
         return {query: cost / len(standalone) for query in standalone}
@@ -204,11 +204,11 @@ def shares(
     alone: Mapping[QueryId, float] | None = None,
     found: Game | None = None,
 ) -> tuple[Share, ...]:
-    """Every query's share by every method, in order of ids.
+    """Every query's cost share by every method, sorted by id.
 
     Args:
-        alone: the cost of each query's own optimum, if it is known.
-        found: the plan's game, if it is at hand.
+        alone: the cost of each query's own optimum, if known.
+        found: the plan's game, if computed already.
     """
     found = found or game(plan, queries)
     parts, margins, values = part(found), marginal(found), shapley(found)

@@ -1,13 +1,13 @@
 """Expected traffic between hosts under the rules of an epoch, per edge.
 
-Prices depend on sub-joins alone (:mod:`anabranch_planner.cost.exchange`). The rules determine the
-copy that each step probes, and so the place of its tuples: after a probe, a tuple is on the host of
-the matching row's partition, or on one of the hosts over which rows of a hot value are spread. They
-also determine the columns sent (:mod:`anabranch_contract.plans.needs`).
+Prices depend on sub-joins alone (:mod:`anabranch_planner.cost.exchange`). The rules also determine
+the copy that each step probes, and so the place of its tuples: after a probe, a tuple is on the
+host of the matching row's partition, or on one of the hosts over which a hot value's rows are
+spread. The rules further determine the columns sent (:mod:`anabranch_contract.plans.needs`).
 
-Ignored: load shedding, conditions of a query that filter before the last step, steps that replace
-an incomplete intermediate result, backfills, and the spreading of rows on insert (as many as
-others). All stored rows of a hot value are taken to be spread over as many hosts as the rules say.
+Ignored: load shedding; filters of a query before the last step; steps that replace an incomplete
+intermediate result; backfills; and the spreading of rows on insert (as many cross as otherwise).
+All stored rows of a hot value are taken to be spread over the current number of hosts.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from anabranch_planner.cost.exchange import ARRIVAL, ExchangeModel
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import PlanError, SubJoins
 
-#: The host of a tuple: that of the partition of an attribute's value, or of all that is stored
-#: (True); None: any.
+#: A tuple's host: the host of the partition of this attribute's value; True: the one host that has
+#: all rows of stores with a single partition; None: any host.
 _Place = AttrRef | bool | None
 
 
@@ -34,8 +34,9 @@ class StepTraffic(NamedTuple):
     """Traffic of a step to other hosts, per unit of time.
 
     Attributes:
-        probes: tuples that probe.
-        tuples: copies sent to other hosts, several per broadcast tuple. ``bytes``: of these.
+        probes: probing tuples.
+        tuples: copies sent to other hosts, several per broadcast tuple.
+        bytes: size of these copies.
     """
 
     probes: float
@@ -90,10 +91,10 @@ def traffic(
 
 
 def users_of(paths: Sequence[ProbeRule], routes: Routes, subs: SubJoins) -> dict[Edge, JoinQuery]:
-    """Edge -> a query that contains all that travels over it.
+    """Edge -> a query that contains all partial results sent over the edge.
 
     Raises:
-        PlanError: there is none.
+        PlanError: there is no such query.
     """
     found: dict[Edge, JoinQuery] = {}
     for rule in reversed(paths):
@@ -139,29 +140,29 @@ def _hop(
 def _more_copies(
     hot: Mapping[int, int], before: Mapping[int, int] | None, exchange: ExchangeModel
 ) -> dict[int, float]:
-    """Hash -> how many more hosts a tuple of a hot value is sent to than one that is at home.
+    """Hash -> additional hosts that a tuple with this value is sent to because it is hot.
 
     Args:
-        hot: hash -> to how many hosts rows of the store are dealt that is probed. ``before``: the
-            same of the one that the tuple has found by an equal key; None: it may be anywhere.
+        hot: hash -> number of hosts over which the probed store spreads the value's rows.
+        before: the same for the store probed before by an equal key; None: any host.
     """
     if before is None:
         return {value: (ways - 1) * exchange.elsewhere for value, ways in hot.items()}
     found = {}
     for value in {*hot, *before}:
-        # The tuple is on one of these hosts, and the host set of the less spread store is a subset.
+        # The tuple is on one of ``there`` hosts, and the less spread store's hosts are a subset.
         ways, there = hot.get(value, 1), before.get(value, 1)
         found[value] = ways - min(1.0, ways / there)
     return found
 
 
 def known_attribute(rule: ProbeRule, spec: StoreSpec) -> AttrRef | None:
-    """The attribute of what probes by which the store is partitioned; None: it knows none."""
+    """The store's partition attribute, in the probing tuple's names; None: not known to it."""
     return next((k.probe for k in rule.key if (k.build, k.type) == spec.partition), None)
 
 
 def are_equal(query: JoinQuery, one: AttrRef, other: AttrRef) -> bool:
-    """Whether two attributes of a partial result have the same value."""
+    """Whether two attributes are equal in every partial result of ``query``."""
     return one == other or any({one, other} <= set(c.members) for c in query.classes)
 
 

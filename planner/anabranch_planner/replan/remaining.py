@@ -1,9 +1,9 @@
 """The running plan restricted to its remaining queries; their orders do not change.
 
-Elements of dropped queries alone are removed: their orders, and the intermediate results and copies
-that nothing else probes. Everything else stays, with one exception. A copy partitioned by an
-attribute that only dropped queries compare can't be filled by it any more, so it is partitioned by
-the first attribute that a remaining query compares.
+Only elements that no remaining query needs are removed: orders of dropped queries, and intermediate
+results and copies that nothing else probes. Everything else stays, with one exception. If only
+dropped queries compare the partition attribute of a copy, the copy can no longer be filled by it.
+It is then partitioned by the first attribute that a remaining query compares.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def plan_of_remaining(
     optimizer: Optimizer = Optimizer.CLASH,
     objective: Objective = Objective.TUPLES,
 ) -> Plan:
-    """The plan of ``ruleset`` for ``queries`` alone, without costs (``cost.validate`` has them).
+    """The part of the plan of ``ruleset`` for ``queries``, without costs (``cost.validate``).
 
     Args:
-        queries: some of the ruleset's, or all. Of the others nothing needs to be known.
-        optimizer, objective: by which the ruleset's plan was made.
+        queries: some or all of the ruleset's queries; the others need not be known.
+        optimizer, objective: optimiser and objective of the ruleset's plan.
 
     Raises:
         RulesetError: the ruleset has no orders for one of ``queries``, or contradicts it.
@@ -69,7 +69,7 @@ def choices(plan: Plan) -> dict[str, Any]:
             [[s.target, list(s.members), _written(s.partition)] for s in order.steps],
             *([order.substream] if order.substream else []),
         ]
-        # Every arriving tuple of a query over one relation is a result: nothing to choose.
+        # Every arriving tuple of a query over one relation is a result, so there is no choice.
         for order in plan.orders
         if order.steps
     ]
@@ -128,7 +128,7 @@ def _needed(ruleset: Ruleset, queries: Collection[QueryId]) -> Ruleset:
 def _of_relations(
     ruleset: Ruleset, queries: Collection[QueryId], kept: Collection[StoreSpec]
 ) -> set[StoreId]:
-    """One store for each relation that ``queries`` join and that has no ``kept`` store."""
+    """One store for each relation that ``queries`` join, unless ``kept`` has a store of it."""
     owner_of = owners(ruleset)
     there = {(s.owner, s.relations[0]) for s in kept if len(s.members) == 1}
     found: dict[tuple[str, RelationId], StoreId] = {}

@@ -1,17 +1,17 @@
-"""Revisions: a new plan over the running stores, under the newest statistics.
+"""Revisions: new plans over the stores of the running epoch, under the newest statistics.
 
-The queries of a running epoch are replanned under the newest statistics, jointly, by the same
-program as an epoch's plan, but over the stores of the running ruleset only: no store is opened, and
-copies of stores stay. An intermediate result that no order needs any more is closed. Arriving
-tuples are stored as before, so their insertion costs the same in all of these plans. A plan by
-dpPick is revised by dpPick, each query by itself; it, too, has to cost less by the pipeline's
-objective than the running plan.
+The queries of a running epoch are replanned jointly under the newest statistics, by the same
+program as an epoch's plan, but only over the stores of the running ruleset. No store is opened, and
+copies of stores stay; an intermediate result that no order needs any more is closed. Arriving
+tuples are stored as before, so inserts cost the same in all these plans. A plan by dpPick is
+revised by dpPick, query by query; its revision, too, has to cost less than the running plan under
+the pipeline's objective.
 
-Under rations the steps of queries cost only their share of tuples; maintenance costs as much as
-before. So an intermediate result that pays for all tuples may be closed then.
+Under rations the steps of queries cost only their share of tuples, while maintenance costs as much
+as before. So an intermediate result that pays off without rations may be closed.
 
-An order that probes a store by a key without an index makes every worker index the stored rows,
-once. That is charged like inserting the stored rows once more (:attr:`Revised.indexing`).
+If an order probes a store by a key without an index, every worker indexes the stored rows once.
+That is charged like inserting these rows once more (:attr:`Revised.indexing`).
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class RevisionRequest:
 
     Attributes:
         running: the newest ruleset of the epoch.
-        number: of the revision.
-        options: of its plan. Limits of memory and copies are ignored: fewer stores can't break
-            them.
-        switching: penalty of a step that does not run, as a fraction of its cost.
-        counted: substreams by which samples were counted, besides the substreams of ``running``.
-        rations: (query, label that arrives last) -> the share of its tuples that probe at present;
+        number: the revision's number.
+        options: options of its plan. Limits on memory and copies are ignored, because a revision
+            never adds stores.
+        switching: penalty of a step that is not running, as a fraction of its cost.
+        counted: substreams for which samples were counted, besides the substreams of ``running``.
+        rations: (query, label that arrives last) -> the current share of its tuples that probe;
             default 1. Costs are under these rations.
     """
 
@@ -70,14 +70,14 @@ class RevisionRequest:
 
 @dataclass(frozen=True, slots=True)
 class Revised:
-    """A revision that costs less than what runs, under the statistics that it was made for.
+    """A revision that costs less than the running plan under the request's statistics.
 
     Attributes:
-        footprint: of ``plan``.
-        running_cost: of the running plan; as :attr:`Plan.cost`, without charges for switching.
-        unindexed: (store, key) that its orders probe and no stored row is indexed by.
-        indexing: the one-off cost of indexing these in memory, in the unit of the plan's cost.
-        closed: stores that the revision leaves out.
+        footprint: footprint of ``plan``.
+        running_cost: cost of the running plan, without switching charges (as :attr:`Plan.cost`).
+        unindexed: (store, key) that its orders probe, without an index over the stored rows.
+        indexing: one-off cost of indexing these rows in memory, in the unit of the plan's cost.
+        closed: stores that the revision drops.
     """
 
     plan: Plan
@@ -90,17 +90,17 @@ class Revised:
 
     @property
     def gain(self) -> float:
-        """The share of the running plan's cost that the revision saves."""
+        """Relative saving of the revision, compared with the running plan's cost."""
         return 1 - self.plan.cost / self.running_cost if self.running_cost else 0.0
 
 
 def revise(request: RevisionRequest) -> Revised | None:
     """The best plan found over the stores of the running ruleset; None: nothing is cheaper.
 
-    The running plan is where the search starts, so no deadline makes it worse.
+    The search starts from the running plan, so the result is never worse, whatever the deadline.
 
     Raises:
-        RulesetError: the running ruleset is not one of its queries.
+        RulesetError: the running ruleset does not match its queries.
     """
     running, before = request.running, request.running.plan
     model = _model(request)
@@ -124,7 +124,7 @@ def revise(request: RevisionRequest) -> Revised | None:
 
 def restore(request: RevisionRequest, earlier: Ruleset) -> Revised | None:
     """The revision with the orders of ``earlier``, an earlier ruleset of the same queries, whatever
-    they cost; None: a store that they probe is not there any more.
+    they cost; None: a store that they probe no longer exists.
     """
     running, before = request.running, request.running.plan
     there = {store.id for store in running.ruleset.stores}
@@ -175,7 +175,7 @@ def _revised(
     marks: Footprint,
     running_cost: float,
 ) -> Revised:
-    """The revision that runs ``plan``; ``marks``: its footprint."""
+    """The revision that runs ``plan``, whose footprint is ``marks``."""
     running = request.running
     ruleset = compile_revision(plan, running.queries, running.ruleset, request.number, running.subs)
     if request.options.look_ahead:
@@ -198,12 +198,12 @@ def _revised(
 
 
 def _solve(request: RevisionRequest, model: CostModel) -> list[tuple[str, Outcome]]:
-    """Owner -> the routes of its queries."""
+    """(owner, routes of the owner's queries)."""
     deadline, parts = request.options.deadline, request.running.parts
     found = []
     for number, (owner, part) in enumerate(parts.items()):
         with deadline.phase("build"):
-            # At least a little, or nothing is known to run.
+            # With a weight of 0, the problem would not record which steps run.
             switching = Switching(part.footprint, max(request.switching, 1e-9))
             problem = _problem(part, model)
             if request.options.optimizer is Optimizer.DPPICK:
@@ -219,9 +219,8 @@ def _solve(request: RevisionRequest, model: CostModel) -> list[tuple[str, Outcom
 
 
 def _problem(part: OwnersPart, model: CostModel) -> PlanProblem:
-    """The graph is the same for all revisions of a ruleset; only its prices change.
-
-    But for queries beyond the cap, whose one order is chosen by prices.
+    """The problem over the running stores. Its graph is the same for all revisions of a ruleset,
+    and only prices change; except for queries beyond the cap, whose order depends on prices.
     """
     if part.builder is None or part.builder.reduced:
         part.builder = Builder(model, there=part.there)
@@ -232,7 +231,7 @@ def _problem(part: OwnersPart, model: CostModel) -> PlanProblem:
 
 
 def _assembled(before: Plan, found: Sequence[tuple[str, Outcome]]) -> Plan:
-    """The plan of these routes. All copies of base stores stay."""
+    """The plan of the routes ``found``. All copies of base stores stay."""
     bases = {m.id for m in before.mirs if m.is_base}
     orders, copies = [], {c for c in before.copies if c.mir in bases}
     for owner, outcome in found:

@@ -1,7 +1,7 @@
 """The plan that a ruleset runs: its orders, intermediate results and store copies, read from rules.
 
 A ruleset is compiled from a plan (:mod:`~anabranch_planner.plans.compile`); this is the inverse. So
-the ruleset alone suffices to price the running plan under new statistics, compare it and revise it.
+the ruleset alone suffices to price the running plan under new statistics, compare and revise it.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from anabranch_planner.search.copies import attribute_rank
 
 @dataclass(frozen=True, slots=True)
 class RunningPlan:
-    """The values derived from a ruleset alone, computed once for all its revisions.
+    """Values that are derived from a ruleset alone, computed once for all its revisions.
 
     Attributes:
-        plan: without costs. ``trails``, ``footprint``: its own.
-        subs, inference, bounds: of the queries. ``names``: of their sub-joins' parts.
+        plan, trails, footprint: the running plan, without costs.
+        subs, inference, bounds, names: caches for the queries' sub-joins.
         parts: owner -> its part of the plan.
     """
 
@@ -57,10 +57,10 @@ class RunningPlan:
 
 @dataclass(slots=True)
 class OwnersPart:
-    """The queries of one owner, and the steps and copies of their orders as if they were shared.
+    """The queries of one owner, and the steps and copies of their orders, with unqualified names.
 
     Attributes:
-        builder: of their graph of states over the stores that are there, once it has been built.
+        builder: builder of their graph over the running stores; None until it is first needed.
     """
 
     queries: tuple[JoinQuery, ...]
@@ -75,7 +75,7 @@ def running_plan(
     optimizer: Optimizer = Optimizer.CLASH,
     objective: Objective = Objective.TUPLES,
 ) -> RunningPlan:
-    """Common part of all revisions of ``ruleset``; arguments and errors as for :func:`plan_of`."""
+    """Values common to all revisions of ``ruleset``; for arguments see :func:`plan_of`."""
     plan, subs = plan_of(ruleset, queries, optimizer, objective), SubJoins(queries)
     found = trails(plan, queries, subs)
     owner_of = owners(ruleset)
@@ -113,14 +113,14 @@ def plan_of(
     optimizer: Optimizer = Optimizer.CLASH,
     objective: Objective = Objective.TUPLES,
 ) -> Plan:
-    """The plan that ``ruleset`` was compiled from, without costs (``cost.validate`` has them).
+    """The plan that ``ruleset`` was compiled from, without costs (``cost.validate`` adds them).
 
     Args:
         queries: the queries of the ruleset.
-        optimizer, objective: of the plan; rules do not record them.
+        optimizer, objective: optimiser and objective of the plan; rules do not record them.
 
     Raises:
-        RulesetError: the ruleset has a store or a query that ``queries`` do not explain.
+        RulesetError: a store or a query of the ruleset does not match ``queries``.
     """
     reader = _RulesetReader(ruleset, queries)
     orders = [*reader.query_orders(), *reader.upkeep_orders()]
@@ -142,7 +142,7 @@ def plan_of(
 
 
 class _RulesetReader:
-    """Looks rules of one ruleset up."""
+    """Reader of the plan's elements from one ruleset."""
 
     def __init__(self, ruleset: Ruleset, queries: Sequence[JoinQuery]) -> None:
         self._ruleset = ruleset
@@ -154,12 +154,12 @@ class _RulesetReader:
         self.mirs: dict[MirId, Mir] = {s.mir: self._mir(s) for s in self.stores()}
 
     def stores(self) -> list[StoreSpec]:
-        """Stores that queries need, without those kept only to find the latest per key."""
+        """Stores that queries need, without stores kept only to find the latest tuple per key."""
         read = {r.id for q in self._queries.values() for r in q.relations}
         return [s for s in self._ruleset.stores if len(s.members) > 1 or s.relations[0] in read]
 
     def _mir(self, store: StoreSpec) -> Mir:
-        """The sub-join that ``store`` holds."""
+        """The sub-join whose rows ``store`` has."""
         if len(store.members) == 1:
             return base_mir(store.relations[0])
         return self._subs.of(self._containing(store), frozenset(store.members))
@@ -171,7 +171,7 @@ class _RulesetReader:
         return query
 
     def query_orders(self) -> list[ProbeOrder]:
-        """One per query, label and substream."""
+        """An order per query, label and substream."""
         found = []
         for rule in self._ruleset.output_rules:
             query = self._queries.get(rule.query)
@@ -184,7 +184,7 @@ class _RulesetReader:
         return found
 
     def upkeep_orders(self) -> list[ProbeOrder]:
-        """One per intermediate result, member and substream, however many copies it has."""
+        """An order per intermediate result, member and substream, shared by all copies."""
         found: dict[tuple[str, MirId, Label, int], ProbeOrder] = {}
         arriving = {arrival_edge(r.id) for r in self._ruleset.relations}
         for rule in self._ruleset.store_rules:
@@ -197,13 +197,13 @@ class _RulesetReader:
         return list(found.values())
 
     def _by_substream(self, order: ProbeOrder, path: Sequence[ProbeRule]) -> list[ProbeOrder]:
-        """``order`` for each substream of its start that takes it."""
+        """``order`` for each substream of its start that follows ``path``."""
         count = self._counts.get(order.start, 1)
         numbers = path[0].substreams if path and path[0].substreams else range(count)
         return [replace(order, substream=number) for number in numbers]
 
     def _path(self, edge: Edge) -> list[ProbeRule]:
-        """The probes from an arriving tuple to ``edge``."""
+        """The probe rules from the arriving tuple to ``edge``."""
         found = []
         while edge in self._probes:
             found.append(self._probes[edge])

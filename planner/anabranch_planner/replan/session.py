@@ -1,25 +1,25 @@
-"""Incremental planning: each plan is made from the one before if little has changed.
+"""Incremental planning: if little has changed, a plan is made from the previous one.
 
-A :class:`Session` keeps the graph of states of all queries, the routes of the last plan and its
-bound. The next plan is of almost the same queries, under almost the same statistics
-(:class:`~anabranch_planner.cost.statistics.steady.Settled` says which have moved). Then
+A :class:`Session` keeps the graph of states of all queries, and the last plan's routes and bound.
+The next plan has almost the same queries, under almost the same statistics
+(:class:`~anabranch_planner.cost.statistics.steady.Settled` lists the moved figures). Then
 
-* queries that have neither moved nor are new keep their routes;
-* the other queries are replanned together with their best partners for sharing
-  (:mod:`~anabranch_planner.search.neighbourhood`); elements that the rest pays for are free to
+* queries that are neither new nor moved keep their routes;
+* new and moved queries are replanned, together with the queries that share most with them
+  (:mod:`~anabranch_planner.search.neighbourhood`); elements that other queries pay for are free for
   them;
-* if much has moved, or the bound has become loose, everything is replanned; the last plan, priced
-  by the new figures, stays unless a better one is found in time.
+* if much has moved, or the bound has become loose, everything is replanned; the last plan, with its
+  new cost, stays unless a better one is found in time.
 
-**Bounds** survive changes. Let ``b`` bound the optimum so far, of costs with the charge for
-switching from the plan before. A plan that is charged for switching from the *last* plan instead
-costs at least ``b`` minus the last plan's switching charge, since each of its elements that the
-plan before lacked is new to both, or was charged in the last plan. Without some queries the optimum
-falls by at most the cost of their parts of the last plan: these parts beside any plan of the others
-are a plan of all, and are not charged. Where a step becomes cheaper, a plan that uses it falls by
-that much. And a plan of more queries contains a plan of the old ones, without elements that only
-new ones can use; so the optimum of the new ones alone may be added, with all elements that the old
-ones can use free.
+**Bounds** survive changes. Let ``b`` be a bound of the optimum under the previous charges, for
+switching to the last plan from its predecessor. Now plans are charged for switching from the *last*
+plan. Such a plan costs at least ``b`` minus the last plan's switching charge: each of its elements
+that the predecessor lacked is either new to the last plan, too, or was charged in it. If queries
+are dropped, the optimum falls by at most the cost of their parts of the last plan, because these
+parts (which are not charged) and any plan of the other queries form a plan of all. If a step
+becomes cheaper, a plan that uses it falls by at most that amount. And a plan of more queries
+contains a plan of the old ones, without elements that only new queries can use. So the optimum of
+the new queries alone may be added to the bound, with all elements free that old ones can use.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ from anabranch_planner.search.outcome import Outcome
 from anabranch_planner.search.problem import EdgeId, GoalKey, PlanProblem, Sub
 from anabranch_planner.search.routes import Routing, finish
 
-#: Share of the queries up to which only these are replanned, not all.
+#: Greatest share of changed queries for which the others keep their routes.
 PART = 0.25
 #: Growth of the gap beyond which all queries are replanned.
 LOOSER = 0.01
-#: By how much sums of the same costs in other orders differ.
+#: Relative difference between sums of the same costs in different orders.
 ROUNDING = 1e-9
 
 
@@ -66,11 +66,11 @@ class _LastPlan:
     """The last plan and its inputs.
 
     Attributes:
-        routes: by goal. ``accesses``: of their steps. ``copies``: of stores.
-        bound: of plans that are charged for switching from this one.
-        gap: at the last full replanning.
-        gone: number of dropped queries that are still in the graph.
-        settled: whether the gap is small, or replanning has brought no gain.
+        routes, accesses, copies: its routes by goal, the accesses of their steps, and store copies.
+        bound: bound of plans that are charged for switching from this one.
+        gap: the gap at the last full replanning.
+        gone: number of dropped queries whose states are still in the graph.
+        settled: whether the gap is small, or replanning did not reduce it.
     """
 
     settings: tuple[object, ...]
@@ -90,9 +90,9 @@ class _LastPlan:
 
 @dataclass(frozen=True, slots=True)
 class _QueryChange:
-    """The queries that are new, that are gone, and whose figures have moved.
+    """The added, dropped and moved queries.
 
-    One that has changed is both new and gone.
+    A query that has changed is both added and dropped.
     """
 
     added: tuple[JoinQuery, ...]
@@ -118,7 +118,7 @@ class _QueryChange:
 
 
 class Session:
-    """Joint plans (optimiser ``clash``) of queries that come, go and stay."""
+    """Joint plans (optimiser ``clash``) for a changing set of queries."""
 
     def __init__(self) -> None:
         self._last: _LastPlan | None = None
@@ -133,14 +133,13 @@ class Session:
         """A plan of exactly ``queries``, as :func:`~anabranch_planner.passes.optimise` makes it.
 
         Args:
-            options: the first plan is charged for ``options.switching``.
+            options: options of the plan. A first plan is charged for ``options.switching``.
             weight: switching penalty of later plans, as a fraction of the cost of their new
                 elements (:class:`~anabranch_planner.search.demands.Switching`).
-            figures: statistics of the last plan, or settled against them; others cause a full
-                replanning.
+            figures: the last plan's statistics, or settled against them; others replan everything.
 
         Raises:
-            QueryError: two queries have one id, or a query is a cross product.
+            QueryError: two queries have the same id, or a query is a cross product.
             PlannerError: the limits can't be met. The session is reset.
         """
         last, self._last, statistics = self._last, None, figures.statistics
@@ -150,7 +149,7 @@ class Session:
         if change is None:
             return self._anew(queries, statistics, _going_on(options, last, weight))
         if not change and not last.settled:
-            # The time was too short for a good plan. It is made again until that brings nothing.
+            # The last plan was cut short by its deadline. Replan until that no longer improves it.
             plan = self._anew(queries, statistics, _going_on(options, last, weight))
             if _total(plan) <= last.plan.cost:
                 if self._last is not None and _total(plan) >= last.plan.cost * (1 - LOOSER):
@@ -182,7 +181,7 @@ class Session:
         return found.plan
 
     def stays(self, queries: Sequence[JoinQuery]) -> bool:
-        """Whether the last plan is of exactly ``queries``, and worth keeping."""
+        """Whether the last plan has exactly ``queries``, and is worth keeping."""
         last = self._last
         if last is None or not last.settled or len(queries) != len(last.queries):
             return False
@@ -220,9 +219,7 @@ class Session:
 
 
 def _going_on(options: Options, last: _LastPlan, weight: float) -> Options:
-    """``options`` with what depends on the last plan: a charge for switching from it, and how it
-    tells tuples apart.
-    """
+    """``options`` with the last plan's split of starts, and a charge for switching from it."""
     switching = None
     if weight:
         queries = tuple(last.queries.values())
@@ -231,7 +228,7 @@ def _going_on(options: Options, last: _LastPlan, weight: float) -> Options:
 
 
 def _follows(options: Options) -> bool:
-    """Whether plans by ``options`` can be made from one another."""
+    """Whether plans with ``options`` can be made incrementally."""
     return (
         options.optimizer is Optimizer.CLASH
         and options.formulation is Formulation.TIGHT
@@ -241,7 +238,7 @@ def _follows(options: Options) -> bool:
 
 
 def _settings(options: Options) -> tuple[object, ...]:
-    """The options that a plan and the next one have to have in common."""
+    """The options that have to be equal for a plan and the next one."""
     return (
         options.objective,
         options.parallelism,
@@ -255,7 +252,7 @@ def _settings(options: Options) -> tuple[object, ...]:
 def _change(
     last: _LastPlan, queries: Sequence[JoinQuery], figures: Settled, options: Options
 ) -> _QueryChange | None:
-    """The changes since the last plan; None: unknown, so all must be replanned."""
+    """The changes since the last plan; None: too uncertain, so all must be replanned."""
     same = figures.statistics is last.statistics
     if not same and (figures.moved is None or figures.before is not last.statistics):
         return None
@@ -295,7 +292,7 @@ def _follow(
     If a full plan of the same queries is given, its bound holds, and only new queries are planned.
 
     Returns:
-        None: a remaining store may be partitioned by an attribute that no query joins by any more.
+        The plan. None: a remaining store may be partitioned by an attribute that no query uses.
     """
     again = change.names if anew is None else change.new
     deadline, builder = options.deadline, last.builder
@@ -368,7 +365,7 @@ def _follow(
 
 
 def _spent(last: _LastPlan, names: Iterable[QueryId]) -> float:
-    """Cost of the parts of ``names`` in the last plan, including the maintenance that they need."""
+    """Cost of the parts of ``names`` in the last plan, including the maintenance they need."""
     graph, builder = last.builder.graph, last.builder
     pending = [goal.key for name in names for goal in builder.query_goals(name)]
     stores: set[Sub] = set()
@@ -391,7 +388,7 @@ def _spent(last: _LastPlan, names: Iterable[QueryId]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The edges and stores that some queries can use, for themselves or for upkeep."""
+    """The edges and stores that some queries can use, directly or for upkeep."""
 
     edges: set[EdgeId]
     stores: set[Sub]
@@ -413,7 +410,7 @@ def reach(problem: PlanProblem, names: Iterable[str]) -> Reach:
 
 
 def around(problem: PlanProblem, names: Collection[str], flows: int) -> list[str]:
-    """``names`` and their best partners for sharing, with at most ``flows`` flows together."""
+    """``names`` and the queries that share most with them, up to ``flows`` flows in total."""
     goals = [goal for goal in problem.goals if goal.mir is None]
     mine = {e for goal in goals if goal.name in names for e in goal.edges}
     shared: dict[str, int] = defaultdict(int)
@@ -428,14 +425,14 @@ def around(problem: PlanProblem, names: Collection[str], flows: int) -> list[str
 def _charged(
     problem: PlanProblem, free: Collection[str], last: _LastPlan, weight: float
 ) -> PlanProblem:
-    """``problem`` with a charge for copies that the last plan has not, and for steps that it has
-    not where queries of ``free`` may use them.
+    """``problem`` with a charge for copies that the last plan lacks, and for steps that it lacks,
+    if queries in ``free`` may use them.
     """
     if not weight:
         return problem
     graph, model = problem.graph, problem.model
     copies: dict[tuple[Sub, AttrRef | None], float] = {}
-    # Copies are chosen by all steps that probe a store, also where these stay.
+    # Copies depend on all steps that probe a store, so they may change even if the steps stay.
     for store, attributes in problem.partitions.items():
         there = last.copies.get(store, ())
         fresh = [a for a in attributes or (None,) if a not in there]
@@ -454,7 +451,7 @@ def _charged(
 def exclusive(
     problem: PlanProblem, names: Collection[str], others: Reach, options: Options
 ) -> float:
-    """Lower bound of the cost of ``names`` beyond any plan of the others; see the module."""
+    """Lower bound of the cost of ``names`` beyond any plan of the others (see the module)."""
     alone = problem.part_of(names)
     cost, spread = list(problem.graph.cost), list(problem.graph.spread)
     for e in {e for goal in alone.goals for e in goal.edges} & others.edges:

@@ -1,9 +1,9 @@
-"""The stores that a running ruleset has, and which goals may probe them.
+"""The stores of a running ruleset, and the goals that may probe them.
 
-A revision opens no store, so an intermediate result can serve a query only if its store has the
-columns that the query reads, and combinations as far apart in time as the query's bounds allow. The
-same holds for a larger intermediate result that is made from it. And tuples may probe only for
-values that it keeps (:mod:`anabranch_contract.plans.partial`).
+A revision opens no store. So an intermediate result can serve a query only if its store has the
+columns that the query reads, and all combinations within the query's time bounds. The same holds
+for maintenance of a larger intermediate result from it. And a tuple may probe it only by values
+that it keeps (:mod:`anabranch_contract.plans.partial`).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from anabranch_planner.cost.timing import PairBounds, pair_bounds
 
 
 def owners(running: Ruleset) -> dict[QueryId, str]:
-    """Query -> the owner of the stores that it probes; empty: they are shared."""
+    """Query -> the owner of the stores that it probes; "": the stores are shared."""
     owner_of = {s.id: s.owner for s in running.stores}
     edges = {p.out: owner_of[p.store] for p in running.probe_rules}
     return {rule.query: edges.get(rule.edge, "") for rule in running.output_rules}
 
 
 class StoresThere:
-    """The stores of one owner in a ruleset, for a search over them (``StoresKept``)."""
+    """The running stores of one owner, to which a search is restricted (``StoresKept``)."""
 
     def __init__(self, running: Ruleset, owner: str = "") -> None:
         self._stream_of = {r.id: r.stream for r in running.relations}
@@ -40,12 +40,12 @@ class StoresThere:
         self._functions = {one.start: one for one in running.substreams}
 
     def partitions(self, mir: Mir) -> tuple[AttrRef | None, ...]:
-        """The partition attributes of the copies of ``mir``'s store; none: it is not there."""
+        """Partition attributes of the copies of ``mir``'s store; empty: no such store."""
         copies = self._stores.get(mir.id, [])
         return tuple(None if s.partition is None else s.partition[0] for s in copies)
 
     def serves(self, query: JoinQuery, mir: Mir) -> bool:
-        """Whether ``query`` may probe the store of ``mir``, an intermediate result."""
+        """Whether ``query`` may probe the store of the intermediate result ``mir``."""
         key = f"query {query.id}", mir.id
         if key not in self._fits:
             need = read_by_query(query, mir, self._stream_of, self._derived)
@@ -53,7 +53,7 @@ class StoresThere:
         return self._fits[key]
 
     def feeds(self, larger: Mir, mir: Mir) -> bool:
-        """Whether the upkeep of ``larger`` may probe the store of ``mir``, which is part of it."""
+        """Whether the upkeep of ``larger`` may probe the store of its part ``mir``."""
         key = f"store {larger.id}", mir.id
         if key not in self._fits:
             kept, inside = self._stores.get(larger.id, []), frozenset(mir.members)
@@ -64,8 +64,8 @@ class StoresThere:
         return self._fits[key]
 
     def holds(self, classes: Sequence[KeyClass], mir: Mir, origin: tuple[Label, int]) -> bool:
-        """Whether the store of ``mir`` has the values of all tuples of ``origin``, a label and a
-        substream of it, which join by ``classes``.
+        """Whether the store of ``mir`` keeps the values of all tuples of ``origin``, a label and
+        its substream, which join by ``classes``.
         """
         kept = [s.kept for s in self._stores.get(mir.id, []) if s.kept is not None]
         if not kept:

@@ -1,14 +1,14 @@
-"""Anytime solving: always returns a valid plan, a proven bound, and the method.
+"""Anytime solving: always returns a valid plan, a proven bound, and the method's name.
 
-The passes, any of them the last if time runs out:
+The passes; if time runs out, the plan of the last finished pass is returned:
 
 1. *Greedy* routes over base stores and a trivial bound (:func:`floor`).
 2. *Reduction*: MIRs that can't pay for themselves are dropped (:mod:`reduce`).
 3. *Components* that share nothing (:mod:`components`); small ones are relaxed together.
 4. *Root relaxation* of each: its bound, and a plan rounded from it.
 5. *Neighbourhood of the relaxation*: the component restricted to edges and stores with a positive
-   value in the relaxation, solved exactly (relaxation enforced neighbourhood search); far smaller,
-   and nearly always within half a per cent.
+   value in the relaxation, solved exactly (relaxation enforced neighbourhood search). It is far
+   smaller, and its optimum is nearly always within half a per cent.
 6. *Branch and bound* (:mod:`branch`), components with small gaps first.
 
 A general solver can replace the last three passes; it gets one program per component.
@@ -41,36 +41,36 @@ from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Request
 from anabranch_planner.solvers.registry import solve as solve_program
 
-#: Our branching takes this many nodes times variables squared, and at least so many nodes, before
-#: a general solver is given the rest: that is better where a large component has many independent
-#: fractional spots, which cuts close one by one and branching only together.
+#: After about this much work (nodes times variables squared), and at least so many nodes, our
+#: branching hands over to a general solver. That solver is better for a large component with many
+#: independent fractional variables: cuts close each separately, branching only all together.
 WORK, LEAST_NODES = 2_000_000_000, 10
-#: So many times as many where copies are charged: what cuts close has been cut at the root.
+#: Factor on that limit if copies are charged: cuts have then been added at the root already.
 CUT = 20
-#: Sooner, if so many nodes leave more than this part of the gap.
+#: Hand over earlier if these nodes leave more than this fraction of the gap.
 CHECK_NODES, SLOW = 50, 0.9
-#: Nodes that the general solver may take before our branching has the last word.
+#: Nodes that the general solver may solve before our branching resumes.
 GENERAL_NODES = 500
-#: Nodes that one restricted problem may take.
+#: Nodes that branch and bound may solve in one restricted problem.
 RESTRICTED_NODES = 40
-#: Failures of a solver in this process: it is missing, its binding complains, no memory is left.
+#: Exceptions of a failed solver: not installed, an error in its binding, or out of memory.
 BROKEN = (ImportError, RuntimeError, MemoryError)
-#: Flows per second of a deadline up to which the relaxation of the whole is tried, on a slow
-#: machine. Where copies are charged, each counts for one more with every so many flows: such a
-#: problem does not fall apart, and its relaxation takes longer than in proportion.
+#: Flows per second of remaining time up to which the relaxation of the whole is tried, on a slow
+#: machine. If copies are charged, work is flows * (1 + flows / TIED): such a problem does not split
+#: into components, and its relaxation takes more than proportional time.
 REACH, TIED = 40_000, 15_000
-#: Beyond these: shares of the time for the bound, for copies without routes, and of the rest for
-#: one neighbourhood.
+#: For larger problems: share of the time for the bound, share for optimising copies and routes in
+#: turn, and share of the remaining time for one neighbourhood.
 BOUND_SHARE, COPIES_SHARE, PIECE_SHARE = 0.4, 0.8, 0.2
 
 
 def solve_problem(
     problem: PlanProblem, settings: SolveSettings, deadline: Deadline, known: Routing | None = None
 ) -> Outcome:
-    """The best plan of ``problem`` that is found in time.
+    """The best plan of ``problem`` found before the deadline.
 
     Args:
-        known: a plan to begin from.
+        known: a plan of ``problem`` to start from.
     """
     with deadline.phase("search"):
         greedy = first_routing(problem)
@@ -97,7 +97,7 @@ def solve_problem(
         except BROKEN as cause:
             method = f"greedy: {settings.solver} failed ({cause!r})"
             return Outcome(problem, known, low, method, 0, 0)
-        # Goals of the reduced problem are goals of the whole one, without some MIRs' goals.
+        # The reduced problem has the whole problem's goals, without the goals of dropped MIRs.
         best = min(known, _lift(problem, reduced, found), key=lambda r: r.cost)
     method, bound = str(settings.solver), best.cost
     if not found.closed:
@@ -111,7 +111,7 @@ def solve_problem(
 
 
 def _beyond_reach(problem: PlanProblem, settings: SolveSettings, deadline: Deadline) -> str:
-    """The reason not to build the program of the whole; empty if it is built."""
+    """Why the program of the whole problem is not built; empty if it is built."""
     if settings.as_a_whole:
         return ""
     if problem.flows > settings.max_flows:
@@ -126,8 +126,8 @@ def _beyond_reach(problem: PlanProblem, settings: SolveSettings, deadline: Deadl
 def _piecemeal(
     problem: PlanProblem, known: Routing, settings: SolveSettings, deadline: Deadline, why: str
 ) -> Outcome:
-    """Copies apart from routes, where only they tie the queries together; else a bound by shares.
-    Then neighbourhoods instead of the whole.
+    """Solve a problem without the program of the whole. If only copies tie the queries together,
+    copies and routes are optimised in turn; else the bound is by shares. Then re-optimise parts.
     """
     bound, tied = floor(problem), free_copies.applies(problem)
     if tied and not _beyond_reach(free_copies.relaxation(problem), settings, deadline):
@@ -152,7 +152,7 @@ def _piecemeal(
 
 
 def _unused(problem: PlanProblem, parts: Sequence[SubProblem]) -> float:
-    """One copy of every base store that no component is charged for."""
+    """Price of one copy of each base store that no component is charged for."""
     charged: dict[int, int] = {}
     for part in parts:
         for store in part.problem.required:
@@ -163,7 +163,7 @@ def _unused(problem: PlanProblem, parts: Sequence[SubProblem]) -> float:
 
 
 def _lower(problem: PlanProblem, reduced: PlanProblem, routing: Routing) -> Routes | None:
-    """``routing`` of ``problem`` as routes of ``reduced``, if that still has all its MIRs."""
+    """``routing`` of ``problem`` as routes of ``reduced``, if ``reduced`` has all of its MIRs."""
     if any(m not in reduced.mirs for m in routing.kept(problem)):
         return None
     at = {g.key: i for i, g in enumerate(reduced.goals)}
@@ -171,7 +171,7 @@ def _lower(problem: PlanProblem, reduced: PlanProblem, routing: Routing) -> Rout
 
 
 def _lift(problem: PlanProblem, reduced: PlanProblem, found: ComponentPlans) -> Routing:
-    """The routing of ``problem`` that a routing of ``reduced`` stands for."""
+    """The routing of ``problem`` for the plans ``found`` for the components of ``reduced``."""
     at = {g.key: i for i, g in enumerate(problem.goals)}
     routes = {at[reduced.goals[g].key]: path for g, path in found.routes.items()}
     return finish(problem, routes, found.copies)
@@ -191,9 +191,9 @@ def _branch(
 
     Args:
         parts: the components of ``problem``.
-        nodes: limit of relaxations per component; with a limit, the neighbourhood of the relaxation
-            is not searched first (this call searches it).
-        warm: a plan of ``problem`` to begin from.
+        nodes: limit of solved relaxations per component; with a limit, the neighbourhood of the
+            relaxation is not searched first (a limited call is itself part of such a search).
+        warm: a plan of ``problem`` to start from.
     """
     routes: Routes = {}
     copies: dict[Sub, Kept] = {}
@@ -229,7 +229,7 @@ def _branch(
         else:
             advance(search, share, nodes)
     for _, search in hard if nodes is None else ():
-        # Time that the other components have not used.
+        # The other components may have left time unused.
         advance(search, deadline)
     for part, search in hard:
         routes |= {part.goals[g]: path for g, path in search.best.routes.items()}
@@ -253,7 +253,7 @@ def _begin(
 
 
 def _settled(search: Search, part: SubProblem) -> bool:
-    """Whether the relaxation of a batch is integral on one of its components."""
+    """Whether the relaxation of a batch is integral on the component ``part`` of it."""
     if search.root is None:
         return False
     problem, made, root = part.problem, search.made, search.root
@@ -266,7 +266,7 @@ def _settled(search: Search, part: SubProblem) -> bool:
 def _read_settled(
     problem: PlanProblem, search: Search, whole: SubProblem, settled: Sequence[SubProblem]
 ) -> tuple[Routes, dict[Sub, Kept], float] | None:
-    """Routes, copies and cost of the components that their batch's relaxation settles."""
+    """Routes, copies and cost of the components on which the batch's relaxation is integral."""
     if not settled:
         return None
     part = join(problem, settled)
@@ -282,7 +282,7 @@ def _read_settled(
 
 
 def _enforce(part: SubProblem, search: Search, settings: SolveSettings, deadline: Deadline) -> None:
-    """Look for a better plan among what the root relaxation uses."""
+    """Search for a better plan among the edges and MIRs that the root relaxation uses."""
     used = support(search)
     if used is None or deadline.expired():
         return
@@ -303,7 +303,7 @@ def _enforce(part: SubProblem, search: Search, settings: SolveSettings, deadline
 
 
 def _close(search: Search, settings: SolveSettings, deadline: Deadline) -> None:
-    """Branch; if that takes long hand over to general branch and cut; then branch to the end."""
+    """Branch; if it is slow, run a general solver for a while; then branch to the end."""
     if search.done or search.root is None:
         return
     program = search.made.program

@@ -1,4 +1,4 @@
-"""From routings to plans: orders and copies; naive sharing of plans made alone."""
+"""From routings to plans: orders and copies; merging of standalone plans."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anabranch_planner.search.outcome import Outcome
 from anabranch_planner.search.problem import EdgeId, Goal, GoalKey, Graph, PlanProblem, Sub
 from anabranch_planner.search.routes import Routing
 
-#: How a step is accessed, by the path that it ends.
+#: Path -> how its last step accesses its store.
 PathAccess = dict[tuple["EdgeId", ...], CopyAccess]
 #: Steps by edge and access.
 Steps = dict[tuple["EdgeId", "AttrRef | None", bool], Step]
@@ -21,11 +21,11 @@ Steps = dict[tuple["EdgeId", "AttrRef | None", bool], Step]
 
 @dataclass(slots=True)
 class Reused:
-    """Parts of plans over one graph, for the next plan over it.
+    """Parts of a plan, kept for the next plan over the same graph.
 
     Attributes:
         orders: the last order of each goal.
-        candidates: of a goal, by its identity; the goal is kept so that it stays itself.
+        candidates: id of a goal -> the goal and its number of candidates. Keeping it fixes the id.
     """
 
     steps: Steps = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Reused:
     candidates: dict[int, tuple[Goal, int]] = field(default_factory=dict)
 
     def without(self, subs: Collection[Sub], graph: Graph) -> Reused:
-        """A copy without prices that depend on ``subs``."""
+        """Copy without the elements whose prices depend on ``subs``."""
         before, after = graph.before, graph.after
         steps = {
             key: step
@@ -43,7 +43,7 @@ class Reused:
         return Reused(steps, self.orders, self.candidates)
 
     def count(self, problem: PlanProblem) -> int:
-        """The candidates of all goals of ``problem``."""
+        """Number of candidate orders of all goals of ``problem``."""
         known, self.candidates = self.candidates, {}
         for goal in problem.goals:
             found = known.get(id(goal)) or (goal, problem.candidates_of(goal))
@@ -54,7 +54,7 @@ class Reused:
 def assemble(
     problem: PlanProblem, routing: Routing, owner: str = "", reused: Reused | None = None
 ) -> tuple[list[ProbeOrder], list[StoreCopy]]:
-    """The orders and copies of ``routing``."""
+    """The probe orders and store copies of ``routing``."""
     reused = Reused() if reused is None else reused
     before, reused.orders = reused.orders, {}
     orders = []
@@ -80,10 +80,10 @@ def merge_prefixes(
 ) -> tuple[list[ProbeOrder], list[StoreCopy], float]:
     """Merge equal elements of standalone plans, without new choices.
 
-    Equal prefixes run once: where they access different copies, by the one that needs no broadcast.
-    An MIR that several plans keep is maintained by the cheaper of their orders per member, and
-    equal copies are kept once. Unneeded elements are left out, so the result never costs more than
-    the parts. The last value returned is its cost.
+    Equal prefixes run once: if they access different copies, an access without broadcast wins. If
+    several plans keep an MIR, the cheaper of their orders per member maintains it. Equal copies
+    are kept once, and unneeded elements are dropped, so the result never costs more than the
+    standalone plans together. The last value returned is its cost.
 
     Args:
         parts: problems over one graph, so that equal edges have equal indices.
@@ -186,17 +186,17 @@ def make_plan(
     outcomes: Sequence[Outcome],
     reused: Reused | None = None,
 ) -> Plan:
-    """The plan that ``outcomes`` are together: one for all queries, or one per query.
+    """The plan that consists of ``outcomes``: one for all queries, or one per query.
 
     Args:
-        reused: of the last plan over the same graph; of this one afterwards.
+        reused: parts of the last plan over the same graph; replaced by the parts of this one.
     """
     orders: list[ProbeOrder] = []
     copies: list[StoreCopy] = []
     switching = 0.0
     if optimizer is Optimizer.SHARED:
         orders, copies, cost = merge_prefixes([(o.problem, o.routing) for o in outcomes])
-        # No plan of several queries is cheaper than the dearest of them alone.
+        # A plan for several queries costs at least as much as the dearest query's own optimum.
         bound = max((o.bound for o in outcomes), default=0.0)
     else:
         for o in outcomes:

@@ -1,24 +1,24 @@
 """Branch and bound over the linear relaxations of one component.
 
-Written for this program instead of using a general solver, because measurements show that its
-relaxation is tight and a handful of decisions (which MIRs are kept, which copies) make it integral:
-ten to a hundred re-solves from the last basis prove the optimum, while general branch and cut
-spends most of its time on separating cuts.
+Written for this program, instead of using a general solver, because its relaxation is tight: a
+handful of decisions (which MIRs and copies are kept) make it integral. Ten to a hundred re-solves
+from the last basis prove the optimum, while general branch and cut spends most of its time on
+separating cuts.
 
-**Cuts.** Where copies are charged a component is large, and has fractional spots that have nothing
-to do with each other: branching would multiply them. Rows that the root relaxation breaks close
-them one by one (:mod:`~.cuts`, :mod:`~anabranch_planner.solvers.zero_half`). They hold for every
-plan, so they hold at every node.
+**Cuts.** Where copies are charged, a component is large and has many independent fractional parts;
+branching would multiply them. Rows violated by the root relaxation close these parts one by one
+(:mod:`~.cuts`, :mod:`~anabranch_planner.solvers.zero_half`). The rows hold for every plan, so they
+are valid at every node.
 
-**Branching.** First on which MIRs and copies are kept, then on edges; the most fractional first.
-Once those are integral the flows are (see :mod:`anabranch_planner.search.formulation`).
+**Branching.** First on kept MIRs and copies, then on edges; the most fractional variable first.
+Once these are integral, the flows are too (see :mod:`anabranch_planner.search.formulation`).
 
 **Bounding.** Nodes are taken depth first until a node is pruned, then the one with the lowest bound
 is next: plunging finds plans, best-first raises the bound. A variable whose reduced cost at the
 root exceeds the distance between the root's bound and the best plan is fixed at 0 for good.
 
-**Plans.** Every few nodes the relaxation is rounded: goals are routed greedily where an edge counts
-only for the part that the relaxation has not paid, and only MIRs kept to half or more are probed.
+**Plans.** Every few nodes the relaxation is rounded: goals are routed greedily, where an edge costs
+only the fraction unpaid in the relaxation, and only MIRs kept to at least one half are probed.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ from anabranch_planner.solvers.program import INFINITY
 from anabranch_planner.solvers.relaxation import Relaxation
 from anabranch_planner.solvers.zero_half import zero_half
 
-#: Relative tolerance of bounds: closer than this is proven.
+#: Relative gap below which a plan counts as proven optimal.
 TOLERANCE = 1e-7
-#: Distance from an integer that still counts as one.
+#: Greatest distance from an integer of a value that counts as integral.
 INTEGRAL = 1e-6
-#: Every how many nodes the relaxation is rounded to a plan: at least so many, and more where the
-#: program has more than so many variables per node (rounding is linear in them).
+#: The relaxation is rounded to a plan every so many nodes, and more rarely if the program has more
+#: than ``ROUND_SIZE`` variables per such node (rounding is linear in the variables).
 ROUND_EVERY, ROUND_SIZE = 10, 200
-#: Rounds in which broken rows are added. They end where so many in turn did not raise the bound by
-#: more than that part.
+#: Rounds of cuts: at most so many; they end after ``PATIENCE`` rounds in succession without a
+#: relative increase of the bound by ``WORTHWHILE``.
 ROUNDS, PATIENCE, WORTHWHILE = 20, 2, 1e-5
-#: Part of the time that they may take: a better plan has to be found, too.
+#: Share of the time for rounds of cuts, because finding plans needs time, too.
 TIGHTEN_SHARE = 0.3
-#: Rows of one kind below which the other kind is looked for, and how many of that are added.
+#: If fewer upkeep cuts are found, zero-half cuts are added, at most so many.
 FEW, MOST_ROWS = 10, 200
-#: Minimum weight of an unpaid edge when rounding (so that shorter paths win ties).
+#: Least weight of an unpaid edge in rounding, so that shorter paths win ties.
 LEAST = 1e-3
 
 
@@ -69,7 +69,8 @@ class Search:
     """The state of one component's search between calls to :func:`advance`.
 
     Attributes:
-        best: the best plan so far. bound: proven lower bound.
+        best: the best plan so far.
+        bound: the proven lower bound.
         done: whether ``best`` is proven optimal (to :data:`TOLERANCE`).
         nodes: relaxations solved.
     """
@@ -83,7 +84,7 @@ class Search:
     nodes: int = 0
     root: NDArray[np.float64] | None = None
     root_bound: float = float("-inf")
-    #: Bound of nodes whose integral relaxation could not be read as a plan of that cost.
+    #: Bound of nodes with an integral relaxation that could not be read as a plan of its cost.
     unread: float = float("inf")
     _slopes: NDArray[np.float64] | None = None
     _open: list[tuple[float, int, tuple[tuple[int, float], ...]]] | None = None
@@ -92,17 +93,17 @@ class Search:
 
     @property
     def gap(self) -> float:
-        """The greatest cost by which the best plan may exceed the optimum."""
+        """Upper limit of the amount by which the best plan's cost exceeds the optimum."""
         return max(self.best.cost - self.bound, 0.0)
 
     def improve(self, found: Routing) -> None:
-        """Take note of a plan that was found elsewhere."""
+        """Adopt a plan found elsewhere if it is better."""
         _adopt(self, found)
         if self._open is not None:
             _settle(self)
 
     def conclude(self, bound: float) -> None:
-        """Take note of a lower bound that was proven elsewhere."""
+        """Adopt a lower bound proven elsewhere."""
         self.bound = max(self.bound, min(bound, self.best.cost))
         if self.done or self.bound >= _cutoff(self):
             self.done = True
@@ -118,14 +119,14 @@ def begin(
         floor: a lower bound that needs no solver.
     """
     made = formulate(problem, known.cost)
-    # Where copies are charged presolving takes longer than what it saves.
+    # Where copies are charged, presolving takes longer than the time it saves.
     relaxation = Relaxation(made.program, seed, presolve=not problem.charged)
     search = Search(problem, known, made, relaxation, floor)
     if deadline.expired() or not relaxation.solve({}, deadline.left()):
         return search
     search.nodes = 1
     if relaxation.objective == float("inf"):
-        # Nothing costs less than the known plan, which was used to fix variables.
+        # No plan is cheaper than the known one, whose cost was used to fix variables.
         search.bound, search.done = known.cost, True
         return search
     if problem.charged:
@@ -149,7 +150,7 @@ def begin(
 
 
 def _tighten(search: Search, deadline: Deadline) -> None:
-    """Add rows that the root relaxation breaks, until they have no effect any more."""
+    """Add rows that the root relaxation violates, until they no longer raise the bound."""
     program, relaxation = search.made.program, search.relaxation
     patience = PATIENCE
     for _ in range(ROUNDS):
@@ -165,7 +166,7 @@ def _tighten(search: Search, deadline: Deadline) -> None:
             program.row(-INFINITY, upper, indices, coefficients)
         relaxation.extend(rows)
         if not relaxation.solve({}, deadline.left()):
-            # The solution without the rows still holds.
+            # The solution without the new rows remains valid.
             relaxation.objective, relaxation.values, relaxation.slopes = before, values, slopes
             return
         patience = PATIENCE if relaxation.objective > before * (1 + WORTHWHILE) else patience - 1
@@ -174,7 +175,7 @@ def _tighten(search: Search, deadline: Deadline) -> None:
 
 
 def advance(search: Search, deadline: Deadline, nodes: int | None = None) -> bool:
-    """Search on until the optimum is proven, ``deadline`` expires or ``nodes`` are solved.
+    """Continue the search until the optimum is proven, time is over, or ``nodes`` are solved.
 
     Returns:
         Whether the optimum is proven.
@@ -223,7 +224,7 @@ def _cutoff(search: Search) -> float:
 
 
 def _settle(search: Search) -> None:
-    """Bring the bound up to date, drop what can't be better, fix what can't be used."""
+    """Update the bound; drop nodes that can't be better; fix variables that can't be used."""
     heap = search._open
     assert heap is not None
     cutoff = _cutoff(search)
@@ -265,10 +266,10 @@ def _take(search: Search, bound: float) -> None:
 
 
 def read(problem: PlanProblem, made: Variables, values: list[float]) -> Routing | None:
-    """The plan that a point of the program with integral decisions describes, if any.
+    """The plan described by a point of the program with integral decisions; None if there is none.
 
-    Flows on edges that no other goal has may be split between paths of equal cost, so every
-    goal takes the cheapest path among the edges that the point uses.
+    The flow on edges used by a single goal may be split between paths of equal cost, so every
+    goal takes its cheapest path among the edges with positive value.
     """
     graph = problem.graph
     used: set[EdgeId] = set()
@@ -295,7 +296,7 @@ def read(problem: PlanProblem, made: Variables, values: list[float]) -> Routing 
 
 
 def _given(problem: PlanProblem, made: Variables, values: list[float]) -> dict[Sub, Kept]:
-    """The copies of a point that have to be taken as they are."""
+    """Copies of a point that can't be derived from its routes, so have to be adopted."""
     kept: dict[Sub, Kept] = {}
     for (store, attribute), i in made.copies.items():
         if values[i] > 0.5:
@@ -304,7 +305,7 @@ def _given(problem: PlanProblem, made: Variables, values: list[float]) -> dict[S
 
 
 def rounded(problem: PlanProblem, made: Variables, values: NDArray[np.float64]) -> Routing | None:
-    """A plan near a fractional point, if there is one."""
+    """A plan rounded from a fractional point; None if rounding fails."""
     cost, point = problem.graph.cost, values.tolist()
     prices = {e: cost[e] * max(1.0 - point[i], LEAST) for e, i in made.edges.items()}
     kept = [m for m, i in made.mirs.items() if values[i] >= 0.5]
@@ -321,7 +322,7 @@ def _adopt(search: Search, found: Routing | None) -> None:
 
 
 def support(search: Search) -> tuple[Mapping[int, frozenset[EdgeId]], frozenset[int]] | None:
-    """The edges per goal, and the MIRs, that the root relaxation uses."""
+    """The edges per goal, and the MIRs, with a positive value in the root relaxation."""
     if search.root is None:
         return None
     root = search.root.tolist()

@@ -1,4 +1,4 @@
-"""Parts of a problem: components that share nothing, and restrictions to fewer choices.
+"""Sub-problems: independent components, and restrictions to fewer choices.
 
 Two goals have to be planned together if they may share something that is paid once: an edge, an
 MIR, or (where copies are charged) the copies of a store that has several candidate partition
@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 
 from anabranch_planner.search.problem import EdgeId, Goal, PlanProblem, Sub
 
-#: Components of at most this many flows are solved together, up to this many times as many.
+#: Components of at most ``SMALL`` flows are solved together, up to ``BATCH * SMALL`` flows.
 SMALL, BATCH = 150, 40
 
 
 @dataclass(frozen=True, slots=True)
 class SubProblem:
-    """A problem of some of the goals of a larger one.
+    """A problem that has a subset of the goals of a larger one.
 
     Attributes:
         goals: for every goal of :attr:`problem`, its index in the larger problem.
@@ -31,8 +31,8 @@ class SubProblem:
 def split(problem: PlanProblem) -> list[SubProblem]:
     """The components of ``problem``, in order of their first goals.
 
-    A memory budget concerns all stores, so a problem that has one is one component. A cap on
-    intermediate results ties all goals together that may probe one.
+    A memory budget ties all stores together, so such a problem is one component. A cap on
+    intermediate results ties together all goals that may probe one.
     """
     parent = list(range(len(problem.goals)))
 
@@ -96,8 +96,8 @@ def _part(problem: PlanProblem, members: list[int], ranks: dict[Sub, int]) -> Su
 def _build(
     problem: PlanProblem, members: Iterable[int], goals: dict[int, Goal], ranks: dict[Sub, int]
 ) -> SubProblem:
-    """The part over ``members`` (indices of goals; of an MIR all or none). There may be a thousand
-    parts, so none looks at what others have.
+    """The part over ``members``: indices of goals; all goals of an MIR, or none. It does not read
+    the other parts, because there may be a thousand of them.
     """
     order = list(members)
     at = {g: i for i, g in enumerate(order)}
@@ -125,11 +125,11 @@ def restrict(
 
     Args:
         allowed: whether a goal (by its index) may use an edge.
-        alive: the MIRs that may be kept. An MIR with a goal that has no path any more is dropped as
-            well, and all edges that probe it.
+        alive: the MIRs that may be kept. An MIR is dropped, with all edges that probe it, if one
+            of its goals no longer has a path.
 
     Returns:
-        None if a query goal has no path left.
+        None if a goal of a query has no path left.
     """
     graph, kept = problem.graph, {m: None for m in problem.mirs if m in alive}
     while True:
@@ -166,7 +166,7 @@ def restrict(
 
 
 def _keep_required(problem: PlanProblem, part: SubProblem) -> SubProblem:
-    """All base stores of ``problem`` stay, probed or not: their copies are paid in any case."""
+    """``part`` with all base stores of ``problem``: their copies are paid even if unprobed."""
     stores = (*problem.required, *part.problem.mirs)
     whole = replace(
         part.problem,
@@ -178,7 +178,7 @@ def _keep_required(problem: PlanProblem, part: SubProblem) -> SubProblem:
 
 
 def batches(parts: Sequence[SubProblem]) -> list[list[SubProblem]]:
-    """Small components together, large ones each on their own."""
+    """Batches of components: small ones together, each large one alone."""
     large = [[p] for p in parts if p.problem.flows > SMALL]
     small: list[list[SubProblem]] = []
     room = -1

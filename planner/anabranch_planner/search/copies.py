@@ -1,8 +1,8 @@
 """The choice of the copies of each store, given the steps that probe it.
 
-Given the steps, stores are independent of each other: for one store, every step is routed if the
-copies include one whose partition attribute the probing tuple knows, and is broadcast to one of
-the copies if not. That is a small covering problem per store, solved exactly.
+For given steps, stores are independent of each other. In a store, a step is routed if the probing
+tuple knows the partition attribute of one of the copies; otherwise it is broadcast to one of the
+copies. Choosing the copies is a small covering problem per store, solved exactly.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from itertools import combinations
 from anabranch_contract.queries.joins import AttrRef
 from anabranch_planner.search.problem import EdgeId, PlanProblem, Sub
 
-#: Candidate attributes per store up to which every subset is tried.
+#: Number of candidate attributes per store up to which all subsets are tried.
 MAX_ATTRIBUTES = 8
-#: By how much of it a plan may exceed a memory budget: more than a solver's tolerance, so that
-#: every point that a solver gives is a plan.
+#: Fraction by which a plan may exceed a memory budget. It exceeds a solver's tolerance, so that
+#: every point from a solver is a plan.
 ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class CopyAccess:
-    """The copy by which a step reaches its store, and whether it probes all partitions."""
+    """The copy that a step probes, and whether it is broadcast to all partitions."""
 
     broadcast: bool
     partition: AttrRef | None
@@ -43,13 +43,13 @@ def choose_copies(
 ) -> tuple[dict[EdgeId, CopyAccess], dict[Sub, Kept]]:
     """The cheapest copies for ``steps`` (distinct edges), and each step's access.
 
-    Every required base store has at least one copy, probed or not. Ties go to fewer copies, then to
-    the smaller attributes. The problem's ``most_copies`` is respected; so is its ``memory``, but
-    only greedily, by giving up one copy after the other (the exact choice is the integer program's,
-    see :func:`decided`).
+    Every required base store has at least one copy, even if unprobed. Ties are broken by fewer
+    copies, then by attribute names. The problem's ``most_copies`` is respected. So is its
+    ``memory``, but only greedily: copies are dropped one by one (the exact choice is made by the
+    integer program, see :func:`decided`).
 
     Args:
-        given: fixed copies of these stores; unused ones are left out.
+        given: stores with fixed copies; unused copies are dropped.
     """
     target = problem.graph.target
     probes: dict[Sub, list[EdgeId]] = {m: [] for m in problem.required}
@@ -75,7 +75,7 @@ def _reach(
     kept: Kept,
     accesses: dict[EdgeId, CopyAccess],
 ) -> None:
-    """The access of each of ``edges`` to ``store``: :func:`access_by` for many at once."""
+    """Set the access of each of ``edges`` to ``store``; see :func:`access_by`."""
     if kept == (None,):
         accesses.update(dict.fromkeys(edges, CopyAccess(False, None)))
         return
@@ -87,7 +87,7 @@ def _reach(
 
 
 def _fit(problem: PlanProblem, probes: dict[Sub, list[EdgeId]], copies: dict[Sub, Kept]) -> None:
-    """Give up copies until they fit, those first that cost least per byte; one of each stays."""
+    """Drop copies until memory suffices, least cost per byte first; each store keeps one copy."""
     size = problem.bytes
     while not fits(problem, copies):
         options = [
@@ -106,7 +106,7 @@ def _fit(problem: PlanProblem, probes: dict[Sub, list[EdgeId]], copies: dict[Sub
 
 
 def fits(problem: PlanProblem, copies: Mapping[Sub, Kept]) -> bool:
-    """Whether ``copies`` are within :attr:`PlanProblem.memory`, but for :data:`ROUNDING`."""
+    """Whether ``copies`` fit :attr:`PlanProblem.memory`, up to the fraction :data:`ROUNDING`."""
     held = sum(problem.bytes[store] * len(kept) for store, kept in copies.items())
     return problem.memory is None or held <= problem.memory * (1 + ROUNDING)
 
@@ -114,8 +114,8 @@ def fits(problem: PlanProblem, copies: Mapping[Sub, Kept]) -> bool:
 def decided(problem: PlanProblem, copies: Mapping[Sub, Kept]) -> dict[Sub, Kept]:
     """Copies of an optimum that :func:`choose_copies` might miss.
 
-    With a memory budget: all copies. Otherwise: the copies of stores with too many attributes to
-    try every subset.
+    With a memory budget: all copies. Otherwise: the copies of stores with too many attributes for
+    trying every subset.
     """
     if problem.memory is not None:
         return dict(copies)
@@ -130,7 +130,7 @@ def _used(problem: PlanProblem, edges: list[EdgeId], kept: Kept) -> Kept:
 
 
 def _priced(problem: PlanProblem, edges: list[EdgeId], kept: Kept) -> float:
-    """The cost of probing with the copies ``kept``, beyond one partition each."""
+    """Total cost of broadcasts and charges for the copies ``kept``, beyond routed probes."""
     spread = problem.graph.spread
     return sum(spread[e] for e in edges if access_by(problem, e, kept).broadcast)
 
@@ -151,7 +151,7 @@ def _cover(problem: PlanProblem, store: Sub, edges: list[EdgeId]) -> Kept:
     if not candidates:
         return (None,)
     spread, all_known = problem.graph.spread, problem.graph.known
-    # Steps that know the same attributes are routed or broadcast together.
+    # Steps that know the same attributes are either all routed or all broadcast.
     groups: dict[int, float] = {}
     known = 0
     for e in edges:
@@ -159,7 +159,7 @@ def _cover(problem: PlanProblem, store: Sub, edges: list[EdgeId]) -> Kept:
         groups[all_known[e]] = groups.get(all_known[e], 0.0) + spread[e]
     prices = {i: problem.copy_price(store, a) for i, a in enumerate(candidates)}
     useful = [i for i in prices if known >> i & 1]
-    # A copy that no step knows pays where it is running and any other would be new.
+    # An unknown copy can be best only if it is running, so that any other would be charged as new.
     others = min((i for i in prices if i not in useful), key=lambda i: (prices[i], i), default=0)
     if not useful or prices[others] < min(prices[i] for i in useful):
         useful = sorted({*useful, others})

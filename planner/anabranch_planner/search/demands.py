@@ -1,14 +1,14 @@
 """Limits of a plan, and charges for changing the running plan.
 
-**Limits** hold for the joint plan. A budget of memory counts the tuples that all store copies hold
-per unit of time, times their widths. A cap on intermediate results counts results, not copies; with
-0 every path probes only the stores of relations.
+**Limits** hold for the joint plan. A memory budget limits the bytes of all store copies: tuples
+held per unit of time, times their widths. A cap on intermediate results counts results, not copies;
+with a cap of 0 every path probes only base stores.
 
-**Switching.** A negligible saving should not rewire an epoch. Every step and every store copy that
-the running plan lacks is charged once: a step ``weight`` times its cost, a copy ``weight`` times
-the tuples that it takes in per unit of time. So a step is replaced only where the replacement saves
-more than ``weight`` times the cost of the new elements; kept and removed elements are free. With
-weight 0 the running plan has no effect.
+**Switching.** A negligible saving should not rewire an epoch. Every step and store copy that the
+running plan lacks is charged once: a step ``weight`` times its cost, a copy ``weight`` times the
+tuples inserted per unit of time. So a step is replaced only if the new plan saves more than
+``weight`` times the cost of the new elements; kept and removed elements are free. With weight 0 the
+running plan has no effect.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Limits:
     """Limits of a plan.
 
     Attributes:
-        memory: bytes of all store copies together; None is no limit.
-        copies: copies of any one store, at least 1; None is no limit.
-        mirs: intermediate results that are kept; None is no limit.
-        widths: relation -> bytes per tuple; an intermediate result is as wide as its relations
-            together. Unknown: :data:`DEFAULT_WIDTH`.
+        memory: maximum bytes of all store copies together; None: no limit.
+        copies: maximum number of copies per store, at least 1; None: no limit.
+        mirs: maximum number of kept intermediate results; None: no limit.
+        widths: relation -> bytes per tuple, by default :data:`DEFAULT_WIDTH`; the width of an
+            intermediate result is the sum over its relations.
     """
 
     memory: float | None = None
@@ -78,7 +78,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Switching:
-    """The running plan, and how much changing it is charged (see the module)."""
+    """The running plan, and the charge for switching away from it (see the module)."""
 
     running: Footprint
     weight: float = 0.1
@@ -94,10 +94,10 @@ class Switching:
 
 
 def demand(problem: PlanProblem, limits: Limits, switching: Switching | None) -> PlanProblem:
-    """``problem`` under ``limits`` and with what ``switching`` charges.
+    """``problem`` with ``limits`` and the charges of ``switching``.
 
     Raises:
-        PlannerError: one copy of every relation's store alone exceeds the memory.
+        PlannerError: one copy of each base store already exceeds the memory budget.
     """
     most_mirs = limits.mirs
     if most_mirs is not None and most_mirs >= len(problem.mirs):

@@ -1,29 +1,30 @@
-"""dpPick: the probe orders of one query with the least expected time per arriving tuple.
+"""dpPick: probe orders of one query with the least expected time per arriving tuple.
 
-Source: Hu & Qiu, "Runtime-optimized Multi-way Stream Join Operator", Eq. 8. An order that probes
-the stores ``r_1 .. r_n`` costs ``C_1``, where ``C_(n+1) = 0`` and
+Source: Hu & Qiu, "Runtime-optimized Multi-way Stream Join Operator", Eq. 8. The cost of an order
+that probes the stores ``r_1 .. r_n`` is ``C_1``, where ``C_(n+1) = 0`` and
 
     C_i = alpha_q f(kappa_r) + gamma (alpha_m mu + C_(i+1)).
 
-* ``alpha_q f(kappa_r)``: the time of one query of store ``r``. A store is a number of segments
+* ``alpha_q f(kappa_r)``: the time of one look-up in store ``r``. A store is a number of segments
   with a hash index each, so this is ``probe + look * looks``, whatever the number of keys
   (:mod:`~anabranch_planner.cost.statistics.constants`, fitted to the running pipeline).
 * ``alpha_m``: the time of one match.
-* ``gamma`` (Eq. 9): the share of queries that find something. ``mu`` (Eq. 10): matches of one
-  that does. ``gamma mu`` is the ratio of the forecast tuples after and before the step. A query
-  that finds anything finds as many rows as a key has, at least one, in the mean.
+* ``gamma`` (Eq. 9): the fraction of look-ups that find a match. ``mu`` (Eq. 10): the matches of
+  such a look-up. ``gamma mu`` is the ratio of forecast tuples after and before the step. A look-up
+  with a match finds as many rows as a key has on average, at least one.
 
-**The search** is exact. What follows a step depends on the start and the joined set only, so one
-pass over the edges of a goal, larger heads first, finds the least cost of every state. Algorithm 3
-enumerates all sequences instead and remembers the costs of their ends; the costs are the same.
+**The search** is exact. The continuation of a step depends only on the start and the joined set. So
+one pass over the edges of a goal, larger heads first, finds the least cost of every state.
+Algorithm 3 instead enumerates all sequences and remembers the costs of their ends, with equal
+costs.
 
-**As printed.** What follows a step is paid once per query that finds something, because the
-paper's engine hands the matches of a query on as one list. This runtime probes with every match, so
-it pays ``gamma mu`` times as much. ``individual`` minimises that; this optimiser keeps the paper's
-formula, so that the two can be compared (``docs/papers.md``).
+**As printed.** The formula charges the continuation of a step once per look-up with a match,
+because the paper's engine passes a look-up's matches on as one list. This runtime probes with every
+match, so it pays ``gamma mu`` times as much. The optimiser ``individual`` minimises that cost; this
+one keeps the paper's formula for comparison (``docs/papers.md``).
 
-An operator of the paper has one backend per input and no intermediate results. Copies of the
-stores are chosen for the orders afterwards, as for any other plan.
+An operator of the paper has one store per input and no intermediate results. Copies of the stores
+are chosen after the orders, as for any other plan.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ from anabranch_planner.search.routes import finish
 def pick_orders(problem: PlanProblem) -> Outcome:
     """dpPick's order for every goal of ``problem``, which has no intermediate results.
 
-    Of equal orders the one whose first different step is listed first.
+    Among equal orders, the one listed first at the first difference wins.
 
     Returns:
-        Routes with their cost by the problem's own objective, above a bound of that.
+        Routes, with their cost and a lower bound under the problem's own objective.
     """
     constants = problem.model.charging(Objective.SECONDS).constants
     assert constants is not None  # seconds have constants
@@ -79,7 +80,7 @@ def _cheapest(
 
 
 def _step(problem: PlanProblem, e: EdgeId, constants: CostConstants) -> tuple[float, float]:
-    """Seconds of a query and its matches, and ``gamma``."""
+    """Seconds of a look-up and of its matches, and ``gamma``."""
     graph, model = problem.graph, problem.model
     before, after, store = (
         graph.mir(sub) for sub in (graph.before[e], graph.after[e], graph.target[e])

@@ -1,10 +1,10 @@
-"""How paths fill their labels: directly from a base store, or by way of an intermediate result.
+"""How paths fill their labels: from a base store, or from an intermediate result.
 
-A path that ends with the labels ``K`` fills each of them once, but for the one that it starts with:
-by an edge that probes the label's base store, or by one that probes an MIR which has the label. An
-MIR that is probed is kept, so its upkeep fills the label, too, from each of its other labels, and
-so on in ever smaller MIRs. At the end of it the base store is probed by a step that knows none but
-certain attributes: one of these has a copy, or that step is broadcast.
+A path that ends with the labels ``K`` fills each of them once, except its start: by an edge that
+probes the label's base store, or by an edge that probes an MIR with the label. A probed MIR is
+kept, so its upkeep fills the label, too, from each of the MIR's other labels, and so on through
+ever smaller MIRs. Finally a step probes the base store, and knows only certain attributes: either
+the store has a copy by one of them, or the step is broadcast.
 """
 
 from __future__ import annotations
@@ -15,34 +15,33 @@ from typing import NamedTuple
 from anabranch_contract.queries.joins import Label
 from anabranch_planner.search.problem import EdgeId, Goal, PlanProblem, Sub
 
-#: A base store and the label that is filled from it (a store may have several); or an MIR's store
-#: and None.
+#: A base store and the label that it fills (one store may fill several); or (MIR's store, None).
 Place = tuple["Sub", "Label | None"]
 
 
 class FillingNeed(NamedTuple):
-    """Requirement of filling a place: a copy of its store by an attribute in the mask ``known``, or
-    a broadcast of one of ``steps``.
+    """Requirement for filling a place: a copy of its store by an attribute in the mask ``known``,
+    or a broadcast of one of ``steps``.
     """
 
     known: int
     steps: frozenset[EdgeId]
 
 
-#: The needs of an MIR's upkeep at the base stores of its labels.
+#: The requirements of an MIR's upkeep at the base stores of its labels.
 Upkeep = dict[Place, FillingNeed]
 NO_STEPS: frozenset[EdgeId] = frozenset()
 
 
 def needs(problem: PlanProblem, broadcast: Collection[EdgeId]) -> dict[Sub, Upkeep]:
-    """Requirements that the upkeep of every MIR has in any case.
+    """Requirements that the upkeep of each MIR has for every choice of orders.
 
     Args:
         broadcast: the steps that may be broadcast.
     """
     found: dict[Sub, Upkeep] = {}
     for mir in problem.graph.smaller_first(problem.mirs):
-        # Every start fills the label: the one counts that leaves the least choice.
+        # The upkeep from every start fills the label, so the most restrictive one counts.
         least: Upkeep = {}
         for g in problem.mirs[mir]:
             for place, ways in fillings(problem, problem.goals[g], found, broadcast).items():
@@ -58,10 +57,10 @@ def needs(problem: PlanProblem, broadcast: Collection[EdgeId]) -> dict[Sub, Upke
 def fillings(
     problem: PlanProblem, goal: Goal, upkeep: dict[Sub, Upkeep], broadcast: Collection[EdgeId]
 ) -> dict[Place, list[tuple[EdgeId, FillingNeed]]]:
-    """The edges by which a path may fill each place that has a choice of copies, with their needs.
+    """The edges by which a path may fill each place that has a choice of copies, and their needs.
 
     Args:
-        upkeep: of the MIRs that the goal may probe.
+        upkeep: the requirements of the MIRs that the goal may probe.
     """
     graph, partitions = problem.graph, problem.partitions
     found: dict[Place, list[tuple[EdgeId, FillingNeed]]] = {}
@@ -79,7 +78,7 @@ def fillings(
 
 
 def either(ways: Iterable[FillingNeed]) -> FillingNeed:
-    """Requirement that holds whichever of ``ways`` is taken: the union of their alternatives."""
+    """The weakest requirement implied by each of ``ways``: the union of their alternatives."""
     known, steps = 0, NO_STEPS
     for need in ways:
         known |= need.known

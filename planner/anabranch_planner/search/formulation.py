@@ -12,33 +12,33 @@ by ``a`` is kept; ``b_e >= 0`` an edge is broadcast; ``f_{g,e} >= 0`` the flow o
                in A only  <=  sum_{a in A} p_{M,a} + sum of their b_e
 
 *Once* holds because the labels of a path are disjoint, so a path fills a label (or the labels of an
-MIR) at most once, and the row is written per store and labels filled: if that one probe knows
-attributes in ``A`` only, one of them has a copy or the probe is broadcast. It is implied where
-every ``y_e`` is 0 or 1, and matters where flows are split: there ``y_e = 1/2`` on several edges is
-served by half a copy each. It is written for the sets ``A`` that some edge knows. An edge that
-probes an MIR counts as well, where the MIR's upkeep fills the label from the store by such
-attributes only (:mod:`fillings`). Where ``A`` are all attributes by which the label can be filled,
-the flows sum up to 1 (``z_M`` in the upkeep of ``M``): one of ``A`` has a copy in any case,
-whatever MIRs are kept.
+MIR) at most once. The row is written per store and filled labels: if the probe that fills them
+knows only attributes in ``A``, either one of these has a copy or the probe is broadcast. The row is
+implied where every ``y_e`` is 0 or 1. It matters where flows are split: there ``y_e = 1/2`` on
+several edges is served by half a copy each. It is written for the sets ``A`` known to some edge. An
+edge that probes an MIR also counts if the MIR's upkeep fills the label from the store by attributes
+in ``A`` only (:mod:`fillings`). If ``A`` contains all attributes by which the label can be filled,
+the flows sum up to 1 (``z_M`` in the upkeep of ``M``): then one of ``A`` has a copy whatever MIRs
+are kept.
 
-Three things make the program smaller and not weaker. A step has a ``b_e`` only where no copy that
-it knows costs at most ``s_e``: else some optimal plan keeps that copy instead. An MIR with one
-attribute has one copy, so ``z_M`` stands for ``p_{M,a}``. And ``y_e <= sum of p`` is left out where
-rows of the kind *once* say so for every goal that may use ``e``.
+Three measures make the program smaller without weakening it. A step has a ``b_e`` only if no copy
+that it knows costs at most ``s_e``: otherwise some optimal plan keeps that copy instead. An MIR
+with one attribute has one copy, so ``z_M`` is also its ``p_{M,a}``. And ``y_e <= sum of p`` is
+omitted where *once* rows imply it for every goal that may use ``e``.
 
 The relaxation is much tighter than the paper's: there the rows that make an order pay for its steps
 are aggregated, here every step is paid by every flow that takes it. Exactness: with y, z and p
 integral every flow decomposes into paths over used edges, which are probe orders; every order is a
 path; and upkeep recurses over strictly smaller MIRs, so it ends.
 
-An edge of one goal only needs no ``y_e``: its flow stands for it. That keeps the optimum, because
-with the remaining y, z and p fixed at integers the rest is one shortest path per goal (the flows of
-different goals no longer meet), which has an integral optimum.
+An edge used by only one goal needs no ``y_e``: its flow replaces it. That keeps the optimum,
+because once the other y, z and p are fixed at integers, the rest is one shortest path per goal (the
+flows of different goals no longer meet), which has an integral optimum.
 
-Where copies are free (paper objective) or stores are not partitioned, ``p`` and ``b`` drop out: a
-step always finds a copy that it knows, and one copy's inserts are charged to ``z_M``. A limit on
-copies or on memory brings ``p`` back: ``sum_a p_{M,a} <= n`` and ``sum bytes(M) p_{M,a} <=
-budget``. A cap on intermediate results is ``sum z_M <= n``.
+Where copies are free (paper objective) or stores are not partitioned, ``p`` and ``b`` are absent: a
+step always finds a copy that it knows, and ``z_M`` is charged the inserts of one copy. A limit on
+copies or on memory restores ``p``: ``sum_a p_{M,a} <= n`` and ``sum bytes(M) p_{M,a} <= budget``. A
+cap on intermediate results is ``sum z_M <= n``.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ from anabranch_planner.solvers.program import INFINITY, Program
 
 @dataclass(slots=True)
 class Variables:
-    """A program, and which of the problem's choices its variables are.
+    """A program, and the choice of the problem that each of its variables stands for.
 
     Attributes:
-        edges: ``y_e``, or the flow that stands for it.
-        flows: per goal, in the order of the goal's edges.
+        edges: ``y_e``, or the flow that replaces it.
+        flows: variables per goal, in the order of the goal's edges.
     """
 
     program: Program = field(default_factory=Program)
@@ -73,7 +73,7 @@ class Variables:
     flows: list[list[int]] = field(default_factory=list)
 
     def of(self, problem: PlanProblem, flows: list[list[int]]) -> Variables:
-        """The same variables seen from a part of the problem, whose goals have ``flows``."""
+        """The same variables for a part of the problem, whose goals have ``flows``."""
         edges = {e for goal in problem.goals for e in goal.edges}
         return Variables(
             self.program,
@@ -89,8 +89,8 @@ def formulate(problem: PlanProblem, at_most: float = INFINITY) -> Variables:
     """The program of ``problem``.
 
     Args:
-        at_most: the cost of a known plan. Costs are not negative, so what alone costs more is
-            in no optimal plan and is fixed to zero; that also keeps coefficients in range.
+        at_most: the cost of a known plan. Costs are not negative, so a single element that costs
+            more is in no optimal plan; it is fixed to zero, which also limits coefficients.
     """
     made = Variables()
     program, graph = made.program, problem.graph
@@ -161,14 +161,14 @@ def _add_copies(problem: PlanProblem, made: Variables) -> None:
     graph, program = problem.graph, made.program
     for store, attributes in problem.partitions.items():
         if len(attributes) < 2 and store in made.mirs:
-            # Its only copy is there whenever it is.
+            # The MIR's only copy exists if and only if the MIR is kept.
             attribute = attributes[0] if attributes else None
             program.costs[made.mirs[store]] += problem.copy_price(store, attribute)
             if attribute is not None:
                 made.copies[store, attribute] = made.mirs[store]
             continue
         if not attributes:
-            # Not partitioned: its one copy is known to everybody.
+            # Not partitioned: every step knows its one copy.
             program.offset += problem.copy_price(store, None)
             continue
         indices = []
@@ -204,15 +204,15 @@ def _add_copies(problem: PlanProblem, made: Variables) -> None:
 
 
 def _asks(problem: PlanProblem, edge: EdgeId) -> bool:
-    """Whether it takes a certain copy for the step not to be broadcast."""
+    """Whether the step is broadcast unless the store has certain copies."""
     several = len(problem.partitions[problem.graph.target[edge]])
     return problem.graph.known[edge] != (1 << several) - 1
 
 
 def _may_be_broadcast(problem: PlanProblem, edge: EdgeId) -> bool:
-    """Whether no copy that the step knows costs at most what broadcasting the step costs more.
+    """Whether every copy that the step knows costs more than the surcharge of a broadcast.
 
-    If one does, some optimal plan keeps that copy instead, unless copies are limited.
+    Otherwise some optimal plan keeps a known copy instead, unless copies are limited.
     """
     store, known = problem.graph.target[edge], problem.graph.known[edge]
     attributes, most = problem.partitions[store], problem.most_copies
@@ -223,11 +223,11 @@ def _may_be_broadcast(problem: PlanProblem, edge: EdgeId) -> bool:
 
 
 def _add_memory(problem: PlanProblem, made: Variables, stores: dict[Sub, list[int]]) -> None:
-    """Add the row that bounds memory: all but one copy of each relation's store fit the rest.
+    """Add the row that bounds memory: copies beyond one per base store fit the rest of the budget.
 
-    Written in parts of that rest, and without what alone exceeds it: a solver's tolerance is
-    absolute, and bytes differ by orders of magnitude. Half of what rounding may exceed the budget
-    by is granted, so that what fits exactly is feasible, and no feasible point exceeds more.
+    Sizes are fractions of that rest, and copies larger than it are excluded: a solver's tolerance
+    is absolute, and bytes differ by orders of magnitude. The row adds half of the permitted
+    rounding (:data:`ROUNDING`), so that exact fits are feasible and no feasible point exceeds it.
 
     Args:
         stores: the variables that each stand for one copy of the store.
@@ -261,11 +261,11 @@ def _copies(problem: PlanProblem, made: Variables, store: Sub, known: int) -> li
 
 
 def _add_once(problem: PlanProblem, made: Variables) -> set[EdgeId]:
-    """Add the rows that serve all ways of a path to fill a place together (:mod:`fillings`).
+    """Add rows that cover a path's alternatives for filling a place (:mod:`fillings`).
 
     Returns:
-        The steps for which they leave nothing to ask: whatever goal takes one of them, there is a
-        copy that the step knows.
+        The steps that need no row of their own: if a goal takes one of them, these rows already
+        require a copy that the step knows.
     """
     if all(len(attributes) < 2 for attributes in problem.partitions.values()):
         # No place has a choice of copies.
@@ -313,12 +313,12 @@ def _add_needs(
     store: Sub,
     several: Collection[FillingNeed],
 ) -> None:
-    """Add rows that serve ``several`` needs: in any case, or where the variable ``kept`` is 1."""
+    """Add rows for ``several`` needs: unconditional, or only if the variable ``kept`` is 1."""
     every = (1 << len(problem.partitions[store])) - 1
     free = [need.known for need in several if not need.steps]
     for need in several:
         implied = any(k != need.known and not k & ~need.known for k in free)
-        # Some copy is always there.
+        # The store always has some copy.
         if need.known == every or implied:
             continue
         serving = _serving(problem, made, store, need)
@@ -330,7 +330,7 @@ def _add_needs(
 
 
 def _serving(problem: PlanProblem, made: Variables, store: Sub, need: FillingNeed) -> list[int]:
-    """The variables of the copies and broadcasts that serve ``need``."""
+    """The variables of the copies and broadcasts that satisfy ``need``."""
     steps = [made.broadcasts[e] for e in sorted(need.steps)]
     return _copies(problem, made, store, need.known) + steps
 
@@ -338,7 +338,7 @@ def _serving(problem: PlanProblem, made: Variables, store: Sub, need: FillingNee
 def start_values(problem: PlanProblem, made: Variables, routing: Routing) -> list[float]:
     """``routing`` as a feasible point of the program, for a solver to start from.
 
-    It costs no more: where the program has a step not broadcast, a copy is kept instead.
+    It costs no more: where the program has no broadcast variable for a step, it adds a copy.
     """
     values = [0.0] * made.program.variables
     for index, path in routing.routes.items():
@@ -361,6 +361,6 @@ def start_values(problem: PlanProblem, made: Variables, routing: Routing) -> lis
 
 
 def _cheapest(problem: PlanProblem, made: Variables, edge: EdgeId) -> int:
-    """The cheapest copy that a step knows."""
+    """Variable of the cheapest copy that a step knows."""
     store, known = problem.graph.target[edge], problem.graph.known[edge]
     return min(_copies(problem, made, store, known), key=lambda i: made.program.costs[i])

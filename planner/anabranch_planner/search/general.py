@@ -1,4 +1,4 @@
-"""General solvers: the tight program of every component, or the paper's program as a whole."""
+"""General solvers: our program for every component, or the paper's program as a whole."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def delegate(
     deadline: Deadline,
     tally: Tally,
 ) -> ComponentPlans:
-    """A program per component (small ones together) for a general solver."""
+    """Solve one program per component (small components together) with a general solver."""
     routes: Routes = {}
     copies: dict[Sub, Kept] = {}
     bound, closed, trouble = 0.0, True, ""
@@ -63,9 +63,9 @@ def delegate(
 def solve_as_printed(
     problem: PlanProblem, queries: Sequence[JoinQuery], settings: SolveSettings, deadline: Deadline
 ) -> Outcome:
-    """``problem`` by the paper's own program (:mod:`paper`), for comparison.
+    """Solve ``problem`` by the paper's own program (:mod:`paper`), for comparison.
 
-    It is given neither the reductions nor the components, and no plan to start from.
+    The solver gets neither reductions nor components nor an initial plan.
     """
     known = first_routing(problem)
     if not problem.flows:

@@ -1,10 +1,10 @@
 """Re-optimising a few queries of a plan while the others stay as they are.
 
-Large-neighbourhood search with the integer program as the sub-solver. Elements that the other
-queries pay for (steps, copies, intermediate results) are free to the few; the usual passes then
-find their optimum (a memory budget is checked afterwards). The new plan is never dearer, and the
-work is proportional to the neighbourhood, not to the number of queries: one query is added to a
-thousand in this way, and problems too large for the whole program are solved by it.
+Large-neighbourhood search with the integer program as the sub-solver. Elements paid for by the
+other queries (steps, copies, intermediate results) are free for the chosen few, and the usual
+passes find the optimum under these prices (a memory budget is checked afterwards). The cost never
+increases, and the work is proportional to the neighbourhood, not to the number of queries. So one
+query is added to a thousand cheaply, and problems too large for a single program are solved.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from anabranch_planner.search.problem import EdgeId, Goal, PlanProblem, Sub
 from anabranch_planner.search.routes import Routing, finish
 from anabranch_planner.solvers.deadline import Deadline
 
-#: Flows (edges summed over goals) of one neighbourhood, and of one whose copies are charged.
+#: Flows (edges summed over goals) per neighbourhood; the second if copies are charged.
 FLOWS, CHARGED_FLOWS = 2_500, 800
-#: Neighbourhoods that are tried for every query, on average.
+#: Average number of neighbourhoods tried per query.
 ROUNDS = 2
 
 
 def size_of(problem: PlanProblem) -> int:
-    """The number of flows that a neighbourhood of ``problem`` should have."""
+    """Number of flows that a neighbourhood of ``problem`` should have."""
     return CHARGED_FLOWS if problem.charged else FLOWS
 
 
 class Sharing:
-    """The queries that can share steps with each query."""
+    """For each query, the queries that can share steps with it."""
 
     def __init__(self, problem: PlanProblem) -> None:
         self._problem = problem
@@ -48,7 +48,7 @@ class Sharing:
                     self._edges[goal.name].add(e)
 
     def around(self, query: str, flows: int) -> list[str]:
-        """``query`` and its best partners for sharing, with at most ``flows`` flows together."""
+        """``query`` and the queries that share most with it, at most ``flows`` flows in total."""
         shared: dict[str, int] = defaultdict(int)
         for e in self._edges[query]:
             for other in self._users[e]:
@@ -59,9 +59,7 @@ class Sharing:
 def nearest(
     queries: Collection[str], shared: Mapping[str, int], size: Mapping[str, int], flows: int
 ) -> list[str]:
-    """``queries`` and their partners in ``shared``, most shared first, of at most ``flows``
-    flows.
-    """
+    """``queries`` and the partners that share most with them, at most ``flows`` flows in total."""
     chosen, total = sorted(queries), sum(size[query] for query in queries)
     for other in sorted(shared.keys() - set(queries), key=lambda q: (-shared[q], q)):
         total += size[other]
@@ -81,7 +79,7 @@ def reoptimise(
 
     Args:
         routing: the plan so far; it may lack the orders of ``free`` queries.
-        solve: solves the small problem.
+        solve: solver for the small problem.
 
     Returns:
         The new plan, or ``routing`` if it is complete and cheaper.
@@ -164,7 +162,7 @@ def _around(
 
 
 def _left(problem: PlanProblem, kept: Collection[Sub]) -> int | None:
-    """How many intermediate results may be kept beside ``kept``."""
+    """Number of further intermediate results that may be kept beside ``kept``."""
     if problem.most_mirs is None:
         return None
     return max(problem.most_mirs - len(problem.mirs.keys() & set(kept) - problem.paid_mirs), 0)
@@ -177,7 +175,7 @@ def search(
     deadline: Deadline,
     seed: int,
 ) -> Routing:
-    """Re-optimise one neighbourhood after the other, until time or rounds are over."""
+    """Re-optimise neighbourhoods one by one, until time or the rounds are used up."""
     sharing, rng, best = Sharing(problem), Random(seed), routing
     for _ in range(ROUNDS):
         order = list(problem.queries)

@@ -16,8 +16,8 @@ class SolveSettings:
     """Settings of a solve.
 
     Attributes:
-        max_flows: above it no program of the whole is built, only of neighbourhoods.
-        as_a_whole: build it whatever its size and the time: the problem is a neighbourhood.
+        max_flows: with more flows, programs are built for neighbourhoods only.
+        as_a_whole: build one program whatever its size and the time; set for neighbourhoods.
     """
 
     solver: Solver
@@ -32,8 +32,8 @@ class Outcome:
     """The outcome of solving one problem.
 
     Attributes:
-        method: the solver's name; where the plan is not proven optimal, why.
-        proven: whether ``bound`` is the plan's cost because nothing is cheaper.
+        method: the solver's name; or the reason if the plan is not proven optimal.
+        proven: whether the plan is proven optimal, so that ``bound`` equals its cost.
     """
 
     problem: PlanProblem
@@ -47,13 +47,13 @@ class Outcome:
 
 @dataclass(slots=True)
 class Tally:
-    """Sizes of the programs that were built."""
+    """Total size of the programs built so far."""
 
     variables: int = 0
     rows: int = 0
 
     def add(self, made: Variables) -> None:
-        """Count one program more."""
+        """Add the size of one program."""
         self.variables += made.program.variables
         self.rows += made.program.rows
 
@@ -62,8 +62,8 @@ class Tally:
 class ComponentPlans:
     """The best plan of some components, the sum of their bounds, and whether all are optimal.
 
-    ``copies`` lists only copies that do not follow from the routes; ``trouble`` is the message of a
-    failed solver, or "".
+    ``copies`` lists only copies that can't be derived from the routes. ``trouble`` is the message
+    of a failed solver, or "".
     """
 
     routes: Routes

@@ -7,13 +7,13 @@ tuples of ``r`` are split into substreams, each substream has states, edges and 
 *goal* is a path that must exist: from ``(r, {r})`` to ``(r, K)`` for every label ``r`` of every
 query ``K`` and, where an MIR is probed, to ``(r, M)`` for every member ``r`` of the MIR ``M``.
 
-The paths of a goal are exactly the candidate probe orders of Algorithm 1, but states are at most
-as many as connected label sets, where orders are as many as permutations of them. Decorations
-never multiply: partition attributes belong to stores, and an edge only says which it knows.
+The paths of a goal are exactly the candidate probe orders of Algorithm 1. But there are at most as
+many states as connected label sets, while there are as many orders as permutations. Partition
+attributes do not multiply edges: they belong to stores, and an edge only records which it knows.
 
-Everything is an index here (a sub-join, a state, an edge), because a problem has tens of thousands
-of edges and is rebuilt every epoch; within a query label sets are bit masks. Indices are given
-in order of first appearance over queries sorted by id, so equal input gives equal indices.
+Sub-joins, states and edges are integer indices here, because a problem has tens of thousands of
+edges and is rebuilt every epoch; within a query, label sets are bit masks. Indices are assigned in
+order of first appearance over queries sorted by id, so equal input gives equal indices.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from anabranch_planner.cost.model import CostModel
 #: An index into :attr:`Graph.subs`, and into the parallel lists of edges of a :class:`Graph`.
 Sub = int
 EdgeId = int
-#: The tuples that set out: the label that they fill, and which substream of it they are.
+#: The tuples that begin a path: their label, and the index of their substream.
 Origin = tuple[Label, int]
-#: A goal whatever problem it is listed in: (maintained MIR, name, origin).
+#: Identity of a goal in any problem over its graph: (maintained MIR, name, origin).
 GoalKey = tuple["Sub | None", str, Origin]
 
 
 class SubJoin:
-    """A canonical sub-join: what a state holds, and what a store may hold.
+    """A canonical sub-join: the content of a state or of a store.
 
-    Its ``Mir`` is made at the first access: the sub-joins that only
-    end a query's path (there are as many as queries) never need one.
+    Its ``Mir`` is made at first access: sub-joins that only end a query's path (one per query)
+    never need one.
     """
 
     __slots__ = ("_mir", "labels", "mask", "query")
@@ -59,14 +59,14 @@ class SubJoin:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A path that has to exist: for a query, or (``mir`` is not None) for an MIR if it is kept.
+    """A path that must exist: for a query; or for an MIR (``mir`` is not None) if it is kept.
 
     Attributes:
         name: the query's id, or the MIR's.
         mir: the MIR that the path maintains.
-        root, sink: the states that it leads from and to.
-        edges: in an order in which a path only goes forward.
-        limited: whether other goals may pass its states by edges that are none of its own.
+        root, sink: the first and last state of the path.
+        edges: candidate edges, sorted so that every path follows the order.
+        limited: whether some edges between its states are forbidden to it, but not to other goals.
     """
 
     name: str
@@ -80,17 +80,17 @@ class Goal:
 
     @property
     def origin(self) -> Origin:
-        """The tuples that set out on it."""
+        """The tuples that begin the path."""
         return self.start, self.substream
 
     @property
     def maintains(self) -> bool:
-        """Whether the path keeps an MIR up to date, rather than answering a query."""
+        """Whether the path maintains an MIR instead of answering a query."""
         return self.mir is not None
 
     @property
     def key(self) -> GoalKey:
-        """The identity of the goal within its graph."""
+        """Identity of the goal within its graph."""
         return self.mir, self.name, self.origin
 
 
@@ -99,15 +99,16 @@ class Graph:
     """States and edges, as parallel lists.
 
     Attributes:
-        subs: sub-joins. ``bases``: the subset that are base relations' stores.
+        subs: sub-joins.
+        bases: the subset of sub-joins that are base relations.
         start, substream, before, after, target: per edge: the label and substream of the tuple that
-            set out, the sub-join before and after the step, and the store that is probed.
+            began the path, the sub-join before and after the step, and the probed store.
         tail, head: per edge: the states before and after.
-        size: per edge: how many relations are joined before the step.
-        cost: the cost of the step to one partition (chi = 1).
+        size: per edge: number of relations joined before the step.
+        cost: cost of the step to one partition (chi = 1).
         spread: the additional cost of a broadcast.
-        known: mask of the store's candidate partition attributes whose value the probing tuple
-            knows: bit ``i`` stands for ``partitions[store][i]`` of the problem; 0 without.
+        known: per edge: mask of the store's candidate partition attributes whose value the probing
+            tuple knows. Bit ``i`` is ``partitions[store][i]`` of the problem; 0 if there are none.
         states: number of states.
     """
 
@@ -127,36 +128,36 @@ class Graph:
     states: int = 0
 
     def mir(self, sub: Sub) -> Mir:
-        """The sub-join at ``sub`` by its canonical name."""
+        """The sub-join with the index ``sub``, with canonical labels."""
         return self.subs[sub].mir
 
     def smaller_first(self, stores: Iterable[Sub]) -> list[Sub]:
-        """``stores`` by how many relations they join: the upkeep of one probes none after it."""
+        """``stores`` by number of joined relations: the upkeep of one probes no later one."""
         return sorted(stores, key=lambda store: (len(self.subs[store].labels), store))
 
     def members(self, edge: EdgeId) -> tuple[Label, ...]:
-        """The goal's labels that the step adds, sorted."""
+        """Labels of the query that the step adds, sorted."""
         covered = self.subs[self.before[edge]].labels
         return tuple(x for x in self.subs[self.after[edge]].labels if x not in covered)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanProblem:
-    """The choices of an optimiser.
+    """The planning problem: goals, and the choices of an optimiser.
 
     Attributes:
         goals: query goals first, then MIR goals, smaller MIRs first.
         mirs: every MIR that may be kept -> the indices of its goals.
         partitions: candidate partition attributes per store; ``()`` if not partitioned.
-        required: base stores that are kept in any case.
+        required: base stores, which are always kept.
         inserts: cost of one copy of a store.
-        reduced: queries that exceeded the cap.
-        most_copies: of one store, or None.
-        most_mirs: maximum number of ``mirs`` in a plan, or None; ``paid_mirs``, kept by others, do
-            not count.
-        memory: bytes that all copies may have together, or None; ``bytes``: of one copy.
+        reduced: queries that exceeded the cap on connected label sets.
+        most_copies: maximum number of copies per store, or None.
+        most_mirs: maximum number of ``mirs`` in a plan, or None; ``paid_mirs``, kept by queries
+            outside the problem, do not count.
+        memory: maximum bytes of all copies together, or None. ``bytes``: size of one copy.
         extra_steps, extra_copies: switching penalty of elements that the running plan lacks.
-        given: whether there are only some copies of each store, and none may be added.
+        given: whether only existing copies may be used, and none added.
     """
 
     queries: tuple[QueryId, ...]
@@ -179,28 +180,28 @@ class PlanProblem:
 
     @property
     def charged(self) -> bool:
-        """Whether copies of one store are distinguished: they are charged, or limited."""
+        """Whether the copies of a store matter individually: they are charged or limited."""
         limited = self.given or self.most_copies is not None or self.memory is not None
         charged = limited or self.model.objective is not Objective.PAPER
         return self.model.partitioned and (charged or any(self.extra_copies.values()))
 
     def may_keep(self, stores: Collection[Sub]) -> bool:
-        """Whether a plan with these stores has no more intermediate results than it may."""
+        """Whether ``stores`` respect the maximum number of intermediate results."""
         if self.most_mirs is None:
             return True
         counted = self.mirs.keys() - self.paid_mirs
         return sum(store in counted for store in stores) <= self.most_mirs
 
     def step_extra(self, edge: EdgeId) -> float:
-        """The charge for a step that the running plan does not have."""
+        """Switching penalty of a step that the running plan lacks; 0 for a running step."""
         return self.extra_steps.get(edge, 0.0)
 
     def copy_extra(self, store: Sub, attribute: AttrRef | None) -> float:
-        """The charge for a copy that the running plan does not have."""
+        """Switching penalty of a copy that the running plan lacks; 0 for a running copy."""
         return self.extra_copies.get((store, attribute), 0.0)
 
     def copy_price(self, store: Sub, attribute: AttrRef | None) -> float:
-        """The price of a copy in the objective."""
+        """The price of a copy in the objective, with its switching penalty."""
         return self.inserts[store] + self.copy_extra(store, attribute)
 
     @property
@@ -222,7 +223,7 @@ class PlanProblem:
         return sum(len(g.edges) for g in self.goals)
 
     def apart(self) -> list[PlanProblem]:
-        """The problems that the queries would be alone, over the same graph."""
+        """The problem of each query alone, over the same graph."""
         mine: dict[str, list[Goal]] = {str(q): [] for q in self.queries}
         for goal in self.goals:
             if goal.mir is None:
@@ -230,7 +231,7 @@ class PlanProblem:
         return [self._part((query,), mine[query]) for query in self.queries]
 
     def part_of(self, names: Collection[str]) -> PlanProblem:
-        """The problem that the queries ``names`` would be alone, over the same graph."""
+        """The problem of the queries ``names`` alone, over the same graph."""
         goals = [goal for goal in self.goals if goal.mir is None and goal.name in names]
         return self._part(tuple(q for q in self.queries if q in names), goals)
 

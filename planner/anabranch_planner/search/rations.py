@@ -1,15 +1,14 @@
 """Prices under rations: a step costs only its share of tuples.
 
-A step of queries takes the largest ration of the goals behind it, a step that keeps an intermediate
-result takes every tuple, and a step that does both takes every tuple (``docs/semantics.md``,
-"Rations"). So a step's price depends on the goals that use it, while an edge of the program has one
-price. Here an edge costs the largest ration of the queries that may use it. The additional cost of
-upkeep is part of the price of keeping the intermediate result, as if it were kept by its cheapest
-orders.
+A step that serves queries processes the largest ration of its goals. A step that maintains an
+intermediate result processes every tuple, even if it also serves queries (``docs/semantics.md``,
+"Rations"). So a step's price depends on the goals that use it, while an edge of the program has a
+single price. Here an edge costs the largest ration of the queries that may use it. The additional
+cost of upkeep is added to the price of the intermediate result, for its cheapest orders.
 
-That is exact if upkeep uses these orders, no two intermediate results share steps of them, and all
-queries that may share a step have one ration. Otherwise it is approximate, so plans are compared by
-the exact prices of their orders (``cost.validate.priced``).
+The prices are exact if upkeep uses these orders, no two intermediate results share steps of them,
+and all queries that may share a step have equal rations. Otherwise they are approximate, so plans
+are compared by the exact prices of their orders (``cost.validate.priced``).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ def under_rations(problem: PlanProblem, rations: Mapping[tuple[str, Label], floa
     """``problem`` with prices under ``rations``.
 
     Args:
-        rations: (query, label that arrives last) -> the share of its tuples that probe; default 1.
+        rations: (query, label that arrives last) -> fraction of its tuples that probe; default 1.
     """
     graph = problem.graph
     taken: dict[EdgeId, float] = {}

@@ -1,8 +1,8 @@
-"""Routes: one path per goal. How they are found in a set of allowed edges, and priced.
+"""Routes: one path per goal; search among allowed edges, and total price.
 
-A *routing* is a path for every query goal and, for every MIR that some path probes, for each of
-the MIR's goals. Its cost is that of the distinct edges (with chi = 1) and of the cheapest copies
-for them (:mod:`anabranch_planner.search.copies`).
+A *routing* has a path for every query goal, and for every goal of each MIR that some path probes.
+Its cost is the cost of the distinct edges (with chi = 1) plus that of the cheapest copies for them
+(:mod:`anabranch_planner.search.copies`).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ NOTHING: Mapping[int, int] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """Routes, their copies, and what they cost together.
+    """Routes, their copies, and their total cost.
 
     Attributes:
-        cost: the objective: what the plan costs per unit of time, and what switching to it
-            from the running plan is charged.
+        cost: the objective: cost of the plan per unit of time, plus the charge for switching to
+            it from the running plan.
         switching: the part of ``cost`` that is charged for switching.
     """
 
@@ -46,13 +46,12 @@ class Routing:
 def finish(
     problem: PlanProblem, routes: Routes, given: Mapping[Sub, Kept] | None = None
 ) -> Routing:
-    """Drop what no query needs from ``routes``, choose copies, and add up the cost.
+    """Drop routes that no query needs, choose copies, and add up the cost.
 
-    The cost is infinite where the routing does not fit the memory, or keeps more intermediate
-    results than it may.
+    The cost is infinite if the routing exceeds the memory budget or the cap on MIRs.
 
     Args:
-        given: the copies to keep of these stores, instead of the cheapest.
+        given: stores with fixed copies, used instead of the cheapest.
     """
     needed = _needed(problem, routes)
     steps = dict.fromkeys(e for path in needed.values() for e in path)
@@ -93,11 +92,11 @@ def shortest(
 ) -> tuple[EdgeId, ...] | None:
     """The cheapest path of ``goal`` that probes no store in ``barred``; None if there is none.
 
-    Edges that are ``paid`` already (more than zero times) are free. ``edges`` restricts the goal's
-    edges (None: all), in the goal's order.
+    Edges with a positive count in ``paid`` are free. ``edges`` restricts the goal's edges (None:
+    all), and must keep the goal's order.
 
-    Edges are listed smaller heads first, so one pass settles every state (a DAG). Ties go to the
-    edge that is listed first.
+    Edges are sorted by size of the sub-join before them, so one pass settles every state (a DAG).
+    Among equal paths, the edge listed first wins.
     """
     tails, heads, target = problem.graph.tail, problem.graph.head, problem.graph.target
     best: dict[int, float] = {goal.root: 0.0}
@@ -121,10 +120,10 @@ def shortest(
 
 
 def tree_routes(problem: PlanProblem, edges: Iterable[EdgeId], barred: Collection[Sub]) -> Routes:
-    """Routes inside a choice: only ``edges``, probing no store in ``barred``.
+    """Routes that use only ``edges``, and probe no store in ``barred``.
 
-    Every state keeps one incoming edge for all goals, so routes merge into trees. A goal that may
-    not take such an edge (:attr:`Goal.limited`) is routed separately.
+    Every state keeps one incoming edge for all goals, so routes merge into trees. A goal with
+    forbidden edges (:attr:`Goal.limited`) is routed separately.
     """
     graph = problem.graph
     roots = {goal.root for goal in problem.goals}
@@ -161,20 +160,20 @@ def route_greedily(
     rounds: int = 2,
     hints: Prices | None = None,
 ) -> Routing | None:
-    """Route goal by goal, cheapest path first, where an edge that is paid already is free.
+    """Route goal by goal by the cheapest path; edges already paid for are free.
 
-    A few rounds re-route every goal against all the others, until nothing changes. Only
-    ``kept`` MIRs may be probed; copies are chosen at the end.
+    A few rounds re-route every goal given all the others, until nothing changes. Only ``kept``
+    MIRs may be probed; copies are chosen at the end.
 
     Args:
-        hints: what an edge counts for while it is unpaid, instead of its cost.
+        hints: price of an unpaid edge in this search, instead of its cost.
 
     Returns:
-        None if a goal has no path: ``problem`` was restricted, and needs other MIRs.
+        None if a goal has no path: a restricted ``problem`` may need MIRs beyond ``kept``.
     """
     prices = problem.graph.cost if hints is None else hints
     barred = problem.mirs.keys() - set(kept)
-    # MIRs first, by size: what maintains them is paid whatever the queries do.
+    # MIRs first, by size: their maintenance is paid whatever the queries' paths are.
     order = [g for m, goals in problem.mirs.items() if m not in barred for g in goals]
     order += [g for g, goal in enumerate(problem.goals) if goal.mir is None]
     uses: dict[EdgeId, int] = {}
@@ -198,7 +197,7 @@ def route_greedily(
 
 
 def first_routing(problem: PlanProblem) -> Routing:
-    """A plan to begin from: over base stores if there is one, else with every MIR kept."""
+    """An initial plan: over base stores if there is one, else with every MIR kept."""
     found = route_greedily(problem) or route_greedily(problem, problem.mirs)
     assert found is not None, "a problem in which every MIR that is left can be kept has a plan"
     return found

@@ -1,4 +1,4 @@
-"""Warm starts: the running plan as paths, and paths for what it lacks."""
+"""Warm starts: the paths of the running plan, completed for goals that it lacks."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from anabranch_planner.search.routes import Routes, Routing, finish, shortest, t
 
 
 def running_routes(problem: PlanProblem) -> Routes:
-    """The paths that the running plan has, where ``problem`` charges switching from it.
+    """The paths of the running plan, where ``problem`` charges for switching from it.
 
-    What that charge is not written for is running (:func:`demands.demand`).
+    Elements without a switching charge are the running ones (:func:`demands.demand`).
     """
     edges = dict.fromkeys(e for goal in problem.goals for e in goal.edges)
     barred = {
@@ -21,10 +21,10 @@ def running_routes(problem: PlanProblem) -> Routes:
 
 
 def complete(problem: PlanProblem, routes: Routes) -> Routing | None:
-    """``routes`` with the cheapest paths beside them for the goals that they lack.
+    """``routes``, completed by the cheapest path for each goal without one.
 
-    What the given routes pay for is free to the others. MIRs are kept where ``routes`` keeps
-    them as a whole. None if some goal has no path then.
+    Edges that ``routes`` pay for are free for the added paths. MIRs are kept if ``routes`` has all
+    of their goals. None if some goal has no path then.
     """
     have = {m for m, goals in problem.mirs.items() if all(g in routes for g in goals)}
     barred = problem.mirs.keys() - have

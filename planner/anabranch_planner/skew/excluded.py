@@ -1,21 +1,22 @@
-"""Excluded values: key values whose combinations an intermediate result costs more than it saves.
+"""Excluded values: key values that cost an intermediate result more than they save.
 
-An intermediate result ``M`` saves its probers the steps that it replaces, value by value, and costs
-a row per combination. A value frequent in two of its members and rare outside may fill its store
-without use. For each value ``v`` of a key that joins all labels of a query,
+An intermediate result ``M`` saves its probers the steps that it replaces, and costs a row per
+combination. Both differ by key value: a value that is frequent in two of its members and rare in
+other relations may fill its store without use. For each value ``v`` of a key that joins all labels
+of a query,
 
     gain(v) = sum over the labels r outside M of (least(r, v) - least with M(r, v))
               - stored(M, v) - sum over the members s of M of upkeep(s, v)
 
-by the cheapest orders of ``v`` (:mod:`~anabranch_planner.skew.start_orders`) in seconds. If keeping
-only the values of positive gain beats both keeping all and keeping none, by more than the calls
-that it takes, the other values are excluded: the tuples of all labels are split accordingly, and
-the program lets no tuple with an excluded value probe an intermediate result by that key, nor
-maintain ``M`` (:mod:`~anabranch_planner.cost.aside`). One ``M`` per query, the most advantageous.
+by the cheapest orders of ``v`` (:mod:`~anabranch_planner.skew.start_orders`) in seconds. The values
+without positive gain are excluded if that beats both keeping all values and keeping none by more
+than its additional calls. Then the tuples of all labels are split accordingly, and in the program
+no tuple with an excluded value probes an intermediate result by that key, or maintains ``M``
+(:mod:`~anabranch_planner.cost.aside`). Per query only the most advantageous ``M`` is chosen.
 
-Bounds: the first :data:`MOST_QUERIES` queries of three to :data:`MOST_LABELS` labels with one key
-class over all of them. Results shared with another query are excluded from this only if all of that
-query has the key, too.
+Limits: the first :data:`MOST_QUERIES` queries with three to :data:`MOST_LABELS` labels and a key
+class over all of them. A result shared with another query is considered only if all labels of that
+query have the key, too.
 """
 
 from __future__ import annotations
@@ -39,24 +40,24 @@ Hashes = NDArray[np.uint64]
 Costs = NDArray[np.float64]
 
 
-#: All sub-joins of a query are looked at.
+#: Maximum numbers of labels (all sub-joins are examined) and of queries.
 MOST_LABELS, MOST_QUERIES = 5, 8
-#: Minimum saving, as a share of a query's cost. The estimate assumes the best orders per value,
-#: although their number is limited, and unchanged frequencies.
+#: Minimum saving, as a share of a query's cost. It covers errors of the estimate, which assumes
+#: unlimited orders per value and unchanged frequencies.
 WORTH = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """Values that an intermediate result should exclude.
+    """A choice of values that an intermediate result should exclude.
 
     Attributes:
         starts: the labels of its query, and the key attribute of each.
-        hashes: of the values; sorted.
-        saved: seconds per unit of time, against the better of keeping all and keeping nothing;
-            without calls.
+        hashes: hashes of the values, sorted.
+        saved: seconds per unit of time without calls, compared with the better of keeping all
+            values and keeping none.
         calls: cost of one more substream of each start.
-        least: minimum saving, calls included.
+        least: minimum saving, with calls included.
     """
 
     starts: tuple[AttrRef, ...]
@@ -76,10 +77,10 @@ def set_aside(
     """``chosen``, extended by excluded values; sorted.
 
     Args:
-        starts: by a model in seconds.
+        starts: orders under a cost model in seconds.
         most: maximum number of substreams of a start.
-        earlier: the substreams in use: excluded values stay so unless other values save more by
-            :data:`WORTH`.
+        earlier: the substreams in use: excluded values stay excluded unless other values save more
+            by :data:`WORTH`.
     """
     functions = {one.start: one for one in chosen}
     before = {
@@ -108,7 +109,7 @@ def set_aside(
 
 
 def _key(query: JoinQuery) -> KeyClass | None:
-    """The key that all labels have, by an attribute each; None: there is none, or too many."""
+    """The key that joins all labels by one attribute each; None: none, or too many labels."""
     if not 2 < len(query.labels) <= MOST_LABELS:
         return None
     labels = sorted(query.labels)
@@ -121,7 +122,7 @@ def _best(
     starts: Starts,
     before: dict[Label, tuple[int, ...]],
 ) -> Leaving | None:
-    """The best exclusion for one query with one key; None: nothing pays."""
+    """The best exclusion for one query with one key; None: none pays."""
     hashes = starts.model.values.frequent(starts.columns(query, whole.members[0]))
     if not len(hashes):
         return None
@@ -141,7 +142,7 @@ def _best(
 
 
 def _is_own(mir: Mir, whole: KeyClass, queries: Sequence[JoinQuery]) -> bool:
-    """Whether all queries that contain ``mir`` have the key on all of their labels."""
+    """Whether in all queries that contain ``mir`` the key joins all labels."""
     members = frozenset(mir.members)
     return all(
         {m.label for c in query.classes if set(c.members) & set(whole.members) for m in c.members}
@@ -159,8 +160,8 @@ def _gain(
     model: CostModel,
     least: float,
 ) -> Costs | None:
-    """Saving per value of keeping it in ``mir``, all other values last; None: at most ``least``,
-    even without maintenance costs.
+    """Saving per value from keeping the value in ``mir``, with all other values last. None: the
+    total is at most ``least`` even without maintenance costs.
     """
     outside = [goal for label, goal in goals.items() if label not in mir.members]
     through: Costs = np.sum([goal.plain - goal.least(mir) for goal in outside], axis=0)
@@ -182,16 +183,16 @@ def _leaving(
     worth: float,
     before: dict[Label, tuple[int, ...]],
 ) -> Leaving | None:
-    """The best set of values to exclude; None: none pays.
+    """The best set of values to exclude; None if no exclusion pays.
 
     Args:
-        worth: minimum saving of values other than ``before``.
+        worth: minimum saving of a set that differs from ``before``.
     """
     calls = tuple(goals[ref.label].calls for ref in whole.members)
     against = max(float(gain.sum()), 0.0)
 
     def leaving(left: NDArray[np.bool_], least: float) -> Leaving:
-        # Unlisted values can't be split off.
+        # Values without a listed hash can't be split off.
         saved = float(gain[:-1][~left].sum() + gain[-1]) - against
         values = tuple(hashes[left].tolist())
         return Leaving(whole.members, whole.type, values, saved, calls, least)

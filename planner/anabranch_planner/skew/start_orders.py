@@ -1,12 +1,12 @@
-"""Costs of a query's orders from one of its starts, per value.
+"""Costs per key value of a query's orders from one start.
 
 A frequent value of a key has its own rates, rows and selectivities
 (:mod:`~anabranch_planner.cost.values`), and so its own cheapest order. Dynamic programming over the
-sets of joined labels finds the cheapest order of every value at once,
+sets of joined labels finds the cheapest orders of all values at once:
 
     least(X) = min over the labels j of X of (least(X - j) + step(X - j, j)),
 
-and, after a probe or the maintenance of an intermediate result, the rest of the order.
+and the same for the rest of an order that has probed or completed an intermediate result.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ Costs = NDArray[np.float64]
 
 
 class Starts:
-    """The orders of starts, each computed once.
+    """Cache of the orders from starts.
 
     Attributes:
-        queries: the queries planned together. ``model``: over all tuples of each start.
+        queries: the queries planned together.
+        model: cost model over all tuples of each start.
     """
 
     def __init__(self, queries: Sequence[JoinQuery], model: CostModel) -> None:
@@ -41,7 +42,7 @@ class Starts:
         self._known: dict[tuple[QueryId, AttrRef, bytes], StartOrders] = {}
 
     def of(self, query: JoinQuery, key: AttrRef, hashes: NDArray[np.uint64]) -> StartOrders:
-        """Orders of ``query`` from the label of ``key``, by its values."""
+        """Orders of ``query`` from the label of ``key``, with costs per value in ``hashes``."""
         name = query.id, key, hashes.tobytes()
         found = self._known.get(name)
         if found is None:
@@ -53,19 +54,19 @@ class Starts:
         return self._subs.of(query, frozenset(labels))
 
     def columns(self, query: JoinQuery, key: AttrRef) -> list[Column]:
-        """The column of ``key``, and all that ``query`` makes equal to it."""
+        """The column of ``key``, and all columns that ``query`` equates with it."""
         return joined_columns(self.sub(query, query.labels), key)
 
 
 class StartOrders:
-    """The orders of ``query`` from the label of ``key``, over the stores of relations.
+    """Orders of ``query`` from the label of ``key``, over base stores only.
 
-    Costs have an entry per value, and a last one for all others than ``hashes``.
+    Costs have an entry per value in ``hashes``, and a last one for all other values.
 
     Attributes:
-        calls: what the calls of its steps cost; the costs of values are without them.
-        best: the cheapest order of each value, and last that of all together.
-        plain: what each value costs by it.
+        calls: cost of its steps' calls, which the costs per value exclude.
+        best: the cheapest order of each value, and last the cheapest for all values together.
+        plain: cost of each value by the cheapest order for all values together.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class StartOrders:
         self.best = self._read(len(hashes) + 2)
 
     def _grow(self, query: JoinQuery) -> None:
-        """Find the sets that can be joined, smaller ones first, and the steps between them."""
+        """Find the sets of labels that can be joined, smaller first, and the steps between them."""
         near: dict[Label, set[Label]] = defaultdict(set)
         for key_class in query.classes:
             labels = {member.label for member in key_class.members}
@@ -102,9 +103,9 @@ class StartOrders:
         self._at = {self._sets[0]: 0}
         #: (set before, set after) -> number of the step.
         self._steps: dict[tuple[int, int], int] = {}
-        #: Step -> label that it adds.
+        #: Step -> the label that it adds.
         self._labels: list[Label] = []
-        #: Set -> the sets before it.
+        #: Set -> the sets one step before it.
         self._before: list[list[int]] = [[]]
         for before, head in enumerate(self._sets):
             for label in sorted(set().union(*(near[one] for one in head)) - head):
@@ -145,7 +146,7 @@ class StartOrders:
         return found
 
     def least(self, through: Mir) -> Costs:
-        """Least cost of each value if the intermediate result ``through`` may be probed, too."""
+        """Least cost of each value if orders may also probe the intermediate result ``through``."""
         members = frozenset(through.members)
         probe, match = _prices(self._model, through.id)
         probed = {}
@@ -156,8 +157,8 @@ class StartOrders:
         return np.minimum(self.plain, self._to_the_end(probed))
 
     def upkeep(self, mir: Mir) -> Costs:
-        """Additional cost of each value if the start, a member of ``mir``, also completes it: the
-        cheaper of one order through it and an order of its own.
+        """Additional cost of each value for maintaining ``mir``, if it has the start as a member:
+        the cheaper of extending an order through it and a separate order.
         """
         inside = self._at[frozenset(mir.members)]
         own = self._least[inside]
@@ -167,7 +168,7 @@ class StartOrders:
         return self._grown(known)[len(self._sets) - 1][:-1]
 
     def _grown(self, known: dict[int, Costs]) -> dict[int, Costs]:
-        """``known``, the costs of some sets, extended to the least costs of their supersets."""
+        """``known``, the costs of some sets, extended to the least costs of all their supersets."""
         for after, heads in enumerate(self._before):
             for before in heads:
                 if before in known:
@@ -176,7 +177,7 @@ class StartOrders:
         return known
 
     def _read(self, values: int) -> list[tuple[Label, ...]]:
-        """The order of each value, from its last label to its first; those alike are read once."""
+        """The order of each value, from its last label to its first; equal orders are read once."""
         found: list[tuple[Label, ...]] = [()] * values
         pending: list[tuple[int, NDArray[np.int64], tuple[Label, ...]]] = [
             (len(self._sets) - 1, np.arange(values), ())

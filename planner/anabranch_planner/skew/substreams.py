@@ -1,22 +1,22 @@
-"""Splitting a start into substreams: values whose cheapest orders differ (PMJoin, section 4).
+"""Splitting a start into substreams of values with different cheapest orders (PMJoin, section 4).
 
-For a key attribute of a start, every frequent value has its own cheapest orders: one per query,
-over the relations' stores, by its own rates, rows and selectivities (:mod:`~..cost.values`). Values
-with equal orders form a group. At most ``most`` groups of orders are chosen such that all values
-together cost least, each by the cheapest chosen group, including the calls of each further group:
-the exact optimum among all selections. A start is split by the attribute that saves most, if the
-saving is large enough.
+Every frequent value of a start's key attribute has its own cheapest orders: one per query, over
+base stores, by its own rates, rows and selectivities (:mod:`~..cost.values`). Values with equal
+orders form a group. At most ``most`` groups of orders are chosen so that the total cost is least:
+each value uses the cheapest chosen group, and each further group costs additional calls. The choice
+is optimal among all selections. A start is split by the attribute that saves most, if that is
+enough.
 
-The integer program then chooses the orders of the substreams, shared ones and orders over
-intermediate results among them.
+The integer program then chooses the orders of the substreams; these may be shared, or use
+intermediate results.
 
-A split start keeps its substreams unless another split saves :data:`WORTH` more, so values do not
-move to and fro with the errors of their shares.
+A split start keeps its substreams unless another split saves :data:`WORTH` more, so errors of the
+shares do not move values back and forth.
 
-Caps: queries of more than :data:`MOST_LABELS` labels, starts beyond the :data:`MOST_STARTS` that
-send most, groups beyond the :data:`MOST_KINDS` of most cost: they take the orders of other values.
-A start's choice is made for :data:`MOST_QUERIES` of its queries. Starts that save most are split
-first, until the number of orders has grown by half, or by :data:`MOST_MORE`.
+Limits. Queries with more than :data:`MOST_LABELS` labels are ignored. So are starts beyond the
+:data:`MOST_STARTS` that send most. Groups beyond the :data:`MOST_KINDS` of highest cost use other
+values' orders. :data:`MOST_QUERIES` of a start's queries determine its split. Starts are split in
+descending order of saving, until the number of orders has grown by half, or by :data:`MOST_MORE`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from anabranch_contract.plans.ruleset import Substreams
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
 from anabranch_planner.skew.start_orders import Costs, Starts
 
-#: The labels in the order in which they are probed, per query.
+#: Per query: the labels in order of probing.
 Orders = tuple[tuple[Label, ...], ...]
 
 
@@ -42,7 +42,7 @@ MOST_STARTS = 16
 MOST_KINDS = 16
 MOST_QUERIES = 8
 MOST_MORE = 64
-#: Share of a start's cost that telling its tuples apart has to save.
+#: Minimum saving of a split, as a share of the start's cost.
 WORTH = 0.02
 
 
@@ -67,7 +67,7 @@ def choose(
     """Choose the starts to split into two to ``most`` substreams, sorted.
 
     Args:
-        starts: by a model that charges calls, as only the objective ``seconds`` does.
+        starts: orders under a model that charges calls, as only the objective ``seconds`` does.
         earlier: the substreams in use.
     """
     if most < 2:
@@ -100,7 +100,7 @@ def choose(
 
 
 def _with_a_choice(starts: Starts) -> Iterable[tuple[Label, list[JoinQuery]]]:
-    """Starts with a choice of orders, and the queries that have it; what sends most first."""
+    """Starts with a choice of orders, and their queries with a choice; most tuples sent first."""
     using: dict[Label, list[JoinQuery]] = defaultdict(list)
     for query in starts.queries:
         if 2 < len(query.labels) <= MOST_LABELS:
@@ -117,7 +117,7 @@ def _with_a_choice(starts: Starts) -> Iterable[tuple[Label, list[JoinQuery]]]:
 def _attributes(
     start: Label, queries: Sequence[JoinQuery], starts: Starts
 ) -> list[tuple[str, str]]:
-    """(attribute, key type) of ``start`` in joins with columns of known frequent values."""
+    """(attribute, key type) of ``start`` in joins on columns with measured frequent values."""
     found = set()
     for query in queries:
         for key_class in query.classes:
@@ -137,16 +137,16 @@ def _divided(
     most: int,
     earlier: Substreams | None,
 ) -> SubstreamChoice | None:
-    """The best way to tell a start apart by its attribute ``key``; None: it is not worth it.
+    """The best split of a start by its attribute ``key``; None: no split pays.
 
     Args:
-        earlier: the way that is in use, by this attribute.
+        earlier: the split in use, if it is by this attribute.
     """
     columns = [column for query in queries for column in starts.columns(query, key)]
     values = starts.model.values
     hashes = values.frequent(columns)
     goals = [starts.of(query, key, hashes) for query in queries]
-    # The best orders of each value, and the cheapest for all together.
+    # The best orders of each value, and the best for all values together.
     orders: list[Orders] = sorted(set(zip(*(goal.best for goal in goals), strict=True)))
     prices = np.array(
         [sum(goal.cost(order) for goal, order in zip(goals, one, strict=True)) for one in orders]
@@ -163,7 +163,7 @@ def _divided(
     nearest = prices[list(chosen)].argmin(axis=0)
     arriving = values.weights(columns[:1], hashes, first_arrives=True)
     groups = []
-    # All other values are the first substream.
+    # The first substream also takes all other values.
     for number in range(len(chosen)):
         own = np.flatnonzero(nearest[:-1] == number)
         if number != nearest[-1] and len(own):
@@ -177,10 +177,10 @@ def _divided(
 
 
 def _cost(function: Substreams, prices: Costs, hashes: NDArray[np.uint64], calls: float) -> float:
-    """Cost of the start under ``function``, each substream by its best orders.
+    """Cost of the start when split by ``function``, with the best orders of each substream.
 
     Args:
-        prices: combinations of orders x values; last all other values than ``hashes``.
+        prices: shape (combination of orders, value); last all other values.
     """
     of = np.zeros(len(hashes) + 1, np.int64)
     for number, group in enumerate(function.groups, 1):
@@ -190,11 +190,11 @@ def _cost(function: Substreams, prices: Costs, hashes: NDArray[np.uint64], calls
 
 
 def selected(prices: Costs, calls: float, most: int) -> tuple[tuple[int, ...], float]:
-    """The rows, at most ``most``, whose least entries per column have the least sum, with ``calls``
-    for each row beyond the first.
+    """Choose at most ``most`` rows that minimise the sum of the columns' least entries, plus
+    ``calls`` for each row beyond the first.
 
     Args:
-        prices: kinds x values.
+        prices: shape (group of orders, value).
 
     >>> selected(np.array([[1.0, 9.0], [9.0, 1.0], [4.0, 4.0]]), 0.5, 2)
     ((0, 1), 2.5)

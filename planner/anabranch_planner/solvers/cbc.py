@@ -1,4 +1,4 @@
-"""CBC through PuLP, which brings the program along and starts it as a process of its own."""
+"""CBC through PuLP, which contains the CBC program and runs it as a separate process."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from anabranch_planner.solvers.interface import Request, Solution, SolveStatus
 
 _LOWER = re.compile(r"^Lower bound:\s+(\S+)", re.MULTILINE)
 _SECONDS = re.compile(r"^Time \(Wallclock seconds\):\s+(\S+)", re.MULTILINE)
-#: Error of the bound in CBC's report, which has three decimals.
+#: Rounding error of the bound in CBC's report, which has three decimals.
 PRINTED = 1e-3
-#: CBC skips points that are better than the best one by less than this.
+#: Least improvement over the best point for which CBC continues to search.
 INCREMENT = 1e-5
 
 
 def solve(request: Request) -> Solution:
     """Solve ``request`` by branch and cut.
 
-    The bound is read from CBC's report, which names one where it stopped early. Where it
-    stopped because the best point is optimal, the bound follows from what CBC calls optimal.
+    The bound is read from CBC's report, which has one if CBC stopped early. If CBC stopped because
+    the best point is optimal, the bound follows from CBC's tolerances.
     """
     program = request.program
     scale = 1e4 / max(max(program.costs, default=0.0), 1e-9)

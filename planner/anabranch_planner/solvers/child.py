@@ -1,9 +1,9 @@
-"""The process that a solver runs in, and the messages that go to and from it.
+"""The child process in which a solver runs, and the messages exchanged with it.
 
-``python -m anabranch_planner.solvers.child SOLVER`` loads the solver's back end, says
-whether that went well, and then answers one :class:`Request` after the other. A message is its
-length in eight bytes and a pickle of that length. The process ends, and takes what it has started
-with it, as soon as its standard input is closed: so it never outlives its parent.
+``python -m anabranch_planner.solvers.child SOLVER`` loads the solver's back end, reports whether
+that succeeded, and then answers :class:`Request` objects one by one. A message is its length in
+eight bytes, followed by a pickle of that length. When its standard input is closed, the process
+ends together with its own child processes, so it never outlives its parent.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import IO, Protocol, cast
 from anabranch_contract.plans.plan import Solver
 from anabranch_planner.solvers.interface import Request, Solution, SolveStatus
 
-#: Bytes that hold a message's length.
+#: Number of bytes of a message's length.
 PREFIX = 8
-#: Longer messages are taken for garbage.
+#: Maximum length of a message; a greater number is treated as garbage.
 LONGEST = 2**34
 
 _HERE = "anabranch_planner.solvers"
@@ -42,20 +42,20 @@ _LIBRARIES = {
 
 
 class BackEnd(Protocol):
-    """A module with a solver's ``solve``."""
+    """The interface of a solver's module: its function ``solve``."""
 
     def solve(self, request: Request) -> Solution:
         """Solve ``request``."""
 
 
 def load(solver: Solver) -> BackEnd:
-    """The module that calls ``solver``, with the library that it calls loaded as well."""
+    """The module that calls ``solver``; the solver's library is loaded as well."""
     importlib.import_module(_LIBRARIES[solver])
     return cast("BackEnd", importlib.import_module(_MODULES[solver]))
 
 
 def failed(message: str) -> Solution:
-    """The answer of a solver that broke."""
+    """The answer of a solver that failed."""
     return Solution(SolveStatus.FAILED, None, -float("inf"), 0.0, message)
 
 
@@ -69,7 +69,7 @@ def unavailable(solver: Solver, cause: BaseException) -> str:
 
 
 def guarded(solver: Solver, run: Callable[[Request], Solution], request: Request) -> Solution:
-    """``run(request)``, where whatever goes wrong is a failed solution."""
+    """``run(request)``; every exception is returned as a failed solution."""
     try:
         return run(request)
     except Exception as cause:  # noqa: BLE001 - the caller has a plan to fall back on
@@ -77,7 +77,7 @@ def guarded(solver: Solver, run: Callable[[Request], Solution], request: Request
 
 
 def send(stream: IO[bytes], message: object) -> None:
-    """Write ``message``."""
+    """Write ``message`` to ``stream``."""
     data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     stream.write(len(data).to_bytes(PREFIX, "big") + data)
     stream.flush()
@@ -87,8 +87,8 @@ def receive(stream: IO[bytes]) -> object:
     """Read one message.
 
     Raises:
-        EOFError: the stream ended, within a message or before it.
-        ValueError: what came is no message.
+        EOFError: the stream ended within a message or before it.
+        ValueError: the data are not a message.
     """
     prefix = stream.read(PREFIX)
     length = int.from_bytes(prefix, "big")
@@ -107,7 +107,7 @@ def main() -> None:
     """Serve the process's standard input and output."""
     solver = Solver(sys.argv[1])
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    # Output of a solver must not get between the messages, and its input must not take them.
+    # Keep a solver's output out of the messages, and keep it from reading requests.
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
@@ -125,7 +125,7 @@ def main() -> None:
 
 
 def _listen(requests: IO[bytes], pending: SimpleQueue[Request]) -> None:
-    """Queue what arrives; end the process, whatever it is doing, when nothing more will."""
+    """Queue requests; at the end of input, exit the process at once."""
     try:
         while True:
             pending.put(cast("Request", receive(requests)))

@@ -2,16 +2,16 @@
 
 CP-SAT supports integers only, which requires three conversions.
 
-*Costs* are multiplied by a power of two ``s`` and rounded down. Variables are not negative, so what
-CP-SAT minimises never exceeds ``s`` times the true costs at any point, and its proven bound divided
-by ``s`` is a lower bound of the true optimum. ``s`` is the largest power of two for which the
-scaled costs of all variables together stay below :data:`COSTS_UP_TO`: nothing overflows, and no
-point loses more than ``sum(tops) / s`` of its costs, which is at most ``2**-44 * sum(tops)`` of the
-sum of all costs. Costs that are integers lose nothing.
+*Costs* are multiplied by a power of two ``s`` and rounded down. Variables are not negative. So the
+objective of CP-SAT never exceeds ``s`` times the true costs at any point, and its proven bound
+divided by ``s`` is a lower bound of the true optimum. ``s`` is the largest power of two for which
+the scaled costs of all variables together stay below :data:`COSTS_UP_TO`, so nothing overflows. No
+point loses more than ``sum(tops) / s`` of its costs, which is at most ``2**-44 * sum(tops)`` times
+the sum of all costs. Integral costs lose nothing.
 
-*Rows* whose coefficients are integers stay as they are. Any other row is scaled in the same way and
-rounded such that it can only get weaker (terms of ``a · x >= l`` up, ``l`` down), so that bounds
-stay bounds. The loss is below the feasibility tolerance by which every point is checked afterwards
+*Rows* with integral coefficients stay unchanged. Any other row is scaled in the same way and
+rounded so that it only becomes weaker (terms of ``a · x >= l`` up, ``l`` down); bounds therefore
+stay valid. The loss is below the feasibility tolerance with which every point is checked afterwards
 (:mod:`anabranch_planner.solvers.registry`).
 
 *Continuous variables* are restricted to integers. That loses nothing if some optimum is integral,
@@ -34,9 +34,9 @@ from typing import Any
 from anabranch_planner.solvers.interface import Request, Solution, SolveStatus
 from anabranch_planner.solvers.program import Program
 
-#: The sum of all scaled costs stays below this. CP-SAT adds in 64 bits.
+#: Upper limit of the sum of all scaled costs. CP-SAT adds in 64 bits.
 COSTS_UP_TO = 2.0**45
-#: The same for the terms of a row that is not integral.
+#: Upper limit of the sum of the scaled terms of a row that is not integral.
 ROWS_UP_TO = 2.0**40
 #: CP-SAT's infinities.
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
@@ -60,9 +60,9 @@ def solve(request: Request) -> Solution:
     solver = cp_model.CpSolver()
     solver.parameters.random_seed = request.seed
     solver.parameters.num_workers = request.threads
-    # Without it several workers race, and equal requests need not give equal solutions.
+    # Otherwise several workers race, and equal requests may give different solutions.
     solver.parameters.interleave_search = request.threads > 1
-    # At the default level flow programs are hopeless: their linear relaxation is the whole proof.
+    # Flow programs need the full linear relaxation for a proof; the default level lacks it.
     solver.parameters.linearization_level = 2
     solver.parameters.relative_gap_limit = request.gap
     solver.parameters.absolute_gap_limit = 0.0
@@ -89,7 +89,7 @@ def solve(request: Request) -> Solution:
 
 
 def _fill(proto: Any, program: Program, scale: float, start: tuple[float, ...] | None) -> None:
-    """Write the program into CP-SAT's protocol buffer: its own layer is slower."""
+    """Write the program into CP-SAT's protocol buffer; CP-SAT's own Python layer is slower."""
     for top in program.tops:
         proto.variables.add().domain.extend([0, int(top)])
     for i in range(program.rows):
@@ -110,7 +110,7 @@ def _fill(proto: Any, program: Program, scale: float, start: tuple[float, ...] |
 
 
 def _sides(lower: float, upper: float, values: Sequence[float]) -> list[tuple[float, float]]:
-    """The row itself if it is integral; else one side at a time, as each rounds its own way."""
+    """The row itself if it is integral; else each side alone, because sides round differently."""
     if all(float(v).is_integer() for v in values):
         return [(lower, upper)]
     return [s for s in ((lower, math.inf), (-math.inf, upper)) if s != (-math.inf, math.inf)]
@@ -123,7 +123,7 @@ def _integral(
     upper: float,
     tops: Sequence[float],
 ) -> tuple[list[int], int, int]:
-    """A row in integers that no integral point of the row violates."""
+    """An integral row that every integral point of the given row satisfies."""
     if all(float(v).is_integer() for v in values):
         scale = 1.0
         terms = [int(v) for v in values]
@@ -138,6 +138,6 @@ def _integral(
 
 
 def _scale(terms: Sequence[float], total: float) -> float:
-    """The largest power of two by which all ``terms`` together stay within ``total``."""
+    """The largest power of two by which the sum of ``terms`` can be scaled within ``total``."""
     size = sum(abs(t) for t in terms)
     return 1.0 if size == 0 else 2.0 ** math.floor(math.log2(total / size))

@@ -1,7 +1,7 @@
 """Deadlines on the caller's clock: the planner itself never reads a clock.
 
-The planner asks a :class:`Deadline` how much time is left and records in it how long each phase
-took. Without a limit a plan does not depend on it.
+The planner asks a :class:`Deadline` for the remaining time, and records in it the duration of each
+phase. Without a limit, a plan does not depend on the deadline.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ def _frozen() -> float:
 
 
 class Deadline:
-    """The time until an answer is due, and the seconds that each phase took (``spent``).
+    """A time limit, and the seconds that each phase took (``spent``).
 
     Args:
-        clock: seconds from any origin, never decreasing (``time.monotonic``). The default stands
-            still: the limit then applies to each call of a solver separately.
-        seconds: from now; None is no limit.
-        parent: the deadline whose ``spent`` is shared.
+        clock: seconds from any origin, never decreasing (``time.monotonic``). The default never
+            advances: the limit then applies to each call of a solver separately.
+        seconds: seconds from now until the deadline; None: no limit.
+        parent: a deadline whose ``spent`` is shared with this one.
 
     >>> ticks = iter([0.0, 1.0, 1.0, 1.5, 2.0])
     >>> deadline = Deadline(lambda: next(ticks), seconds=3.0)
@@ -61,7 +61,7 @@ class Deadline:
         return left is not None and left <= 0.0
 
     def share(self, part: float) -> Deadline:
-        """A deadline at ``part`` (0 to 1) of the time left; itself without a limit."""
+        """A deadline after a fraction ``part`` of the remaining time; itself without a limit."""
         left = self.left()
         if left is None:
             return self

@@ -9,7 +9,7 @@ from anabranch_planner.solvers.interface import Request, Solution, SolveStatus
 
 def solve(request: Request) -> Solution:
     """Solve ``request`` by branch and cut."""
-    # Imported here: HiGHS and OR-Tools can't be loaded into one process, and a plan that
+    # Imported here, because HiGHS and OR-Tools can't be loaded into one process, and a plan that
     # needs no solver should not load one.
     import highspy
 
@@ -34,8 +34,8 @@ def solve(request: Request) -> Solution:
         status = SolveStatus.OPTIMAL
     else:
         status = SolveStatus.FEASIBLE
-    # Once the tree is explored HiGHS calls the point optimal, but may leave the bound of its last
-    # node in place.
+    # When the tree is fully explored, HiGHS reports the point as optimal, but may report the bound
+    # of its last node.
     best = info.objective_function_value if status is SolveStatus.OPTIMAL else info.mip_dual_bound
     return Solution(
         status=status,
@@ -46,7 +46,7 @@ def solve(request: Request) -> Solution:
 
 
 def load(request: Request, *, relaxed: bool = False) -> tuple[Any, float]:
-    """HiGHS with the request's program in it, and the factor that its costs are scaled by."""
+    """HiGHS with the request's program loaded, and the scale factor of its costs."""
     import highspy
     import numpy as np
 

@@ -9,10 +9,10 @@ from anabranch_planner.solvers.program import Program
 
 
 class SolveStatus(StrEnum):
-    """The end of a solve.
+    """The outcome of a solve.
 
-    ``FEASIBLE``: a point, not proven optimal; ``NOTHING``: the limit passed without a point;
-    ``FAILED``: the solver broke, see :attr:`Solution.message`.
+    ``FEASIBLE``: a point that is not proven optimal; ``NOTHING``: the time limit passed without a
+    point; ``FAILED``: the solver failed, see :attr:`Solution.message`.
     """
 
     OPTIMAL = "optimal"
@@ -24,15 +24,15 @@ class SolveStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One program to solve.
+    """A program and limits. Equal requests give equal solutions unless a time limit is reached.
 
     Attributes:
-        start: a point to begin from, feasible as far as the caller knows; or None.
-        time_limit: seconds for the solver; None is no limit.
-        seed: of its tie-breaking. threads: how many it may use. Equal requests give equal
-            solutions unless the limit strikes.
-        gap: relative gap at which it may stop.
-        nodes: nodes of its search tree after which it may stop; None is no limit. Solvers
+        start: an initial point, believed to be feasible; or None.
+        time_limit: seconds for the solver; None: no limit.
+        seed: seed of the solver's tie-breaking.
+        threads: maximum number of threads.
+        gap: relative gap at which the solver may stop.
+        nodes: nodes of the search tree after which the solver may stop; None: no limit. Solvers
             without such a limit ignore it.
     """
 
@@ -53,7 +53,7 @@ class Solution:
         values: the best point; None unless the status is optimal or feasible. Integral
             variables are within 1e-6 of an integer.
         bound: a proven lower bound of the objective, offset included (``-inf``: none).
-        seconds: the time that the solver says it took.
+        seconds: solving time reported by the solver.
     """
 
     status: SolveStatus

@@ -1,4 +1,4 @@
-"""MathOpt of OR-Tools: a common front to several solvers; anabranch uses one of them."""
+"""MathOpt of OR-Tools: a common interface to several solvers. anabranch uses SCIP."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 from anabranch_planner.solvers.interface import Request, Solution, SolveStatus
 from anabranch_planner.solvers.program import Program
 
-#: The solver behind MathOpt. SCIP is slower on larger programs than MathOpt's HiGHS, but the latter
-#: is HiGHS again, as fast as by itself, and refuses a number of threads.
+#: The solver behind MathOpt. SCIP is slower on larger programs than HiGHS within MathOpt, but the
+#: latter only duplicates the solver HiGHS, at the same speed, and accepts no thread count.
 INSIDE = "GSCIP"
 
 
 def solve(request: Request) -> Solution:
     """Solve ``request`` with :data:`INSIDE`."""
-    # Imported here: in a process with HiGHS the import fails.
+    # Imported here, because the import fails in a process with HiGHS.
     from ortools.math_opt import model_pb2
     from ortools.math_opt.python import mathopt
 
@@ -35,7 +35,7 @@ def solve(request: Request) -> Solution:
     limit = request.time_limit
     parameters = mathopt.SolveParameters(
         time_limit=None if limit is None else timedelta(seconds=max(limit, 0.0)),
-        # SCIP lets its threads race, and equal requests have to give equal solutions.
+        # SCIP's threads race, but equal requests have to give equal solutions.
         threads=1,
         random_seed=request.seed,
         relative_gap_tolerance=request.gap,
@@ -71,7 +71,7 @@ def solve(request: Request) -> Solution:
 
 
 def _fill(proto: Any, program: Program, scale: float) -> None:
-    """Write the program into MathOpt's protocol buffer by columns: its own layer is slower."""
+    """Write the program by columns into MathOpt's protocol buffer; its own layer is slower."""
     columns = range(program.variables)
     proto.variables.ids.extend(columns)
     proto.variables.lower_bounds.extend([0.0] * program.variables)
@@ -85,7 +85,7 @@ def _fill(proto: Any, program: Program, scale: float) -> None:
     proto.linear_constraints.upper_bounds.extend(program.uppers)
     rows = np.repeat(np.arange(program.rows), np.diff(np.array(program.starts)))
     indices, values = np.array(program.indices, dtype=np.int64), np.array(program.values)
-    # Sorted by row and column, as the buffer wants it, and without zeros.
+    # Sorted by row and column without zeros, as the buffer requires.
     order = np.lexsort((indices, rows))
     order = order[values[order] != 0]
     matrix = proto.linear_constraint_matrix

@@ -1,4 +1,4 @@
-"""A mixed-integer program in rows, as every formulation writes it and every solver reads it."""
+"""A mixed-integer program by rows: the output of formulations, and the input of solvers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Program:
     """Minimise ``offset + costs · x`` over rows ``lower <= a · x <= upper``, ``0 <= x <= top``.
 
     Attributes:
-        costs, tops, integers: per variable; ``integers`` says which are integral.
-        lowers, uppers: per row.
+        costs, tops, integers: per variable; ``integers`` marks integral variables.
+        lowers, uppers: bounds per row.
         starts, indices, values: the matrix by rows (CSR): row ``i`` has its entries at
             ``starts[i]`` to ``starts[i + 1]``.
         offset: constant part of the objective.
@@ -33,7 +33,7 @@ class Program:
     offset: float = 0.0
 
     def variable(self, cost: float, *, integer: bool, top: float = 1.0) -> int:
-        """Add a variable; its index."""
+        """Add a variable and return its index."""
         self.costs.append(cost)
         self.tops.append(top)
         self.integers.append(integer)
@@ -42,7 +42,7 @@ class Program:
     def row(
         self, lower: float, upper: float, indices: Sequence[int], values: Sequence[float]
     ) -> None:
-        """Add a row; ``indices`` are distinct."""
+        """Add a row; ``indices`` must be distinct."""
         self.lowers.append(lower)
         self.uppers.append(upper)
         self.indices.extend(indices)

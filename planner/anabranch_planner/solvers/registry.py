@@ -1,16 +1,15 @@
-"""Solvers by name: how each is loaded, and what every answer is checked for.
+"""Solvers by name: how each is loaded, and how its solutions are checked.
 
-HiGHS runs in this process. OR-Tools can't: its wheel and HiGHS's bring a library of the same
-name, and the one that is loaded second gets the wrong one. CBC is a program of its own. These run
-in a child process of the same interpreter (:mod:`anabranch_planner.solvers.child`),
-which can be killed: when it does not stop in time, and without the caller when it crashes or
-takes all memory.
+HiGHS runs in this process. OR-Tools can't: its wheel and that of HiGHS contain a library of the
+same name, and the wheel loaded second gets the wrong library. CBC is a separate program. OR-Tools
+and CBC run in a child process of the same interpreter (:mod:`anabranch_planner.solvers.child`). It
+can be killed if it exceeds its time, and the caller survives if it crashes or runs out of memory.
 
-The planner does no I/O, and a process looks like some. Here it is how a function is loaded:
-request in, solution out, and nothing that a plan is made from is read from anywhere else.
+The planner does no I/O, although it starts a process here. The process only evaluates a function,
+from a request to a solution, and a plan depends on no other data from it.
 
-Loading takes 0.3 s (CBC) to 0.7 s (CP-SAT). Who solves several programs in a row opens the solver
-once (:func:`opened`) and pays that once.
+Loading takes 0.3 s (CBC) to 0.7 s (CP-SAT). To solve several programs in a row, a caller opens the
+solver once (:func:`opened`) and pays for loading once.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ from anabranch_planner.solvers.program import Program
 
 #: Seconds that a child may take to load its solver.
 LOADING = 30.0
-#: Seconds after a request's time limit in which the child has to answer.
+#: Seconds after a request's time limit until which the child has to answer.
 GRACE = 5.0
 #: Maximum distance of an integral variable from an integer.
 TOLERANCE = 1e-6
 
 
-#: The solvers that run in a child process, and all that solve programs.
+#: The solvers that run in a child process, and all solvers of programs.
 CHILDREN = (Solver.CP_SAT, Solver.MATHOPT, Solver.CBC)
 PROGRAM_SOLVERS = (Solver.HIGHS, *CHILDREN)
 
@@ -54,8 +53,8 @@ PROGRAM_SOLVERS = (Solver.HIGHS, *CHILDREN)
 def solve(solver: Solver, request: Request) -> Solution:
     """The solution of ``request`` by ``solver``.
 
-    Never raises: a solver that is missing, breaks, is killed, does not stop, or returns a point
-    that does not satisfy the program gives a solution with the status ``FAILED`` and a message.
+    Never raises. If the solver is missing, fails, is killed, does not stop, or returns a point that
+    violates the program, the solution has the status ``FAILED`` and a message.
     """
     with opened(solver) as ask:
         return ask(request)
@@ -67,7 +66,7 @@ def proven(
     """The point of an optimal solution.
 
     Raises:
-        PlannerError: ``no-solution``: ``answer``, which is of ``solver``, is not optimal.
+        PlannerError: ``no-solution``: the answer of ``solver`` is not optimal.
     """
     if answer.status is not SolveStatus.OPTIMAL or answer.values is None:
         message = f"{solver} ended with {answer.status}: {answer.message}"
@@ -77,7 +76,7 @@ def proven(
 
 @contextmanager
 def opened(solver: Solver) -> Iterator[Callable[[Request], Solution]]:
-    """``solve`` for several requests to one solver, which is loaded once, at the first."""
+    """A function like :func:`solve` for several requests; the solver is loaded once."""
     child = None if solver not in CHILDREN else _Child(solver)
     run = _in_process if solver is Solver.HIGHS else _no_solver if child is None else child.ask
 
@@ -93,7 +92,7 @@ def opened(solver: Solver) -> Iterator[Callable[[Request], Solution]]:
 
 
 def _empty(request: Request) -> Solution:
-    """The solution of a program without variables, on which solvers disagree."""
+    """The solution of a program without variables, which solvers treat differently."""
     program = request.program
     if _excess(program, np.zeros(0)) > 1.0:
         return Solution(SolveStatus.INFEASIBLE, None, math.inf, 0.0)
@@ -113,16 +112,16 @@ def _in_process(request: Request) -> Solution:
     except ImportError as cause:
         complaint = child_process.unavailable(Solver.HIGHS, cause)
         return failed(f"the solver {Solver.HIGHS} {complaint}")
-    # HiGHS keeps the workers of a thread's first request, and refuses any other number later.
+    # HiGHS keeps the worker threads of its first request, and rejects any other number later.
     highspy.Highs.resetGlobalScheduler(True)
     return back_end.solve(request)
 
 
 def checked(solver: Solver, request: Request, solution: Solution) -> Solution:
-    """``solution`` with integral variables rounded, if it holds what it promises.
+    """``solution`` with integral variables rounded, if it satisfies the program; else a failed one.
 
-    The bound is clipped to the point's value, above which it can be by rounding only, and is at
-    least what the variables' ranges prove.
+    The bound is clipped to the point's value, which it can exceed only by rounding, and raised to
+    the bound that follows from the variables' ranges.
     """
     program = request.program
     has_point = solution.status in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE)
@@ -143,7 +142,7 @@ def checked(solver: Solver, request: Request, solution: Solution) -> Solution:
     rounded = np.clip(rounded, 0.0, np.array(program.tops))
     off = float(np.max(np.abs(rounded - point), initial=0.0))
     excess = _excess(program, rounded)
-    # Written such that a NaN fails.
+    # Written so that a NaN fails the check.
     if not (off <= TOLERANCE and excess <= 1.0):
         return failed(
             f"the solver {solver} gives a point that is no solution "
@@ -151,15 +150,15 @@ def checked(solver: Solver, request: Request, solution: Solution) -> Solution:
         )
     value = program.offset + float(np.dot(np.array(program.costs), rounded))
     if solution.status is SolveStatus.OPTIMAL and not integral.any():
-        # HiGHS reports a bound for programs with integers only.
+        # HiGHS reports a bound only for programs with integral variables.
         bound = value
     return replace(solution, values=tuple(rounded.tolist()), bound=min(bound, value))
 
 
 def _excess(program: Program, point: NDArray[np.float64]) -> float:
-    """The largest violation of a row, in units of what the row tolerates.
+    """The largest violation of a row, in units of the row's tolerance.
 
-    Variables that are off by ``TOLERANCE`` each move a row by that times its coefficients.
+    If all variables are off by ``TOLERANCE``, a row moves by that times its coefficients.
     """
     if program.rows == 0:
         return 0.0
@@ -176,21 +175,21 @@ def _excess(program: Program, point: NDArray[np.float64]) -> float:
 
 
 class _Broken(Exception):
-    """A fault of the child; completes the sentence "the solver X ..."."""
+    """A fault of the child process; its message completes the sentence "the solver X ..."."""
 
 
 class _Child:
-    """A child process that loads one solver and answers requests; started when needed."""
+    """A child process that loads one solver and answers requests; it is started when needed."""
 
     def __init__(self, solver: Solver) -> None:
         self._solver = solver
         self._process: subprocess.Popen[bytes] | None = None
-        # For the child and what it starts: whatever happens to them, nothing is left behind.
+        # Temporary directory of the child and its processes, removed even if they crash.
         self._folder = TemporaryDirectory(prefix="anabranch-solver-")
         self._report = Path(self._folder.name, "stderr")
 
     def ask(self, request: Request) -> Solution:
-        """The child's answer, or a failed one. A broken child is replaced by the next call."""
+        """The child's answer, or a failed one. After a fault, the next call starts a new child."""
         limit = None if request.time_limit is None else max(request.time_limit, 0.0) + GRACE
         try:
             if self._process is None:
@@ -203,7 +202,7 @@ class _Child:
             self._stop()
             return failed(f"the solver {self._solver} {cause}")
         except BaseException:
-            # Its answer may still come, and would be taken for the next request's.
+            # A late answer would be taken for the answer to the next request.
             self._stop()
             raise
 
@@ -213,7 +212,7 @@ class _Child:
         self._folder.cleanup()
 
     def _start(self) -> None:
-        # -P: modules in the working directory must not be taken for the solver's.
+        # -P keeps modules in the working directory from shadowing the solver's.
         command = [sys.executable, "-P", "-m", child_process.__name__, self._solver.value]
         with self._report.open("wb") as report:
             self._process = subprocess.Popen(
@@ -229,7 +228,7 @@ class _Child:
             raise _Broken(str(complaint))
 
     def _exchange(self, request: Request | None, limit: float | None) -> object:
-        """Send ``request``, if any, and receive a message; kill the child after ``limit``."""
+        """Send ``request``, if any, and receive a message; kill the child after ``limit`` s."""
         process = cast("subprocess.Popen[bytes]", self._process)
         assert process.stdin is not None
         assert process.stdout is not None
@@ -261,7 +260,7 @@ class _Child:
                 self._stop()
 
     def _end_of(self, process: subprocess.Popen[bytes]) -> str:
-        """The end of a process that hung up, in words."""
+        """How a process that closed its output ended, in words."""
         try:
             code = process.wait(GRACE)
         except subprocess.TimeoutExpired:
@@ -281,13 +280,13 @@ class _Child:
         _kill(process)
         process.wait()
         for pipe in (process.stdin, process.stdout):
-            # Requests unread by a dead child can't be flushed.
+            # Requests that a dead child has not read can't be flushed.
             with suppress(OSError):
                 if pipe is not None:
                     pipe.close()
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill the process and what it has started: it leads a session of its own."""
+    """Kill the process and its child processes: it leads its own session."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -1,7 +1,7 @@
-"""The linear relaxation of a program, solved again and again as variables are fixed.
+"""The linear relaxation of a program, solved repeatedly as variables are fixed.
 
-HiGHS keeps its basis between solves, so that after a few bounds have changed the dual simplex
-method needs few iterations: that is what makes branching cheap.
+HiGHS keeps its basis between solves. So after a few changes of bounds, the dual simplex method
+needs only few iterations, which makes branching cheap.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from anabranch_planner.solvers.interface import Request
 from anabranch_planner.solvers.program import Program, Row
 
 INFINITE = float("inf")
-#: HiGHS's number for dual simplex steps by Devex weights, which start at 1.
+#: HiGHS's code for dual simplex pricing by Devex weights, which start at 1.
 DEVEX = 1
 
 
 class Relaxation:
-    """A program without its integrality, between two calls to :meth:`solve`.
+    """A program without its integrality constraints, with the result of the last :meth:`solve`.
 
     Attributes (of the last solve):
-        objective: offset included; ``inf`` if infeasible, ``-inf`` if the limit passed first.
-        values, slopes: per variable its value and reduced cost: what the objective grows by,
-            per unit, if the variable is moved off the bound that it is at.
+        objective: objective with offset; ``inf``: infeasible; ``-inf``: the time limit was reached.
+        values, slopes: value and reduced cost per variable. The reduced cost is the objective's
+            increase per unit if the variable moves off its bound.
     """
 
     __slots__ = ("_fixed", "_highs", "_offset", "_scale", "_tops", "objective", "slopes", "values")
@@ -43,10 +43,10 @@ class Relaxation:
         self.slopes: NDArray[np.float64] = np.zeros(program.variables)
 
     def solve(self, fixed: Mapping[int, float], time_limit: float | None = None) -> bool:
-        """Solve with the variables in ``fixed`` at those values and all others free.
+        """Solve with the variables in ``fixed`` at the given values, and all others free.
 
         Returns:
-            Whether the answer is final: an optimum, or proof that there is none.
+            Whether the result is final: an optimum, or a proof of infeasibility.
         """
         import highspy
 
@@ -59,7 +59,7 @@ class Relaxation:
         self._fixed = dict(fixed)
         if time_limit is not None:
             self._highs.setOptionValue("time_limit", self._highs.getRunTime() + time_limit)
-        # Another program may have been solved on another number of threads since.
+        # Another program may have been solved with another number of threads since.
         highspy.Highs.resetGlobalScheduler(True)
         self._highs.run()
         status = self._highs.getModelStatus()
@@ -76,8 +76,8 @@ class Relaxation:
         return True
 
     def extend(self, rows: Sequence[Row]) -> None:
-        """Add ``rows``."""
-        # The weights of the steepest edge would be recomputed for the longer basis.
+        """Add ``rows`` to the program."""
+        # Steepest-edge weights would be recomputed for the longer basis.
         self._highs.setOptionValue("simplex_dual_edge_weight_strategy", DEVEX)
         lengths = [len(indices) for _, indices, _ in rows]
         self._highs.addRows(
@@ -91,7 +91,7 @@ class Relaxation:
         )
 
     def rule_out(self, indices: NDArray[np.int64]) -> None:
-        """Fix variables at 0 for good."""
+        """Fix variables at 0 permanently."""
         for i in indices.tolist():
             self._tops[i] = 0.0
             self._highs.changeColBounds(i, 0.0, 0.0)

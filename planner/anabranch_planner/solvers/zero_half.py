@@ -1,15 +1,15 @@
-"""Zero-half cuts: rows that integral points of a program satisfy, and a fractional one breaks.
+"""Zero-half cuts: rows satisfied by all integral points of a program, but not by a fractional one.
 
-Add up rows ``a x <= b`` with integral coefficients, and bounds of variables, such that the sum has
-even coefficients only and an odd right-hand side. Halve it: on the left there are integers, so the
-right can be rounded down. A point at which all added rows are tight breaks the row by a half, minus
-half of any slack.
+Add up rows ``a x <= b`` with integral coefficients, and bounds of variables, so that the sum has
+only even coefficients and an odd right-hand side. Halve the sum: its left side is integral at
+integral points, so the right side can be rounded down. A point at which all of these rows are tight
+violates the new row by one half, minus half of any slack.
 
-Which rows to add up is a question of parities: Gaussian elimination modulo 2, over the rows that
-are tight at the point and the variables that are fractional there. Variables at a bound cost
-nothing: where their coefficient is odd, the bound is added. The most fractional are eliminated
-first, and the remaining ones may be made even by bounds as well, as long as their slack is small.
-Rows are added up only if they share a variable, so no cut combines independent parts.
+The rows to add are a question of parities: Gaussian elimination modulo 2, over the rows that are
+tight at the point and the variables that are fractional. Variables at a bound cost nothing: if
+their coefficient is odd, the bound is added. The most fractional variables are eliminated first.
+The remaining ones may also be made even by bounds, if the slack is small. Rows are added only if
+they share a variable, so no cut combines independent parts.
 
 Sources: Caprara & Fischetti, "{0, 1/2}-Chvátal-Gomory cuts", Mathematical Programming 74 (1996);
 Koster, Zymolka & Kutschka, "Algorithms to separate {0, 1/2}-Chvátal-Gomory cuts", Algorithmica 55
@@ -25,11 +25,11 @@ from numpy.typing import NDArray
 
 from anabranch_planner.solvers.program import Program, Row
 
-#: Closer to a bound than this is at it.
+#: Greatest distance from a bound at which a row or variable counts as tight.
 TIGHT = 1e-6
-#: By how much a row has to be broken.
+#: Least violation of a row that is returned.
 BROKEN = 0.05
-#: Rows that are added up at most, and variables that only their bounds make even.
+#: Maximum number of rows in a sum, and of its variables that only bounds make even.
 LONGEST, LOOSE = 20, 6
 
 
@@ -37,8 +37,8 @@ class _Sum(NamedTuple):
     """A sum of rows.
 
     Attributes:
-        odd: the fractional variables whose coefficient is odd, as bits.
-        uneven: 1 where the right-hand side is odd once bounds have made other variables even.
+        odd: the fractional variables with an odd coefficient, as bits.
+        uneven: 1 if the right-hand side is odd after bounds have made other variables even.
         rows: the rows, as bits.
     """
 
@@ -48,17 +48,17 @@ class _Sum(NamedTuple):
 
 
 class _Point:
-    """A point of a program whose variables are all between 0 and 1."""
+    """A point of a program in which all variables are between 0 and 1."""
 
     def __init__(self, program: Program, values: NDArray[np.float64]) -> None:
         self.program = program
-        #: Per variable: its value, the nearer bound and its distance from that.
+        #: Per variable: its value, the nearer bound, and its distance from that bound.
         self.values: list[float] = values.tolist()
         near = np.round(values)
         self.near: list[int] = near.astype(int).tolist()
         slack = np.abs(values - near)
         fractional = np.flatnonzero(slack > TIGHT)
-        # Stable, so that equal points give equal rows.
+        # A stable sort, so that equal points give equal rows.
         order = fractional[np.argsort(-slack[fractional], kind="stable")]
         self.bits: dict[int, int] = {j: 1 << bit for bit, j in enumerate(order.tolist())}
         self.slack: list[float] = slack[order].tolist()
@@ -67,7 +67,7 @@ class _Point:
     def _tight(
         self, values: NDArray[np.float64], fractional: NDArray[np.bool_]
     ) -> list[tuple[int, int]]:
-        """Rows that are tight at a fractional variable, and the sign that makes each ``<=``."""
+        """Tight rows with a fractional variable, each with the sign that makes it ``<=``."""
         program = self.program
         starts, indices = np.array(program.starts[:-1]), np.array(program.indices)
         activity = np.add.reduceat(np.array(program.values) * values[indices], starts)
@@ -78,7 +78,7 @@ class _Point:
         return list(zip(rows.tolist(), np.where(above[rows], 1, -1).tolist(), strict=True))
 
     def sums(self) -> list[_Sum]:
-        """Every tight row with integral coefficients, as a sum of one."""
+        """Every tight row with integral coefficients, as a sum of one row."""
         program, bits, near = self.program, self.bits, self.near
         found = []
         for number, (row, sign) in enumerate(self.tight):
@@ -96,7 +96,7 @@ class _Point:
         return found
 
     def looseness(self, odd: int) -> float:
-        """The slack of the bounds that make the variables ``odd`` even."""
+        """Total slack of the bounds that make the variables ``odd`` even."""
         total = 0.0
         while odd:
             total += self.slack[(odd & -odd).bit_length() - 1]
@@ -104,7 +104,7 @@ class _Point:
         return total
 
     def rounded(self, rows: int) -> Row:
-        """The sum of rows, with bounds that make all its coefficients even, halved and rounded."""
+        """The sum of ``rows`` and of bounds that make its coefficients even, halved and rounded."""
         program = self.program
         total: dict[int, int] = {}
         side = 0
@@ -124,17 +124,17 @@ class _Point:
         return float(side // 2), tuple(halves), tuple(halves.values())
 
     def broken(self, row: Row) -> float:
-        """By how much ``row`` is broken."""
+        """The amount by which the point violates ``row``."""
         upper, indices, coefficients = row
         values = self.values
         return sum(c * values[i] for i, c in zip(indices, coefficients, strict=True)) - upper
 
 
 def zero_half(program: Program, values: NDArray[np.float64], most: int) -> list[Row]:
-    """The ``most`` rows found that cut off ``values`` deepest.
+    """The ``most`` rows, among those found, with the greatest violation by ``values``.
 
     Args:
-        program: every variable is integral at some optimum, and between 0 and 1.
+        program: a program with an optimum at which every variable is 0 or 1.
     """
     point = _Point(program, values)
     depths: dict[Row, float] = {}
@@ -147,7 +147,7 @@ def zero_half(program: Program, values: NDArray[np.float64], most: int) -> list[
 
 
 def _eliminate(point: _Point) -> list[_Sum]:
-    """Sums with an odd right-hand side and little that is odd on the left."""
+    """Sums with an odd right-hand side and few odd coefficients on the left."""
     found = []
     by_first: dict[int, list[_Sum]] = {}
 
@@ -164,7 +164,7 @@ def _eliminate(point: _Point) -> list[_Sum]:
     for one in point.sums():
         keep(one)
     for bit in point.bits.values():
-        # The shortest is added to all others that have the variable.
+        # Add the shortest sum to all other sums with the variable.
         several = sorted(
             by_first.pop(bit, ()), key=lambda s: (s.odd.bit_count(), s.rows.bit_count(), s.rows)
         )

@@ -1,1 +1,1 @@
-"""Sources as they are registered: checked, and their expressions read."""
+"""Registration of sources: checks, and parsing of their expressions."""

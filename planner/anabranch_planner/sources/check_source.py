@@ -1,4 +1,4 @@
-"""Sources as they are registered: refused here where the runtime could not read them."""
+"""Checks of sources at registration: a source that the runtime could not read is rejected."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from anabranch_contract.connectors.spark_source import WITH_CORRUPT, SparkSource
 from anabranch_contract.errors import StreamError
 from anabranch_planner.sources.spark_source import Columns, spark_source
 
-#: Options of Spark's sources that count something; Spark takes a negative rate and sends nothing.
+#: Options of Spark's sources that must be positive; with a negative rate Spark sends nothing.
 _POSITIVE = frozenset({
     "rowspersecond", "rowsperbatch", "numpartitions", "maxfilespertrigger", "maxoffsetspertrigger",
 })  # fmt: skip
@@ -26,14 +26,14 @@ _POSITIVE = frozenset({
 def check_source(
     format: str, path: str | None, options: Mapping[str, str], columns: Columns
 ) -> SparkSource | None:
-    """Refuse a source that can't be read into a stream of ``columns``, whatever the runtime finds.
+    """Reject a source that can't be read into a stream of ``columns``.
 
     Returns:
-        How Spark reads it; None where the runtime reads the source itself.
+        Spark's reading of the source; None if the runtime reads it without Spark.
 
     Raises:
-        PlannerError: an option that means nothing, a path that is missing; for formats of Spark's
-            as :func:`~.spark_source.spark_source`.
+        PlannerError: an option has no meaning, or the path is missing; for Spark's formats also
+            the errors of :func:`~.spark_source.spark_source`.
     """
     if format in WITH_CORRUPT:
         _check_records(options)
@@ -47,7 +47,7 @@ def check_source(
 
 
 def _check_records(options: Mapping[str, str]) -> None:
-    """Refuse options of Spark's by which records would vanish, or values be of other columns."""
+    """Reject options of Spark's that would drop records, or put values into other columns."""
     given = {name.lower(): (name, text.lower()) for name, text in options.items()}
     name, mode = given.get("mode", ("mode", ""))
     if mode == "dropmalformed":
@@ -66,8 +66,8 @@ def _check_records(options: Mapping[str, str]) -> None:
 
 
 def _complete(format: str, path: str | None, options: Mapping[str, str]) -> None:
-    """Refuse a source of Spark's that lacks what its format can't do without, or that is to bring
-    no rows, or fewer.
+    """Reject a source of Spark's without a setting that its format requires, or with an option that
+    would yield no rows, or too few.
     """
     given = {name.lower() for name in options}
     if format in (*SPARK_FILES, "text") and not path and "path" not in given:

@@ -1,16 +1,16 @@
 """Sources read by Spark: anabranch's own options, and expressions over the source's columns.
 
-Beside the options of the format itself a source may have:
+Besides the options of its format, a source may have:
 
 * ``payload = json``: the source's column ``value`` (Kafka's message, a line of text) is a JSON
   object, whose fields are the stream's columns.
-* ``column.NAME``: an expression over the source's columns that gives the stream's column ``NAME``;
-  with ``payload`` also over ``data``, the parsed object. It is written in the language of queries.
-* ``schema``: the columns of the source, where they are neither the format's nor the stream's.
+* ``column.NAME``: an expression over the source's columns that computes the stream's column
+  ``NAME``; with ``payload`` also over ``data``, the parsed object. It is in the query language.
+* ``schema``: the columns of the source, unless its format determines them or they are the stream's.
 
-Everything is parsed and type-checked here. Spark selects and casts columns by newly generated text
-(``connectors.spark_text``): no text of a request reaches Spark's parser. All other expressions are
-evaluated by the runtime, for Spark would fail the whole batch because of one bad row.
+Everything is parsed and type-checked here. Spark selects and casts columns by generated text
+(``connectors.spark_text``): no text of a request reaches Spark's parser. The runtime evaluates all
+other expressions, because in Spark a single bad row would fail the whole batch.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ from anabranch_planner.sql.unresolved import located
 #: Names and types of columns, in order.
 Columns: TypeAlias = Sequence[tuple[str, DataType]]
 
-#: How expressions call the parsed object, and how Spark does: no source has such a column.
+#: Name of the parsed object in expressions, and in Spark; no source has such a column.
 DATA, _DATA = "data", "#data"
-#: The alias of what Spark has cast to a column of the stream.
+#: Alias of the values that Spark has cast to columns of the stream.
 _CAST = "#cast"
-#: Characters of one expression or schema, and terms of one expression, at most.
+#: Maximum characters of an expression or schema, and maximum terms of an expression.
 MOST_TEXT, MOST_TERMS = 20_000, 2_000
 
 _STRING, _BINARY = DataType(TypeKind.STRING), DataType(TypeKind.BINARY)
 _INT, _BIGINT = DataType(TypeKind.INT), DataType(TypeKind.BIGINT)
 _TIMESTAMP = DataType(TypeKind.TIMESTAMP)
 _RATE = (("timestamp", _TIMESTAMP), ("value", _BIGINT))
-#: The columns of formats that have the same ones always. Kafka's headers are an array, which the
-#: language doesn't have.
+#: The columns of formats with a fixed schema. Kafka's headers are an array, which the query
+#: language does not support.
 _FORMAT_COLUMNS: Mapping[str, Columns] = {
     "kafka": (
         ("key", _BINARY),
@@ -70,7 +70,7 @@ _FORMAT_COLUMNS: Mapping[str, Columns] = {
     "rate-micro-batch": _RATE,
     "text": (("value", _STRING),),
 }
-#: Spaces are taken once and for all: trying them in other ways takes long where text does not fit.
+#: Its quantifiers are possessive: backtracking over spaces would be slow without a match.
 _SCHEMA_COLUMN = re.compile(
     r"\s*+(?:`((?:[^`]|``)+)`|([A-Za-z_][A-Za-z0-9_]*+))(?:\s*+:\s++|\s++)"
     r"([A-Za-z_]++(?:\s*+\(\s*+\d++\s*+(?:,\s*+\d++\s*+)?\))?)\s*+(?:,|$)"
@@ -82,11 +82,11 @@ def spark_source(
     options: Mapping[str, str],
     columns: Columns,
 ) -> SparkSource:
-    """Spark's reading of a stream of ``columns`` from ``format`` with ``options``.
+    """How Spark reads a stream of ``columns`` from ``format`` with ``options``.
 
     Raises:
-        PlannerError: an unknown payload or column, a schema or an expression that can't be read,
-            or one that gives another type; with the option as field, and the position in it.
+        PlannerError: an unknown payload or column; or a schema or an expression that can't be read
+            or has the wrong type. ``field`` is the option, ``position`` the place in its text.
     """
     payload, schema = options.get(PAYLOAD), options.get(SCHEMA)
     if payload not in (None, "json"):
@@ -129,7 +129,7 @@ def spark_source(
         inputs = shown | inputs
         arrived = f"CAST({quoted(CORRUPT)} AS binary)" if kept else "CAST(NULL AS binary)"
     else:
-        # A message may be NULL.
+        # Kafka's message may be NULL.
         message = "coalesce(CAST(`value` AS binary), X'')"
         arrived = message if payload else f"CAST(to_json(struct({_names(own)})) AS binary)"
         if kept:
@@ -156,7 +156,7 @@ def read_schema(text: str) -> tuple[tuple[str, DataType], ...]:
     """The columns that ``text`` declares: names and types, separated by commas.
 
     Raises:
-        PlannerError: it is something else, or has a type that is not supported.
+        PlannerError: ``text`` has another form, or a type that is not supported.
 
     >>> [(name, str(kind)) for name, kind in read_schema("a int, `b c` decimal(4, 1)")]
     [('a', 'int'), ('b c', 'decimal(4,1)')]
@@ -187,7 +187,7 @@ def read_schema(text: str) -> tuple[tuple[str, DataType], ...]:
 
 
 def _scope(own: Columns, data: Columns | None) -> Scope:
-    """Scope of the source's columns by name, and of the parsed object's by ``data.NAME``."""
+    """Scope of the source's columns by name, and the parsed object's by ``data.NAME``."""
     visible = tuple(ShownColumn(name, Column("", name, kind)) for name, kind in own)
     tables = {}
     if data is not None:
@@ -212,7 +212,7 @@ def _parsed(own: Columns, columns: Columns) -> str:
 
 
 def _plain(name: str, kind: DataType, scope: Scope, *, payload: bool) -> Expr:
-    """A column that no expression is given for: the source's, or the object's, of that name."""
+    """A column without an expression: the column of that name in the source, or in the object."""
     if payload:
         return Column(_DATA, name, kind)
     names = [shown.name for shown in scope.visible]
@@ -252,18 +252,18 @@ class _Selected:
 
 
 def _selected(column: Column, known: bool) -> _Selected:
-    """A column of the source or of the parsed object, in the type that it is known by."""
+    """A column of the source or of the parsed object, in its declared type."""
     if column.alias:
         return _Selected(f"{quoted(column.alias)}.{quoted(column.name)}")
     name = quoted(column.name)
-    # A connector may give another type than the one declared.
+    # A connector may return another type than the declared one.
     return _Selected(name) if known else _tried(name, [column.type])
 
 
 def _cast_column(expr: Expr, known: bool) -> _Selected | None:
-    """A column that is cast, once or more often; None for any other expression.
+    """A column under one or several casts; None for any other expression.
 
-    Spark has types and spellings that the runtime lacks, and its casts can be tried row by row.
+    Spark has types and text formats that the runtime lacks, and its casts can be tried row by row.
     """
     kinds: list[DataType] = []
     while isinstance(expr, Call) and expr.op == "cast":
@@ -278,7 +278,7 @@ def _cast_column(expr: Expr, known: bool) -> _Selected | None:
 
 
 def _tried(value: str, kinds: Sequence[DataType]) -> _Selected:
-    """``value`` cast to one of ``kinds`` after the other. (CAST would fail the whole batch.)"""
+    """``value`` cast to each of ``kinds`` in turn, with NULL on failure. (CAST fails the batch.)"""
     text = value
     for kind in kinds:
         text = f"try_cast({text} AS {kind})"

@@ -15,7 +15,7 @@ from anabranch_planner.sql.unresolved import Node, unsupported
 
 BIGINT = DataType(TypeKind.BIGINT)
 
-#: Spark's names; ``post_join`` writes ``count_if``, ``bool_and`` and ``bool_or`` as others.
+#: By Spark's names; ``post_join`` rewrites ``count_if``, ``bool_and`` and ``bool_or``.
 AGGREGATES = {
     "count": AggregateFunction.COUNT,
     "sum": AggregateFunction.SUM,
@@ -36,7 +36,7 @@ AGGREGATES = {
     "bool_or": AggregateFunction.MAX,
     "some": AggregateFunction.MAX,
 }
-#: Aggregates of Spark's that are refused, and why.
+#: Unsupported aggregates of Spark, with the reason.
 REFUSED = {
     **dict.fromkeys(
         ("first", "first_value", "last", "last_value", "any_value"),
@@ -58,7 +58,7 @@ REFUSED = {
 
 
 def is_aggregate(node: Node) -> bool:
-    """Whether a node of a statement calls an aggregate function, of those refused too."""
+    """Whether a node calls an aggregate function, supported or not."""
     if not isinstance(node, exp.Anonymous):
         return False
     name = str(node.this).lower()
@@ -66,7 +66,7 @@ def is_aggregate(node: Node) -> bool:
 
 
 def holds_aggregate(node: Node) -> bool:
-    """Whether there is one in the tree under ``node``."""
+    """Whether the tree under ``node`` contains an aggregate."""
     return any(is_aggregate(part) for part in node.walk())
 
 
@@ -87,7 +87,7 @@ class TypedAggregate:
 
 
 def kind_of(name: str, argument: DataType, *, distinct: bool) -> TypedAggregate:
-    """The aggregate ``name`` over an argument of a type.
+    """The typed aggregate ``name`` for an argument of type ``argument``.
 
     Raises:
         QueryError: ``type-mismatch``, ``unsupported-sql``.

@@ -1,10 +1,10 @@
 """Node arguments that the reader consumes; any other argument is rejected.
 
-The parser knows many more clauses than are supported and hangs them on nodes as arguments: a
-``LIMIT`` has ``limit_options`` where ``PERCENT`` was written. An unread argument would silently
-change the meaning of a statement. So :data:`CONSUMED` lists the arguments read per node type, and
-:func:`check_arguments` walks the whole tree. Node types outside the table are rejected by the pass
-that meets them.
+The parser knows many more clauses than are supported, and attaches them to nodes as arguments: for
+``PERCENT`` a ``LIMIT`` gets ``limit_options``. An unread argument would silently change the meaning
+of a statement. So :data:`CONSUMED` lists the arguments that are read per node type, and
+:func:`check_arguments` walks the whole tree. Other node types are rejected by the pass that meets
+them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BINARY = frozenset({"this", "expression"})
 _UNARY = frozenset({"this"})
 _LIST = frozenset({"expressions"})
 
-#: Node type -> arguments that the reader consumes, or refuses in words of its own.
+#: Node type -> arguments that the reader consumes, or rejects with its own message.
 CONSUMED: dict[type[Node], frozenset[str]] = {
     # Clauses
     exp.Select: frozenset({
@@ -71,7 +71,7 @@ CONSUMED: dict[type[Node], frozenset[str]] = {
         ),
         _BINARY,
     ),
-    # ``safe`` and ``typed`` are the dialect's own, the same in every statement.
+    # The parser sets ``safe`` and ``typed`` by dialect, not by statement.
     exp.Div: _BINARY | {"safe", "typed"},
     exp.DPipe: _BINARY | {"safe"},
     exp.Not: _UNARY,
@@ -89,7 +89,7 @@ CONSUMED: dict[type[Node], frozenset[str]] = {
 }  # fmt: skip
 
 _LIMIT = "write LIMIT with a number of rows, after ORDER BY"
-#: Argument -> how messages call it, and what to do.
+#: Argument -> its name in messages, and the remedy.
 _NAMES = {
     "sort": ("SORT BY", "results are unordered; sort where they are read"),
     "cluster": ("CLUSTER BY", "leave it out: the planner chooses partitions"),
@@ -123,7 +123,7 @@ _NAMES = {
     "percent": ("LIMIT ... PERCENT", _LIMIT),
     "with_ties": ("LIMIT ... WITH TIES", _LIMIT),
 }
-#: Names that depend on the node, by which they are looked up first.
+#: Names that depend on the node; they take precedence over :data:`_NAMES`.
 _NAMES_OF: dict[tuple[type[Node], str], tuple[str, str]] = {
     (exp.Limit, "expressions"): ("LIMIT ... BY", "keep the first rows of each key where the "
                                  "results are read"),
@@ -138,12 +138,12 @@ _NAMES_OF: dict[tuple[type[Node], str], tuple[str, str]] = {
 
 
 def is_set(value: object) -> bool:
-    """Whether an argument says anything: it is neither None nor False nor empty."""
+    """Whether an argument has a value other than None, False and an empty one."""
     return value is not None and value is not False and value != [] and value != ""
 
 
 def check_arguments(tree: Node) -> None:
-    """Refuse every argument in ``tree`` that is set and not consumed.
+    """Reject every argument in ``tree`` that is set and not consumed.
 
     Raises:
         QueryError: ``unsupported-sql``, with the argument's name and position.
@@ -155,7 +155,7 @@ def check_arguments(tree: Node) -> None:
 
 
 def refuse_others(node: Node, consumed: Container[str]) -> None:
-    """Refuse the arguments of one node that are set and not among ``consumed``.
+    """Reject the arguments of one node that are set and not in ``consumed``.
 
     Raises:
         QueryError: ``unsupported-sql``.
@@ -180,7 +180,7 @@ def _called(node: Node, name: str) -> tuple[str, str]:
 
 
 def _kind(node: Node) -> str:
-    """The name of a kind of node in messages."""
+    """The name of a node's type in messages."""
     word = type(node).__name__
     split = "".join(f" {c}" if c.isupper() and i and not word[i - 1].isupper() else c
                     for i, c in enumerate(word))  # fmt: skip

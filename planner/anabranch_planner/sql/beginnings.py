@@ -1,5 +1,5 @@
-"""First word of a statement, SELECT or WITH. Anything else is rejected here, since the parser would
-take it for an expression, or for a statement that registers nothing.
+"""Check of a statement's first word, SELECT or WITH. Others are rejected here, because the parser
+would take them for an expression, or for a statement that is not a query.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sqlglot import Token
 
 _QUERY = ("SELECT", "WITH")
-#: Other words at which the parser starts a query.
+#: Other words with which the parser lets a query begin.
 _OTHERS = frozenset({"FROM", "VALUES", "TABLE"})
 SHAPE = "write SELECT ... FROM a JOIN b ON ... [WHERE ...]"
 _ONLY_SELECT = "register only its SELECT; the query's sink says where the results go"
@@ -42,10 +42,10 @@ _REMEDIES = {
 
 
 def check_beginning(tokens: Sequence[Token]) -> None:
-    """Refuse a statement that does not begin like a query.
+    """Reject a statement that does not begin like a query.
 
     Raises:
-        QueryError: ``unsupported-sql`` names the kind of statement; ``malformed-sql``.
+        QueryError: ``unsupported-sql`` names the type of statement; ``malformed-sql``.
     """
     if not tokens or tokens[0].token_type in (TokenType.L_PAREN, TokenType.SEMICOLON):
         return
@@ -67,10 +67,11 @@ def check_beginning(tokens: Sequence[Token]) -> None:
 
 
 def no_query(word: str, *, reads: bool) -> QueryError:
-    """The error that a statement is none that asks something.
+    """The error for a statement that is not a query.
 
     Args:
-        word: what it begins with, in upper case. reads: there is a SELECT in it.
+        word: its first word in upper case.
+        reads: whether it contains a SELECT.
     """
     article = "an" if word[0] in "AEIOU" else "a"
     remedy = _ONLY_SELECT if reads and word in ("INSERT", "CREATE") else _REMEDIES.get(word, SHAPE)

@@ -1,4 +1,4 @@
-"""Statements in other dialects, in Spark's words."""
+"""Translation of statements in other dialects to Spark's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sqlglot import Token
 
 SPARK = "spark"
-#: Dialects that are read as they are: Databricks' is Spark's, and what it has besides is refused.
+#: Dialects read without translation: Databricks is Spark's; its extensions are rejected.
 _SPARKS_OWN = frozenset({SPARK, "databricks"})
 _SHOWN = 200
 
@@ -51,15 +51,15 @@ def reader_of(dialect: str) -> Dialect:
 
 
 def to_spark(sql: str, dialect: str = SPARK, streams: Mapping[str, Stream] | None = None) -> str:
-    """``sql``, one query written in ``dialect``, as Spark would have it.
+    """Translate ``sql``, a single query written in ``dialect``, to Spark's dialect.
 
     Args:
-        streams: the registered ones by name, for the types of columns; without them, statements
-            that depend on types are refused.
+        streams: the registered streams by name, for the types of columns; without them, statements
+            that depend on types are rejected.
 
     Raises:
-        QueryError: ``unknown-dialect``, ``malformed-sql``, or ``unsupported-sql``: no single query,
-            or Spark has no words that surely mean the same.
+        QueryError: ``unknown-dialect``, ``malformed-sql``, or ``unsupported-sql``: not a single
+            query, or without a certain equivalent in Spark.
 
     >>> to_spark('SELECT o.n || o.s AS i FROM orders AS "o" LIMIT 3', "postgres")
     'SELECT o.n || o.s AS i FROM orders AS `o` LIMIT 3'
@@ -118,8 +118,8 @@ def _too_deep() -> QueryError:
 
 @contextmanager
 def spoken_of(spark: str, dialect: str) -> Iterator[None]:
-    """Add the translated text to errors about ``spark``, translated from ``dialect``: their line
-    and column refer to that text, not to the user's.
+    """Add the translated text to errors about ``spark``, the translation from ``dialect``: their
+    line and column refer to the translation, not to the user's text.
     """
     try:
         yield

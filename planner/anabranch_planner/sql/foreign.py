@@ -1,7 +1,7 @@
-"""Constructs of other engines that Spark lacks: names in double quotes, other window functions.
+"""Rejection of other engines' constructs: names in double quotes, other window functions.
 
-The search is over tokens, since the parser misreads some of them and stops at others. Remedies
-quote the statement.
+The search is over tokens, because the parser misreads some of these constructs and fails at others.
+Remedies quote the statement.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from anabranch_planner.sql.places import arguments, closing, place_of
 if TYPE_CHECKING:
     from sqlglot import Token
 
-#: Window functions of Flink, and Spark's of sessions -> the positions of length and slide among
-#: their durations; no slide: windows follow each other.
+#: Window functions of Flink, and Spark's session windows -> positions of the length and the slide
+#: among their durations; None: tumbling windows, without a slide.
 _WINDOWS: dict[str, tuple[int, int | None]] = {
     "TUMBLE": (0, None),
     "HOP": (1, 0),
@@ -28,14 +28,14 @@ _WINDOWS: dict[str, tuple[int, int | None]] = {
     "SESSION": (0, None),
     "SESSION_WINDOW": (0, None),
 }
-#: Functions without an equivalent here.
+#: Functions without an equivalent in Spark.
 _WITHOUT_EQUAL = {
     "CUMULATE": "windows do not grow here",
     "SESSION": "windows have a fixed length here",
     "SESSION_WINDOW": "windows have a fixed length here",
 }
 _EDGES = {"_START": "window.start", "_END": "window.end"}
-#: Tokens before a name with parentheses that is no call: an alias with names for columns.
+#: Tokens before a name with parentheses that is not a call, but an alias with column names.
 _BEFORE_ALIASES = frozenset({
     TokenType.ALIAS, TokenType.DOT, TokenType.IDENTIFIER, TokenType.RECURSIVE, TokenType.R_PAREN,
     TokenType.VAR, TokenType.WITH,
@@ -46,7 +46,7 @@ _DESCRIPTOR = re.compile(r"DESCRIPTOR\s*\(\s*(.+?)\s*\)", re.IGNORECASE)
 
 
 def refuse_foreign(sql: str, tokens: Sequence[Token]) -> None:
-    """Refuse the first thing in ``sql`` that only other engines write.
+    """Reject the first construct in ``sql`` that only other engines have.
 
     Raises:
         QueryError: ``malformed-sql`` for a name in double quotes, ``unsupported-sql`` for a window.
@@ -62,7 +62,7 @@ def refuse_foreign(sql: str, tokens: Sequence[Token]) -> None:
 
 
 def _refuse_quoted(sql: str, tokens: Sequence[Token], index: int) -> None:
-    """Refuse a text in double quotes where only a name can stand."""
+    """Reject a text in double quotes where only a name is valid."""
     before = tokens[index - 1].token_type if index else None
     after = tokens[index + 1].token_type if index + 1 < len(tokens) else None
     names = (TokenType.DOT, TokenType.FROM, TokenType.JOIN)
@@ -96,8 +96,8 @@ class _Window:
     """A call of a window function.
 
     Attributes:
-        table: the table that it is over, for a table function in FROM.
-        time: the column that it is by; None: it can't be read.
+        table: the windowed table, for a table function in FROM.
+        time: the time column; None: not recognised.
     """
 
     table: str | None
@@ -116,7 +116,7 @@ def _refuse_window(sql: str, tokens: Sequence[Token], index: int) -> None:
         return
     following = [t.token_type for t in tokens[end + 1 : end + 3]]
     if following == [TokenType.ALIAS, TokenType.L_PAREN]:
-        # A name of WITH with names for its columns.
+        # The name of a query in WITH, with names for its columns.
         return
     name = token.text.upper()
     edge = next((suffix for suffix in _EDGES if name.endswith(suffix)), "")
@@ -131,7 +131,7 @@ def _refuse_window(sql: str, tokens: Sequence[Token], index: int) -> None:
 
 
 def _window(given: Sequence[str]) -> _Window:
-    """A call by its arguments, named ones (``SIZE => ...``) by their names."""
+    """A call, parsed from its positional and named (``SIZE => ...``) arguments."""
     table = time = None
     durations: list[str] = []
     named: dict[str, str] = {}

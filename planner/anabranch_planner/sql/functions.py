@@ -15,15 +15,15 @@ from anabranch_planner.sql.unresolved import unsupported
 _TEXT = frozenset({TypeKind.STRING})
 _CALENDAR = TIMESTAMPS | {TypeKind.DATE}
 _INSTANT = frozenset({TypeKind.TIMESTAMP})
-#: How messages name kinds, where there are too many to list, and the type to cast to.
+#: Names in messages for large sets of types, and the type to cast to.
 _NAMED = {NUMERIC: ("a number", "DOUBLE"), INTEGRAL: ("an integer", "BIGINT")}
 _SUBSTRING_END = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class ScalarFunction:
-    """One function: its operation, argument kinds by position (the last repeats), arity, and type
-    where that does not follow from the arguments.
+    """A function: its operation, accepted types per argument (the last repeats), least and greatest
+    number of arguments, and result type unless it follows from the arguments.
     """
 
     op: str
@@ -64,9 +64,9 @@ _FUNCTIONS = {
         for name in ("unix_seconds", "unix_millis", "unix_micros")
     },
 }
-#: The name under which the parser passes a leading ``+`` on.
+#: The parser's name for a unary plus.
 UNARY_PLUS = "+"
-#: Handled by the typechecker itself, since their arguments meet in one type.
+#: Functions that the typechecker handles itself, because their arguments need a common type.
 MEETING = {"coalesce": (1, None), "nvl": (2, 2), "ifnull": (2, 2)}
 _AGGREGATES = frozenset({
     "any", "any_value", "approx_count_distinct", "approx_percentile", "array_agg", "avg",
@@ -91,7 +91,7 @@ def call(name: str, args: Sequence[Expr]) -> Expr:
     """The typed call of function ``name``.
 
     Raises:
-        QueryError: an aggregate, an unknown function, a wrong number or type of arguments.
+        QueryError: an aggregate, an unknown function, or a wrong number or type of arguments.
     """
     function = _FUNCTIONS.get(name)
     if function is None:
@@ -124,12 +124,12 @@ def call(name: str, args: Sequence[Expr]) -> Expr:
 
 
 def is_known(name: str) -> bool:
-    """Whether :func:`call` knows function ``name``."""
+    """Whether :func:`call` supports function ``name``."""
     return name in _FUNCTIONS
 
 
 def check_arity(name: str, given: int, least: int, most: int | None) -> None:
-    """Refuse a call with too few or too many arguments.
+    """Reject a call with too few or too many arguments.
 
     Raises:
         QueryError: ``bad-arguments``.
@@ -150,7 +150,7 @@ def check_arity(name: str, given: int, least: int, most: int | None) -> None:
 
 
 def unknown(name: str, also: Iterable[str] = ()) -> QueryError:
-    """The error that function ``name`` can't be used; ``also`` are other known names."""
+    """The error for an unusable function ``name``; ``also``: further known names."""
     if name == UNARY_PLUS:
         return unsupported("a leading +", "leave it out")
     if name in _AGGREGATES:

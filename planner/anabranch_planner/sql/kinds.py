@@ -1,8 +1,8 @@
 """Types of expressions of another dialect, inferred from streams and literals.
 
-Translation comes before names are looked up. A column's name means one of the streams that the
-statement mentions, or an alias in it, so its type is one of theirs; an unknown type is an empty
-answer, on which dependent translations fail.
+Translation comes before name resolution. A column's name means a column of a stream in the
+statement, or an alias in it, so its type is one of theirs. An unknown type is an empty set; a
+translation that depends on it fails.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ class Types:
     """Types of the expressions of one statement.
 
     Args:
-        tree: the statement. streams: the registered ones, by name. double_literals: whether ``1.5``
-            is a double; None: unknown.
+        tree: the statement.
+        streams: the registered streams by name.
+        double_literals: whether ``1.5`` is a double; None: unknown.
     """
 
     def __init__(
@@ -65,12 +66,12 @@ class Types:
         for named in tree.find_all(exp.TableAlias):
             self._unknown |= {column.name.lower() for column in named.args.get("columns") or ()}
         ctes: set[str] = {str(cte.alias).lower() for cte in tree.find_all(exp.CTE)}
-        #: Whether every table of the statement is known, so that every column's name is.
+        #: Whether every table of the statement is known, and so every column name.
         self._complete = ctes.union(map(str.lower, streams)).issuperset(mentioned)
         self._open: set[str] = set()
 
     def check_name(self, column: exp.Column) -> None:
-        """Refuse a column that no stream of the statement has, and no alias names.
+        """Reject a column that is neither in a stream of the statement nor an alias.
 
         Raises:
             QueryError: ``unknown-column``.
@@ -88,7 +89,7 @@ class Types:
         )
 
     def of(self, node: Node) -> Kinds:
-        """The types that ``node`` may have, NULL's aside; empty: unknown."""
+        """The types that ``node`` may have, apart from NULL's; empty: unknown."""
         if isinstance(node, exp.Column):
             return self._of_name(node.name.lower())
         if isinstance(node, exp.Literal):
@@ -165,7 +166,7 @@ class Types:
 
 
 def _branches(node: Node) -> list[Node]:
-    """The values that ``node`` is one of."""
+    """The alternatives for the value of ``node``."""
     if isinstance(node, exp.Coalesce):
         return [node.this, *node.expressions]
     if isinstance(node, exp.Case):

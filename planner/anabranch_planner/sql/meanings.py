@@ -1,7 +1,7 @@
-"""Expressions that are written alike in several dialects and mean different things.
+"""Expressions with the same spelling and different meanings in several dialects.
 
-Spark's meaning is the standard of comparison. A dialect that is not in :data:`MEANINGS` is read by
-:data:`UNKNOWN`: whatever varies between dialects is refused.
+Spark's meaning is the standard of comparison. For a dialect that is not in :data:`MEANINGS`,
+:data:`UNKNOWN` is used: every expression that varies between dialects is rejected.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from sqlglot.expressions import DType
 class Division(StrEnum):
     """The meaning of ``a / b``.
 
-    ``spark``: as in Spark. ``double``: always of doubles. ``varying``: of integers or decimals it
-    has other digits than Spark's, of doubles the same.
+    ``spark``: as in Spark. ``double``: always of doubles. ``varying``: as in Spark for doubles; for
+    integers and decimals the result has other digits.
     """
 
     SPARK = "spark"
@@ -30,7 +30,7 @@ class Like:
     """The meaning of LIKE.
 
     Attributes:
-        escape: whether a backslash escapes without ESCAPE; None: that varies.
+        escape: whether a backslash escapes without an ESCAPE clause; None: it varies.
         classes: whether ``[a-z]`` is a class of characters.
         ignores_case: whether the case of ASCII letters is ignored.
     """
@@ -42,28 +42,28 @@ class Like:
 
 @dataclass(frozen=True, slots=True)
 class Meanings:
-    """The meaning of one dialect's expressions, as far as it may differ from Spark's.
+    """The differences between one dialect's expressions and Spark's.
 
     Attributes:
-        truncates: whether ``CAST(1.5 AS INT)`` cuts the fraction off, as in Spark.
-        strict_text: whether a cast of a text that is no number to a number fails, as in Spark.
-        decimal: precision and scale of a bare ``DECIMAL``; None: no fixed ones.
+        truncates: whether ``CAST(1.5 AS INT)`` drops the fraction, as in Spark.
+        strict_text: whether casting a non-numeric text to a number fails, as in Spark.
+        decimal: precision and scale of a bare ``DECIMAL``; None: they vary.
         decimal_rounds: whether a cast to a decimal rounds halves away from zero, as in Spark.
-        types: types that mean others than their names in Spark; None: no such type here.
+        types: type names with another meaning than in Spark; None: no equivalent type.
         dates_as_text: whether a date cast to a text is ``2024-01-31``.
         division: the meaning of ``/``.
         integer_modulo: whether ``%`` casts its operands to integers first.
         like: the meaning of LIKE.
-        concat_skips_nulls: whether ``concat`` takes NULL for an empty text.
+        concat_skips_nulls: whether ``concat`` treats NULL as an empty text.
         empty_is_null: whether the empty text is NULL.
         length_of_characters: whether ``length`` counts characters.
         unicode_case: whether ``lower`` and ``upper`` change letters beyond ASCII.
-        trims_spaces: whether ``trim`` takes spaces away, and nothing else.
-        double_literals: whether ``1.5`` is a double and not a decimal.
+        trims_spaces: whether ``trim`` removes spaces, and nothing else.
+        double_literals: whether ``1.5`` is a double instead of a decimal.
         rows_of_nulls: whether NULLs in rows are equal, as in Spark.
         date_plus_days: whether a date plus an interval of days is a date, as in Spark.
-        outer_nulls: whether rows without a partner have NULL in the partner's columns.
-        mean: whether ``avg`` of numbers is a double whatever their type.
+        outer_nulls: whether a row without a partner has NULL in the partner's columns.
+        mean: whether ``avg`` of numbers is a double for any type.
         sample: whether ``variance`` and ``stddev`` are of a sample, as in Spark.
     """
 
@@ -89,7 +89,7 @@ class Meanings:
     sample: bool = False
 
 
-#: A dialect without a record.
+#: The meanings of a dialect without an entry.
 UNKNOWN = Meanings()
 
 _SPARK = Meanings(

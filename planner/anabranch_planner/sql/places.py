@@ -1,4 +1,4 @@
-"""Tokens of a statement: their positions, the text between two of them, misspelt words."""
+"""Tokens of a statement: positions, text between two tokens, and misspelt keywords."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 def place_of(token: Token) -> tuple[int, int]:
     """Line and column, from 1, of the first character of ``token``."""
-    # The tokenizer counts to the end of the token.
+    # The tokenizer reports the column of the token's end.
     return token.line, max(token.col - (token.end - token.start), 1)
 
 
 def text_of(sql: str, first: Token, last: Token) -> str:
-    """The SQL text from ``first`` to ``last``, on one line."""
+    """The SQL text from ``first`` to ``last``, as one line."""
     return " ".join(sql[first.start : last.end + 1].split())
 
 
 def closing(tokens: Sequence[Token], opening: int) -> int | None:
-    """The index of the parenthesis that closes the one at ``opening``; None: none does."""
+    """The index of the parenthesis that closes the one at ``opening``; None if it stays open."""
     depth = 0
     for index in range(opening, len(tokens)):
         kind = tokens[index].token_type
@@ -51,14 +51,14 @@ _WORDS = (
     "AND", "BETWEEN", "CROSS", "DISTINCT", "FROM", "GROUP", "HAVING", "INNER", "INTERVAL", "JOIN",
     "LEFT", "LIMIT", "NATURAL", "OFFSET", "ORDER", "SELECT", "USING", "WHERE",
 )  # fmt: skip
-#: FORM for FROM has three of four letters in order.
+#: Similarity of a misspelt word: FORM and FROM share three of four letters in order.
 _CLOSE = 0.75
 
 
 def misspelt(tokens: Sequence[Token], place: tuple[int, int]) -> str | None:
-    """A remedy for a syntax error at ``place``: which word there, or beside it, was meant.
+    """A remedy for a syntax error at ``place``: the keyword that a word near it was meant to be.
 
-    None: none is like a word of SQL.
+    None: no word near it resembles a keyword.
     """
     near = next((i for i, token in enumerate(tokens) if place_of(token) >= place), len(tokens))
     for index in (near - 1, near, near + 1):

@@ -1,12 +1,12 @@
-"""Names to columns: aliases and columns are case-insensitive, as in Spark.
+"""Resolution of names to columns. Aliases and columns are case-insensitive, as in Spark.
 
-A scope knows the *tables* of a FROM list, each with the columns that it shows, and the *visible*
-columns, which ``*`` expands to and unqualified names may mean. ``JOIN ... USING (k)`` moves the
-left ``k`` to the front and hides the right one.
+A scope has the *tables* of a FROM list, each with its columns, and the *visible* columns: the
+expansion of ``*`` and the candidates for unqualified names. ``JOIN ... USING (k)`` moves the left
+``k`` to the front and hides the right one.
 
-A table is a stream, or a query: the columns of a query are expressions over the streams that it
-reads, so a name resolves to the expression, and the query is inlined. A stream of a query in FROM
-has a qualified name, ``recent.orders``.
+A table is a stream or a query. The columns of a query are expressions over the streams that it
+reads; a name resolves to the expression, so the query is inlined. A stream of a query in FROM has a
+qualified name, ``recent.orders``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.expressions import Column, Expr
 from anabranch_contract.queries.joins import Stream
 
-#: Names that a remedy lists.
+#: Maximum number of names that a remedy lists.
 _LISTED = 20
 
 
@@ -31,7 +31,7 @@ def closest(name: str, known: Iterable[str]) -> str | None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A remedy: what ``name`` was probably meant to be, else what there is."""
+    """A remedy: the known name that ``name`` probably means; without one, the known names."""
     listed = sorted(set(known), key=lambda name: (name.lower(), name))
     close = closest(name, listed)
     if close is not None:
@@ -41,7 +41,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def find_stream(name: str, streams: Mapping[str, Stream]) -> Stream:
-    """The stream called ``name``, by exact spelling first and any case second.
+    """The stream called ``name``: with this exact spelling, or else in any case.
 
     Raises:
         QueryError: ``unknown-stream``.
@@ -62,7 +62,7 @@ def find_stream(name: str, streams: Mapping[str, Stream]) -> Stream:
 
 @dataclass(frozen=True, slots=True)
 class ShownColumn:
-    """A column as a table shows it: its name there, and what it is."""
+    """A column of a table: its name in the table, and its expression over the streams."""
 
     name: str
     expr: Expr
@@ -70,7 +70,7 @@ class ShownColumn:
 
 @dataclass(frozen=True, slots=True)
 class FromTable:
-    """One entry of FROM: its columns in order, and how errors call it."""
+    """One entry of FROM: its columns in order, and its name in errors."""
 
     columns: tuple[ShownColumn, ...]
     what: str
@@ -81,10 +81,10 @@ class Scope:
     """The tables and columns of a FROM list.
 
     Attributes:
-        streams: every stream that is read, by the alias that columns carry.
-        tables: by name, what may stand before the point of a qualified name.
-        visible: what ``*`` and unqualified names mean.
-        registered: all streams that there are, for remedies.
+        streams: every stream that is read, by the alias of its columns.
+        tables: tables by the name that qualifies their columns.
+        visible: the columns of ``*``, and the candidates for unqualified names.
+        registered: all registered streams, for remedies.
     """
 
     streams: Mapping[str, Stream] = field(default_factory=dict)
@@ -96,10 +96,10 @@ class Scope:
     def of_stream(
         cls, alias: str, stream: Stream, within: str = "", names: Sequence[str] = ()
     ) -> Scope:
-        """The scope of one stream, in a query whose streams are prefixed by ``within``.
+        """The scope of one stream, in a query whose streams have the prefix ``within``.
 
         Raises:
-            QueryError: ``names`` for its columns are not as many as those.
+            QueryError: the number of ``names`` differs from the number of columns.
         """
         base = within + alias
         columns = tuple(
@@ -112,17 +112,17 @@ class Scope:
     def as_table(
         self, alias: str | None, columns: Iterable[ShownColumn], names: Sequence[str] = ()
     ) -> Scope:
-        """The scope as seen from outside of its query: ``columns`` under one name, or none.
+        """The scope as seen from outside its query: a table ``alias`` (if named) of ``columns``.
 
         Raises:
-            QueryError: ``names`` for its columns are not as many as those.
+            QueryError: the number of ``names`` differs from the number of columns.
         """
         what = f"the subquery {alias!r}" if alias is not None else "a subquery"
         shown = _renamed(tuple(columns), names, what)
         return Scope(self.streams, {} if alias is None else {alias: FromTable(shown, what)}, shown)
 
     def joined(self, other: Scope, using: Iterable[str] = ()) -> Scope:
-        """The scope beside ``other``; ``using`` are columns that become one.
+        """The scope of a join with ``other``; ``using``: columns that the join merges.
 
         Raises:
             QueryError: ``duplicate-alias``, or an unknown or ambiguous USING column.
@@ -149,12 +149,12 @@ class Scope:
         )
 
     def common(self, other: Scope) -> tuple[str, ...]:
-        """Names of visible columns that both have, in order: the key of a NATURAL JOIN."""
+        """Names of visible columns that both scopes have, in order: the key of a NATURAL JOIN."""
         theirs = {c.name.lower() for c in other.visible}
         return tuple(c.name for c in self.visible if c.name.lower() in theirs)
 
     def find_table(self, name: str) -> str | None:
-        """The table that ``name`` means, as declared; None if there is none."""
+        """The declared name of the table that ``name`` means; None if there is none."""
         return next((a for a in self.tables if a.lower() == name.lower()), None)
 
     def table(self, name: str) -> FromTable:
@@ -176,7 +176,7 @@ class Scope:
         return self.tables[found]
 
     def find_streams(self, name: str) -> list[str]:
-        """The aliases of the streams that ``name`` means: one, or all of a query in FROM."""
+        """The aliases of the streams that ``name`` means: one stream, or all of a query in FROM."""
         lowered = name.lower()
         exact = [a for a in self.streams if a.lower() == lowered]
         return exact or [a for a in self.streams if a.lower().startswith(f"{lowered}.")]
@@ -209,14 +209,14 @@ class Scope:
         return found[0]
 
     def _called(self, stream: str) -> str | None:
-        """The only table that is the stream of this name, under another name."""
+        """The only table over the stream ``stream``, by its alias; None: not exactly one."""
         lowered = stream.lower()
         found = [a for a, s in self.streams.items() if str(s.name).lower() == lowered]
         return found[0] if len(found) == 1 and found[0] in self.tables else None
 
     def _meant(self, name: str, candidates: Iterable[ShownColumn], qualifier: str) -> str:
-        """A remedy: the tables that have a column, else streams that are not joined, else the
-        nearest name and the tables that have that.
+        """A remedy: the tables that have the column; else streams that have it but are not joined;
+        else the most similar name, and the tables that have it.
         """
         having = self._having(name)
         if qualifier and having:
@@ -237,7 +237,7 @@ class Scope:
         return f"did you mean {' or '.join(self._having(close))}?"
 
     def _having(self, name: str) -> list[str]:
-        """The column ``name`` of every table that has one, qualified."""
+        """The qualified column ``name`` of every table that has it."""
         lowered = name.lower()
         return [
             f"{alias}.{column.name}"

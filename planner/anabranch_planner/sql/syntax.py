@@ -1,12 +1,12 @@
-"""SQL text to :class:`~anabranch_planner.sql.unresolved.Unresolved`; only joins are accepted.
+"""Parser: SQL text to :class:`~anabranch_planner.sql.unresolved.Unresolved`; joins only.
 
-This pass checks only the shape of the statement; later passes resolve names and types. Functions
-are kept as written (the parser's own rewriting of them is switched off), so that one place,
-``functions.py``, decides what each of them means.
+This pass checks only the shape of the statement; later passes resolve names and types. Function
+calls stay as written (the parser's own rewriting is switched off), so that only ``functions.py``
+decides their meaning.
 
-A query in FROM, written there or in WITH, becomes a source that is a query. One that is named
-several times is read once and shared, so the effort is bounded by the text; how many streams the
-statement reads in all is limited (:data:`MOST_SOURCES`).
+A query in FROM or in WITH becomes a source that is itself a query. A query that is named several
+times is parsed once and shared, so the effort is bounded by the length of the text. The total
+number of streams in a statement is limited (:data:`MOST_SOURCES`).
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ from anabranch_planner.sql.unresolved import (
 if TYPE_CHECKING:
     from sqlglot.dialects.dialect import DialectType
 
-#: Streams that one statement may read, every mention counted.
+#: Maximum number of streams that a statement may read, counting every mention.
 MOST_SOURCES = 100
 _PLACE = re.compile(r"\(?[Ll]ine:? (\d+), [Cc]ol(?:umn)?:? (\d+)\)?")
 _OPENING = re.compile(r"['\"`]|/\*")
-#: Quotes that are looked at, from the end.
+#: Maximum number of quotes examined, counted from the end of the text.
 _OPENINGS = 200
-#: Prefix that makes an expression a statement for the parser.
+#: Prefix that turns an expression into a statement for the parser.
 _PREFIX = "SELECT "
 _WHOLE = "the whole statement may have it; register the subquery as a query of its own"
 _LAST = "LEFT [SEMI | ANTI] JOINs come last, a RIGHT JOIN first among the whole statement's joins"
-#: Under which name a node keeps what it is called in messages.
+#: Key of a node's metadata for its name in messages.
 _CALLED = "called"
-#: Clauses that only a whole statement may have, and how messages call them in a subquery.
+#: Clauses allowed only in a whole statement, with their names in messages about subqueries.
 _POST_JOIN = {
     "distinct": "DISTINCT",
     "group": "GROUP BY",
@@ -69,17 +69,17 @@ _POST_JOIN = {
 
 
 class SparkDialect(Spark):
-    """Spark's dialect, as Spark 4 has it."""
+    """Spark's dialect, as of Spark 4."""
 
     class Tokenizer(Spark.Tokenizer):
-        """Reads ``'it''s'`` as one literal with a quote in it."""
+        """Tokenizer that reads ``'it''s'`` as one literal with a quote in it."""
 
         STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'"]
 
     def tokenize(self, sql: str, dialect: DialectType = None) -> list[Token]:
-        """The tokens of ``sql``: ``window(`` is a call, wherever it stands.
+        """The tokens of ``sql``, with every ``window(`` as a function call.
 
-        At the beginning of GROUP BY the parser would take the word for a WINDOW clause.
+        At the beginning of GROUP BY, the parser would otherwise read a WINDOW clause.
         """
         tokens: list[Token] = super().tokenize(sql, dialect)
         for token, after in itertools.pairwise(tokens):
@@ -89,10 +89,10 @@ class SparkDialect(Spark):
 
 
 class JoinDialect(SparkDialect):
-    """The same with function calls left as the user wrote them."""
+    """Spark's dialect with function calls left as the user wrote them."""
 
     class Parser(SparkParser):
-        """Keeps ``CAST`` strict (as in ANSI mode) and every other function by its name."""
+        """Parser that keeps ``CAST`` strict (as in ANSI mode) and all function names."""
 
         STRICT_CAST = True
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
@@ -128,7 +128,7 @@ def parse_statement(sql: str) -> Unresolved:
 
 
 def read_tree(statement: Node) -> Unresolved:
-    """The unresolved form of a parsed statement, whose arguments have been checked.
+    """The unresolved form of a parsed statement whose arguments have already been checked.
 
     Raises:
         QueryError: ``unsupported-sql`` naming the construct.
@@ -138,7 +138,7 @@ def read_tree(statement: Node) -> Unresolved:
 
 
 def parse_expression(text: str) -> Node:
-    """One expression, e.g. a condition of a structured query.
+    """Parse a single expression, e.g. a condition of a structured query.
 
     Raises:
         QueryError: ``malformed-sql``.
@@ -163,12 +163,12 @@ def parse_expression(text: str) -> Node:
 
 
 def parse_item(text: str, field: str) -> SelectItem:
-    """One entry of a select list, given as text: an expression, ``*`` or ``alias.*``."""
+    """Parse one entry of a select list: an expression, ``*`` or ``alias.*``."""
     return _item(parse_expression(text), field)
 
 
 def _parse(text: str, prefix: str = "") -> list[Node | None]:
-    """The statements in ``prefix + text``; errors count columns in ``text``."""
+    """Parse the statements in ``prefix + text``; errors count columns in ``text``."""
     sql = prefix + text
     try:
         return _parsed(sql, whole=not prefix)
@@ -186,7 +186,7 @@ def _parse(text: str, prefix: str = "") -> list[Node | None]:
 
 
 def _parsed(sql: str, *, whole: bool) -> list[Node | None]:
-    """The statements in ``sql``; ``whole``: it begins as the user has written it."""
+    """Parse the statements in ``sql``; ``whole``: it is the user's text from its beginning."""
     dialect, tokens = JoinDialect(), list[Token]()
     try:
         tokens = dialect.tokenize(sql)
@@ -213,7 +213,7 @@ def _parsed(sql: str, *, whole: bool) -> list[Node | None]:
 
 
 def _check_quotes(sql: str, tokens: Iterable[Token]) -> None:
-    """Refuse doubled quotes inside double quotes: the tokenizer differs from Spark there."""
+    """Reject doubled quotes inside double quotes, which the tokenizer reads unlike Spark."""
     end = -1
     for token in tokens:
         if token.token_type is not TokenType.STRING:
@@ -229,11 +229,11 @@ def _check_quotes(sql: str, tokens: Iterable[Token]) -> None:
 
 
 def what_is_wrong(cause: SqlglotError) -> tuple[str, tuple[int, int] | None]:
-    """The message of sqlglot's parser or optimiser, and its line and column."""
+    """The message of an error of sqlglot's parser or optimiser, with line and column if known."""
     if isinstance(cause, ParseError) and cause.errors:
         error = cause.errors[0]
         near = str(error.get("highlight") or "").strip()
-        # The parser counts to the end of the token.
+        # The parser reports the column of the token's end.
         column = int(error.get("col") or 1) - max(len(near), 1) + 1
         return (
             "syntax error" + (f" near {near[:60]!r}" if near else ""),
@@ -242,7 +242,7 @@ def what_is_wrong(cause: SqlglotError) -> tuple[str, tuple[int, int] | None]:
     text = re.sub(r"\s+", " ", str(cause))
     place = _PLACE.search(text)
     if place is not None:
-        # It counts to the end of the name.
+        # The optimiser reports the column of the name's end.
         named = re.search(r"'([^']*)'", text)
         column = int(place[2]) - (len(named[1]) - 1 if named else 0)
         return text[: place.start()].strip(" .,"), (int(place[1]), max(column, 1))
@@ -250,8 +250,8 @@ def what_is_wrong(cause: SqlglotError) -> tuple[str, tuple[int, int] | None]:
 
 
 def unclosed_at(sql: str) -> tuple[int, int] | None:
-    """Line and column of the quote or comment in ``sql`` that does not end; None: every one does,
-    or there are so many that looking for it would take long.
+    """Line and column of an unclosed quote or comment in ``sql``. None: there is none, or there are
+    so many quotes that the search would take too long.
 
     >>> unclosed_at("SELECT 'a'\\nFROM 'b")
     (2, 6)
@@ -261,7 +261,7 @@ def unclosed_at(sql: str) -> tuple[int, int] | None:
         return None
     for opening in reversed(openings):
         before = sql[: opening.start()]
-        # Where one does not end, nothing that begins after it can be read.
+        # If one is unclosed, no later one can be read either.
         if _can_be_read(before):
             return before.count("\n") + 1, len(before) - before.rfind("\n")
     return None
@@ -276,8 +276,8 @@ def _can_be_read(sql: str) -> bool:
 
 
 def _query(statement: Node, ctes: Mapping[str, Unresolved], *, whole: bool = False) -> Unresolved:
-    """Parse a query at any depth, with ``ctes`` (lower-case name -> query) in scope. Only a
-    ``whole`` statement may have post-join clauses.
+    """Parse a query at any depth, with the queries ``ctes`` (lower-case name -> query) in scope.
+    Only a ``whole`` statement may have post-join clauses.
     """
     with at(statement):
         return _unresolved(_select(statement), ctes, whole=whole)
@@ -301,7 +301,7 @@ def _select(statement: Node) -> exp.Select:
 
 
 def _with(select: exp.Select, outer: Mapping[str, Unresolved]) -> Mapping[str, Unresolved]:
-    """The queries that ``select`` may name, its own WITH clause included."""
+    """The queries that ``select`` may refer to, including its own WITH clause."""
     clause = select.args.get("with_")
     if clause is None:
         return outer
@@ -368,7 +368,7 @@ def _items(select: exp.Select) -> list[SelectItem]:
 
 
 def _in_order(items: list[SelectItem], first: FromEntry, second: FromEntry) -> list[SelectItem]:
-    """``items`` with a star replaced by stars of ``first`` and ``second``, in this order."""
+    """``items`` with ``*`` replaced by the stars of ``first`` and ``second``, in this order."""
     found = []
     for item in items:
         if item.node is not None or item.qualifier is not None:
@@ -383,7 +383,7 @@ def _in_order(items: list[SelectItem], first: FromEntry, second: FromEntry) -> l
 
 
 def _without_outer(joins: list[exp.Join], first: Node) -> tuple[list[exp.Join], list[exp.Join]]:
-    """The inner joins of a whole statement, and the outer, semi and anti joins after them."""
+    """Split a whole statement's joins: inner joins; then the outer, semi and anti joins."""
     end = len(joins)
     while end and _kind_of(joins[end - 1]) and not joins[end - 1].this.args.get("joins"):
         end -= 1
@@ -391,13 +391,13 @@ def _without_outer(joins: list[exp.Join], first: Node) -> tuple[list[exp.Join], 
 
 
 def _is_right(join: exp.Join) -> bool:
-    """Whether it is a LEFT JOIN, mirrored."""
+    """Whether ``join`` is a RIGHT JOIN, which is read as a mirrored LEFT JOIN."""
     side, kind, method = (str(join.args.get(k) or "").upper() for k in ("side", "kind", "method"))
     return side == "RIGHT" and kind in ("", "OUTER") and not method
 
 
 def _kind_of(join: exp.Join) -> JoinKind | None:
-    """The kind of a supported outer join; None: it is none."""
+    """The kind of a supported outer, semi or anti join; None: another join."""
     side, kind, method = (str(join.args.get(k) or "").upper() for k in ("side", "kind", "method"))
     if method or side not in ("", "LEFT"):
         return None
@@ -407,7 +407,7 @@ def _kind_of(join: exp.Join) -> JoinKind | None:
 
 
 def _outer_side(join: exp.Join, other: Node, ctes: Mapping[str, Unresolved]) -> OuterSide:
-    """The side of ``join`` that may have no row: ``other``."""
+    """``other`` as the side of ``join`` that may have no matching row."""
     with at(join):
         using = tuple(_identifier(node) for node in join.args.get("using") or ())
         source = replace(_source(other, ctes), using=using)
@@ -415,8 +415,8 @@ def _outer_side(join: exp.Join, other: Node, ctes: Mapping[str, Unresolved]) -> 
 
 
 def existence(node: exp.Exists, kind: JoinKind) -> OuterSide | None:
-    """``EXISTS (SELECT ... FROM t WHERE ...)`` as a semi or anti join with ``t``; None: it is more
-    than that.
+    """``EXISTS (SELECT ... FROM t WHERE ...)`` as a semi or anti join with ``t``; None: the
+    subquery has other clauses, tables or aggregates.
     """
     select = node.this.this if isinstance(node.this, exp.Subquery) else node.this
     if not isinstance(select, exp.Select):
@@ -432,20 +432,20 @@ def existence(node: exp.Exists, kind: JoinKind) -> OuterSide | None:
 
 
 def parsed_inside(node: Node, statement: Unresolved) -> Unresolved:
-    """A query that is a value within ``statement``.
+    """The parsed scalar subquery ``node`` of ``statement``.
 
     Raises:
         QueryError: as :func:`parse_statement`.
     """
     ctes = {} if statement.post_join is None else statement.post_join.ctes
     found = _query(node, ctes, whole=True)
-    # No name refers to its columns.
+    # Nothing refers to its columns by name.
     items = (item if item.node is None else replace(item, name="value") for item in found.items[:1])
     return replace(found, items=(*items, *found.items[1:]))
 
 
 def _post_join(select: exp.Select, ctes: Mapping[str, Unresolved]) -> PostJoin | None:
-    """The post-join clauses of a statement; None: neither clauses nor aggregates."""
+    """The post-join clauses of a statement; None: it has neither such clauses nor aggregates."""
     parts = select.args
     aggregated = any(holds_aggregate(item) for item in select.expressions)
     if not aggregated and not any(parts.get(name) for name in _POST_JOIN):
@@ -499,7 +499,7 @@ def _limited(query: Unresolved) -> Unresolved:
 def _joined(
     first: Node, joins: Iterable[exp.Join], ctes: Mapping[str, Unresolved]
 ) -> tuple[list[FromEntry], list[Condition]]:
-    """The joined sources in order; a comma-separated table may carry joins of its own."""
+    """The joined sources in order; a table in a comma-separated list may have its own joins."""
     ordered: list[exp.Join] = list(first.args.get("joins") or ())
     for join in joins:
         ordered.append(join)
@@ -517,7 +517,7 @@ def _joined(
 
 
 def _join(join: exp.Join) -> tuple[str, ...]:
-    """Check that ``join`` is an inner join; its USING columns."""
+    """Check that ``join`` is an inner join, and return the columns of its USING clause."""
     side, kind, method = (str(join.args.get(k) or "").upper() for k in ("side", "kind", "method"))
     if kind in ("SEMI", "ANTI"):
         raise unsupported(f"a {kind} JOIN here", _LAST)
@@ -568,7 +568,7 @@ def _inside(node: Node, ctes: Mapping[str, Unresolved]) -> Unresolved:
 
 
 def _names(alias: Node | None) -> tuple[str, ...]:
-    """The column names after an alias: ``AS t(a, b)``."""
+    """The column names of a table alias: ``AS t(a, b)``."""
     if alias is None:
         return ()
     return tuple(_identifier(column) for column in alias.args.get("columns") or ())
@@ -596,13 +596,13 @@ def describe(node: Node) -> str:
 
 
 def called(column: exp.Column, text: str) -> exp.Column:
-    """``column``, which stands for something, with what it is called in messages."""
+    """``column``, which replaces another expression, with ``text`` as its name in messages."""
     column.meta[_CALLED] = text
     return column
 
 
 def as_written(node: Node) -> str:
-    """``node`` as SQL on one line, what stands for something else as it was written."""
+    """``node`` as SQL on one line, with replacements shown as the user wrote them."""
 
     def original(part: Node) -> Node:
         text = part.meta.get(_CALLED)

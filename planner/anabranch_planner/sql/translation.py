@@ -1,8 +1,8 @@
-"""A parsed statement of another dialect as one of Spark's that means the same.
+"""Translation of a parsed statement of another dialect to an equivalent one of Spark's.
 
-Node types that are in :data:`_READ` are understood, with the arguments that are listed there; all
-others are refused by name. Where dialects write an expression alike and mean different things
-(:mod:`.meanings`), a rule here keeps it, writes it in Spark's words, or refuses it with a remedy.
+Node types in :data:`_READ` are supported, with the arguments listed in it; all others are rejected
+by name. For an expression with several meanings (:mod:`.meanings`), a rule here keeps it, rewrites
+it for Spark, or rejects it with a remedy.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _READ: dict[type[Node], frozenset[str]] = {
     exp.Intersect: frozenset({"this", "expression", "distinct"}),
     exp.Except: frozenset({"this", "expression", "distinct"}),
 }  # fmt: skip
-#: Parts of EXTRACT that are alike everywhere.
+#: Parts of EXTRACT with the same meaning in all dialects.
 _PARTS = frozenset({"YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE"})
 _TYPES = frozenset({
     DType.BOOLEAN, DType.TINYINT, DType.SMALLINT, DType.INT, DType.BIGINT, DType.FLOAT,
@@ -73,21 +73,21 @@ _TYPES = frozenset({
 _INTEGERS = frozenset({DType.TINYINT, DType.SMALLINT, DType.INT, DType.BIGINT})
 _TIMES = frozenset({DType.TIMESTAMP, DType.TIMESTAMPTZ, DType.TIMESTAMPNTZ})
 _JOINS = frozenset({"", "INNER", "CROSS", "OUTER", "SEMI", "ANTI"})
-#: Functions of ours that other dialects do not have.
+#: Functions of this project that other dialects lack.
 _OWN = frozenset({"window"})
 _SPARKS = "write the statement in Spark's dialect"
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.In)
 
 
 def translate(tree: Node, dialect: str, streams: Mapping[str, Stream]) -> Node:
-    """``tree``, a query in ``dialect``, in Spark's words.
+    """Translate ``tree``, a query in ``dialect``, to Spark's dialect.
 
     Args:
-        streams: the registered ones, for the types of columns.
+        streams: the registered streams, for the types of columns.
 
     Raises:
-        QueryError: ``unsupported-sql``: it holds what Spark does not have, or what depends on types
-            that are not known.
+        QueryError: ``unsupported-sql``: a construct has no equivalent in Spark, or its translation
+            depends on unknown types.
     """
     translator = _Translator(dialect, MEANINGS.get(dialect, UNKNOWN), tree, streams)
     for node in list(tree.walk()):
@@ -96,7 +96,7 @@ def translate(tree: Node, dialect: str, streams: Mapping[str, Stream]) -> Node:
             if isinstance(node, exp.Column):
                 translator.types.check_name(node)
     made = tree
-    # From the leaves up, so that a rule sees its operands as they were written.
+    # From the leaves up, so that a rule sees its operands before their translation.
     for node in reversed(list(tree.walk())):
         with at(tree), at(node):
             found = translator.translated(node)
@@ -154,7 +154,7 @@ class _Translator:
         }
 
     def check(self, node: Node) -> None:
-        """Refuse a node of a type, or with an argument, that is not translated."""
+        """Reject a node whose type, or one of its arguments, is not translated."""
         read = _READ.get(type(node))
         if read is None:
             name = type(node).__name__.upper()
@@ -164,7 +164,7 @@ class _Translator:
         refuse_others(node, read)
 
     def translated(self, node: Node) -> Node:
-        """``node`` in Spark's words."""
+        """``node`` translated to Spark's dialect."""
         rule = self._rules.get(type(node))
         return node if rule is None else rule(node)
 
@@ -175,7 +175,7 @@ class _Translator:
         return self.types.of(node)
 
     def _are(self, node: Node, wanted: frozenset[TypeKind]) -> bool:
-        """Whether a node is surely of one of these types."""
+        """Whether the type of a node is certainly in ``wanted``."""
         kinds = self._kinds(node)
         return bool(kinds) and kinds <= wanted
 
@@ -281,7 +281,7 @@ class _Translator:
             return node
         if any(self._are(side, _DOUBLE) for side in sides):
             if node.args.get("safe"):
-                # NULL in place of an error.
+                # NULL instead of an error.
                 zero = exp.Literal.number(0)
                 node.set("expression", exp.Nullif(this=node.expression.copy(), expression=zero))
             return node
@@ -309,7 +309,7 @@ class _Translator:
         while isinstance(compared, exp.Paren | exp.Add | exp.Sub):
             compared = compared.parent
         if isinstance(compared, _COMPARISONS):
-            # A date and the timestamp of its midnight compare alike.
+            # A date equals the timestamp of its midnight in comparisons.
             return node
         raise self._refused(
             "a date that is moved by an interval, outside of a comparison,",
@@ -485,7 +485,7 @@ def _without_cast(node: Node) -> Node:
 
 
 def _is_moment(node: Node) -> bool:
-    """Whether a node is a literal date or timestamp in ISO's form without a time zone."""
+    """Whether a node is a literal date or timestamp in ISO format without a time zone."""
     if not isinstance(node, exp.Literal) or not node.is_string:
         return isinstance(node, exp.Null)
     text = str(node.this)

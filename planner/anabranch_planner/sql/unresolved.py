@@ -1,4 +1,4 @@
-"""A join query before its names are looked up, from SQL or a structured document."""
+"""A join query before name resolution, from SQL or a structured document."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class FromEntry:
 
     Attributes:
         of: the stream's name, or a subquery.
-        alias: its name in the rest of the query; None: names inside are kept (parentheses around
-            joins), or there is no name (an unnamed subquery).
+        alias: its name in the rest of the query. None: names inside stay visible (parentheses
+            around joins), or a subquery without a name.
         using: the columns of its USING clause.
-        natural: whether every name that both sides have is such a column.
-        columns: names given to its columns in order; empty: they keep theirs.
-        field: the part of a structured query that it comes from.
-        node: the part of a statement that it comes from.
+        natural: whether it is joined by all columns that both sides have (NATURAL JOIN).
+        columns: new names of its columns, in order; empty: unchanged.
+        field: the field of a structured query that it comes from.
+        node: the node of a statement that it comes from.
     """
 
     of: str | Unresolved
@@ -43,7 +43,7 @@ class FromEntry:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition that must hold; it sees the first ``scope`` sources (an ON clause: not all)."""
+    """A required condition over the first ``scope`` sources (an ON clause sees only these)."""
 
     node: Node
     scope: int
@@ -68,7 +68,8 @@ class PostJoin:
     """The post-join clauses of a statement.
 
     Attributes:
-        group: the GROUP BY expressions; None: no GROUP BY. ``group_all``: GROUP BY ALL.
+        group: the GROUP BY expressions; None: no GROUP BY.
+        group_all: whether it is GROUP BY ALL.
         ctes: queries that subqueries of the clauses may name, by lower-case name.
     """
 
@@ -87,7 +88,7 @@ class OuterSide:
     """The right side of an outer, semi or anti join, after all inner joins of a statement.
 
     Attributes:
-        on: its condition; None: the columns of USING say all.
+        on: the join condition; None: only the columns of USING are compared.
     """
 
     kind: JoinKind
@@ -99,8 +100,8 @@ class OuterSide:
 class Unresolved:
     """A parsed query: sources in order, conditions (all must hold), select list.
 
-    No ``items``: parentheses around joins, which show all inner columns unchanged. Only a whole
-    statement has ``post_join`` clauses, or ``outer`` joins.
+    No ``items``: parentheses around joins, which pass all inner columns on. Only a whole statement
+    has ``post_join`` clauses and ``outer`` joins.
     """
 
     sources: tuple[FromEntry, ...]
@@ -111,19 +112,19 @@ class Unresolved:
 
     @cached_property
     def size(self) -> int:
-        """The number of streams that it reads once every query in its FROM is written out."""
+        """The number of streams that it reads once every query in its FROM is inlined."""
         sources = (*self.sources, *(side.source for side in self.outer))
         return sum(1 if isinstance(s.of, str) else s.of.size for s in sources)
 
 
 def unsupported(what: str, remedy: str) -> QueryError:
-    """The error that a construct can't be used."""
+    """The error for an unsupported construct."""
     return QueryError("unsupported-sql", f"{what} is not supported", remedy=remedy)
 
 
 @contextmanager
 def located(field: str) -> Iterator[None]:
-    """Attach ``field`` to a :class:`QueryError` without one."""
+    """Attach ``field`` to a :class:`QueryError` raised inside, unless it has one."""
     try:
         yield
     except QueryError as error:
@@ -134,7 +135,7 @@ def located(field: str) -> Iterator[None]:
 
 @contextmanager
 def at(node: Node | None) -> Iterator[None]:
-    """Attach the position of ``node`` to a :class:`QueryError` without one."""
+    """Attach the position of ``node`` to a :class:`QueryError` raised inside, unless it has one."""
     try:
         yield
     except QueryError as error:
@@ -145,7 +146,7 @@ def at(node: Node | None) -> Iterator[None]:
 
 
 def position_of(node: Node) -> tuple[int, int] | None:
-    """Line and column, from 1, of the first token of ``node`` that the parser has kept."""
+    """Line and column, from 1, of the first token of ``node`` that the parser recorded."""
     found = [
         (int(meta["line"]), int(meta["col"]) - int(meta["end"]) + int(meta["start"]))
         for meta in (part.meta for part in node.walk() if part.meta)

@@ -1,1 +1,1 @@
-"""Statistics that plans are priced by, in layers: measured, sampled, forecast, steady."""
+"""Statistics for pricing plans: measurements, samples, forecasts, hysteresis."""

@@ -5,15 +5,16 @@
     insert  =  (write + merge * merges) * calls  +  added * (row + rewrite * rewrites)
                + crossing * byte
 
-``sent`` tuples probe a store and make ``made`` tuples; ``looks`` are the segments of a partition
-that one of them looks into. A broadcast looks into all partitions, but finds each match once.
-``crossing`` are the bytes that go to other hosts (:mod:`anabranch_planner.cost.exchange`). dpPick
-has ``alpha_q * f(kappa)`` for the probe and ``alpha_m`` for the match (Eq. 8); ``call`` and
-``write`` are the fixed cost of a batch. A stored row is rewritten by ``rewrites`` merges, and each
-write causes ``merges`` of them (:mod:`anabranch_contract.protocol.merging`).
+``sent`` tuples probe a store and produce ``made`` matches; ``looks(store)`` is the number of
+segments per partition that one tuple searches. A broadcast searches all partitions, but finds each
+match once. ``crossing`` is the number of bytes sent to other hosts
+(:mod:`anabranch_planner.cost.exchange`). dpPick has ``alpha_q * f(kappa)`` for the probe and
+``alpha_m`` for the match (Eq. 8). ``call`` and ``write`` are the fixed costs per batch. Each stored
+row is rewritten ``rewrites`` times by merges, and each write causes ``merges`` of them
+(:mod:`anabranch_contract.protocol.merging`).
 
-An objective in seconds has to be linear in steps and copies. So it leaves out costs of a whole
-plan: waiting for the other tasks at each level, and results, which every plan writes equally.
+The objective has to be linear in steps and copies. So it omits costs of the plan as a whole:
+waiting for other tasks at each level, and writing results, which is equal for every plan.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from anabranch_contract.errors import StatisticsError
 from anabranch_contract.protocol.merging import merges
 from anabranch_contract.queries.mirs import MirId
 
-#: Segments per partition that a tuple looks into, where that has not been measured.
+#: Segments per partition that a tuple searches, before a measurement.
 DEFAULT_LOOKS = 1.0
 #: The operations, as attributes of :class:`CostConstants` name them.
 OPERATIONS = ("call", "probe", "look", "match", "write", "row", "merge", "rewrite")
-#: Seconds. No operation takes longer.
+#: Upper limit of every constant, in seconds.
 LARGEST = 1e3
 
 
@@ -39,27 +40,26 @@ LARGEST = 1e3
 class CostConstants:
     """Seconds of CPU per operation.
 
-    The defaults are for use before anything has been measured; ``docs/cost-model.md`` says where
-    they were taken.
+    The defaults are used before the first measurement; ``docs/cost-model.md`` has their origin.
 
     Attributes:
-        call: one call of a step, however many tuples it sends.
-        probe: one probing tuple, whatever it finds.
-        look: one tuple that looks into one segment.
+        call: one call of a step, independent of the number of tuples.
+        probe: one probing tuple, independent of its matches.
+        look: one search of one segment by one tuple.
         match: one match.
-        write: one write of a store's new rows, however many there are.
-        row: one row, its index entries included.
-        merge: one merge of segments, however many rows it writes.
-        rewrite: one row that a merge writes.
-        byte: one byte that goes to another host, of sender and receiver; it is not fitted.
-        calls: calls per step and writes per store in a unit of time: batches times tasks.
-        batches: of the history, by which the levels of stores are reckoned.
-        looks: store -> segments of a partition that a probing tuple looks into.
-        measurements: to how many measurements of steps and inserts the constants were fitted.
-        error: the sum of absolute errors over these, as a share of their CPU time.
+        write: one write of a store's new rows, independent of their number.
+        row: one stored row and its index entries.
+        merge: one merge of segments, independent of the number of rows.
+        rewrite: one row written by a merge.
+        byte: one byte sent to another host, for sender and receiver; a fixed value, not fitted.
+        calls: calls per step, and writes per store, in a unit of time: batches times tasks.
+        batches: number of batches in the history; determines the levels of stores.
+        looks: store -> segments per partition that a probing tuple searches.
+        measurements: number of measured steps and inserts from which the constants were fitted.
+        error: sum of absolute errors of these measurements, relative to their CPU time.
 
     Raises:
-        StatisticsError: a figure is negative, NaN or too large; it is named.
+        StatisticsError: a constant is negative, NaN or too large; the message names it.
     """
 
     call: float = 2.7e-4
@@ -87,21 +87,21 @@ class CostConstants:
 
     @property
     def tuples_per_byte(self) -> float:
-        """How many tuples can be probed with in the time that one byte takes to another host."""
+        """Tuples that could be probed in the time that sending one byte to another host takes."""
         return self.byte / (self.probe + self.look)
 
     def step(self, sent: float, made: float, store: MirId, chi: int) -> float:
-        """Seconds of a step per unit of time; ``chi``: partitions that a tuple is sent to."""
+        """CPU seconds of a step per unit of time; ``chi``: number of partitions per tuple."""
         looks = self.looks.get(store, DEFAULT_LOOKS) * chi
         return self.call * self.calls + sent * (self.probe + self.look * looks) + made * self.match
 
     def insert(self, added: float, rewrites: float = 0.0) -> float:
-        """Seconds of storing ``added`` rows per unit of time, each rewritten so often."""
+        """CPU seconds per unit of time to store ``added`` rows with ``rewrites`` rewrites each."""
         writes = (self.write + self.merge * merges(rewrites)) * self.calls
         return writes + self.stored(added, rewrites)
 
     def stored(self, rows: float, rewrites: float = 0.0) -> float:
-        """Seconds of storing ``rows``, each rewritten so often, without writes and merges."""
+        """CPU seconds to store ``rows``, each rewritten ``rewrites`` times, without fixed costs."""
         return rows * (self.row + self.rewrite * rewrites)
 
 

@@ -5,11 +5,11 @@ matches``, that of inserts ``write * writes + row * rows``, that of merges ``mer
 rewrite * rows``. The constants minimise squared errors subject to being non-negative, where
 
 * each error counts relative to the measured time, weighted by its share of all CPU time: long and
-  short periods are fitted equally well, and negligible operations do not matter;
-* the ratios of the earlier constants have a small weight, too (ridge regression): batches of equal
-  size do not separate calls from probes, and operations that no step has done are not measured.
+  short periods count equally, and negligible operations have no influence;
+* deviations from the ratios of the earlier constants are penalised slightly (ridge regression):
+  batches of equal size cannot separate calls from probes, and some operations did not occur.
 
-With so few constants, the best non-negative solution is found by trying every set of zeros.
+There are few constants, so the best non-negative solution is found by trying all sets of zeros.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from anabranch_planner.cost.statistics.constants import CostConstants
 Array = NDArray[np.float64]
 
 
-#: How many measurements each constant that was known before is worth.
+#: Weight of each earlier constant, in measurements.
 PRIOR = 0.01
 
 
@@ -38,7 +38,7 @@ def fit(
     merges: Sequence[Writes],
     known: CostConstants,
 ) -> CostConstants:
-    """Constants with the least error over these measurements; unmeasured ones as in ``known``.
+    """Constants with the least error on these measurements; unmeasured ones as in ``known``.
 
     Args:
         steps: one entry per step and period; entries without calls or CPU time are ignored.
@@ -85,7 +85,7 @@ def _of_writes(writes: Sequence[Writes], names: tuple[str, str]) -> _Part:
 
 
 def factors_of(counts: Array, seconds: Array, known: Array) -> Array:
-    """The factor per column of ``counts`` that explains ``seconds`` best, none negative.
+    """The non-negative factor per column of ``counts`` that explains ``seconds`` best.
 
     Args:
         known: the factors before the fit.
@@ -93,7 +93,7 @@ def factors_of(counts: Array, seconds: Array, known: Array) -> Array:
     if not len(seconds):
         return known
     expected = float((counts @ known).sum())
-    # Known constants say how operations compare; how fast the machine is has been measured.
+    # Earlier constants give the ratios of operations; the measurements give the machine's speed.
     prior = known * (seconds.sum() / expected) if expected > 0 else known
     unit = np.where(prior > 0, prior, 1.0)
     weights = np.sqrt(len(seconds) * seconds / seconds.sum())[:, None]

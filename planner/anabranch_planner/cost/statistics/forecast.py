@@ -1,11 +1,11 @@
 """Partners of the tuples of the next period: rows held now, and rows still to arrive.
 
-**Setting.** The next period is [0, 1]. In it ``a_j`` tuples of relation ``j`` arrive, evenly.
-``n_j(x)`` rows of it that are held when it begins are at most ``x`` old. In event time the period
-has the length ``E``. A tuple of ``i`` that arrives at ``t`` meets those rows of ``j`` that are at
-most ``reach_j = D[j][i]`` older than it, and at least ``gap_j = max(0, -D[i][j])``. The held rows
-that can be met at all are no older than ``past_j``, the smaller of ``reach_j`` and the age of the
-oldest; they are taken to be spread evenly over it. With all times in units of ``E``:
+**Setting.** The next period is [0, 1]. In it ``a_j`` tuples of relation ``j`` arrive, evenly. Of
+the rows held when it begins, ``n_j(x)`` are at most ``x`` old. In event time the period has the
+length ``E``. A tuple of ``i`` that arrives at ``t`` meets rows of ``j`` that are at most ``reach_j
+= D[j][i]`` older than the tuple, and at least ``gap_j = max(0, -D[i][j])``. It can meet held rows
+only up to the age ``past_j``, the smaller of ``reach_j`` and the age of the oldest row; these rows
+are assumed to be spread evenly over ``past_j``. With all times in units of ``E``:
 
     W_j(t) = n_j(past_j) * |[max(t - reach_j, -past_j), min(t - gap_j, 0)]| / past_j
            + a_j * max(0, min(reach_j, t) - gap_j)
@@ -15,16 +15,16 @@ that the tuples of ``i`` complete in the period are
 
     P_i(X) = f(X) * a_i * integral over t in [0, 1] of  product over j != i of  W_j(t).
 
-**The integral.** ``W_j`` is linear between the break points ``gap_j``, ``reach_j``, ``gap_j -
-past_j`` and ``reach_j - past_j``, and continuous. Between neighbouring break points a factor is ``w
-(1 - s) + w' s`` with ``s`` from 0 to 1, ``w`` and ``w'`` being its values at the ends, so the
-product of ``m`` factors is a sum of terms ``c_k s^k (1 - s)^(m - k)`` with positive ``c_k`` and the
-integrals ``c_k / ((m + 1) * binomial(m, k))``. It is exact, and nothing cancels.
+**The integral.** ``W_j`` is continuous, and linear between the break points ``gap_j``, ``reach_j``,
+``gap_j - past_j`` and ``reach_j - past_j``. Between neighbouring break points a factor is ``w (1 -
+s) + w' s``, where ``s`` runs from 0 to 1, and ``w`` and ``w'`` are its values at the ends. So the
+product of ``m`` factors is a sum of terms ``c_k s^k (1 - s)^(m - k)`` with positive ``c_k``, whose
+integrals are ``c_k / ((m + 1) * binomial(m, k))``. This is exact, without cancellation.
 
-**Special cases.** Nothing held and ``E`` as long as the history: the shares of
-:mod:`~anabranch_planner.cost.timing`, which takes all of history for such a period. Windows that
-are shorter than the history, at constant rates ``lambda_j``: ``W_j = lambda_j * T_j`` at any time,
-however long the period is, which is PMJoin's model without the time that windows take to fill.
+**Special cases.** With no held rows and ``E`` as long as the history, the result is the share of
+:mod:`~anabranch_planner.cost.timing`, whose period is the whole history. With windows shorter than
+the history and constant rates ``lambda_j``, ``W_j = lambda_j * T_j`` at any time, for any length of
+the period: PMJoin's model after its windows have filled.
 """
 
 from __future__ import annotations
@@ -39,15 +39,14 @@ from anabranch_contract.queries.joins import Label
 
 @dataclass(frozen=True, slots=True)
 class Supply:
-    """The rows of a relation that a tuple of the next period may meet.
+    """Rows of a relation that tuples of the next period may meet.
 
     Attributes:
-        held: rows at the beginning of the period.
-        arriving: rows that the period brings.
-        span: microseconds over which the held rows are spread; None: unknown, each row is within
-            reach whatever the bounds are.
-        recent: (microseconds, held rows at most that old), ascending: the age profile, linear
-            between these points, from 0, and to the oldest row.
+        held: rows stored at the beginning of the period.
+        arriving: rows that arrive in the period.
+        span: microseconds over which the held rows are spread; None: unknown, no bound excludes
+        any. recent: age profile: (microseconds, held rows at most that old), ascending. It is
+            linear between these points, from 0 to the oldest row.
     """
 
     held: float
@@ -79,8 +78,7 @@ def met(
     Args:
         members: the labels of a sub-join.
         bounds: (earlier, later) -> microseconds, closed under shortest paths.
-        extent: microseconds of event time that the period takes; None: unknown, each row is within
-            reach.
+        extent: the period's microseconds of event time; None: unknown, no bound excludes any row.
 
     >>> from anabranch_contract.queries.joins import Label
     >>> R, S = Label("R"), Label("S")
@@ -116,12 +114,12 @@ def met(
     return tuple(found)
 
 
-#: Held part of the rows; reach, gap and past in units of the period.
+#: Held fraction of the rows; reach, gap and past in units of the period.
 _Piece = tuple[float, float, float, float]
 
 
 def _mean(pieces: Sequence[_Piece]) -> float:
-    """The integral over [0, 1] of the product; see the module."""
+    """The integral over [0, 1] of the product (see the module)."""
     breaks = {0.0, 1.0}
     for _, reach, gap, past in pieces:
         if past < math.inf:
@@ -142,7 +140,7 @@ def _mean(pieces: Sequence[_Piece]) -> float:
 
 
 def _within(piece: _Piece, at: float) -> float:
-    """The part of all rows that a tuple arriving ``at`` meets."""
+    """Fraction of a relation's rows that a tuple arriving ``at`` meets."""
     held, reach, gap, past = piece
     if past == math.inf or (reach == math.inf and gap == 0.0):
         return held + (1.0 - held) * at

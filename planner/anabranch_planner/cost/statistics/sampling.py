@@ -1,10 +1,10 @@
-"""Sampled tuples of a stream: statistics of columns, and the selectivity of filters.
+"""Statistics of columns, and selectivities of filters, from sampled tuples of a stream.
 
-A query that is new brings filters that nothing has been counted by yet. Its share of the stream's
-tuples is then the share of the sample's (:func:`estimate`), which is closer to the truth
-than any constant: of a uniform sample of 256, the share is off by more than 6 points in one case of
-twenty. Filters are evaluated here by a small evaluator of their own, over Python values and the
-operations that filters are mostly made of; a filter with any other is not estimated.
+A new query brings filters whose matches have not been counted yet. The selectivity of a filter is
+then that of the sample (:func:`estimate`), which is closer to the truth than any constant: with a
+uniform sample of 256 tuples it is off by more than 6 points in one case of twenty. A small
+evaluator over Python values evaluates filters here, for the operations that are common in filters;
+a filter with any other operation is not estimated.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from anabranch_contract.queries.joins import JoinQuery, RelationId
 from anabranch_contract.queries.types import EXACT, FLOATING, NUMERIC, TypeKind
 from anabranch_planner.cost.statistics.statistics import PeriodForecast, Statistics
 
-#: Values that :func:`describe` names, most frequent first.
+#: Number of values that :func:`describe` lists, most frequent first.
 TOP = 8
 
 
@@ -32,11 +32,10 @@ class ColumnSummary:
     """Statistics of a column in a sample.
 
     Attributes:
-        nulls: share of tuples without a value.
-        distinct: different values in the sample.
-        top: the most frequent values that occur more than once, and the share of tuples that
-            have them.
-        quantiles: the least value, the quartiles and the greatest; empty without an order.
+        nulls: fraction of tuples without a value.
+        distinct: number of distinct values in the sample.
+        top: the most frequent values that occur more than once, each with its fraction of tuples.
+        quantiles: the least value, the quartiles and the greatest; empty for unordered types.
     """
 
     type: str
@@ -47,7 +46,7 @@ class ColumnSummary:
 
 
 def describe(sample: StreamSample) -> dict[str, ColumnSummary]:
-    """Column by column.
+    """Summary of each column of ``sample``.
 
     >>> from anabranch_contract.protocol.measurements import StreamSample
     >>> sample = StreamSample(9, 4, {"a": ("int", [7, 7, None, 2])})
@@ -79,21 +78,21 @@ def _quantiles(values: Sequence[Any]) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """``value`` as JSON can have it."""
+    """``value`` as a JSON value."""
     if isinstance(value, Decimal) or (isinstance(value, float) and not math.isfinite(value)):
         return str(value)
     return value
 
 
 class CannotEstimateError(Exception):
-    """A filter with an operation that is not evaluated on samples."""
+    """A filter uses an operation that the evaluator for samples does not support."""
 
 
 def share(sample: StreamSample, conjuncts: Iterable[Expr]) -> float | None:
-    """The share of the stream's tuples that satisfy all ``conjuncts``; None: unknown.
+    """The fraction of the stream's tuples that satisfy all ``conjuncts``; None: unknown.
 
-    Half a tuple more than were found, of one tuple more than were drawn: nothing found does not
-    mean that there is nothing.
+    The estimate is (matches + 0.5) / (sampled tuples + 1), because no match in the sample does not
+    mean no match in the stream.
 
     >>> from anabranch_contract.queries.expressions import BOOLEAN, Call
     >>> from anabranch_contract.protocol.measurements import StreamSample
@@ -130,10 +129,10 @@ def _columns(expr: Expr) -> Iterable[Column]:
 
 
 def evaluate(expr: Expr, read: Callable[[Column], Value]) -> Value:
-    """The value of ``expr``, three-valued, where ``read`` gives a column's value.
+    """The value of ``expr`` in three-valued logic, where ``read`` returns a column's value.
 
     Raises:
-        CannotEstimateError: an operation that filters rarely have.
+        CannotEstimateError: the evaluator does not support an operation of ``expr``.
     """
     if isinstance(expr, Literal):
         return expr.value
@@ -184,7 +183,7 @@ def _in(args: list[Value]) -> Value:
 
 
 def _compare(left: Any, right: Any) -> int:
-    """-1, 0 or 1; NaN equals NaN and is greater than all else."""
+    """-1, 0 or 1; NaN equals NaN and is greater than every other value."""
     one, other = ((isinstance(v, float) and math.isnan(v), v) for v in (left, right))
     if one[0] or other[0]:
         return int(one[0]) - int(other[0])
@@ -234,11 +233,11 @@ _STRICT: dict[str, Callable[..., Any]] = {
 def estimate(
     base: Statistics, queries: Iterable[JoinQuery], samples: Mapping[str, StreamSample]
 ) -> Statistics:
-    """``base``, with the filtered relations of ``queries`` it does not know estimated from samples.
+    """``base``, extended by estimates from samples for unknown filtered relations of ``queries``.
 
-    A relation with a share ``s`` of its stream's ``n`` tuples has that share of its arrivals; as if
-    independent of the filter, its stream's frequent values, and of ``d`` values of equal frequency
-    ``d * (1 - (1 - s) ** (n / d))``.
+    A relation with a fraction ``s`` of its stream's ``n`` tuples has that fraction of its arrivals.
+    Values are assumed to be independent of the filter: it has the stream's frequent values, and
+    ``d * (1 - (1 - s) ** (n / d))`` of ``d`` equally frequent distinct values.
     """
     shares: dict[RelationId, float] = {}
     streams: dict[RelationId, RelationId] = {}
@@ -287,7 +286,7 @@ def estimate(
 
 
 def _expected(values: float, size: float, share: float) -> float:
-    """Distinct values of a share of ``size`` tuples that have ``values`` together."""
+    """Distinct values in a random fraction of ``size`` tuples with ``values`` distinct values."""
     return float(max(values * (1.0 - (1.0 - min(share, 1.0)) ** (size / values)), 1.0))
 
 
@@ -296,7 +295,7 @@ def _shared(
     shares: Mapping[RelationId, float],
     streams: Mapping[RelationId, RelationId],
 ) -> PeriodForecast | None:
-    """``coming``, with the share of its stream's tuples for each relation without arrivals."""
+    """Forecast ``coming``, extended by the share of the stream's arrivals for other relations."""
     if coming is None:
         return None
     known = {

@@ -1,4 +1,4 @@
-"""Statistics of the data, as the cost model reads them: one frozen value.
+"""Statistics of the data as one frozen value, the input of the cost model.
 
 Unknown figures are missing, never 0. Functions refine the value: measurements (:func:`measured`),
 estimates from samples (:mod:`~anabranch_planner.cost.statistics.sampling`), hysteresis
@@ -23,17 +23,17 @@ class PeriodForecast:
     """Forecast of the next period: arrivals, ages and stored rows per relation.
 
     Attributes:
-        length: of the period, in units of the history over which the statistics count.
+        length: length of the period, in units of the history over which the statistics count.
         arrivals: relation -> its tuples in the period, after its local filter. Default: the rate of
             the history, ``length`` times its cardinality.
         recent: relation -> (age in units of the history, tuples at most that old), ascending; older
             tuples are spread evenly over the rest of the history.
-        periods: number of measured periods behind the forecasts.
+        periods: number of measured periods on which the forecasts are based.
         held: relation -> its stored rows, where known: a store may be younger than the history.
             Default: all tuples of the history.
 
     Raises:
-        StatisticsError: the length is no finite number above 0.
+        StatisticsError: the length is not finite, or not above 0.
     """
 
     length: float
@@ -54,23 +54,23 @@ class PeriodForecast:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Statistics of the data; figures that are missing are unknown.
+    """Statistics of the data; missing figures are unknown.
 
     Attributes:
         cardinalities: tuples per unit of time, after the relation's local filter.
         distincts: (relation, comma-joined sorted attributes) -> distinct values among those tuples.
-        selectivities: predicate with sorted sides -> matches over the size of the cross product.
+        selectivities: equality with sorted sides -> matches / size of the cross product.
         every_distinct: relation -> distinct values of every attribute combination missing in
             ``distincts``.
         values: (relation, attribute) -> its frequent values.
         spans: relation or stream -> microseconds of event time over which its tuples are spread.
         history: the span of every relation missing in ``spans``.
         samples: measured steps between sub-joins.
-        ahead: forecast of the next period; None: the history's rates, starting with empty stores.
+        ahead: forecast of the next period; None: rates of the history, and empty stores.
         constants: CPU time per operation.
-        exchange: the hosts between which tuples travel; None: there is one.
-        estimated: relation -> share of its stream's tuples, of relations whose figures are
-            estimates from samples.
+        exchange: the hosts between which tuples travel; None: a single host.
+        estimated: relation -> its estimated share of its stream's tuples, for relations with
+            figures from samples.
 
     >>> from anabranch_contract.queries.joins import RelationId
     >>> known = Statistics({RelationId("R"): 100.0}, {(RelationId("R"), "a,b"): 70.0})
@@ -111,16 +111,16 @@ class Statistics:
         return self.selectivities.get(predicate)
 
     def span(self, relation: RelationId) -> float | None:
-        """Microseconds over which the relation's tuples are spread; by default its stream's."""
+        """Microseconds over which the relation's tuples are spread; default: its stream's span."""
         known = self.spans.get(relation)
         return self.spans.get(relation.rpartition("[")[0], self.history) if known is None else known
 
 
 def measured(snapshot: Snapshot) -> Statistics:
-    """The figures that the runtime has measured over all of history.
+    """Statistics measured by the runtime over the whole history.
 
-    An unfiltered relation is its stream, which is counted whether a query reads it or not; a
-    filtered one is counted from its first query on.
+    An unfiltered relation is its stream, which is always counted. A filtered relation is counted
+    only after a query reads it.
     """
     streams = {name: valid(counts) for name, counts in snapshot.streams.items()}
     counts = {**snapshot.arrivals, **streams}

@@ -1,15 +1,15 @@
 """Statistics with hysteresis: a figure keeps its value until it has moved by a tolerance.
 
-Measurements never repeat exactly, and replanning after each of them would be wasted. A figure
-therefore keeps its value until the newest measurement differs from it by more than a relative
-tolerance, and then takes that measurement. So it is never further than the tolerance from the
-newest measurement, however many epochs have passed. Counts have an error by themselves, which is
-about their square root: one that differs by no more than twice that, beside the tolerance, has not
-moved. Otherwise a second tuple in a stream that brought one would replan all its readers.
+Two measurements are never equal, and replanning after each would be wasted effort. A figure
+therefore keeps its value until the newest measurement differs by more than a relative tolerance; it
+then takes the new value. So it always lies within the tolerance of the newest measurement, however
+many epochs have passed. Counts also have a statistical error of about their square root: a count
+that differs by at most twice this error, beyond the tolerance, has not moved. Otherwise a second
+tuple in a stream that brought one would replan all queries that read the stream.
 
-How long the next period is is a guess (an epoch as long as the last one). While it is no more than
-twice or half as long as before, plans are made for a period of the same length as before, and what
-it brings is in proportion.
+The length of the next period is a guess (that of the last epoch). If it is at most twice, and at
+least half, the length in the previous plan, the new plan keeps the previous length, and
+scales the period's arrivals to it.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from anabranch_planner.cost.statistics.statistics import PeriodForecast, Statist
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
-#: Fields of the constants that are no measured figures, or are compared otherwise. A store's levels
-#: grow by the logarithm of ``batches``, so while these have not doubled they stay.
+#: Fields of the constants that are not measured costs, or have their own comparison. The levels of
+#: a store grow with the logarithm of ``batches``, so ``batches`` stays until it has doubled.
 _APART = ("looks", "measurements", "error", "batches")
-#: Standard deviations of a count within which it has not moved.
+#: Number of standard deviations within which a count has not moved.
 DEVIATIONS = 2.0
-#: How much longer or shorter the next period may be than the one that plans are made for.
+#: Greatest ratio of the next period's length to the planned one, in either direction.
 LONGER = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Statistics to plan with, and the figures that differ from the previous plan's.
+    """Statistics for the next plan, and which of them differ from the previous plan's.
 
     Attributes:
         before: statistics of the previous plan; None: the first plan.
         moved: relations and labels with a figure that differs from ``before``; None: a figure that
-            concerns all differs.
+            affects all of them differs.
         streams: streams whose span differs.
     """
 
@@ -55,7 +55,7 @@ class Settled:
     streams: frozenset[str] = frozenset()
 
     def concerns(self, query: JoinQuery) -> bool:
-        """Whether a figure of ``query`` has moved."""
+        """Whether a figure that affects ``query`` has moved."""
         return self.moved is None or not (
             self.moved.isdisjoint(query.labels)
             and self.moved.isdisjoint(relation.id for relation in query.relations)
@@ -64,12 +64,12 @@ class Settled:
 
 
 def settle(newest: Statistics, before: Statistics | None, tolerance: float) -> Settled:
-    """The figures of ``newest``, each as ``before`` has it unless it has moved.
+    """The figures of ``newest``; a figure that has not moved keeps its value in ``before``.
 
     Args:
         newest: the newest measurements.
         before: the figures of the previous plan; None: the first plan.
-        tolerance: how far a figure may be from its measurement, as a share of it.
+        tolerance: greatest difference of an unmoved figure, relative to its previous value.
     """
     if before is None:
         return Settled(newest)
@@ -117,7 +117,7 @@ def settle(newest: Statistics, before: Statistics | None, tolerance: float) -> S
 def _hold(
     now: Mapping[_K, _V], was: Mapping[_K, _V], near: Callable[[_V | None, _V | None], bool]
 ) -> tuple[dict[_K, _V], set[_K]]:
-    """The figures of ``now``, those near to ``was`` as they were; and the keys of the others."""
+    """The figures of ``now``, kept at ``was`` where near to it; and the keys of the others."""
     held, moved = dict(now), set()
     for key in now.keys() | was.keys():
         if near(now.get(key), was.get(key)):
@@ -132,19 +132,19 @@ class _Near:
     """Comparisons of figures; unknown figures (None) are near only to each other.
 
     Attributes:
-        tolerance: as a share of the earlier figure.
+        tolerance: greatest difference, relative to the earlier figure.
     """
 
     tolerance: float
 
     def figures(self, now: float | None, was: float | None, error: float = 0.0) -> bool:
-        """Whether they differ by the tolerance and ``error`` at most."""
+        """Whether the figures differ by at most the tolerance plus ``error``."""
         if now is None or was is None:
             return now is was
         return now == was or abs(now - was) <= self.tolerance * abs(was) + error
 
     def counts(self, now: float | None, was: float | None) -> bool:
-        """The same for figures that count tuples or values."""
+        """:meth:`figures` for counts of tuples or values, with their statistical error."""
         return self.figures(now, was, DEVIATIONS * math.sqrt(max(now or 0.0, was or 0.0, 0.0)))
 
     def all(self, now: Mapping[_K, float] | None, was: Mapping[_K, float] | None) -> bool:
@@ -154,7 +154,7 @@ class _Near:
         return now.keys() == was.keys() and all(self.figures(now[k], was[k]) for k in was)
 
     def values(self, now: FrequentValues | None, was: FrequentValues | None) -> bool:
-        """Whether all values have moved by no more than the error of their shares."""
+        """Whether the frequency of every value has moved by at most its statistical error."""
         if now is None or was is None:
             return now is was
         error = max(now.error, was.error)
@@ -162,7 +162,7 @@ class _Near:
             ((*now.arriving, now.null_arriving), (*was.arriving, was.null_arriving)),
             ((*now.stored, now.null_stored), (*was.stored, was.null_stored)),
         ):
-            # None: NULL.
+            # The key None stands for NULL.
             shares = dict(zip((*now.hashes, None), fresh, strict=True))
             before = dict(zip((*was.hashes, None), known, strict=True))
             for value in shares.keys() | before.keys():
@@ -178,7 +178,7 @@ class _Near:
         return all(self.counts(*pair) for pair in pairs)
 
     def ages(self, now: Sequence[tuple[float, float]], was: Sequence[tuple[float, float]]) -> bool:
-        """Whether both have about as many tuples of about the same ages."""
+        """Whether both profiles have about equal numbers of tuples at about equal ages."""
         return len(now) == len(was) and all(
             self.figures(age, other_age) and self.counts(tuples, others)
             for (age, tuples), (other_age, others) in zip(now, was, strict=True)
@@ -210,7 +210,7 @@ def _constants(
 def _widths(
     now: ExchangeModel | None, was: ExchangeModel | None, near: _Near
 ) -> tuple[ExchangeModel | None, set[RelationId]]:
-    """The exchange, and the relations whose tuples have become wider or narrower."""
+    """The exchange, and the relations whose tuples have changed in width."""
     if now is None or was is None:
         return now, set()
     widths, moved = _hold(now.widths, was.widths, near.all)
@@ -220,7 +220,7 @@ def _widths(
 def _forecast(
     now: PeriodForecast | None, was: PeriodForecast | None, near: _Near
 ) -> tuple[PeriodForecast | None, set[RelationId] | None]:
-    """The forecast, and the relations for which it has changed; None: the length has."""
+    """The forecast, and relations whose forecast changed; None: the period's length did."""
     if now is None or was is None:
         return now, set() if was is now else None
     longer = now.length / was.length

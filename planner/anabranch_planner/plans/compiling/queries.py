@@ -1,4 +1,4 @@
-"""The queries of a ruleset, and the statistics to keep for them."""
+"""The queries of a ruleset, and the distinct counts to measure for them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anabranch_contract.queries.mirs import join_keys
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_planner.cost.parts import PlanPart
 
-#: A relation, and the (attribute, key type) of a combination.
+#: A relation, and the (attribute, key type) pairs that are counted in combination.
 Sketch = tuple[RelationId, tuple[tuple[str, str], ...]]
 _NO_SINK = SinkSpec()
 
@@ -24,7 +24,7 @@ def query_specs(
     freshness: Mapping[str, Mapping[str, int]],
     past: Collection[str],
 ) -> Sequence[QuerySpec]:
-    """The queries of ``part`` as workers see them; arguments of ``compile_ruleset``."""
+    """The queries of ``part`` as workers see them; for the arguments see ``compile_ruleset``."""
     terms = [
         (sinks.get(q.id, _NO_SINK), dict(freshness.get(q.id, {})), q.id in past)
         for q in part.queries
@@ -52,10 +52,10 @@ def _spec(query: JoinQuery, sink: SinkSpec, limits: Mapping[str, int], *, past: 
 
 
 def check_same(queries: Iterable[JoinQuery], running: Ruleset) -> None:
-    """Check that ``running`` has exactly ``queries``, whatever their sinks, limits and pasts.
+    """Check that ``running`` has exactly ``queries``, ignoring sinks, limits and pasts.
 
     Raises:
-        RulesetError: a query differs, or one of the two lacks it.
+        RulesetError: a query differs, or is missing on one side.
     """
     mine = {q.id: _spec(q, _NO_SINK, {}, past=False) for q in queries}
     theirs = {q.id: replace(q, sink=_NO_SINK, freshness=(), past=False) for q in running.queries}

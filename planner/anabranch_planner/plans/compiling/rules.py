@@ -1,9 +1,9 @@
-"""The rules of probe trees, and rules that compute the past of intermediate results.
+"""The rules of probe trees, and the backfill rules of intermediate results.
 
-What a shared edge may check. An edge is used by the goals below it. Whatever is checked on it
-must hold for all of them, so it checks the *loosest* of their time bounds and the *intersection*
-of their residuals; each query then checks at its output whatever is still missing. Hence every
-result of every query passes every edge on its path, and nothing else leaves its output.
+Checks on a shared edge. An edge is used by all goals below it, so a check on it must hold for all
+of them. It checks the *loosest* of their time bounds and the *intersection* of their residuals;
+each query checks the remaining conditions at its output. Hence every result of every query passes
+every edge on its path, and nothing else leaves its output.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ TreeRule: TypeAlias = ProbeRule | OutputRule | StoreRule
 
 @dataclass(frozen=True, slots=True)
 class SortedRules:
-    """Rules of probe trees in the order of a ruleset."""
+    """Rules of probe trees by type, in a ruleset's order."""
 
     probes: tuple[ProbeRule, ...]
     outputs: tuple[OutputRule, ...]
@@ -58,7 +58,7 @@ class SortedRules:
 
     @staticmethod
     def of(rules: Collection[TreeRule]) -> SortedRules:
-        """``rules`` in the order of a ruleset."""
+        """``rules`` by type, in a ruleset's order."""
         probes = [rule for rule in rules if isinstance(rule, ProbeRule)]
         outputs = [rule for rule in rules if isinstance(rule, OutputRule)]
         inserts = {rule for rule in rules if isinstance(rule, StoreRule)}
@@ -81,7 +81,7 @@ def tree_rules(tables: PartTables, stores: Stores) -> list[TreeRule]:
 
 
 def used_indexes(rules: Iterable[TreeRule]) -> dict[StoreId, set[IndexSpec]]:
-    """The indexes of stores that probes use."""
+    """The indexes that probes use, by store."""
     found: dict[StoreId, set[IndexSpec]] = defaultdict(set)
     for rule in rules:
         if isinstance(rule, ProbeRule):
@@ -103,7 +103,7 @@ class _Emitter:
     def rules(
         self, node: TreeNode, checked: PairBounds, applied: frozenset[Expr]
     ) -> Iterator[TreeRule]:
-        """The rules from ``node`` on, to which bounds and residuals have been checked."""
+        """The rules below ``node``; bounds ``checked`` and residuals ``applied`` hold there."""
         for goal in node.ends:
             if goal.maintains:
                 for store in self.stores[self.tree.owner, MirId(goal.name)]:
@@ -181,7 +181,7 @@ def _key(
     names: tuple[Label, ...],
     members: tuple[Label, ...],
 ) -> tuple[KeyPart, ...]:
-    """The equalities of a probe for ``members``, which the store calls ``names``."""
+    """The equalities of a probe for ``members``, which are called ``names`` in the store."""
     rename = dict(zip(members, names, strict=True))
     return tuple(
         KeyPart(probe, AttrRef(rename[build.label], build.attribute), kind)
@@ -197,7 +197,7 @@ def _loosest(one: PairBounds, other: PairBounds) -> PairBounds:
 def _base_probes(
     stores: Stores, owner: str, goal: OrderGoal, head: frozenset[Label], order: Iterable[Label]
 ) -> Iterator[FillStep]:
-    """Probes of base stores for one label after the other, under the bounds of ``goal``."""
+    """Probes of base stores for one label after another, under the bounds of ``goal``."""
     for label in order:
         relation = goal.relation_of[label]
         key = _key(goal, head, (Label(relation),), (label,))
@@ -212,7 +212,7 @@ def backfill_rules(
 ) -> list[BackfillRule]:
     """Backfill rules of intermediate results, one per copy.
 
-    No index is kept for their probes, because each reads the stored rows only once.
+    Their probes keep no index, because each probe reads the stored rows only once.
     """
     found = []
     for one in backfills:

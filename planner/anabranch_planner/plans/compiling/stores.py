@@ -39,14 +39,14 @@ from anabranch_planner.cost.timing import LoosestBounds, PairBounds
 
 #: Owner, store and partition attribute of a copy.
 Place = tuple[str, MirId, AttrRef | None]
-#: (of a base store rather than a label, attribute) -> the first type in which queries compare it.
+#: (whether it is a base store's attribute or a label's, attribute) -> type of its first comparison.
 KeyTypes = Mapping[tuple[bool, AttrRef], str]
 #: (owner, sub-join) -> the copies of its store, by partition attribute.
 Stores = Mapping[tuple[str, MirId], Sequence[StoreSpec]]
 
 
 def place_of(copy: StoreCopy) -> Place:
-    """The identity of a copy, whatever its inserts cost."""
+    """The identity of a copy, ignoring its insert cost."""
     return copy.owner, copy.mir, copy.partition
 
 
@@ -74,7 +74,7 @@ def _key_types_of(part: PlanPart) -> KeyTypes:
 def base_stores(
     parts: Iterable[PlanPart], kinds: KeyTypes, parallelism: int
 ) -> dict[Place, StoreSpec]:
-    """The copies of base stores, which parts have in common."""
+    """The copies of base stores, which all parts share."""
     copies: dict[Place, Mir] = {}
     for part in parts:
         mirs = {m.id: m for m in part.plan.mirs if m.is_base}
@@ -94,10 +94,10 @@ class Given:
     Attributes:
         streams: the streams that the part reads.
         bases: its copies of base stores.
-        types: key types of partition attributes, including attributes that only the queries of
-            other parts join by.
-        derived: expressions behind partition attributes and attributes of the part's queries.
-        past: (owner, store, order) of each backfill.
+        types: key types of partition attributes, including attributes by which only queries of
+            other parts join.
+        derived: expressions that define derived attributes, of partitions and of the part's
+        queries. past: (owner, store, order) of each backfill.
     """
 
     streams: Mapping[StreamName, Stream]
@@ -120,7 +120,7 @@ class PartTables:
 
     @staticmethod
     def of(part: PlanPart, subs: SubJoins | None = None) -> PartTables:
-        """The tables of ``part``; ``subs``: the sub-joins of its queries, where there already."""
+        """The tables of ``part``; ``subs``: cache of its queries' sub-joins."""
         queries = sorted(part.queries, key=lambda q: q.id)
         return PartTables(
             part.plan,
@@ -134,7 +134,7 @@ class PartTables:
 def stores_of_part(tables: PartTables, given: Given) -> Stores:
     """The stores of a part: base stores from ``given``, and stores of intermediate results."""
     found: dict[tuple[str, MirId], list[StoreSpec]] = defaultdict(list)
-    #: (owner, MIR) -> its queries, the stores it is made from, columns that larger MIRs keep.
+    #: (owner, MIR) -> its queries; the stores it is made from; the columns that larger MIRs keep.
     users: dict[tuple[str, MirId], set[QueryId]] = defaultdict(set)
     sources: dict[tuple[str, MirId], set[MirId]] = defaultdict(set)
     passed: dict[tuple[str, MirId], set[Kept]] = defaultdict(set)
@@ -144,7 +144,7 @@ def stores_of_part(tables: PartTables, given: Given) -> Stores:
                 sources[order.owner, MirId(order.goal)].add(step.target)
             else:
                 users[order.owner, step.target].add(QueryId(order.goal))
-    # Larger ones first, stable: smaller ones serve their queries, too.
+    # Larger MIRs first (stable sort), because smaller ones also serve the queries of the larger.
     for copy in sorted(_ranked(tables.plan), key=lambda c: -len(tables.mirs[c.mir].members)):
         key, mir, store = (copy.owner, copy.mir), tables.mirs[copy.mir], given.bases.get(copy)
         if store is None:
@@ -166,8 +166,8 @@ def stores_of_part(tables: PartTables, given: Given) -> Stores:
 def _columns(
     copy: StoreCopy, mir: Mir, queries: Iterable[JoinQuery], tables: PartTables, given: Given
 ) -> set[Kept]:
-    """The columns that ``queries`` project, filter on or join by, the partition attribute's, and
-    the keys by which streams keep the latest.
+    """The columns that ``queries`` project, filter on or join by; the columns of the partition
+    attribute; and the keys by which streams keep the latest tuple.
     """
     stream_of = {r: tables.relations[r].stream for r in mir.relations}
     kept = behind([copy.partition] if copy.partition else [], mir, stream_of, given.derived)
@@ -180,10 +180,10 @@ def _columns(
 
 
 def running_stores(plan: Plan, running: Ruleset) -> Stores:
-    """The stores of ``plan``, as ``running`` has them.
+    """The stores of ``plan``, looked up in ``running``.
 
     Raises:
-        RulesetError: it lacks one.
+        RulesetError: ``running`` lacks one of them.
     """
     there: dict[Place, StoreSpec] = {}
     for store in running.stores:
@@ -210,14 +210,14 @@ def preferred(stores: Stores, owner: str, step: Step) -> StoreSpec:
 def best_base(
     stores: Stores, owner: str, relation: RelationId, key: tuple[KeyPart, ...]
 ) -> StoreSpec:
-    """The copy of a base store that ``key`` finds the partition of, or the first."""
+    """The copy of a base store whose partition attribute is in ``key``, or else the first copy."""
     copies = stores[owner, MirId(relation)]
     known = {(k.build, k.type) for k in key}
     return next((s for s in copies if s.partition in known), copies[0])
 
 
 def time_bounds(pairs: PairBounds) -> tuple[TimeBound, ...]:
-    """Bounds as rules have them."""
+    """Pair bounds in the form that rules use."""
     return tuple(TimeBound(i, j, d) for (i, j), d in sorted(pairs.items()))
 
 
@@ -227,14 +227,14 @@ def stores_of_streams(
     bases: Iterable[StoreSpec],
     parallelism: int,
 ) -> tuple[list[StoreSpec], list[LatestRule]]:
-    """The stores of streams for which no query has one, and the rules that find later tuples of a
-    key. Streams that are retained have all of their tuples stored.
+    """Stores of streams that no query stores, and the rules that find later tuples of the same key.
+    Streams that are retained have all of their tuples stored.
 
-    A filter may hide the later tuple and not the earlier one, so they are looked for among all
-    tuples of the stream.
+    A relation's filter may hide the later tuple but not the earlier one, so the rules search among
+    all tuples of the stream.
 
     Args:
-        relations: the relations of the stores are added.
+        relations: relations by id; extended by the relations of these stores.
     """
     read, copies = {r.stream for r in relations.values()}, defaultdict(list)
     added, rules = [], []
@@ -260,7 +260,7 @@ def stores_of_streams(
 
 
 def short_hash(value: object) -> str:
-    """Six digits that tell values of one name apart."""
+    """Six hexadecimal digits that distinguish values with the same name."""
     return hashlib.sha256(repr(value).encode()).hexdigest()[:6]
 
 

@@ -1,9 +1,9 @@
-"""Probe trees: the orders of a plan, shared prefixes once, and the levels of their edges.
+"""Probe trees: the orders of a plan with shared prefixes merged, and the levels of their edges.
 
-Levels. A store must hold all of a batch's inserts before it is probed (``semantics.md``,
-"Exactly once within a batch"): base stores are filled first, so an edge into a base store has its
-parent's level; an edge into an MIR has at least the level after the MIR's last maintenance edge.
-An MIR is maintained through strictly smaller ones, so the recursion ends.
+Levels. A store must hold all of a batch's inserts before it is probed (``semantics.md``, "Exactly
+once within a batch"). Base stores are filled first, so an edge into a base store has its parent's
+level. An edge into an MIR has at least the level after the MIR's last maintenance edge. An MIR is
+maintained through strictly smaller ones, so the recursion ends.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from anabranch_contract.queries.mirs import Mir, MirId, canonical
 from anabranch_planner.cost.timing import PairBounds, pair_bounds
 from anabranch_planner.plans.compiling.stores import PartTables, Stores, short_hash
 
-#: The store that is probed, the labels that it fills, and the sub-join that this leads to.
+#: The probed store, the labels that it fills, and the resulting sub-join.
 _NodeKey = tuple[MirId, tuple[Label, ...], MirId]
 
 
 @dataclass(frozen=True, slots=True)
 class OrderGoal:
-    """The goal of an order: a query, or an MIR that is kept up."""
+    """The goal of an order: to answer a query, or to maintain an MIR."""
 
     name: str
     maintains: bool
@@ -48,7 +48,7 @@ class OrderGoal:
 
     @staticmethod
     def of_mir(mir: Mir, owner: str, stores: Stores) -> OrderGoal:
-        """The goal to keep up the store of ``mir``."""
+        """The goal of maintaining the store of ``mir``."""
         relation_of = dict(zip(mir.members, mir.relations, strict=True))
         bounds = {(b.earlier, b.later): b.micros for b in stores[owner, mir.id][0].bounds}
         return OrderGoal(mir.id, True, mir.classes, relation_of, bounds, ())
@@ -59,7 +59,7 @@ class TreeNode:
     """A node of a probe tree: the partial result over ``labels``.
 
     Attributes:
-        substreams: the substreams of the start that get to it; empty: all.
+        substreams: the substreams of the start that reach the node; empty: all.
     """
 
     edge: Edge
@@ -72,7 +72,7 @@ class TreeNode:
 
     @property
     def shape(self) -> object:
-        """Equal for two trees that differ in the names of their edges only."""
+        """Structural key of a probe tree, ignoring edge names."""
         ends = [(goal.name, goal.maintains) for goal in self.ends]
         partition = None if self.step is None else self.step.partition
         return ends, partition, [(key, c.shape) for key, c in sorted(self.children.items())]
@@ -90,8 +90,8 @@ class ProbeTree(NamedTuple):
 def probe_trees(tables: PartTables, stores: Stores) -> list[ProbeTree]:
     """The probe trees of a part, in a stable order.
 
-    Labels of one relation (``S``, ``S#1``) have trees of their own over the same arrival
-    edge; a tree's start label is its root's only label. So have the substreams of a start.
+    Labels of one relation (``S``, ``S#1``) have separate trees over the same arrival edge, and so
+    have the substreams of a label. A tree's starting label is its root's only label.
     """
     trees: dict[tuple[str, Label, int], ProbeTree] = {}
     taken: set[Edge] = set()
@@ -111,15 +111,15 @@ def probe_trees(tables: PartTables, stores: Stores) -> list[ProbeTree]:
 
 
 def _merge(trees: Sequence[ProbeTree], counts: Mapping[Label, int]) -> None:
-    """Leave to the first of several substreams what they all do alike: the tuples are sent
-    together then. The first probe of a tree says whose it is.
+    """Merge equal branches of a start's substreams into the first of them, so that their tuples are
+    sent together. The first probe of a merged branch lists its substreams.
     """
     alike: dict[tuple[str, Label, _NodeKey, str], list[tuple[int, TreeNode, _NodeKey]]] = (
         defaultdict(list)
     )
     for owner, start, substream, root in trees:
         if start in counts:
-            # Ends without a probe are the same for all of them.
+            # Ends without a probe are equal for all substreams.
             root.ends = root.ends if substream == 0 else []
             for key, child in root.children.items():
                 shape = owner, start, key, repr(child.shape)
@@ -142,7 +142,7 @@ def _insert(
         path += f"%{order.substream}"
     for step in order.steps:
         labels = node.labels | frozenset(step.members)
-        # The canonical sub-join: a goal's orders meet it again.
+        # Name the canonical sub-join, where the orders of one goal meet again.
         if goal.maintains:
             joined = canonical(goal.classes, goal.relation_of, labels).id
         else:
@@ -165,7 +165,7 @@ def _insert(
 def edge_levels(trees: Sequence[ProbeTree], mirs: Mapping[MirId, Mir]) -> dict[Edge, int]:
     """Edge -> level."""
     levels: dict[Edge, int] = {}
-    #: (owner, MIR) -> the level from which on its store is complete.
+    #: (owner, MIR) -> the first level at which its store is complete.
     ready: dict[tuple[str, MirId], int] = {}
 
     def walk(owner: str, node: TreeNode, level: int, size: int | None) -> None:

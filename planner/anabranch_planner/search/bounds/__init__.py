@@ -1,1 +1,1 @@
-"""Bounds of the integer program: cuts, lower bounds, and elements that can't pay."""
+"""Bounds for the integer program: cuts, lower bounds, and removal of unprofitable elements."""

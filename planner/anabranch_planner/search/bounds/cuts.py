@@ -1,21 +1,22 @@
-"""Rows that a fractional point of the program breaks: upkeep that one path needs, taken together.
+"""Cuts: rows violated by a fractional point, which charge a path's upkeep of several MIRs together.
 
-A path probes at most one MIR that has a certain label ``t``, because its labels are disjoint. In
-the program, each MIR's upkeep from ``t`` pays for the steps it takes at least as much as the MIR is
-kept, but two MIRs that are each kept to a half may share a step that is paid for to a half. Where
-one goal ``g`` takes half of its flow over the one and half over the other, that step is needed in
-either case, so it has to be paid in full.
+A path probes at most one MIR that contains a given label ``t``, because the labels of its probes
+are disjoint. In the program, the upkeep of an MIR from ``t`` pays for each of its steps at least
+the fraction to which the MIR is kept. Two MIRs that are each kept to one half may share a step that
+is paid to one half. If a goal ``g`` sends half of its flow over each of the two MIRs, that step is
+needed in either case, and so has to be paid in full.
 
-In general let ``f_g(M)`` be the flow of ``g`` over edges that probe ``M``, and ``S`` a set of
-states from ``t`` with the root ``(t, {t})`` but without ``(t, M)`` for the MIRs in ``D``, all of
-which have ``t``. Whichever of them the path probes, its upkeep leads from the root out of ``S``:
+In general let ``f_g(M)`` be the flow of ``g`` over edges that probe ``M``. Let ``D`` be a set of
+MIRs that contain ``t``, and ``S`` a set of states from ``t`` that has the root ``(t, {t})``, but
+not ``(t, M)`` for any ``M`` in ``D``. Whichever of these MIRs a path probes, its upkeep leaves
+``S``:
 
-    sum of f_g(M) over M in D  <=  sum of y_e over the edges e that lead out of S, of all that the
-                                   upkeep of some M in D from t may use
+    sum of f_g(M) over M in D  <=  sum of y_e over the edges e that leave S and that the upkeep
+                                   of some M in D from t may use
 
-For given ``g`` and ``t`` the row that is broken most is a minimum cut of the graph of states from
-``t``, where edges hold ``y_e`` and ``f_g(M)`` leaves at ``(t, M)`` (Ford & Fulkerson, "Maximal flow
-through a network", 1956). The rows would follow if every goal had upkeep flows of its own.
+For given ``g`` and ``t`` the most violated row is a minimum cut of the graph of states from ``t``,
+where edges have the capacity ``y_e`` and ``f_g(M)`` is the demand at ``(t, M)`` (Ford & Fulkerson,
+"Maximal flow through a network", 1956). The rows would be implied by one upkeep flow per goal.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from anabranch_planner.search.formulation import Variables
 from anabranch_planner.search.problem import Goal, PlanProblem, Sub
 from anabranch_planner.solvers.program import Row
 
-#: By how much a row has to be broken to be worth adding.
+#: Least violation of a row that is added.
 BROKEN = 1e-4
-#: A node that is no state.
+#: A node that is not a state.
 _SINK = -1
 
 
 def broken(problem: PlanProblem, made: Variables, values: list[float]) -> list[Row]:
-    """Rows of the kind above that ``values`` break, each once."""
+    """Rows of this kind that ``values`` violate, without duplicates."""
     target, subs = problem.graph.target, problem.graph.subs
     upkeep = {
         (m, problem.goals[g].origin): problem.goals[g] for m, gs in problem.mirs.items() for g in gs
@@ -60,7 +61,7 @@ def broken(problem: PlanProblem, made: Variables, values: list[float]) -> list[R
 
 
 def _row(flows: list[int], edges: list[int]) -> Row:
-    """The row by which ``flows`` are at most ``edges`` together; a flow may stand for its edge."""
+    """The row ``sum of flows <= sum of edges``; a flow may be the variable of its own edge."""
     both = set(flows).intersection(edges)
     more, less = ([i for i in side if i not in both] for side in (flows, edges))
     return 0.0, (*more, *less), (*([1.0] * len(more)), *([-1.0] * len(less)))
@@ -73,7 +74,7 @@ def _cut(
     some: dict[Sub, Goal],
     parts: dict[Sub, float],
 ) -> tuple[list[Sub], list[int]] | None:
-    """MIRs paid too little for their maintenance, and the edges that need more; None: no MIR is."""
+    """MIRs whose upkeep is paid too little, and the edges to pay; None: there are none."""
     graph = problem.graph
     root = next(iter(some.values())).root
     edges = dict.fromkeys(e for goal in some.values() for e in goal.edges)
@@ -91,8 +92,7 @@ def _cut(
 def _flow(arcs: Iterable[tuple[int, int, float]], root: int) -> tuple[float, set[int]]:
     """A maximum flow's value, and the nodes on the root's side of a minimum cut.
 
-    Augments along shortest paths (Edmonds & Karp). There are as many nodes as an MIR has connected
-    parts.
+    Augments along shortest paths (Edmonds & Karp). There is a node per connected part of an MIR.
     """
     left: dict[int, dict[int, float]] = defaultdict(dict)
     for tail, head, capacity in arcs:

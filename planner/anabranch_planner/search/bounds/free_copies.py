@@ -1,15 +1,15 @@
-"""Plans of a problem in which the choice of copies ties all queries together.
+"""Plans of a problem whose queries are tied together only by the choice of copies.
 
-With several partitions per store a query pays for other queries' copies, or with broadcasts for
-their absence, so a problem of many queries is one component. Two problems of the same goals have
-no such ties, and fall into small components:
+With several partitions per store, queries share the cost of copies and of the broadcasts that
+missing copies cause. So many queries are one component. Two related problems have the same goals
+but no such ties, and split into small components:
 
-* In the *relaxation* every step finds a copy that it knows, and one copy of each store is paid.
-  Its optimum is a lower bound: whatever a plan does, it takes its steps, and each of its stores has
-  a copy. This is the Lagrangean dual with all prices of copies at zero.
-* *Beside given copies* a step that knows none of them is priced as a broadcast; all copies of a
-  store are paid if it is kept. Steps that are best beside these copies have best copies of their
-  own (:func:`~.routes.finish`), and so on: no plan is dearer than the one before.
+* In the *relaxation* every step finds a copy that it knows, and each store pays for one copy. Its
+  optimum is a lower bound, because every plan pays for its steps and for at least one copy of each
+  store. It is the Lagrangean dual with all prices of copies at zero.
+* With *fixed copies* a step that knows none of them is priced as a broadcast, and a kept store
+  pays for all of its copies. The best steps for these copies may have better copies
+  (:func:`~.routes.finish`), and so on in turn: the cost never increases.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from anabranch_planner.search.problem import PlanProblem, Sub
 from anabranch_planner.search.routes import Routing, finish
 from anabranch_planner.solvers.deadline import Deadline
 
-#: The part by which a plan has to become cheaper for another one to be looked for.
+#: Fraction by which a plan must become cheaper to continue.
 WORTHWHILE = 1e-3
 
 
 def applies(problem: PlanProblem) -> bool:
-    """Whether copies tie queries together, and nothing limits them."""
+    """Whether charged copies tie queries together, and no limit on copies or memory applies."""
     limited = problem.given or problem.most_copies is not None or problem.memory is not None
     return problem.charged and not limited
 
 
 def relaxation(problem: PlanProblem) -> PlanProblem:
-    """``problem`` where every step finds a copy that it knows, and no store has several."""
+    """``problem`` where every step finds a copy that it knows, and every store has one copy."""
     return replace(
         problem,
         model=problem.model.unpartitioned(),
@@ -45,7 +45,7 @@ def relaxation(problem: PlanProblem) -> PlanProblem:
 
 
 def beside(problem: PlanProblem, copies: Mapping[Sub, Kept]) -> PlanProblem:
-    """``problem`` where steps are priced by ``copies``; other stores are as in the relaxation."""
+    """``problem`` with steps priced for fixed ``copies``; other stores as in the relaxation."""
     graph, found = problem.graph, relaxation(problem)
     cost = list(graph.cost)
     for e, store in enumerate(graph.target):
@@ -61,10 +61,10 @@ def descend(
     solve: Callable[[PlanProblem, Deadline], Outcome],
     deadline: Deadline,
 ) -> tuple[Routing, float]:
-    """A plan of ``problem``, at most as dear as ``known``, and a lower bound.
+    """A plan of ``problem`` that costs at most as much as ``known``, and a lower bound.
 
     Args:
-        solve: solves a problem without ties.
+        solve: solver for a problem without ties.
     """
     first = solve(relaxation(problem), deadline.share(0.5))
     best = min(known, finish(problem, first.routing.routes), key=lambda r: r.cost)

@@ -12,7 +12,7 @@ from anabranch_planner.solvers.relaxation import Relaxation
 
 
 def floor(problem: PlanProblem) -> float:
-    """Every start is sent out once, and every base store has one copy."""
+    """Trivial lower bound: the first probe of every start, and one copy of every base store."""
     cost, tail = problem.graph.cost, problem.graph.tail
     first = {
         goal.root: min(cost[e] for e in goal.edges if tail[e] == goal.root)
@@ -28,14 +28,14 @@ def cheapest_copy(problem: PlanProblem, store: Sub) -> float:
 
 
 def by_shares(problem: PlanProblem, deadline: Deadline, seed: int) -> float:
-    """Sum of the queries' standalone optima, with every sharable element at a share of its cost.
+    """Sum of the queries' standalone optima, where each query pays its share of sharable elements.
 
-    Let ``n(e)`` be the number of queries that can use the edge ``e`` (for themselves or to maintain
-    an MIR); ``n`` of a store is defined equally. Any joint plan pays ``c(e)`` for a step that it
-    uses, and at most ``n(e)`` queries need it, so it pays at least the sum of their shares
-    ``c(e)/n(e)``. The elements of a joint plan that a query needs are a plan of the query alone.
-    Hence the sum of the queries' optima under shared costs is at most the joint optimum, and so is
-    the sum of their relaxations; queries that are not reached in time count 0.
+    Let ``n(e)`` be the number of queries that can use the edge ``e`` (directly, or to maintain an
+    MIR); the same for stores. A joint plan pays ``c(e)`` once for a step that at most ``n(e)``
+    queries need, so it pays at least ``c(e)/n(e)`` per query that needs it. The elements of a joint
+    plan that a query needs are a standalone plan of the query. So the sum of the queries' optima
+    under shared costs is at most the joint optimum, and so is the sum of their relaxations. A query
+    not processed before the deadline counts 0.
     """
     alone = problem.apart()
     edges: dict[EdgeId, int] = defaultdict(int)
@@ -68,7 +68,7 @@ def by_shares(problem: PlanProblem, deadline: Deadline, seed: int) -> float:
 
 
 def relaxed(problem: PlanProblem, deadline: Deadline, seed: int) -> float:
-    """The optimum of the linear relaxation; the constant part of the cost if there's no time."""
+    """Optimum of the linear relaxation; the constant part of the cost if time runs out."""
     made = formulate(problem)
     relaxation = Relaxation(made.program, seed)
     if made.program.variables and relaxation.solve({}, deadline.left()):

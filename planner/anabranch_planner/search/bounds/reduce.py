@@ -1,22 +1,22 @@
 """Reduction of a problem: removes elements that no optimal plan needs, before solving.
 
 **Intermediate results that can't pay for themselves.** Take a plan that keeps the MIR ``M``. Every
-step that probes ``M`` can be replaced by a *detour*: probes of the base stores of ``M``'s
-relations, one after the other, to the same state. Base stores are kept in any case, so the detour
-exists, and costs at most its steps' costs times ``chi`` (each broadcast). The changed plan no
-longer probes ``M``, so it saves one copy's inserts of ``M`` and the maintenance of ``M``. Hence,
-with ``gain(e) = detour(e) - cost(e)`` (switching charges included) for an edge ``e`` that probes
-``M``, keeping ``M`` saves at most
+step that probes ``M`` can be replaced by a *detour* to the same state: probes of the base stores of
+``M``'s relations, one after the other. Base stores are always kept, so the detour exists, and costs
+at most its steps' costs times ``chi`` (each broadcast). The changed plan no longer probes ``M``, so
+it saves the inserts of one copy of ``M``, and the maintenance of ``M``. Let ``gain(e) = detour(e) -
+cost(e)`` (switching charges included) for an edge ``e`` that probes ``M``. Then keeping ``M`` saves
+at most
 
     sum over starts r of  min( sum of gain(e) over distinct edges e from r that probe M,
                                sum over goals g from r of max gain(e) over g's edges that probe M )
 
 because equal steps are paid once (first term), and a path probes ``M`` at most once, its labels
-being disjoint (second term). Where that is not more than one copy's inserts, some optimal plan does
-not keep ``M``: it is dropped, with its goals and every edge that probes it. Dropping one MIR takes
-users from the smaller ones that its maintenance may have probed, so this is repeated until nothing
-changes. A plan within limits on copies, memory or MIRs stays within them. The optimal cost stays
-the same; among plans of equal cost those without ``M`` are preferred.
+being disjoint (second term). If that is not more than the inserts of one copy, some optimal plan
+does not keep ``M``. ``M`` is then dropped, with its goals and every edge that probes it. This
+removes users of the smaller MIRs that its maintenance could probe, so the test is repeated until
+nothing changes. Limits on copies, memory or MIRs stay satisfied. The optimal cost stays the same;
+among plans of equal cost, plans without ``M`` are preferred.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from itertools import chain
 from anabranch_planner.search.problem import EdgeId, Goal, Origin, PlanProblem, Sub
 from anabranch_planner.solvers.program import INFINITY
 
-#: A goal, and what each of its edges that probe an MIR saves, if it saves anything.
+#: A goal, and the savings of its edges that probe an MIR, where they are positive.
 _User = tuple[Goal, dict[EdgeId, float]]
 
 
@@ -90,7 +90,7 @@ def _worth(users: list[_User], alive: dict[Sub, None]) -> float:
 
 
 def _gains(problem: PlanProblem) -> dict[EdgeId, float]:
-    """The saving of every edge that probes an MIR against its detour."""
+    """The saving, against its detour, of every edge that probes an MIR."""
     graph = problem.graph
     spread = graph.spread if problem.charged else [0.0] * len(graph.spread)
     #: State -> the steps to it over base stores: the state before, and the price of a broadcast.
@@ -109,8 +109,8 @@ def _gains(problem: PlanProblem) -> dict[EdgeId, float]:
 
 
 def _detour(entering: dict[int, list[tuple[int, float]]], state: int, origin: int) -> float:
-    """The price of the cheapest way from ``origin`` to ``state`` by steps of ``entering``, all of
-    which add one label.
+    """The price of the cheapest path from ``origin`` to ``state`` by the steps ``entering``,
+    which add one label each.
     """
     best = {state: 0.0}
     while best and origin not in best:

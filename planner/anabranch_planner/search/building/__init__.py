@@ -1,1 +1,1 @@
-"""Construction of problems: indices and prices, the share of each query, all queries."""
+"""Construction of problems: indices and prices, each query's part, all queries together."""

@@ -1,4 +1,4 @@
-"""The problem of planning queries together, and its changes from plan to plan."""
+"""The problem of planning queries together, updated as queries come and go."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from anabranch_planner.search.building.scopes import QueryScope
 from anabranch_planner.search.building.states import GrowingGraph, StoresKept
 from anabranch_planner.search.problem import Goal, PlanProblem, Sub
 
-#: Connected label sets up to which a query's graph is built in full.
+#: Connected label sets per query up to which the query's graph is built in full.
 MAX_SETS = 600
 
 
@@ -23,13 +23,13 @@ def build_problem(
     max_sets: int = MAX_SETS,
     there: StoresKept | None = None,
 ) -> PlanProblem:
-    """The problem of planning ``queries`` together (in order of their ids).
+    """The problem of planning ``queries`` together (sorted by id).
 
     Args:
         mir: whether intermediate results may be kept.
-        max_sets: the cap (:mod:`~anabranch_planner.search.building.scopes`).
-        there: the only stores that may be probed, with the only copies. What arrives is kept in its
-            stores in any case, so that costs nothing here. None: any store may be kept.
+        max_sets: the cap per query (:mod:`~anabranch_planner.search.building.scopes`).
+        there: the running stores and copies, if no others may be probed. They are kept in any
+            case, so inserts into them cost nothing here. None: any store may be kept.
     """
     builder = Builder(model, mir=mir, max_sets=max_sets, there=there)
     builder.add(queries)
@@ -37,11 +37,12 @@ def build_problem(
 
 
 class Builder(GrowingGraph):
-    """A problem, changed query by query.
+    """A problem under construction, to which queries are added and from which they are dropped.
 
-    Later additions leave existing parts as they are: an edge depends on its state and its store; a
-    store's candidate partition attributes only grow, and an added one is unknown to earlier edges
-    (:func:`candidates.joining_attributes` gives all that an edge can know together with its query).
+    Later additions do not change existing parts. An edge depends only on its state and store. A
+    store's candidate partition attributes only grow, and earlier edges do not know an added one:
+    the edge's own query contributes every attribute that the edge can know
+    (:func:`candidates.joining_attributes`).
     """
 
     def __init__(
@@ -58,12 +59,12 @@ class Builder(GrowingGraph):
         self._scopes: dict[QueryId, QueryScope] = {}
         self._query_goals: dict[QueryId, list[Goal]] = {}
         self._upkeep: dict[Sub, list[Goal]] = {}
-        #: How many queries there are with each store, and with each partition attribute of it.
+        #: Numbers of queries that use each store, and each partition attribute of it.
         self._users: Counter[Sub] = Counter()
         self._joined_by: Counter[tuple[Sub, AttrRef]] = Counter()
 
     def add(self, queries: Sequence[JoinQuery]) -> None:
-        """Add ``queries`` (in order of their ids)."""
+        """Add ``queries`` (sorted by id)."""
         ordered = sorted(queries, key=lambda q: q.id)
         scopes = [QueryScope(self, q, mir=self._mir, max_sets=self._max_sets) for q in ordered]
         for scope in scopes:
@@ -77,15 +78,15 @@ class Builder(GrowingGraph):
             scope.add_upkeep(self._upkeep)
 
     def drop(self, query: QueryId) -> None:
-        """Forget ``query``; its part of the graph stays, unused."""
+        """Remove ``query``; its part of the graph stays, unused."""
         scope = self._scopes.pop(query)
         del self._query_goals[query]
         self._users.subtract(set(scope.targets.values()))
         self._joined_by.subtract(scope.attributes)
 
     def has_idle_attributes(self, stores: Collection[Sub]) -> bool:
-        """Whether one of ``stores`` is there for some query, and may be partitioned by an attribute
-        that none joins by any more.
+        """Whether one of ``stores`` is still used by a query, but has a candidate partition
+        attribute by which no query joins any more.
         """
         return any(
             self._users[store] and not self._joined_by[store, attribute]
@@ -99,15 +100,15 @@ class Builder(GrowingGraph):
         return {*scope.subs.values(), *scope.targets.values()}
 
     def query_goals(self, query: QueryId) -> list[Goal]:
-        """The goals of ``query``, without the goals of intermediate results."""
+        """The query's own goals, without the goals that maintain intermediate results."""
         return self._query_goals[query]
 
     def upkeep(self, mir: Sub) -> list[Goal]:
-        """The goals that maintain an intermediate result."""
+        """The goals that maintain the intermediate result ``mir``."""
         return self._upkeep[mir]
 
     def problem(self) -> PlanProblem:
-        """The problem of all queries that are there."""
+        """The problem of all queries added and not dropped."""
         goals = [g for query in sorted(self._scopes) for g in self._query_goals[query]]
         stores = dict.fromkeys(s for scope in self._scopes.values() for s in scope.targets.values())
         bases = tuple(s for s in stores if s in self.graph.bases)
@@ -131,5 +132,5 @@ class Builder(GrowingGraph):
 
     @property
     def reduced(self) -> tuple[QueryId, ...]:
-        """Queries beyond the cap."""
+        """Queries beyond the cap on connected label sets."""
         return tuple(q for q in sorted(self._scopes) if self._scopes[q].reduced)

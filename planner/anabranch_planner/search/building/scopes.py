@@ -1,8 +1,8 @@
 """The states, edges and goals of one query; sets of its labels are bit masks.
 
-Caps are explicit. A query with more than ``max_sets`` connected label sets gets one order per
-start (cheapest next relation first) instead of the full graph; it is named in
-:attr:`Problem.reduced`, and the plan says so.
+Caps are explicit. A query with more than ``max_sets`` connected label sets gets a single order per
+start (cheapest next relation first) instead of the full graph. Such queries are listed in
+:attr:`PlanProblem.reduced` and reported in the plan.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from anabranch_planner.search.problem import EdgeId, Goal, Origin, Sub
 
 
 class QueryScope:
-    """One query's share of the graph while it is being built. Bit ``i`` is the i-th label."""
+    """One query's part of the graph under construction. Bit ``i`` of a mask is the i-th label."""
 
     def __init__(self, states: GrowingGraph, query: JoinQuery, *, mir: bool, max_sets: int) -> None:
         self.states = states
@@ -42,21 +42,21 @@ class QueryScope:
         self.subs: dict[int, Sub] = {}
         #: Stores that may be probed: mask of labels -> the store's sub-join.
         self.targets: dict[int, Sub] = {}
-        #: Stores, and attributes that the query joins them by.
+        #: (store, attribute by which the query joins it).
         self.attributes: set[tuple[Sub, AttrRef]] = set()
         if self.whole & (self.whole - 1):
             for mask in self.sets:
                 single = not mask & (mask - 1)
                 if single or (mir and mask != self.whole):
                     self._add_target(mask, single=single)
-        #: Per label the tuples that set out, each with (mask after, edge), smaller heads first.
+        #: Per label and substream: (mask after the edge, edge), smaller heads first.
         self.edges: list[dict[Origin, list[tuple[int, EdgeId]]]] = [
             {(label, n): [] for n in range(states.model.substreams_of(label))}
             for label in self.labels
         ]
 
     def _connected(self, limit: int) -> list[int] | None:
-        """Connected masks, smaller first; None if more than ``limit``.
+        """Masks of connected label sets, smaller first; None if there are more than ``limit``.
 
         A connected set of size k + 1 always contains a connected set of size k.
         """
@@ -77,7 +77,7 @@ class QueryScope:
         return found
 
     def around(self, mask: int) -> int:
-        """The labels that share a key class with one of ``mask``."""
+        """The labels that share a key class with a label of ``mask``."""
         found, i = 0, 0
         while mask:
             if mask & 1:
@@ -87,7 +87,7 @@ class QueryScope:
         return found
 
     def sub(self, mask: int) -> Sub:
-        """The canonical sub-join over ``mask``: equal labels under equal predicates are one."""
+        """The canonical sub-join over ``mask``; equal labels and predicates give equal ones."""
         known = self.subs.get(mask)
         if known is None:
             labels = tuple(x for i, x in enumerate(self.labels) if mask >> i & 1)
@@ -122,7 +122,7 @@ class QueryScope:
             for shape, _, members in self.classes:
                 both = shape & mask
                 if both and shape & ~mask:
-                    # As in :func:`candidates.joining_attributes`.
+                    # The same rule as in :func:`candidates.joining_attributes`.
                     inside = [m for one, m in members if one & mask]
                     for m in inside[:1] if both & (both - 1) else inside:
                         attribute = self._in_store(m, mask)
@@ -145,7 +145,7 @@ class QueryScope:
         return found
 
     def add_edges(self) -> None:
-        """All edges of the query, smaller heads first."""
+        """Add all edges of the query, smaller heads first."""
         if self.reduced:
             return self._add_one_order()
         edge, partitioned = self.states.edge, self.states.partitioned
@@ -169,7 +169,7 @@ class QueryScope:
         return None
 
     def _add_one_order(self) -> None:
-        """Beyond the cap: from every start the cheapest next relation first."""
+        """Beyond the cap: add one order per start, always with the cheapest next relation."""
         states = self.states
         model, graph = states.model, states.graph
         for i, found in enumerate(self.edges):
@@ -188,7 +188,7 @@ class QueryScope:
                 head = after
 
     def query_goals(self) -> list[Goal]:
-        """One goal per label and substream."""
+        """A goal per label and substream."""
         return self._goals(self.query.id, self.whole, None)
 
     def _goals(self, name: str, mask: int, mir: Sub | None) -> list[Goal]:
@@ -220,8 +220,8 @@ class QueryScope:
         )
 
     def _may_probe(self, goal: Sub | None, store: Sub, origin: Origin) -> bool:
-        """Whether tuples of ``origin`` may, for a goal, the query's or an MIR's, probe a store that
-        is there, or may be kept.
+        """Whether tuples of ``origin`` may probe ``store`` for a goal of the query, or for the
+        goals of the MIR ``goal``. With fixed stores, ``store`` must be one of them.
         """
         graph, there = self.states.graph, self.states.there
         if store in graph.bases:
@@ -235,7 +235,7 @@ class QueryScope:
         return may and there.holds(self.query.classes, mir, origin)
 
     def add_upkeep(self, kept: dict[Sub, list[Goal]]) -> None:
-        """The goals of the query's MIRs that no query before it has."""
+        """Add the goals of the query's MIRs that no earlier query has added."""
         for mask, sub in self.targets.items():
             if mask & (mask - 1) and sub not in kept:
                 name = self.states.graph.mir(sub).id

@@ -1,4 +1,4 @@
-"""Indices and prices of sub-joins, states and edges, as queries are added."""
+"""Indices and prices of sub-joins, states and edges, extended query by query."""
 
 from __future__ import annotations
 
@@ -13,34 +13,31 @@ from anabranch_planner.search.problem import EdgeId, Graph, Origin, Sub, SubJoin
 
 
 class StoresKept(Protocol):
-    """The stores that there are, where none may be opened (``replan.there``)."""
+    """Fixed stores, where no others may be opened (implemented in ``replan.there``)."""
 
     def partitions(self, mir: Mir) -> tuple[AttrRef | None, ...]:
-        """The partition attributes of the copies of ``mir``'s store; none: it is not there."""
+        """Partition attributes of the existing copies of ``mir``'s store; empty: no store."""
 
     def serves(self, query: JoinQuery, mir: Mir) -> bool:
-        """Whether ``query`` may probe the store of ``mir``, an intermediate result."""
+        """Whether ``query`` may probe the store of the intermediate result ``mir``."""
 
     def feeds(self, larger: Mir, mir: Mir) -> bool:
         """Whether the upkeep of ``larger`` may probe the store of ``mir``."""
 
     def holds(self, classes: Sequence[KeyClass], mir: Mir, origin: Origin) -> bool:
-        """Whether the store of ``mir`` has the values of all tuples of ``origin``, which join by
-        ``classes``.
-        """
+        """Whether the store of ``mir`` keeps all rows that ``origin`` can match by ``classes``."""
 
 
 class GrowingGraph:
-    """The graph under construction: gives sub-joins, states and edges their indices."""
+    """The graph under construction, which assigns indices to sub-joins, states and edges."""
 
     def __init__(self, model: CostModel, there: StoresKept | None) -> None:
         self.model = model
         self.there = there
-        #: Whether stores may have partition attributes. Existing stores have theirs, even in
-        #: a single partition.
+        #: Whether stores have partition attributes. Fixed stores do, even with one partition.
         self.partitioned = model.partitioned or there is not None
         self.graph = Graph()
-        #: Candidate partition attributes per store, and the bit of each.
+        #: Store -> candidate partition attribute -> its bit.
         self.partitions: dict[Sub, dict[AttrRef, int]] = {}
         self._inserts: dict[Sub, float] = {}
         self._subs: dict[object, Sub] = {}
@@ -66,7 +63,7 @@ class GrowingGraph:
         return found
 
     def edge(self, origin: Origin, before: Sub, after: Sub, target: Sub, known: int) -> EdgeId:
-        """The edge of that step, new or known."""
+        """The index of the step's edge, which is added if it is new."""
         graph = self.graph
         tail, head = self.state(origin, before), self.state(origin, after)
         found = self._edges.get((tail, head))
@@ -90,13 +87,13 @@ class GrowingGraph:
         self.graph.spread.append(spread)
 
     def _priced(self, edge: EdgeId) -> tuple[float, float]:
-        """The cost of an edge, and how much more it is where it is broadcast."""
+        """The cost of an edge, and its surcharge if it is broadcast."""
         model, graph = self.model, self.graph
         before, after = graph.before[edge], graph.after[edge]
         origin = graph.start[edge], graph.substream[edge]
         sent = self._sent(graph.tail[edge], origin, before)
         if model.constants is None and model.on_one_host:
-            # As below, without the names of the sub-joins that a path ends with.
+            # As below, without computing names of sub-joins that only end a path.
             return sent, sent * (model.chi(broadcast=True) - 1)
         made, store = self._sent(graph.head[edge], origin, after), graph.mir(graph.target[edge]).id
         over, joined = graph.mir(before), graph.mir(after)
@@ -108,7 +105,7 @@ class GrowingGraph:
         return routed, spread - routed
 
     def _sent(self, state: int, origin: Origin, sub: Sub) -> float:
-        """Tuples per unit of time that a state holds."""
+        """Tuples per unit of time that reach a state."""
         found = self._sizes.get(state)
         if found is None:
             found = self._sizes[state] = self.model.probe(self.graph.mir(sub), *origin)
@@ -123,14 +120,14 @@ class GrowingGraph:
         return self._inserts[store]
 
     def is_kept(self, store: Sub) -> bool:
-        """Whether ``store`` is that of an intermediate result."""
+        """Whether ``store`` is the store of an intermediate result."""
         return store not in self.graph.bases
 
     def reprice(self, model: CostModel) -> None:
-        """Price the same graph under another model of the same stores and time bounds.
+        """Price the same graph under another model with the same stores and time bounds.
 
-        Problems that were built before keep their prices. Queries that are :attr:`reduced` keep
-        their one order, though another may be the cheapest now.
+        Problems built before keep their prices. Queries in :attr:`reduced` keep their single order,
+        even if another order is cheapest now.
         """
         self.model, self._sizes, self._inserts = model, {}, {}
         graph = self.graph = replace(self.graph, cost=[], spread=[])
@@ -138,11 +135,11 @@ class GrowingGraph:
             self._price(edge)
 
     def reprice_some(self, subs: Collection[Sub]) -> tuple[dict[EdgeId, float], dict[Sub, float]]:
-        """Price what concerns ``subs`` by :attr:`model`, which may be another one by now; in place,
-        so problems that were built before are no longer what they were.
+        """Recompute in place the prices of edges and stores that involve ``subs``, by the current
+        :attr:`model`. So the prices in problems built before change, too.
 
         Returns:
-            How much less steps cost at most, and one copy of stores, where they are cheaper now.
+            Edges and stores that became cheaper, with the decrease (an edge as a broadcast).
         """
         graph, self._sizes = self.graph, {}
         before_now = {s: self._inserts.pop(s) for s in subs if s in self._inserts}

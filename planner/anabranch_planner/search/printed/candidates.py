@@ -1,8 +1,8 @@
-"""Candidates listed as the CLASH paper does (section V): what the optimiser's graph stands for.
+"""Explicit lists of candidates as in the CLASH paper (section V), which our graph encodes.
 
-Algorithm 1 lists every probe order; the lists grow like permutations. They are what the paper's
-integer program is written over (:mod:`~.formulation`), what the worked examples are
-compared with, and what brute force tries.
+Algorithm 1 lists every probe order; the lists grow like permutations. The paper's integer program
+is written over these lists (:mod:`~.formulation`). The worked examples and the brute-force search
+of the tests use them as well.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def sub_query(query: JoinQuery, labels: Labels) -> JoinQuery:
 def candidate_orders(query: JoinQuery, start: Label, *, mir: bool = True) -> list[CandidateOrder]:
     """Algorithm 1: every probe order of ``query`` that begins with ``start``.
 
-    The head is extended by every MIR that is disjoint from it and joinable with it, until all
-    labels are covered. Maintenance orders of an MIR are the candidate orders of the query over
+    The head is extended by every MIR that is disjoint from it and can be joined with it, until all
+    labels are covered. The maintenance orders of an MIR are the candidate orders of the query over
     its members.
     """
     targets = [(s, m) for s, m in mirs_of(query) if mir or len(s) == 1]
@@ -82,8 +82,8 @@ def count_orders(
 ) -> int:
     """The number of decorated orders that :func:`candidate_orders` and :func:`decorate` list.
 
-    Orders with the same head so far have the same continuations, so heads are counted, which are
-    as many as connected label sets.
+    Orders with the same head have the same continuations. So only heads are enumerated, and there
+    are as many heads as connected label sets.
     """
     targets = [(s, len(partitions[m.id])) for s, m in mirs_of(query) if mir or len(s) == 1]
     whole = frozenset(query.labels)
@@ -104,9 +104,9 @@ def count_orders(
 def partition_candidates(queries: Iterable[JoinQuery]) -> dict[MirId, tuple[AttrRef, ...]]:
     """Per MIR the attributes that join it with a label outside it, in any of the queries.
 
-    Attributes that one key class makes equal within the MIR are one candidate, named by the
-    smallest. For a base relation the attribute is spoken of in the store's own namespace
-    (the label is the relation's id).
+    Attributes that a key class makes equal within the MIR are one candidate, named by the smallest
+    of them. An attribute of a base relation is written in the namespace of its store, where the
+    label is the relation's id.
     """
     found: dict[MirId, set[AttrRef]] = {}
     for query in queries:

@@ -1,33 +1,34 @@
 """The integer program of the CLASH paper, for comparison with the tight one.
 
 Source: Dossinger & Michel, "Optimizing Multiple Multi-Way Stream Joins", section V, as printed,
-with the errors mended that keep it from being right:
+with corrections of the errors that make it incorrect:
 
-* A variable ``x_σ`` per decorated order σ of every goal, that is of every query and, recursively,
-  of every MIR that may be probed, from each of its labels. (Algorithm 2 loops over queries only.)
-* A variable ``y_ρ`` per step ρ, a prefix of a decorated order. Equal prefixes of different goals
-  are one variable: the same start, stores, partitions and sub-joins.
+* A variable ``x_σ`` per decorated order σ of every goal. Goals are, for each label, every query
+  and, recursively, every MIR that may be probed. (Algorithm 2 loops over queries only.)
+* A variable ``y_ρ`` per step ρ, a prefix of a decorated order. Prefixes of different goals with the
+  same start, stores, partitions and sub-joins are one variable.
 * ``Σ x_σ = 1`` over the orders of one query and start.
-* An order that probes MIRs needs one maintenance order per MIR and label ``j`` of it:
+* An order that probes an MIR needs one maintenance order per label ``j`` of the MIR:
   ``−x_σ + Σ x'_j ≥ 0``. (The printed coefficient ``k_j`` would force every decorated variant.)
-  How the MIR's own store is partitioned makes no difference to that.
+  Any partitioning of the MIR's own store will do.
 * An order pays for its steps in one aggregated row: ``−PCost(σ)·x_σ + Σ StepCost(ρ)·y_ρ ≥ 0``.
-* Minimise ``Σ StepCost(ρ)·y_ρ``; under the objective ``tuples`` also ``Σ |M|·p_{M,a}``, with
+* Minimise ``Σ StepCost(ρ)·y_ρ``. Under the objective ``tuples`` add ``Σ |M|·p_{M,a}``, with
   ``y_ρ ≤ p_{M,a}`` for the copy that the step probes. (Every base relation is probed by some
-  order, in the end by one that maintains an MIR, so each has a copy.) Under the paper's objective
+  order, possibly one that maintains an MIR, so each has a copy.) Under the paper's objective
   copies are free.
 
-*Cost rows.* As printed they don't force steps that cost nothing, and their coefficients range
-over as many orders of magnitude as cardinalities do. Both is mended by their integers: with
+*Cost rows.* The printed rows do not force steps without cost, and their coefficients range over as
+many orders of magnitude as cardinalities. Integer weights correct both: with
 ``w_ρ = max(1, round(10^4 · StepCost(ρ) / PCost(σ)))`` the row is ``−(Σ w_ρ)·x_σ + Σ w_ρ·y_ρ ≥ 0``.
-Whatever the positive weights, with x = 1 it holds only if every y of the order is 1, and with
-x = 0 always; so all positive weights have the same integral points. These are proportional to the
-costs but for rounding, so the relaxation is the printed one's, which is the point: a fraction of x
-pays the dearest step in part and nothing else.
+For any positive weights, with x = 1 it holds only if every y of the order is 1, and with x = 0 it
+always holds. So all positive weights have the same integral points. These weights are proportional
+to the costs except for rounding, so the relaxation is as weak as the printed one, as intended for
+the comparison: a fraction of x pays only a fraction of the dearest step.
 
-*Exactness.* Integral points with x = 1 for one order per goal that is needed, y and p = 1 for
-what those use and 0 else, are all plans, and cost what they cost; any further 1 costs more or
-nothing. Decorated orders multiply, so their number is capped (:data:`MAX_ORDERS`).
+*Exactness.* Take the integral points with x = 1 for one order per needed goal, y and p = 1 for the
+steps and copies of these orders, and 0 otherwise. They are exactly the plans, with the plans'
+costs. Any further 1 costs more or nothing. Decorated orders multiply, so their number is capped
+(:data:`MAX_ORDERS`).
 """
 
 from __future__ import annotations
@@ -58,26 +59,27 @@ from anabranch_planner.solvers.interface import Request, Solution
 from anabranch_planner.solvers.program import INFINITY, Program
 from anabranch_planner.solvers.registry import solve
 
-#: Decorated orders up to which the program is built.
+#: Maximum number of decorated orders for which the program is built.
 MAX_ORDERS = 200_000
-#: Connected label sets of one query up to which its orders are counted at all.
+#: Maximum number of connected label sets of a query for which its orders are counted.
 MAX_SETS = 600
 #: Sum of the weights of a cost row, except for rounding.
 WEIGHTS = 1e4
 
-#: A goal's (whether it maintains an MIR, its query's or MIR's id, its start).
+#: A goal: (whether it maintains an MIR, id of the query or MIR, starting label).
 GoalKey = tuple[bool, str, Label]
 
 
 @dataclass(frozen=True, slots=True)
 class PaperResult:
-    """The choice of the solver, in terms of the problem's graph.
+    """The solver's choice, as elements of the problem's graph.
 
     Attributes:
-        edges: the steps of the chosen orders; empty if the solver found nothing.
-        mirs: the MIRs that these probe.
-        solution: the solver's answer. variables, constraints: the program's size.
-        orders: how many decorated orders there are.
+        edges: the steps of the chosen orders; empty if the solver found no solution.
+        mirs: the MIRs that these steps probe.
+        solution: the solver's result.
+        variables, constraints: size of the program.
+        orders: number of decorated orders in the program.
     """
 
     edges: tuple[EdgeId, ...]
@@ -99,16 +101,16 @@ def solve_paper(
     threads: int = 1,
     max_orders: int = MAX_ORDERS,
 ) -> PaperResult:
-    """Solve the paper's program of ``queries``, the queries of ``problem``.
+    """Solve the paper's program for ``queries``.
 
     Args:
-        problem: with all its edges, as :func:`build_problem` made it.
-        known: a plan to start from.
-        deadline: counts the phases and limits the solver.
+        problem: the problem of ``queries`` with all its edges, as :func:`build_problem` makes it.
+        known: an initial plan.
+        deadline: limits the solver, and records the time per phase.
 
     Raises:
-        PlannerError: more than ``max_orders`` decorated orders, or limits and charges that the
-            paper does not know.
+        PlannerError: there are more than ``max_orders`` decorated orders, or ``problem`` has
+            limits or switching charges, which the paper's program does not support.
     """
     limits = problem.most_copies, problem.most_mirs, problem.memory
     limited = any(limit is not None for limit in limits)
@@ -183,13 +185,14 @@ def orders_of(problem: PlanProblem, routing: Routing) -> dict[GoalKey, Candidate
 
 @dataclass(slots=True)
 class ListedProgram:
-    """The program over listed orders, and where its choices are.
+    """The program over listed orders, with the variables of its choices.
 
     Attributes:
-        orders: goal -> decorated order -> its x. steps: (the y of the step before or the start,
-            target, members, partition, resulting sub-join) -> its y. copies: its p.
-        parts: x -> the y of its order's steps.
-        copy_of: y -> the p of the copy that it probes, where copies are charged.
+        orders: goal -> decorated order -> its variable x.
+        steps: (y of the preceding step or the start, probe, resulting sub-join) -> its y.
+        copies: copy -> its p.
+        parts: x -> the y of each step of the order.
+        copy_of: y -> the p of the probed copy, where copies are charged.
     """
 
     program: Program = field(default_factory=Program)
@@ -200,7 +203,7 @@ class ListedProgram:
     copy_of: dict[int, int] = field(default_factory=dict)
 
     def point(self, orders: Mapping[GoalKey, CandidateOrder]) -> tuple[float, ...] | None:
-        """The point that stands for ``orders``; None if one of them is not listed."""
+        """The program's point for ``orders``; None if one of them is not listed."""
         values = [0.0] * self.program.variables
         for goal, order in orders.items():
             if not order:
@@ -216,7 +219,7 @@ class ListedProgram:
         return tuple(values)
 
     def chosen(self, values: Sequence[float]) -> dict[GoalKey, CandidateOrder]:
-        """The orders of the point ``values`` that queries need, one per goal."""
+        """The orders chosen by the point ``values``, one for each goal that queries need."""
         picked = {
             goal: next((o for o, x in found.items() if values[x] > 0.5), ())
             for goal, found in self.orders.items()
@@ -248,11 +251,11 @@ def formulate_paper(
 
     Args:
         mir: whether intermediate results may be kept.
-        at_most: the cost of a known plan; what alone costs more is fixed to zero.
-        max_orders: more decorated orders than this are refused.
+        at_most: the cost of a known plan; single elements that cost more are fixed to zero.
+        max_orders: maximum number of decorated orders.
 
     Raises:
-        PlannerError: too many orders.
+        PlannerError: there are more orders.
     """
     several = sorted((q for q in queries if len(q.labels) > 1), key=lambda q: q.id)
     _require_few_sets(several)
@@ -306,7 +309,7 @@ def _too_large(why: str) -> PlannerError:
 
 @dataclass(slots=True)
 class _Writer:
-    """Writes the program of :class:`ListedProgram`; keeps what it has computed about sub-joins."""
+    """Builder of a :class:`ListedProgram`, with a cache of computed sub-joins."""
 
     model: CostModel
     listed: ListedProgram
@@ -317,7 +320,7 @@ class _Writer:
     def add_orders(
         self, goal: GoalKey, query: JoinQuery, decorated: Iterable[CandidateOrder]
     ) -> None:
-        """An x for every order, with its steps and its cost row."""
+        """Add an x for every order, its steps, and its cost row."""
         for order in decorated:
             ys: list[int] = []
             costs: list[float] = []
@@ -381,7 +384,7 @@ class _Writer:
         return self._steps[key]
 
     def add_rows(self) -> None:
-        """One order per query and start; the maintenance of what orders probe."""
+        """Add the rows for one order per query and start, and for maintenance of probed MIRs."""
         listed = self.listed
         starts: dict[str, list[dict[CandidateOrder, int]]] = {}
         for (maintains, name, _), found in listed.orders.items():
@@ -400,7 +403,7 @@ class _Writer:
 
 @dataclass(frozen=True, slots=True)
 class _StepInfo:
-    """A step's store, the sub-joins before and after it, and what it knows."""
+    """A step's store, the sub-joins before and after it, and the attributes that it knows."""
 
     store: Mir
     before: Mir
