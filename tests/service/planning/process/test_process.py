@@ -174,7 +174,7 @@ def test_an_explanation_that_fails_says_so(apart: Service) -> None:
 def test_a_running_explanation_ends_before_the_service_does(
     settings: ServiceSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It might open a connection that nobody closes."""
+    """A task that survives could open a connection after they are closed."""
     begun, ends = threading.Event(), list[str]()
 
     async def explained_forever(self: EpochLoop, record: object) -> None:
