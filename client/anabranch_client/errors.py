@@ -1,4 +1,4 @@
-"""Errors of the client: one base class; each kind carries the exit code that the CLI ends with.
+"""Errors of the client: one base class; each kind has the exit code of the CLI.
 
 | code | when |
 |---|---|
@@ -20,9 +20,9 @@ class ClientError(Exception):
     """An error for the user: problem, place and remedy.
 
     Attributes:
-        message: the problem, one sentence.
-        field: the input field the complaint is about, e.g. ``"queries.q1.window"``.
-        remedy: action of the user.
+        message: the problem, as one sentence.
+        field: the faulty input field, e.g. ``"queries.q1.window"``.
+        remedy: what the user can do.
         exit_code: exit code of the CLI.
         further: more errors of the same kind; the CLI prints a line for each.
         excerpt: the line of a statement with the error marked; empty for other errors.
@@ -39,14 +39,14 @@ class ClientError(Exception):
         self.excerpt = ""
 
     def __str__(self) -> str:
-        """One line, whatever the parts contain."""
+        """The error as one line, without line breaks of its parts."""
         where = f"{self.field}: " if self.field else ""
         hint = f" ({self.remedy})" if self.remedy else ""
         return " ".join(f"{where}{self.message}{hint}".split())
 
 
 def all_of(errors: Sequence[E]) -> E:
-    """The first of one or more errors, with the others as what else is wrong."""
+    """The first of one or more errors, with the others as its ``further`` errors."""
     first, *others = errors
     first.further = tuple(others)
     return first
@@ -63,7 +63,7 @@ class ScenarioError(UsageError):
 
 
 class RefusedError(ClientError):
-    """Something that the service would refuse."""
+    """Input that the service would refuse."""
 
 
 class ProcessError(ClientError):
@@ -74,7 +74,7 @@ class ApiError(ClientError):
     """The service refused a request, or could not be reached.
 
     Attributes:
-        status: the HTTP status; 0 where there was no answer.
+        status: the HTTP status; 0 without an answer.
         problem: the problem-details document (RFC 9457) as the service sent it.
     """
 
@@ -93,12 +93,12 @@ class ApiError(ClientError):
 
     @property
     def position(self) -> tuple[int, int] | None:
-        """Line and column in the text of ``field``, from 1; None: nowhere in it."""
+        """Line and column in the text of ``field``, from 1; None: no position."""
         first = (self.problem.get("errors") or [{}])[0]
         line, column = first.get("line"), first.get("column")
         return (line, column) if isinstance(line, int) and isinstance(column, int) else None
 
     @property
     def code(self) -> str:
-        """The stable, machine-readable kind of the problem; empty if the service named none."""
+        """The stable, machine-readable code of the problem; empty if the service gave none."""
         return str(self.problem.get("code") or "")

@@ -1,4 +1,4 @@
-"""Text files as editors save them: UTF-8, with or without a byte order mark."""
+"""Reading of text files: UTF-8, with or without a byte order mark."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from anabranch_client.errors import UsageError
 
-#: Byte order marks of other encodings, the longer first.
+#: Byte order marks of other encodings, the longest first.
 _OTHERS = {
     codecs.BOM_UTF32_LE: "UTF-32",
     codecs.BOM_UTF32_BE: "UTF-32",
@@ -37,7 +37,7 @@ def read_utf8(path: Path, field: str = "", kind: str = "text") -> str:
     encoding = next((name for mark, name in _OTHERS.items() if data.startswith(mark)), None)
     try:
         if encoding is None:
-            # Line ends become \n, as they do in a file that is opened as text.
+            # Line ends become \n, as in files opened in text mode.
             text = data.decode("utf-8-sig")
             return text.replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as cause:

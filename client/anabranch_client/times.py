@@ -1,4 +1,4 @@
-"""Moments and durations for people; JSON has them exactly.
+"""Readable moments and durations; the JSON output has exact ones.
 
 >>> now = datetime(2026, 11, 24, 7, 26, 10, tzinfo=UTC)
 >>> moment("2026-11-24T07:22:56.123Z", now), moment("2026-11-24T09:30:00Z", now)
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-#: Seconds of a unit. A unit is used from two of it on, so that rounding does not say much else.
+#: Seconds per unit. A unit is used from two of it on, to keep the rounding error small.
 _UNITS = ((86_400, "days"), (3_600, "h"), (60, "min"))
 
 
@@ -34,7 +34,7 @@ def moment(text: str | None, now: datetime | None = None) -> str:
 
 
 def away(seconds: float) -> str:
-    """How long ago something was; of negative seconds, in how long it will be.
+    """Time span since a moment in the past; with negative ``seconds``, until one in the future.
 
     >>> away(0.4), away(200), away(-7200), away(3 * 86_400)
     ('just now', '3 min ago', 'in 2 h', '3 days ago')
@@ -45,7 +45,7 @@ def away(seconds: float) -> str:
 
 
 def brief(seconds: float) -> str:
-    """A duration in one unit.
+    """A duration, rounded to one unit.
 
     >>> brief(0), brief(1.6), brief(119), brief(150), brief(7200), brief(180_000)
     ('0 s', '2 s', '119 s', '2 min', '2 h', '2 days')
@@ -58,7 +58,7 @@ def brief(seconds: float) -> str:
 
 
 def took(seconds: float) -> str:
-    """A duration that was measured: exact to a hundredth of a second, and in two units if long.
+    """A measured duration: to a hundredth of a second, or in two units if long.
 
     >>> took(3.456), took(123.4), took(7325)
     ('3.46 s', '2 min 3 s', '2 h 2 min')

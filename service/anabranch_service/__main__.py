@@ -53,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def configure_logging(level: str) -> None:
-    """Structured lines on standard error: JSON, or for reading where it is a terminal."""
+    """Log structured lines to standard error: JSON, or readable text on a terminal."""
     terminal = sys.stderr.isatty()
     structlog.configure(
         processors=[
@@ -77,7 +77,7 @@ class Server(uvicorn.Server):
         self.port_file = settings.port_file
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, then write the port file atomically, so that no reader sees a part of it."""
+        """Start, then write the port file atomically, so that no reader sees a partial file."""
         await super().startup(sockets)
         if not self.started:
             return
@@ -96,14 +96,14 @@ def main(argv: list[str] | None = None) -> int:
     try:
         settings = ServiceSettings.read(os.environ, vars(parser().parse_args(argv)))
         if settings.requires_tokens:
-            # Looked at here for a plain message; the application registers it.
+            # Checked here for a plain error message; the application registers it.
             read_file(Path(settings.admin_token_file), utc_now())
     except SettingsError as cause:
         sys.stderr.write(f"{cause}\n")
         return 2
     configure_logging(settings.log_level)
     collect_rarely()
-    # The socket first: the application reports its address, which no other process can have.
+    # Bind first: the application reports the socket's address, which is unique to this process.
     listening = listening_socket(settings)
     settings = replace(settings, port=listening.getsockname()[1])
     server = Server(server_config(create_app(settings), settings), settings)

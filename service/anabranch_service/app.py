@@ -58,19 +58,19 @@ from anabranch_service.transport.hosts import CheckHost
 from anabranch_service.transport.limits import LimitRequests
 from anabranch_service.transport.observe import Observe
 
-#: Seconds that the epoch loop may take to finish its turn when the service stops.
+#: Seconds that the epoch loop has to finish its current turn when the service stops.
 STOP_SECONDS = 5.0
-#: Bytes from which on an answer is compressed where the client takes that.
+#: Smallest response, in bytes, that is compressed for clients that accept compression.
 COMPRESSED = 1024
 
 
 def create_app(config: ServiceSettings, *, clock: Clock = utc_now) -> FastAPI:
-    """The service under ``config``. The epoch loop runs while the application's lifespan does."""
+    """The application with settings ``config``; the epoch loop runs during its lifespan."""
     redis = Redis.from_url(
         config.redis_url,
         decode_responses=True,
         socket_timeout=5,
-        # After a restart of Redis every pooled connection is stale, and says so only when used.
+        # After a restart of Redis every pooled connection is stale: its first use fails.
         retry=Retry(NoBackoff(), 1),
     )
     store, metrics = Store(redis, config.namespace), Metrics()
@@ -104,7 +104,7 @@ def create_app(config: ServiceSettings, *, clock: Clock = utc_now) -> FastAPI:
             if not (await asyncio.wait({task}, timeout=STOP_SECONDS))[0]:
                 task.cancel()
                 await asyncio.wait({task}, timeout=1)
-            # Last of all: what the loop was at is written, or never will be.
+            # The lease goes last: the loop, which writes as the leader, has ended by now.
             leading.cancel()
             # A task that is still connecting would leave its connection open behind ``aclose``.
             await asyncio.wait({leading, *others}, timeout=1)
@@ -118,11 +118,11 @@ def create_app(config: ServiceSettings, *, clock: Clock = utc_now) -> FastAPI:
         version="1",
         summary="Continuous multi-way joins, planned together.",
         lifespan=lifespan,
-        # The document has a route of its own, which declares what it needs as all do.
+        # The OpenAPI document has its own route, which declares its required role as all do.
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
-        # A path is right or it is not: a redirect would be made of what the client sent as Host.
+        # No redirects to fix slashes: their URL would contain the client's Host header.
         redirect_slashes=False,
         responses=RESPONSES,
     )
@@ -154,12 +154,12 @@ def create_app(config: ServiceSettings, *, clock: Clock = utc_now) -> FastAPI:
     ]
     for router in app.state.routers:
         app.include_router(router)
-    # Swagger UI as a package: no page asks another server for anything.
+    # Swagger UI comes from a package: no page loads anything from another server.
     swagger = StaticFiles(packages=[("fastapi_offline", "static")])
     app.mount("/dashboard/swagger", swagger, name="swagger")
     app.mount("/dashboard", StaticFiles(directory=pages.DASHBOARD), name="dashboard")
-    # The last one added handles a request first. Limits precede the check of hosts: they read
-    # the rest of a refused body, or its sender would lose the answer.
+    # The middleware added last handles a request first. LimitRequests precedes CheckHost: it
+    # reads the rest of a refused body, without which the sender would lose the answer.
     app.add_middleware(GZipMiddleware, minimum_size=COMPRESSED, compresslevel=5)
     app.add_middleware(AnswerHead)
     app.add_middleware(CheckHost, names=config.hostnames, origins=config.web.origins)

@@ -1,4 +1,4 @@
-"""The service's clock: time is read here only, and handed in."""
+"""The service's clock: only this module reads the time; others get it as an argument."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ LONGEST = 100_000 * 366 * 86_400 * 1_000_000
 
 
 def read_duration(text: str, field: str) -> int:
-    """Microseconds of a duration text; the complaint, if any, names ``field``."""
+    """Microseconds of a duration text; the error, if any, names ``field``."""
     try:
         micros = parse_duration(text)
     except PlannerError as cause:
@@ -32,7 +32,7 @@ def read_duration(text: str, field: str) -> int:
 
 
 def read_positive(text: str, field: str, code: str, message: str, remedy: str) -> int:
-    """:func:`read_duration` of more than nothing; the other arguments are the complaint."""
+    """:func:`read_duration`, positive; the other arguments are parts of the error for 0."""
     micros = read_duration(text, field)
     if micros == 0:
         raise InvalidInput(code, message, field=field, remedy=remedy)

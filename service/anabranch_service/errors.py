@@ -23,7 +23,7 @@ class ServiceError(StructuredError):
 
 
 class InvalidInput(ServiceError):
-    """Well-formed input that means nothing."""
+    """Well-formed input with an invalid meaning."""
 
     status = 422
 
@@ -61,7 +61,7 @@ class Busy(ServiceError):
 
 
 class CorruptRecord(ServiceError):
-    """Redis holds something that this service can't read."""
+    """A value in Redis that this service can't read."""
 
     status = 500
 
@@ -70,7 +70,7 @@ class SettingsError(ServiceError):
     """The process was started with settings it can't use."""
 
 
-#: Kind of resource -> the field that names one, and the route that lists them.
+#: Kind of resource -> its naming field in requests, and the route that lists such resources.
 _KINDS = {"stream": ("name", "streams"), "query": ("id", "queries"), "token": ("ident", "tokens")}
 
 

@@ -45,11 +45,11 @@ def problem(
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The reason to refuse a request without looking at what it means.
+    """The reason to refuse a request before any route handles it.
 
     Attributes:
-        closes: whether the connection ends with the answer: the rest of the request is not read.
-        retry: seconds after which to try again; 0: it would not help.
+        closes: whether the connection closes after the answer, leaving the request partly unread.
+        retry: seconds after which the client may try again; 0: a retry would not help.
     """
 
     status: int

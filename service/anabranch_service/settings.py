@@ -1,4 +1,4 @@
-"""How the process was started: command line over environment over defaults, frozen."""
+"""Settings of the process: command line over environment over defaults; frozen."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class RetentionOptions:
     ended_days: Annotated[float, "days for which ended queries are shown"] = 7.0
 
     def __post_init__(self) -> None:
-        # The runtime reads the newest few, and after a roll-back some earlier ones.
+        # The runtime reads the newest few epochs, and after a roll-back some earlier ones.
         _at_least(self, 100, "kept_epochs")
         _at_least(self, 1 << 16, "kept_bytes")
         # The runtime may need records of failed queries for as long as it is down.
@@ -214,12 +214,12 @@ class ServiceSettings:
 
     @property
     def hostnames(self) -> tuple[str, ...]:
-        """The names that the service answers to, beside loopback's and the address of a socket."""
+        """Host names that requests may use, besides loopback's and the socket's own address."""
         given = (name.strip() for name in self.web.allow_hostname.split(","))
         return (self.host, *filter(None, given))
 
     def changed(self, **options: Any) -> ServiceSettings:
-        """With other values of ``options``, and the rest as it is.
+        """A copy with new values for ``options``.
 
         Raises:
             SettingsError: a value is out of range.
@@ -254,7 +254,7 @@ class Option:
     """An option of the command line, and an environment variable.
 
     Attributes:
-        group: the field of the settings that holds it; empty: the settings themselves.
+        group: the option's group, a field of the settings; empty: the option is itself a field.
     """
 
     group: str
@@ -290,7 +290,7 @@ def is_loopback(host: str) -> bool:
 
 
 def own_address(settings: ServiceSettings) -> str:
-    """Where a process under ``settings`` listens: no two living processes have the same.
+    """Address on which a process with ``settings`` listens; unique among living processes.
 
     >>> own_address(ServiceSettings(port=81)).endswith("/127.0.0.1:81")
     True

@@ -1,7 +1,7 @@
 """Versions of registered objects: named by ETag, required by If-Match.
 
-An ETag covers registered and set fields only, not counts and states in the same answer: these
-change all the time, without conflict with any request.
+An ETag covers only the fields that clients set, not the counts and states in the same answer:
+these change all the time, without conflict with any request.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ IfMatch = Annotated[
 ]
 
 
-#: Fields that the service works out, of any record.
+#: Fields of any record that the service computes; the ETag leaves them out.
 _FOUND = {"normalised", "relaxed", "sharing_decided", "rejected", "first_epoch", "last_epoch"}
 
 
 class Outdated(ServiceError):
-    """The request is about a version that is no longer there."""
+    """The request names an outdated version of its object."""
 
     status = 412
 
@@ -45,16 +45,16 @@ def tag(version: str) -> str:
 
 
 def check_version(record: BaseModel, wanted: str | None) -> None:
-    """Refuse a request for another version than ``record``; see :func:`check_tag`."""
+    """Refuse a request whose If-Match excludes the version ``record``; see :func:`check_tag`."""
     if wanted is not None:
         check_tag(etag(record), wanted)
 
 
 def check_tag(newest: str, wanted: str | None) -> None:
-    """Refuse a request for another version than the one with the ETag ``newest``.
+    """Refuse a request whose If-Match header does not match the current ETag ``newest``.
 
     Args:
-        wanted: the If-Match header; None: there is none.
+        wanted: the If-Match header; None: the request has none.
 
     Raises:
         Outdated: ``changed-meanwhile``.

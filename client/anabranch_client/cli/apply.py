@@ -72,10 +72,10 @@ def apply(
 
 
 def _bodies(declared: Declaration) -> dict[str, dict[str, Any]]:
-    """Query -> the body that makes it what the file says.
+    """Query -> body of the PUT that brings it into the declared state.
 
     Raises:
-        UsageError: some have no name, by which they could be found again.
+        UsageError: a query has no name, which later applies need to find it.
     """
     errors = [
         declared.refusal(
@@ -94,10 +94,10 @@ def _bodies(declared: Declaration) -> dict[str, dict[str, Any]]:
 
 
 def _check(client: Client, declared: Declaration) -> dict[str, QueryChange]:
-    """Query -> what a PUT would do.
+    """Query -> the effect of its PUT, from dry runs.
 
     Raises:
-        ClientError: the service would refuse some; each with its line.
+        ClientError: the service would refuse some queries; each error has its line in the file.
     """
     changes, errors = {}, []
     for one in declared.queries:

@@ -1,4 +1,4 @@
-"""``anabranch query add --file``: the queries of one file, in as few requests as there may be."""
+"""``anabranch query add --file``: register a file's queries, in as few requests as possible."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Each = Annotated[
     typer.Option("--each", help="With --file: register each valid query, not all or none."),
 ]
 
-#: The field of a refusal of a batch: the number of the query, and its field.
+#: Pattern of a field in a refusal of a batch: index of the query, and field of the query.
 _OF_A_QUERY = re.compile(r"queries\.(\d+)(?:\.(.+))?")
 
 
 def has_several(path: Path) -> bool:
-    """Whether the file is for a batch: it is no SQL, has several statements, or names them."""
+    """Whether the file is a batch: not SQL, or SQL with several or named statements."""
     if path.suffix.lower() in (".yaml", ".yml", ".jsonl"):
         return True
     try:
@@ -46,7 +46,7 @@ def add_several(
     If they need several requests, all queries are checked before the first is registered.
 
     Raises:
-        ClientError: some are refused, each with its line; unless ``each``, nothing is registered.
+        ClientError: some are refused, each with its line; unless ``each``, none is registered.
     """
     parts = [
         declared.queries[at : at + MAX_BATCH] for at in range(0, len(declared.queries), MAX_BATCH)
@@ -83,7 +83,7 @@ def _sent(
     each: bool,
     dry_run: bool,
 ) -> tuple[list[QueryBatchItem], list[ClientError]]:
-    """The outcome of each registered or checked query, and the refusals."""
+    """Send the requests: the outcome of each accepted query, and the refusals."""
     items: list[QueryBatchItem] = []
     errors: list[ClientError] = []
     sent = 0
@@ -145,7 +145,7 @@ def _refusals(
 
 
 def _partly(done: int, declared: Declaration, errors: Sequence[ClientError]) -> ClientError:
-    """Errors of a request after others have been done: the registry has changed meanwhile."""
+    """Error of a request after earlier requests succeeded, by a concurrent registry change."""
     if not done:
         return all_of(errors)
     first = ClientError(

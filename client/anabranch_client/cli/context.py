@@ -50,12 +50,12 @@ CacheDirectory = Annotated[
 ]
 Url = Annotated[str, typer.Option("--url", envvar="ANABRANCH_URL", help="Address of the service.")]
 
-#: The file that ``--token-file`` names, for the command that runs.
+#: Value of ``--token-file`` of the running command.
 TOKEN_FILE: ContextVar[Path | None] = ContextVar("token_file", default=None)
 
 
 class ClientCommands(TyperGroup):
-    """A command group that reports each error as a line on standard error, and an exit code.
+    """A command group that reports each error as a line on standard error, with an exit code.
 
     An error in a statement is shown below its line.
     """
@@ -76,7 +76,7 @@ class ClientCommands(TyperGroup):
 
 
 def connect(url: str = DEFAULT_URL) -> Client:
-    """The client of the service at ``url``."""
+    """A client of the service at ``url``."""
     return Client(url.rstrip("/"), token=given_token(TOKEN_FILE.get()))
 
 
@@ -95,7 +95,7 @@ def show(
 
 
 def stderr() -> Console:
-    """The console for progress and remarks."""
+    """The console for progress and notes."""
     return Console(stderr=True)
 
 

@@ -1,4 +1,4 @@
-"""Options of commands that follow from the fields of REST bodies."""
+"""Options of commands, generated from the fields of REST bodies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from anabranch_contract.rest.documents import Document
 def field_options(
     body: type[Document], names: Iterable[str], flags: Mapping[str, str] | None = None
 ) -> Iterator[inspect.Parameter]:
-    """An option per named field of ``body``, with the field's description as help.
+    """An option for each named field of ``body``, with the field's description as help.
 
     Args:
         flags: names of options other than ``--field``, or ``--field/--no-field`` of a boolean.
@@ -32,12 +32,12 @@ def field_options(
 
 
 def _plain(kind: Any) -> Any:
-    """A type without the bounds of its values."""
+    """A type without constraints on its values."""
     return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
 def choices(kinds: Iterable[Any]) -> str:
-    """The values of a closed choice among ``kinds``, as a sentence; empty: there is none."""
+    """The values of the enumeration among ``kinds``, as a sentence; empty without one."""
     found = [
         *(kind.__members__.values() for kind in kinds if isinstance(kind, EnumType)),
         *(get_args(kind) for kind in kinds if get_origin(kind) is Literal),
@@ -46,7 +46,7 @@ def choices(kinds: Iterable[Any]) -> str:
 
 
 def option_of(name: str, kind: Any, option: Any) -> inspect.Parameter:
-    """An optional option; None: not given."""
+    """An option with default None: not given."""
     annotated: Any = Annotated
     return inspect.Parameter(
         name,
@@ -74,5 +74,5 @@ def with_options(
 
 
 def given(**options: Any) -> dict[str, Any]:
-    """The options that were given."""
+    """The options that are not None."""
     return {name: value for name, value in options.items() if value not in (None, [])}

@@ -55,11 +55,11 @@ epochs = typer.Typer(no_args_is_help=True, help="Show published epochs and their
 planning = typer.Typer(no_args_is_help=True, help="Show and change planning settings.")
 plans = typer.Typer(no_args_is_help=True, help="Dry-run plans; approve or refuse a held plan.")
 
-#: Words beside numbers, of settings with a limit: ``none`` would be read as 0 intermediate results.
+#: Words for limits, besides numbers. ``none`` is not among them: it could mean 0 or no limit.
 _WORDS = {"intermediate_results": {"never": "0", "any": "no limit"}}
 _LIFTED = {"none": "no limit"}
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
-#: Fields of a dry run that are options of the same name.
+#: Fields of a dry run whose options have the same name.
 ASSUMED = ("optimizer", "objective", "parallelism", "formulation", "solver", "deadline")
 
 
@@ -124,7 +124,7 @@ def epoch_series(
 
 
 def _named(epoch: EpochOut, client: Client) -> EpochOut:
-    """The epoch with names for people in its plan."""
+    """The epoch, with user-facing names in its plan."""
     names = relation_names(query.normalised for query in client.queries())
     return epoch.model_copy(update={"explain": readable_explain(epoch.explain, names)})
 
@@ -159,10 +159,10 @@ def settings_set(url: Url = DEFAULT_URL, as_json: Json = False, **given: str | N
 
 
 def _setting(name: str, text: str) -> str | float:
-    """The value of an option: a number where the setting is one, else the text.
+    """The value of an option: a number for a numeric setting, else the text.
 
     Raises:
-        UsageError: the text is no number and lifts no limit.
+        UsageError: the setting is numeric, and the text is neither a number nor a word for a limit.
     """
     kind = PlanningSettings.model_fields[name].annotation
     number = next((one for one in (int, float) if one in (kind, *get_args(kind))), None)
@@ -182,7 +182,7 @@ def _setting(name: str, text: str) -> str | float:
 
 
 def _words(name: str) -> Mapping[str, str]:
-    """Words that a setting takes beside numbers, and their meanings."""
+    """Words that a setting accepts besides numbers -> their values."""
     return _WORDS.get(name, _LIFTED) if nullable(PlanningSettings, name) else {}
 
 
@@ -258,7 +258,7 @@ def plan_dry_run(
 
 
 def _query(text: str) -> dict[str, Any]:
-    """The query of an ``--add``: SQL, or a name and SQL or a file with SQL."""
+    """Parse an ``--add``: SQL, or a name and SQL, or a name and a file with SQL."""
     name, equals, rest = text.partition("=")
     if not (equals and _NAME.fullmatch(name)):
         name, rest = "", text

@@ -44,7 +44,7 @@ Name = Annotated[str, typer.Argument(help="Name of the query.")]
 _PAGE, _SHOWN = 1000, 100
 
 
-#: Terms of a registration, and of a change, that are options.
+#: Fields of a registration, and of a change, that are options.
 TERMS = ("dialect", "ttl", "expires_at", "priority", "title", "owner", "tags", "past")
 CHANGED = ("ttl", "expires_at", "priority", "title", "owner", "tags")
 FLAGS = {"tags": "--tag"}
@@ -192,7 +192,7 @@ def query_list(
             tags=tag or (),
             page=_PAGE if most is None else min(most + 1, _PAGE),
         )
-        # One more says whether there are more.
+        # One more than shown, to know whether the list is truncated.
         shown = list(found if most is None else islice(found, most + 1))
     show(shown[:most], queries_table, as_json)
     if most is not None and len(shown) > most:
@@ -246,7 +246,7 @@ def query_set(
 def slo_document(
     latency: str | None, freshness: Sequence[str] | None, completeness: str | None
 ) -> dict[str, Any] | None:
-    """Service levels given by ``--latency-goal``, ``--freshness`` and ``--completeness``.
+    """Service level objectives from ``--latency-goal``, ``--freshness`` and ``--completeness``.
 
     >>> slo_document("2 seconds", ["o=12 minutes"], "none")
     {'latency': '2 seconds', 'freshness': {'o': '12 minutes'}, 'completeness': None}
@@ -285,7 +285,7 @@ def slo_document(
 def sink_document(
     form: str | None, options: Sequence[str] | None, path: str | None
 ) -> dict[str, Any] | None:
-    """The sink that ``--sink-format``, ``--sink-option`` and ``--sink-path`` describe.
+    """The sink from ``--sink-format``, ``--sink-option`` and ``--sink-path``.
 
     >>> sink_document("csv", ["header=true"], "/data/out")
     {'format': 'csv', 'options': {'header': 'true'}, 'path': '/data/out'}
@@ -376,7 +376,7 @@ def _line(row: dict[str, Any], as_json: bool) -> str:
     return "\t".join(c.translate(_ESCAPES) for c in cells)
 
 
-#: Characters that would break a line or a column.
+#: Characters in values that would break a line or a column, and their replacements.
 _ESCAPES = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r", "\x1b": "\\e"})
 
 

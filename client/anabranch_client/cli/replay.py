@@ -23,13 +23,12 @@ from anabranch_client.errors import ClientError, RefusedError, UsageError
 from anabranch_client.processes.pipeline import Pipeline, running
 from anabranch_client.render import tables as render
 
-#: The demo has five epochs, and queries come and go after each third.
+#: Least number of batches of the demo, which has five epochs and changes after each third.
 _LEAST_BATCHES = 15
 Force = Annotated[
     bool, typer.Option("--force", help="Replace the output of an earlier replay in --out.")
 ]
-# Replays need pyarrow and numpy, which take a quarter of a second: the two commands that run one
-# import their modules.
+# The commands import their modules on use: pyarrow and numpy take a quarter of a second to import.
 
 
 def replay(
@@ -145,14 +144,14 @@ def demo(
 
 
 def _watch_over(pipeline: Pipeline) -> None:
-    """Return never: raise when a process ends or the user has had enough."""
+    """Wait for ever; raise when a process ends or the user interrupts."""
     while True:
         pipeline.check()
         time.sleep(0.5)
 
 
 def _hold(pipeline: Pipeline) -> None:
-    """Keep everything running until the user has had enough."""
+    """Keep the pipeline running until the user interrupts."""
     try:
         _watch_over(pipeline)
     except KeyboardInterrupt:

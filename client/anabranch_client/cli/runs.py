@@ -100,7 +100,7 @@ def runs(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
         show(client.query_runs(name), lambda found: runs_table(found.items), as_json)
 
 
-#: The commands of ``anabranch query`` that this module has.
+#: Commands of ``anabranch query`` in this module.
 COMMANDS: Mapping[str, Callable[..., None]] = {
     "replace": replace,
     "pause": pause,
@@ -110,7 +110,7 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
 
 
 def body_of(query: QueryOut) -> dict[str, Any]:
-    """The body of a PUT that would change nothing of ``query``."""
+    """The body of a PUT that leaves ``query`` unchanged."""
     document = query.document()
     slo = {field: value for field, value in document["slo"].items() if value is not None}
     return {

@@ -32,7 +32,7 @@ Dialect = Annotated[
 
 
 def read_window(texts: list[str] | None) -> str | dict[str, str] | None:
-    """The window that ``--window`` gives: for all aliases, or per alias."""
+    """Parse ``--window``: one window for all aliases, or one per alias."""
     if not texts:
         return None
     if len(texts) == 1 and "=" not in texts[0]:
@@ -48,7 +48,7 @@ def read_window(texts: list[str] | None) -> str | dict[str, str] | None:
 
 
 def read_statement(sql: str | None, file: Path | None) -> str:
-    """The statement of the argument, of standard input or of ``--file``."""
+    """Read the statement from the argument, standard input or ``--file``."""
     if (sql is None) == (file is None):
         raise UsageError("give the statement or --file", field="SQL", remedy="exactly one of them")
     if file is not None:
@@ -58,10 +58,10 @@ def read_statement(sql: str | None, file: Path | None) -> str:
 
 @contextlib.contextmanager
 def quoting(statements: Mapping[str, str | None], as_json: bool) -> Iterator[None]:
-    """Let a refusal show the line of the statement that it is about, but not beside JSON.
+    """Context in which refusals show the faulty line of the statement, except with JSON output.
 
     Args:
-        statements: the field of the request -> the SQL that is sent there.
+        statements: field of the request -> its SQL.
     """
     try:
         yield
@@ -73,7 +73,7 @@ def quoting(statements: Mapping[str, str | None], as_json: bool) -> Iterator[Non
 
 
 def read_document(path: Path | None) -> dict[str, Any] | None:
-    """The structured query in the file at ``path``."""
+    """Read the structured query in the file at ``path``."""
     if path is None:
         return None
     try:

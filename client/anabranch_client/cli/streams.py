@@ -20,16 +20,16 @@ from anabranch_client.rest.push import rows_of
 from anabranch_contract.protocol.registered import StreamProperties
 from anabranch_contract.rest.streams import RetentionIn, StreamIn, StreamOut, StreamPatch
 
-#: Seconds between two polls of a table that is read again; polls in a row with an unread source
-#: that end the waiting.
+#: Seconds between two polls during a reread of a table; number of consecutive polls with a failed
+#: source that end the wait.
 REREAD_POLL, REREAD_FAILURES = 0.5, 10
 
 streams = typer.Typer(no_args_is_help=True, help="Register, show, change and delete streams.")
 
 Name = Annotated[str, typer.Argument(help="Name of the stream.")]
-#: Options that are named otherwise than their field.
+#: Fields whose options have other names.
 FLAGS = {"keep_late": "--keep-late/--drop-late"}
-#: Fields of a registration and of a change that are options of the same name.
+#: Fields of a registration, and of a change, whose options have the same name.
 ADDED = (
     *("event_time", "lateness", "idle_timeout", *StreamProperties.model_fields),
     *("ahead_of_clock", "ahead_of_stream", "retain", "kind", "key"),
@@ -102,7 +102,7 @@ def stream_add(
     elif path is not None:
         source = {"format": "recorded", "path": where, "rows_per_batch": rows_per_batch}
     if format is None and path is not None and not columns:
-        # With it comes pyarrow, which other commands need not wait for.
+        # Imported here: it imports pyarrow, which other commands do not need.
         from anabranch_client.replay.scenario import parquet_columns
 
         examples = sorted(path.glob("*.parquet"))[:1] if folder else [path]

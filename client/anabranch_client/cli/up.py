@@ -34,7 +34,7 @@ from anabranch_contract.spark_settings import VARIABLE, given_settings, is_local
 Folder = Annotated[
     Path, typer.Option("--dir", help="Folder for state, results and logs; reused by later starts.")
 ]
-#: Where a pipeline is kept unless another folder is named.
+#: Default folder of a pipeline.
 HOME = Path(".anabranch")
 #: Partitions per store on a cluster: several for each of a few hosts.
 PARTITIONS = 16
@@ -158,10 +158,10 @@ def _given(name: str, value: object) -> dict[str, str]:
 
 
 def _spark_settings(texts: list[str] | None) -> str:
-    """The settings of Spark, as the runtime's variable has them.
+    """Parse the settings of Spark, for the runtime's environment variable.
 
     Raises:
-        UsageError: there is none in a text, or one that is not to be changed.
+        UsageError: a text is no setting, or names a setting that must not be changed.
     """
     try:
         return "\n".join(f"{key}={value}" for key, value in given_settings(texts).items())
@@ -172,8 +172,8 @@ def _spark_settings(texts: list[str] | None) -> str:
 def _access(
     paths: list[Path] | None, hosts: list[str] | None, formats: list[str] | None
 ) -> Permissions:
-    """The access beside the pipeline's folder: to the working directory, and as given here or in
-    variables, which the processes would else not read.
+    """Permissions in addition to the pipeline's folder: the working directory, and the options or,
+    without them, the environment variables (which the processes ignore if flags are given).
     """
 
     def given(values: Sequence[str] | None, name: str, separator: str) -> tuple[str, ...]:
@@ -182,7 +182,7 @@ def _access(
         return tuple(filter(None, os.environ.get(f"ANABRANCH_ALLOW_{name}", "").split(separator)))
 
     here = Path.cwd()
-    # Started by a service manager, say: all of the machine is too much.
+    # Working directory "/" (as under a service manager) would permit the whole machine.
     roots = [] if here == Path(here.root) else [here]
     listed = None if paths is None else [str(path) for path in paths]
     roots += [Path(path).resolve() for path in given(listed, "PATH", ":")]
@@ -202,7 +202,7 @@ def down(
     else:
         left = 0
         if holder_of(folder) is not None:
-            # It was killed. The lock is held meanwhile, so that no other start races the clean-up.
+            # It was killed. Hold the lock during the clean-up, against a concurrent start.
             with held(folder):
                 left = len(reap(folder))
         typer.echo(f"nothing runs in {folder}" + (f"; {left} processes ended" if left else ""))
@@ -227,7 +227,7 @@ def _stop(folder: Path, timeout: float) -> None:
 
 
 def _supervise(spec: PipelineSpec, pipe: int | None) -> None:
-    """Run a pipeline until a signal ends it; ``pipe`` gets its readiness, or its error."""
+    """Run a pipeline until a signal ends it; report its readiness or error to ``pipe``."""
     stop = threading.Event()
     with ending_signals(lambda number, frame: stop.set()):
         try:
@@ -252,7 +252,7 @@ def _supervise(spec: PipelineSpec, pipe: int | None) -> None:
 
 
 def _facts(supervisor: Supervisor, pid: int | None) -> list[str]:
-    """The addresses and folders of a pipeline, a line each."""
+    """The URLs and folders of a pipeline, a line each."""
     spec = supervisor.spec
     secret = f" (password: {spec.home / 'redis' / 'password'})" if spec.redis_url is None else ""
     end = "Ctrl-C" if pid is None else f"anabranch down --dir {spec.home}"
@@ -268,10 +268,10 @@ def _facts(supervisor: Supervisor, pid: int | None) -> list[str]:
 
 
 def _in_background(spec: PipelineSpec, timeout: float) -> None:
-    """Run :func:`_supervise` in a process of its own, and return when it is ready.
+    """Run :func:`_supervise` in a separate process, and return when the pipeline is ready.
 
     Raises:
-        ProcessError: it ended, or was not ready in time; then it has been stopped.
+        ProcessError: the process ended, or was not ready in time and has been stopped.
     """
     refuse_held(spec.home)
     reading, writing = os.pipe()
@@ -312,7 +312,7 @@ def _in_background(spec: PipelineSpec, timeout: float) -> None:
 
 
 def _read(pipe: int, timeout: float) -> dict[str, list[str]] | None:
-    """The document that is written to ``pipe``; empty if it was closed before; None: too late."""
+    """Read a document from ``pipe``; empty if the pipe was closed without one; None: time-out."""
     deadline = time.monotonic() + timeout
     text = b""
     while not text.endswith(b"\n"):
@@ -333,7 +333,7 @@ def _write(pipe: int, **document: object) -> None:
 
 
 def _detach() -> None:
-    """Leave the terminal."""
+    """Detach from the terminal."""
     os.setsid()
     nowhere = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
@@ -342,6 +342,6 @@ def _detach() -> None:
 
 
 def _say(line: str) -> None:
-    """Print a line; a terminal that has been closed must not end a pipeline."""
+    """Print a line; a closed terminal must not end a pipeline."""
     with contextlib.suppress(OSError):
         typer.echo(line)

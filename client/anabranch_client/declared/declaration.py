@@ -1,7 +1,7 @@
-"""Queries that a file declares, and the lines that they stand in.
+"""Files that declare queries, with the line numbers of the queries.
 
-What the file is follows from its name: ``.yaml`` and ``.yml`` declare queries by name, ``.jsonl``
-has a body of ``POST /v1/queries`` in every line, all else is SQL (:mod:`.statements`).
+The suffix determines the format: ``.yaml`` and ``.yml`` declare queries by name, ``.jsonl`` has a
+body of ``POST /v1/queries`` in every line, any other file is SQL (:mod:`.statements`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from anabranch_client.render.excerpt import excerpt
 from anabranch_client.replay.document import YamlFile, read_yaml
 from anabranch_client.texts import read_utf8
 
-#: Keys of a YAML file, and keys of a query that the file may set for all.
+#: Keys of a YAML file, and fields of queries that it may set for all queries.
 _PARTS = ("queries", "owner", "tags")
-#: Cells of an excerpt.
+#: Width of an excerpt in cells.
 _WIDTH = 80
 
 
@@ -29,10 +29,10 @@ class Declared:
     """One query of a file.
 
     Attributes:
-        name: its id; None: it is to be chosen.
-        body: what the query is, as REST has it, without its id.
-        label: what errors call it. ``line``: parts of a field -> the line of it.
-        statement: the statement in its file; None: it is a text within a document.
+        name: its id; None: the service chooses an id.
+        body: body of its registration, without the id.
+        label: its name in errors. ``line``: path of a field -> line in the file.
+        statement: its statement in an SQL file; None: the file is no SQL file.
     """
 
     name: str | None
@@ -43,7 +43,7 @@ class Declared:
 
     @property
     def request(self) -> dict[str, Any]:
-        """The body of its registration."""
+        """The body of its registration, with the id."""
         return dict(self.body) if self.name is None else {**self.body, "id": self.name}
 
 
@@ -52,7 +52,7 @@ class Declaration:
     """A file that declares queries.
 
     Attributes:
-        text: the file's. ``owner``: of all its queries, if it declares one.
+        text: content of the file. ``owner``: owner of all its queries, if it declares one.
     """
 
     path: Path
@@ -70,8 +70,8 @@ class Declaration:
         position: tuple[int, int] | None = None,
         kind: type[ClientError] = ClientError,
     ) -> ClientError:
-        """The error of a query's field, with its line in the file and the line of the statement at
-        ``position`` (line and column in the statement, from 1).
+        """The error of a query's field, with its line in the file. With ``position`` (line and
+        column in the statement, from 1), it also has an excerpt of the statement.
         """
         parts = [part for part in field.split(".") if part]
         line, sql = query.line(parts), query.body.get("sql")
@@ -88,14 +88,14 @@ class Declaration:
 
 
 def read_declaration(path: Path, common: Mapping[str, Any] | None = None) -> Declaration:
-    """The queries that the file at ``path`` declares.
+    """Read the queries declared in the file at ``path``.
 
     Args:
-        common: fields of the queries that do not say these themselves.
+        common: default fields for queries that lack them.
 
     Raises:
-        UsageError: the file can't be read, has another shape, or two queries of a name; all of
-            these, with their lines.
+        UsageError: the file can't be read, is malformed, or has two queries of one name; all errors
+            are reported with their lines.
     """
     common = common or {}
     suffix = path.suffix.lower()

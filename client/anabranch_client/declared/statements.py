@@ -1,7 +1,7 @@
-"""The statements of an SQL file, and their positions.
+"""The statements of an SQL file, with their positions.
 
-The file is only split at semicolons outside texts, quoted names and comments; the service parses
-the statements.
+The file is only split at semicolons outside string literals, quoted names and comments; the
+service parses the statements.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-#: A comment before a statement that says what the query is called.
+#: A comment before a statement that names its query.
 _NAME = re.compile(r"--\s*name:\s*(\S+)\s*")
 
 
@@ -30,8 +30,8 @@ class FileStatement:
     """One statement of a file, without the comments before it and the semicolon after it.
 
     Attributes:
-        line, column: where it begins in the file, from 1.
-        name: what a comment before it says, ``-- name: delays``; None: none does.
+        line, column: position of its beginning in the file, from 1.
+        name: the name in a comment before it, ``-- name: delays``; None: no such comment.
     """
 
     text: str
@@ -40,12 +40,12 @@ class FileStatement:
     name: str | None
 
     def place(self, line: int, column: int) -> tuple[int, int]:
-        """Line and column in the file, from line and column in the statement."""
+        """Convert line and column in the statement to line and column in the file."""
         return self.line + line - 1, column + (self.column - 1 if line == 1 else 0)
 
 
 def statements(text: str) -> Iterator[FileStatement]:
-    """The statements of a file.
+    """Split a file into its statements.
 
     >>> found = list(statements("-- name: a\\nSELECT ';';\\nSELECT 2"))
     >>> [(one.name, one.text, one.line) for one in found]

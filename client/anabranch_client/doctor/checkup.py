@@ -1,4 +1,4 @@
-"""All checks of a machine, in order."""
+"""All checks of this machine, in order."""
 
 from __future__ import annotations
 

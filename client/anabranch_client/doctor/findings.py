@@ -15,7 +15,7 @@ from anabranch_client.render.tables import lines_table
 
 
 class Verdict(StrEnum):
-    """How something stands."""
+    """Result of a check: ok, warning or failure."""
 
     OK = "ok"
     WARN = "warn"
@@ -31,9 +31,9 @@ class Finding:
 
     Attributes:
         check: name of the check.
-        said: the state, or the problem.
-        remedy: remedy of the problem; empty if there is none.
-        facts: the same for programs.
+        said: the state or the problem, as a sentence.
+        remedy: remedy of the problem; empty without a problem.
+        facts: the state in machine-readable form.
     """
 
     check: str

@@ -1,4 +1,4 @@
-"""The process that holds the lock of a pipeline's folder: its command and its start."""
+"""The process that holds the lock of a pipeline's folder: its command and its start time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOCKS = Path("/proc/locks")
 
 
 def check_holder(folder: Path) -> Finding:
-    """The holder of ``folder``."""
+    """Report the holder of ``folder``."""
     try:
         refuse_held(folder)
     except HeldError:
@@ -40,7 +40,7 @@ def check_holder(folder: Path) -> Finding:
 
 
 def described(process: psutil.Process) -> str:
-    """A process for people: its number, its command, and since when it runs."""
+    """A process as text: its id, its command, and its start time."""
     try:
         command, since = shlex.join(process.cmdline()), process.create_time()
     except psutil.Error:
@@ -57,7 +57,7 @@ def owner(lock: Path) -> psutil.Process | None:
         numbers = [
             int(parts[4])
             for parts in lines
-            # A line of who waits for a lock has an arrow.
+            # Lines of processes that wait for a lock have an arrow.
             if parts[1] == "FLOCK" and parts[5].rpartition(":")[2] == inode
         ]
         return next((psutil.Process(number) for number in numbers if number > 0), None)

@@ -20,10 +20,10 @@ _REMEDY = (
 
 
 def check_java(*, needed: bool = True) -> Finding:
-    """Whether there is a Java that Spark can run on; ``needed``: whether there is Spark."""
+    """Check for a Java that Spark can run on; ``needed``: whether Spark is installed."""
     bad = Verdict.FAIL if needed else Verdict.WARN
     home = os.environ.get("JAVA_HOME")
-    # The same choice that Spark makes.
+    # The same choice as Spark's.
     program = os.path.join(home, "bin", "java") if home else "java"
     path = shutil.which(program)
     if path is None:

@@ -14,12 +14,12 @@ from anabranch_client.doctor.findings import Finding, Verdict
 from anabranch_client.doctor.holder import described
 from anabranch_client.render.tables import size
 
-#: Bytes without which a pipeline hardly starts, and with which it does not go on for long.
+#: Free bytes below which the check fails, and below which it warns.
 _TOO_LITTLE, _LITTLE = 256 * 2**20, 2 * 2**30
 
 
 def check_port(host: str, port: int, own: str = "") -> Finding:
-    """Whether a service could listen there; ``own``: the address of the folder's own service."""
+    """Check that a service could listen on a port; ``own``: address of the folder's service."""
     check = f"port {port}" if port else "port"
     if port == 0:
         return Finding(check, Verdict.OK, "any free one", facts={"port": 0})
@@ -29,7 +29,7 @@ def check_port(host: str, port: int, own: str = "") -> Finding:
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, socket.SOCK_STREAM) as probe:
-            # As the service does: a port that was just given back is free.
+            # As in the service: a port that was just released counts as free.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
     except OSError as cause:
@@ -45,7 +45,7 @@ def check_port(host: str, port: int, own: str = "") -> Finding:
 
 
 def _listener(port: int) -> psutil.Process | None:
-    """The process that listens on a port, as far as this user may know."""
+    """The process that listens on a port, as far as this user may see it."""
     try:
         for one in psutil.net_connections("tcp"):
             listens = one.status == psutil.CONN_LISTEN and one.laddr and one.laddr.port == port
@@ -57,7 +57,7 @@ def _listener(port: int) -> psutil.Process | None:
 
 
 def check_folder(folder: Path) -> Finding:
-    """Whether a pipeline's folder, or what it would be made in, can be written and has room."""
+    """Check that a pipeline's folder (or its nearest existing parent) is writable and has space."""
     there = next(path for path in (folder, *folder.parents) if path.exists())
     try:
         with tempfile.TemporaryFile(dir=there) as file:

@@ -15,7 +15,7 @@ from anabranch_client.doctor.findings import Finding, Verdict
 _PACKAGE = "anabranch"
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?\s*([^;]*?)\s*(?:;\s*(.*))?")
 _BOUND = re.compile(r"\s*(>=|<)\s*([0-9.]+)\s*")
-#: Requirements of the other packages, which may be on another machine than the client.
+#: Requirements of service and runtime, which may run on another machine than the client.
 _CLIENT = "client"
 
 
@@ -27,7 +27,7 @@ def installed(*names: str) -> dict[str, str | None]:
 
 
 def within(found: str, bounds: str) -> bool:
-    """Whether a version is within bounds such as ``>=18,<27``.
+    """Whether a version satisfies bounds such as ``>=18,<27``.
 
     >>> within("26.0.1", ">=18,<27"), within("27.0", ">=18,<27"), within("4.3", ">=4.3.0")
     (True, False, True)
@@ -56,7 +56,7 @@ def check_python() -> Finding:
 
 
 def check_packages() -> Finding:
-    """All packages that anabranch needs, in the versions that it is made for."""
+    """Check the versions of all packages that anabranch requires."""
     needed = list(_needed())
     if not needed:
         return Finding(
@@ -86,7 +86,7 @@ def check_packages() -> Finding:
 
 
 def _needed() -> Iterator[tuple[str, str, bool]]:
-    """The packages that an installation needs: name, bounds, whether the client needs it too."""
+    """Required packages: name, bounds, whether a client-only installation requires it, too."""
     try:
         found = [m.groups() for m in map(_REQUIREMENT.fullmatch, requires(_PACKAGE) or ()) if m]
     except PackageNotFoundError:
@@ -105,7 +105,7 @@ def _version(name: str) -> str | None:
 
 
 def _release(text: str) -> list[int]:
-    """The numbers of a version, made equally long."""
+    """The numbers of a version, padded to equal length."""
     match = re.match(r"[0-9]+(?:\.[0-9]+)*", text)
     numbers = [int(part) for part in match[0].split(".")] if match else []
     return (numbers + [0] * 4)[:4]

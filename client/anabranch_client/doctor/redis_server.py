@@ -1,4 +1,4 @@
-"""The Redis server that a pipeline would use: the embedded one, or the one that is given."""
+"""Check of the Redis server that a pipeline would use: embedded or external."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SECONDS = 5.0
 
 
 def check_redis(url: str | None) -> Finding:
-    """Whether the server at ``url`` answers; None: whether the embedded one starts."""
+    """Check that the server at ``url`` answers; None: that the embedded server starts."""
     return _embedded() if url is None else _given(url)
 
 
@@ -65,7 +65,7 @@ def _given(url: str) -> Finding:
 
 
 def _asked(url: str) -> tuple[str, str, dict[str, Any]]:
-    """The server's name and version, and what else it says."""
+    """The server's name and version, and the fields of its INFO."""
     with redis.Redis.from_url(
         url,
         socket_timeout=_SECONDS,

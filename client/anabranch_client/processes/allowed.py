@@ -1,4 +1,4 @@
-"""Limits of registrations, as flags of service and runtime."""
+"""Permissions of registrations, as flags of service and runtime."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Names below a pipeline's folder that registrations can't use.
+#: Names in a pipeline's folder that registrations can't access.
 _RESERVED = (
     *("state", "redis", "logs", "admin.token", "service.port"),
     *("up.lock", "up.json", "up.tmp"),
@@ -15,12 +15,12 @@ _RESERVED = (
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """Permissions beside the defaults.
+    """Permissions in addition to the defaults.
 
     Attributes:
-        paths: below which files may be read and written.
-        hosts: ``host``, ``host:port``, ``*.suffix`` or ``*``.
-        formats: of sources and sinks.
+        paths: folders in which files may be read and written.
+        hosts: permitted servers: ``host``, ``host:port``, ``*.suffix`` or ``*``.
+        formats: permitted formats of sources and sinks.
     """
 
     paths: tuple[Path, ...] = ()
@@ -30,8 +30,8 @@ class Permissions:
     def arguments(self, home: Path, results: Path) -> list[str]:
         """The flags of service and runtime; ``home`` and ``results`` are the pipeline's folders.
 
-        The folder may be read but for what the pipeline itself keeps there; its results may be
-        read but not be written to.
+        Registrations may read the pipeline's folder, except for the pipeline's internal files. They
+        may read, but not write, its results.
         """
         return [
             *_flags("--allow-path", (home, *self.paths)),

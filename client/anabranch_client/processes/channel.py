@@ -1,4 +1,4 @@
-"""The few Redis keys that the client shares with a running pipeline it has started itself.
+"""Access to the Redis keys by which the client controls a pipeline that it has started.
 
 :mod:`anabranch_contract.protocol.progress` describes the protocol.
 """
@@ -16,7 +16,7 @@ from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Progress
 
-#: A server that hangs is as good as none after this many seconds.
+#: Seconds after which a server that does not answer counts as down.
 _TIMEOUT = 20.0
 
 
@@ -32,7 +32,7 @@ class Channel:
         )
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._redis.close()
 
     def ping(self) -> bool:
@@ -43,7 +43,7 @@ class Channel:
             return False
 
     def progress(self) -> Progress | None:
-        """The last progress that a runtime wrote, whether it lives or not; None: none."""
+        """The last progress written by a runtime, alive or not; None: no progress was written."""
         with self._reaching():
             text = self._redis.get(self.keys.runtime)
         return None if text is None else Progress.loads(str(text))
@@ -54,13 +54,13 @@ class Channel:
             return self._redis.zscore(self.keys.published, str(epoch)) is not None
 
     def activations(self) -> dict[str, Activation]:
-        """Query id -> what the runtime fixed at its activation."""
+        """Query id -> its activation by the runtime."""
         with self._reaching():
             found = dict(self._redis.hgetall(self.keys.activations))
         return {str(q): Activation.loads(str(text)) for q, text in found.items()}
 
     def open_gate(self, batches: int | None) -> None:
-        """Let ``batches`` batches (counted from the first) start; None: no limit."""
+        """Allow the first ``batches`` batches to start, in total; None: no limit."""
         with self._reaching():
             if batches is None:
                 self._redis.delete(self.keys.gate)
@@ -68,24 +68,24 @@ class Channel:
                 self._redis.set(self.keys.gate, batches)
 
     def stop(self) -> None:
-        """Ask the runtime to finish its batch and leave."""
+        """Request the runtime to finish its batch and exit."""
         with self._reaching():
             self._redis.set(self.keys.stop, "1")
 
     def clear_stop(self) -> None:
-        """Forget an earlier :meth:`stop`."""
+        """Withdraw an earlier :meth:`stop`."""
         with self._reaching():
             self._redis.delete(self.keys.stop)
 
     def forget(self) -> None:
-        """Delete every key of the pipeline: for one that used a server that goes on."""
+        """Delete every key of the pipeline, if it used an external server."""
         with self._reaching():
             for name in self._redis.scan_iter(match=f"{self.namespace}:*", count=1000):
                 self._redis.delete(name)
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:
-        """Say in the client's own words that Redis is gone."""
+        """Convert errors of Redis into errors of the client."""
         try:
             yield
         except redis.RedisError as cause:

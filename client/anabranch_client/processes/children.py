@@ -1,8 +1,8 @@
-"""Child processes: started in sessions of their own, and ended to the last descendant.
+"""Child processes: each started in a separate session, and ended with all descendants.
 
-A session of its own does two things. Ctrl-C reaches the client only, which then ends the others
-in the right order. And whatever a child starts (the JVM, Python workers that form groups of their
-own) is found again by its session, also where its parent is gone.
+A separate session has two advantages. Ctrl-C reaches only the client, which then ends its children
+in the right order. And all descendants of a child (the JVM, Python workers in process groups of
+their own) can be found by the session, even after their parent has ended.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ import psutil
 from anabranch_client.errors import ProcessError
 
 _LAUNCHER = Path(__file__).with_name("launcher.py")
-#: Bytes of a child's report of its error, at most.
+#: Most bytes of a child's error report.
 _PIPE_BYTES = 65536
 
 
 @dataclass(slots=True)
 class Child:
-    """A process that this client has started.
+    """A process started by this client.
 
-    ``pipe`` takes its report of the error that ends it, where it writes one.
+    ``pipe``: pipe for the child's error report, if it writes one.
     """
 
     name: str
@@ -43,11 +43,11 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Its process id, which is also the id of its session."""
+        """The child's process id, which is also the id of its session."""
         return self.process.pid
 
     def check(self) -> None:
-        """Raise if the process has ended.
+        """Raise an error if the process has ended.
 
         Raises:
             ProcessError: with the last line of its log.
@@ -60,14 +60,14 @@ class Child:
             )
 
     def wait(self, seconds: float) -> int | None:
-        """Its exit code; None if it is still running after ``seconds``."""
+        """Wait for the exit code; None if the process is still running after ``seconds``."""
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
 
     def error(self) -> dict[str, str]:
-        """Code, message and remedy of the error that has ended the process; empty if unknown."""
+        """Code, message and remedy of the error that ended the process; empty if unknown."""
         if self.pipe is None:
             return {}
         try:
@@ -77,7 +77,7 @@ class Child:
         return document if isinstance(document, dict) else {}
 
     def kill(self) -> None:
-        """End the process and all of its session at once."""
+        """Kill the process and its whole session at once."""
         if self.process.poll() is None:
             self.process.kill()
         kill_all(session(self.pid))
@@ -85,7 +85,7 @@ class Child:
         self._close()
 
     def stop(self, grace: float = 10.0) -> None:
-        """End the process and all of its session: politely, then not."""
+        """End the process and its whole session: by SIGTERM, later by SIGKILL."""
         if self.process.poll() is None:
             self.process.terminate()
             if self.wait(grace) is None:
@@ -111,21 +111,21 @@ def spawn(
     umask: int = 0o022,
     reports: bool = False,
 ) -> Child:
-    """Start ``argv``, its output appended to ``log``, ``extra`` added to the environment.
+    """Start ``argv``, with output appended to ``log``, and ``extra`` added to the environment.
 
-    The kernel ends it with this process. As this depends on the starting thread, processes started
-    by other threads than the main one do without.
+    The kernel kills the child when this process ends. Since that depends on the starting thread, it
+    applies only to children started by the main thread.
 
     Args:
-        name: for messages.
+        name: name of the child in messages.
         argv: the command.
-        log: the file; its folder is made.
-        extra: further variables.
-        umask: of the process.
-        reports: whether it takes ``--error-fd``, a pipe for the error that ends it.
+        log: file of the output; its folder is created.
+        extra: further environment variables.
+        umask: umask of the child.
+        reports: whether the child accepts ``--error-fd``, a pipe for its error report.
 
     Raises:
-        ProcessError: it can't be started.
+        ProcessError: the child can't be started.
     """
     if shutil.which(argv[0]) is None:
         raise ProcessError(
@@ -166,7 +166,7 @@ def spawn(
 
 
 def wait_for(what: str, ready: Callable[[], bool], child: Child, seconds: float) -> None:
-    """Wait until ``ready()``; ``child`` is the process that has to make it true.
+    """Wait until ``ready()`` is true; ``child`` is the process to wait for.
 
     Raises:
         ProcessError: the process ended, or time ran out.
@@ -189,9 +189,9 @@ def free_port() -> int:
 
 
 def session(leader: int) -> list[psutil.Process]:
-    """All processes of the session that ``leader`` began, itself included if it lives.
+    """All living processes of the session led by ``leader``, including the leader.
 
-    Zombies are left out: their parent may never ask for them, and nothing of them can be ended.
+    Zombies are left out: they can't be killed, and their parents may never wait for them.
     """
     found = []
     for process in psutil.process_iter():
@@ -204,7 +204,7 @@ def session(leader: int) -> list[psutil.Process]:
 
 
 def last_line(log: Path) -> str:
-    """The last line of a log that says something."""
+    """The last line of a log that is not empty."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 8192))
@@ -224,7 +224,7 @@ def signal_all(processes: Sequence[psutil.Process], number: signal.Signals) -> N
 
 
 def kill_all(processes: Sequence[psutil.Process], seconds: float = 10.0) -> None:
-    """SIGKILL ``processes`` and wait until they are gone, zombies not counted."""
+    """Send SIGKILL to ``processes``, and wait until all have ended or are zombies."""
     signal_all(processes, signal.SIGKILL)
     _wait_for_end(lambda: [p for p in processes if _lives(p)], seconds)
 
@@ -243,5 +243,5 @@ def _wait_for_end(living: Callable[[], Sequence[psutil.Process]], seconds: float
 
 
 def ending(code: int) -> str:
-    """An exit code for people."""
+    """Description of an exit code."""
     return f"exit code {code}" if code >= 0 else f"signal {-code}"

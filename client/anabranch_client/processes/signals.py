@@ -1,4 +1,4 @@
-"""Handlers of the signals that end a command."""
+"""Handlers of signals that end a command."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-#: SIGINT is among them, as a shell starts background jobs with it ignored.
+#: They include SIGINT, since a shell starts background jobs with SIGINT ignored.
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -16,7 +16,7 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def ending_signals(
     handler: Callable[[int, FrameType | None], Any] | signal.Handlers,
 ) -> Iterator[None]:
-    """Handle the signals that ask for an end by ``handler`` meanwhile; for the main thread."""
+    """Context with ``handler`` for the signals that end a command; only for the main thread."""
     before = {number: signal.signal(number, handler) for number in _ENDING}
     try:
         yield

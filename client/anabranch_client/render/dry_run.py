@@ -31,13 +31,13 @@ from anabranch_contract.rest.planning.insight import (
 )
 from anabranch_contract.rest.planning.plans import DryRunOut, EffectsOut
 
-#: Lines of a table on a terminal, and names in a cell of one.
+#: Most lines of a table on a terminal, and most names in a cell.
 MAX_LINES, _MAX_NAMES = 30, 4
 
 
 @dataclass(frozen=True, slots=True)
 class Assumptions:
-    """Figures to plan by: per relation, per relation and columns, per equality."""
+    """Assumed statistics: per relation, per relation and columns, per equality."""
 
     cardinalities: dict[str, float] = field(default_factory=dict)
     distincts: dict[str, float] = field(default_factory=dict)
@@ -45,14 +45,14 @@ class Assumptions:
 
 
 def assumptions(texts: Iterable[str]) -> Assumptions:
-    """The figures of ``--assume``.
+    """Parse the values of ``--assume``.
 
     >>> found = assumptions(["R=100", "R.a=20", "R.a = S.b: 0.01"])
     >>> found.cardinalities, found.distincts, found.selectivities
     ({'R': 100.0}, {'R.a': 20.0}, {'R.a = S.b': 0.01})
 
     Raises:
-        UsageError: a text is none of these.
+        UsageError: a value has none of these forms.
     """
     found = Assumptions()
     for text in texts:
@@ -66,23 +66,23 @@ def assumptions(texts: Iterable[str]) -> Assumptions:
 
 
 def named_number(text: str, option: str) -> tuple[str, float]:
-    """``name=number``.
+    """Parse ``name=number``.
 
     Raises:
-        UsageError: the text is no such thing.
+        UsageError: the text has another form.
     """
     name, _, value = text.rpartition("=")
     return name.strip(), _float(text if name.strip() else "", value, option)
 
 
 def retentions(texts: Iterable[str]) -> dict[str, dict[str, Any] | None]:
-    """The retentions of ``--ttl``, by stream; None for none.
+    """Parse the values of ``--ttl``: stream -> retention; None: no retention.
 
     >>> retentions(["orders=7 days", "items=none"])
     {'orders': {'ttl': '7 days'}, 'items': None}
 
     Raises:
-        UsageError: a text is no such thing.
+        UsageError: a value has another form.
     """
     found: dict[str, dict[str, Any] | None] = {}
     for text in texts:
@@ -108,9 +108,9 @@ def _float(text: str, value: str, option: str) -> float:
 
 
 def dry_run_detail(plan: DryRunOut, most: int | None = MAX_LINES) -> RenderableType:
-    """The plan of a dry run: cost, cost by query, changes, reasons, and the plan itself.
+    """The result of a dry run: cost, cost by query, changes, reasons, and the plan itself.
 
-    Its tables have ``most`` lines; None: all.
+    Tables have at most ``most`` lines; None: no limit.
     """
     facts: dict[str, object] = {
         "optimizer": plan.optimizer,
@@ -157,7 +157,7 @@ def shares_table(shares: SharesRecord, most: int | None = MAX_LINES) -> Renderab
 
 
 def effects_table(effects: EffectsOut, most: int | None = MAX_LINES) -> RenderableType:
-    """The share of each query's results kept under the present load, greatest loss first."""
+    """Share of each query's results kept under the current load, the greatest loss first."""
     figures = ("now", "then", "needs")
     table = table_of("query", *figures, "", right=figures)
     table.title = (
@@ -178,7 +178,7 @@ def effects_table(effects: EffectsOut, most: int | None = MAX_LINES) -> Renderab
 
 
 def diff_tables(diff: DiffRecord, most: int | None = MAX_LINES) -> RenderableType:
-    """Changes against a published epoch: ``+`` is new, ``-`` goes."""
+    """Changes from a published epoch: ``+`` added, ``-`` removed."""
     head = Text(
         f"against epoch {diff.epoch}: cost {number(diff.cost_before)} before, "
         f"{number(diff.cost_after)} after"
@@ -242,7 +242,7 @@ def _left_out(lines: Sequence[object], most: int | None) -> int:
 
 
 def _names(users: Sequence[str], most: int | None) -> str:
-    """Some names, and how many more.
+    """At most ``most`` names, and the number of further ones.
 
     >>> _names(["a", "b"], 4), _names(list("abcdef"), 4), _names(list("abcdef"), None)
     ('a, b', 'a, b, c, d and 2 more', 'a, b, c, d, e, f')

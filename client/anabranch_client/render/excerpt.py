@@ -1,21 +1,21 @@
-"""The line of a statement that an error is about, with a mark under the place."""
+"""Excerpt of a statement: the line of an error, with a caret under its position."""
 
 from __future__ import annotations
 
 from rich.cells import cell_len
 from rich.console import Console
 
-#: Cells that an excerpt takes at most, however wide the terminal is.
+#: Greatest width of an excerpt in cells, however wide the terminal is.
 _WIDEST = 80
 _TAB = "    "
 _CUT = "…"
 
 
 def excerpt(text: str, line: int, column: int, width: int) -> str:
-    """Line ``line`` of ``text`` and a caret under its ``column``, both from 1; empty: no such line.
+    """Line ``line`` of ``text`` and a caret under its ``column`` (both from 1), or an empty text.
 
     Both lines take less than ``width`` cells: a longer line is cut on the side further from the
-    caret. A column after the end of the line is the place behind it.
+    caret. A column beyond the end of the line means the position after its last character.
 
     >>> print(excerpt("SELECT a\\nFROM b", 2, 6, 80))
       2 | FROM b
@@ -35,18 +35,18 @@ def excerpt(text: str, line: int, column: int, width: int) -> str:
 
 
 def excerpt_width(console: Console) -> int:
-    """The cells that an excerpt on ``console`` may take."""
+    """Greatest width in cells of an excerpt on ``console``."""
     return min(console.width, _WIDEST)
 
 
 def _plain(text: str) -> str:
-    """``text`` without what moves the cursor."""
+    """``text`` without characters that move the cursor."""
     spaced = text.replace("\t", _TAB)
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in spaced)
 
 
 def _cut(before: str, after: str, room: int) -> tuple[str, str]:
-    """Both sides of a caret cut to ``room`` cells, with an ellipsis on each cut side."""
+    """The text on both sides of a caret, cut to ``room`` cells; cut sides have an ellipsis."""
     left = room // 2
     if cell_len(before) <= left:
         return before, _head(after, room - cell_len(before))

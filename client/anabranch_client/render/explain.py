@@ -13,7 +13,7 @@ from anabranch_contract.rest.queries import ProblemRecord
 
 
 def explain_detail(found: ExplainOut) -> Group:
-    """The plans before and after, and what the query would cost."""
+    """The plans with binary and with multi-way joins, and the added cost of the query."""
     parts: list[Text] = []
 
     def section(title: str, text: str) -> None:

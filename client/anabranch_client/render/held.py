@@ -1,4 +1,4 @@
-"""The plan that waits for approval, as a terminal shows it."""
+"""The held plan as text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from anabranch_client.render.tables import facts_table, number
 from anabranch_client.times import moment
 from anabranch_contract.rest.planning.epochs import HeldPlanOut
 
-#: Next steps, by state.
+#: State of the held plan -> hints on next steps.
 NEXT = {
     "waiting": "waits: anabranch plan approve, or refuse",
     "approved": "approved: published at the next boundary",
@@ -19,9 +19,9 @@ NEXT = {
 
 
 def held_plan_detail(plan: HeldPlanOut, most: int | None = MAX_LINES) -> RenderableType:
-    """When it was proposed, who waits for it, and how it differs from what runs.
+    """The held plan: its times, the waiting queries, and its changes from the running plan.
 
-    Its tables have ``most`` lines; None: all.
+    Tables have at most ``most`` lines; None: no limit.
     """
     change = plan.change
     facts: dict[str, object] = {

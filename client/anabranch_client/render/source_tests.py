@@ -11,7 +11,7 @@ from anabranch_contract.rest.source_tests import SourceTestOut
 
 
 def source_test(found: SourceTestOut) -> RenderableType:
-    """The outcome, the rows, and what does not fit."""
+    """The outcome of a source test, the rows, and the values that do not fit."""
     facts: dict[str, object] = {"source": found.outcome}
     if found.error is not None:
         error = found.error

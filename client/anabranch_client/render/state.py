@@ -1,4 +1,4 @@
-"""Stored state for people."""
+"""Stored state as tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def stores_table(found: Mapping[str, Any]) -> RenderableType:
-    """All stores, a line each, under what they take together on the disk."""
+    """All stores, a line each, below their total size on disk."""
     spare = size(found["spare_bytes"])
     facts = {"state": found["state"], **_standing(found), "kept for going back": spare}
     return Group(facts_table(facts), _stores(found))
@@ -73,7 +73,7 @@ def store_detail(store: Mapping[str, Any]) -> RenderableType:
 
 
 def live_detail(store: Mapping[str, Any]) -> RenderableType:
-    """One store of a running pipeline: its segments, its indexes, who reads it."""
+    """One store of a running pipeline: its segments, its indexes, its readers."""
     reads = store["reads"]
     asked = {name: show(reads) for name, show in _ASKED.items()} if reads else {}
     segments = table_of("partition", "level", "rows", "bytes", "batches",

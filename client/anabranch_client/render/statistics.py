@@ -21,14 +21,14 @@ from anabranch_client.times import took
 from anabranch_contract.rest.planning.series import SeriesOut
 from anabranch_contract.rest.planning.statistics import SampleOut, StatisticsOut
 
-#: Values of a key that are shown.
+#: Most values of a key that are shown.
 FREQUENT = 3
 _BARS = "▁▂▃▄▅▆▇█"
 _UNITS = ((3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s"), (1_000, "ms"))
 
 
 def span(micros: int | None) -> str:
-    """A time span for people, in its largest unit.
+    """A readable time span, in its largest unit.
 
     >>> span(90_000_000), span(0), span(3), span(None)
     ('1.5 min', '0', '3 µs', '–')
@@ -79,7 +79,7 @@ def statistics_detail(found: StatisticsOut) -> RenderableType:
 
 
 def _values(found: StatisticsOut) -> tuple[RenderableType, ...]:
-    """The most frequent values of keys; nothing where none is frequent."""
+    """The most frequent values of keys; empty if none is frequent."""
     shares = ("arriving", "stored", "± at most")
     table = table_of("relation", "key", "frequent value", *shares, right=shares)
     for relation, keys in found.values.items():
@@ -95,7 +95,7 @@ def _values(found: StatisticsOut) -> tuple[RenderableType, ...]:
 
 
 def series_detail(found: SeriesOut) -> RenderableType:
-    """Series of measurements: the newest figure and, of steps, the course of the hit ratio."""
+    """Series of measurements: newest values and, for steps, a sparkline of the hit ratio."""
     rate = ("per second", "expected")
     rates = table_of("relation", *rate, "course", right=rate)
     expected = found.forecasts or {}
@@ -124,12 +124,12 @@ def series_detail(found: SeriesOut) -> RenderableType:
 
 
 def _newest(values: Sequence[float | None]) -> float | None:
-    """The last figure that there is."""
+    """The last known value of a series."""
     return next((value for value in reversed(values) if value is not None), None)
 
 
 def sparkline(values: Sequence[float | None], width: int = 30) -> str:
-    """The last ``width`` values as bars, from 0 to the greatest; a space where there is none.
+    """The last ``width`` values as bars, scaled from 0 to the greatest; a space for None.
 
     >>> sparkline([0, None, 2, 4])
     '▁ ▄█'

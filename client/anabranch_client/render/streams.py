@@ -16,7 +16,7 @@ from anabranch_contract.rest.streams import SourceStatusOut, StreamOut
 
 
 def streams_table(streams: Sequence[StreamOut]) -> RenderableType:
-    """All streams, a line each, and below them why some are not read; it fits into 80 columns."""
+    """All streams, a line each, then the errors of unread ones; fits into 80 columns."""
     table = table_of(
         "stream", "source", "event time", "input", "late", "invalid", "ahead", "unread",
         right=("input", "late", "invalid", "ahead", "unread"),
@@ -68,7 +68,7 @@ def _source_state(status: SourceStatusOut) -> Text:
 
 
 def _source(stream: StreamOut) -> str:
-    """State of the source, with its time, tuples read and error."""
+    """State of the source, with its beginning, the number of tuples read, and the error."""
     status = stream.source_status
     since = "" if status.since is None else f" since {moment(status.since)}"
     rows = f", {number(stream.input_tuples or 0)} tuples" if status.state == "reading" else ""
@@ -77,7 +77,7 @@ def _source(stream: StreamOut) -> str:
 
 
 def _rejected(stream: StreamOut) -> str:
-    """Counts of rejected tuples, and whether they are kept."""
+    """Numbers of rejected tuples, and whether rejected tuples are kept."""
     counts = {
         "late": stream.late_tuples,
         "invalid": stream.invalid_tuples,
@@ -92,7 +92,7 @@ def stream_detail(stream: StreamOut) -> RenderableType:
     columns = table_of("column", "type")
     for column in stream.columns:
         columns.add_row(escape(column.name), column.type)
-    # Whether rejected tuples are kept stands in a line with their counts.
+    # The line of the counts already tells whether rejected tuples are kept.
     properties = {
         name.replace("_", " "): stream[name]
         for name, field in StreamProperties.model_fields.items()

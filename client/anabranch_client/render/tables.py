@@ -38,13 +38,13 @@ from anabranch_contract.rest.queries import (
 )
 from anabranch_contract.rest.slo import Slo
 
-#: Width of a table that need not fit a terminal, and least width assumed of a terminal, in columns.
+#: Widths in columns: of tables outside a terminal, and the least assumed width of a terminal.
 _UNBOUNDED, _LEAST_COLUMNS = 1_000_000, 80
-#: Edges that are named with what they send to other hosts.
+#: Most edges that are listed with their traffic between hosts.
 MOST_EDGES = 5
-#: Values of a kind of tuples that are named.
+#: Most values of a substream that are listed.
 MOST_VALUES = 3
-#: Less of a statement says nothing.
+#: Least characters of a statement that are worth showing.
 _LEAST_OF_SQL = 20
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _STATUS = {"active": "green", "expired": "dim", "expiring": "yellow", "rejected": "red",
@@ -52,7 +52,7 @@ _STATUS = {"active": "green", "expired": "dim", "expiring": "yellow", "rejected"
 
 
 def print_json(document: Any) -> None:
-    """Write ``document`` to standard output, plain and complete."""
+    """Write ``document`` to standard output, unstyled and complete."""
     text = json.dumps(document, indent=2, ensure_ascii=False, default=str)
     Console(highlight=False, soft_wrap=True, markup=False, emoji=False).print(text)
 
@@ -65,8 +65,8 @@ def read_by_a_person() -> bool:
 def print_table(content: RenderableType) -> None:
     """Write ``content`` to standard output.
 
-    A terminal that is narrower than 80 columns wraps the lines of what needs them for whole words.
-    Elsewhere a line is as long as it has to be.
+    On a terminal narrower than 80 columns, lines are wrapped instead of words being split. Outside
+    a terminal, lines are as long as needed.
     """
     console = Console()
     if console.is_terminal:
@@ -82,7 +82,7 @@ def print_table(content: RenderableType) -> None:
 
 
 def size(count: int) -> str:
-    """Bytes for people.
+    """A readable number of bytes.
 
     >>> size(1536), size(12)
     ('1.5 KiB', '12 B')
@@ -96,7 +96,7 @@ def size(count: int) -> str:
 
 
 def number(value: float | None) -> str:
-    """A cost or count for people; a dash where there is none.
+    """A readable cost or count; a dash for None.
 
     >>> number(12345.678), number(None), number(2.5)
     ('12,346', '–', '2.5')
@@ -107,12 +107,12 @@ def number(value: float | None) -> str:
 
 
 def numbers(*values: float | None) -> Iterator[str]:
-    """Costs or counts for people, as cells of a row."""
+    """Readable costs or counts, as cells of a row."""
     return map(number, values)
 
 
 def percent(value: float | None) -> str:
-    """A ratio as a percentage; nearly all is not all, and nearly nothing is something.
+    """A ratio as a percentage; only exactly 0 and 1 are shown as 0% and 100%.
 
     >>> percent(0.0125), percent(0.99999)
     ('1.25%', '> 99.99%')
@@ -125,7 +125,7 @@ def percent(value: float | None) -> str:
 
 
 def table_of(*columns: str, right: Iterable[str] = ()) -> Table:
-    """An empty table; columns in ``right`` hold numbers. What does not fit is folded, never cut."""
+    """An empty table; columns in ``right`` hold numbers. Long texts are folded, never cut."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     numeric = set(right)
     for column in columns:
@@ -135,7 +135,7 @@ def table_of(*columns: str, right: Iterable[str] = ()) -> Table:
 
 
 def lines_table(columns: int) -> Table:
-    """An empty table without heads and lines; what does not fit is folded."""
+    """An empty table without heads and lines; long texts are folded."""
     table = Table(box=None, show_header=False, pad_edge=False)
     for _ in range(columns):
         table.add_column(overflow="fold")
@@ -143,7 +143,7 @@ def lines_table(columns: int) -> Table:
 
 
 def facts_table(rows: Mapping[str, object]) -> Table:
-    """Names and values, a line each."""
+    """A table of names and values, a line each."""
     table = lines_table(2)
     table.columns[0].style = "bold"
     for name, value in rows.items():
@@ -152,7 +152,7 @@ def facts_table(rows: Mapping[str, object]) -> Table:
 
 
 def shortened(text: str) -> Text:
-    """A text that a narrow terminal cuts to a line: no name, and not all of it is needed."""
+    """A text that a narrow terminal may cut to a line, unlike names."""
     return Text(" ".join(text.split()), overflow="ellipsis", no_wrap=True)
 
 
@@ -162,7 +162,7 @@ def _status(status: str) -> Text:
 
 @dataclass(frozen=True, slots=True)
 class _Yielding:
-    """A table whose last column takes what the others leave; too little of it is left out."""
+    """A table whose last column takes the remaining width; it is omitted if that is too little."""
 
     table: Table
 
@@ -183,7 +183,7 @@ class _Yielding:
 
 
 def queries_table(queries: Sequence[QueryOut]) -> RenderableType:
-    """All queries, a line each; with as much of their SQL as there is room for."""
+    """All queries, a line each, with as much of their SQL as fits."""
     table = table_of("query", "status", "results", "from batch", "to batch", "expires", "sql",
                    right=("results", "from batch", "to batch"))  # fmt: skip
     for q in queries:
@@ -241,7 +241,7 @@ def _emitted_past(past: PastOut) -> str:
 
 
 def query_detail(query: QueryOut) -> RenderableType:
-    """One query: how it was understood and how far it has come."""
+    """One query: its normal form and its progress."""
     before = "; ".join(batches_text(a.activated_batch, a.expired_batch) for a in query.earlier)
     facts: dict[str, object] = {
         "query": query.id,
@@ -313,7 +313,7 @@ def query_detail(query: QueryOut) -> RenderableType:
 
 
 def missed_notes(missed: Sequence[MissedOut]) -> list[Text]:
-    """A warning for each stream with rows that were read before and not stored."""
+    """A warning for each stream with rows that were read before the query and not stored."""
     return [Text(f"warning: {m.message}; {m.remedy}", style="bold yellow") for m in missed]
 
 
@@ -337,7 +337,7 @@ def epochs_table(epochs: Sequence[EpochSummary]) -> RenderableType:
 
 
 def revisions_table(found: RevisionList) -> RenderableType:
-    """The revisions of an epoch's rules, a line each."""
+    """The revisions of an epoch's ruleset, a line each."""
     table = table_of(
         "revision", "before batch", "why", "cost", "instead of", "predicted", "measured", "ms",
         "no longer kept",
@@ -358,14 +358,14 @@ def revisions_table(found: RevisionList) -> RenderableType:
 
 
 def _measured(revision: RevisionRecord) -> str:
-    """The measured gain; of one that took others back the loss that it ended."""
+    """The measured gain; for a revision that reverted another, the loss that it ended."""
     if revision.measured is None and revision.undoes is not None:
         return f"undoes {percent(revision.undoes.gain)}"
     return percent(None if revision.measured is None else revision.measured.gain)
 
 
 def switching_charge(cost: float) -> dict[str, object]:
-    """The charge for rewiring, if any."""
+    """The switching charge of the plan, if any."""
     return {"switching": f"{number(cost)} charged for what is new"} if cost else {}
 
 
@@ -425,7 +425,7 @@ def _exchange(expected: Mapping[str, Any] | None) -> dict[str, object]:
 
 
 def _first(texts: Sequence[str]) -> str:
-    """The first of ``texts``, and how many there are besides."""
+    """The first of ``texts``, and the number of the others."""
     more = f", and {len(texts) - MOST_EDGES} more" if len(texts) > MOST_EDGES else ""
     return ", ".join(texts[:MOST_EDGES]) + more
 
@@ -452,7 +452,7 @@ def _hot(dealt: Mapping[str, Any] | None) -> dict[str, object]:
 
 
 def rejections(rejected: Mapping[str, ProblemRecord]) -> list[Text]:
-    """A line for each query that a plan leaves out."""
+    """A line for each rejected query of a plan."""
     lines = (f"rejected {name}: {problem.message}" for name, problem in rejected.items())
     return [Text(line, style="red") for line in lines]
 
@@ -464,14 +464,14 @@ def _fitted(costs: CostsRecord) -> str:
 
 
 def _past(past: Mapping[str, Any]) -> str:
-    """How the past of an intermediate result is answered."""
+    """How probes reach the past of an intermediate result: by coverage or backfill."""
     how = "computed in the background" if past["chosen"] else "answered by its parts"
     costs = f"backfill {number(past['cost'])}, coverage {number(past['coverage'])}"
     return f"{how} ({past['reason']}; {costs})"
 
 
 def current_detail(current: CurrentEpoch) -> RenderableType:
-    """The epoch that runs, and how far the runtime is."""
+    """The running epoch, and the runtime's progress."""
     runtime = current.runtime
     said = "not started" if runtime is None else runtime.state
     backfill = {} if runtime is None else runtime.backfill
@@ -506,7 +506,7 @@ def plan_trees(explain: Mapping[str, Any]) -> list[Tree]:
     for goal, order in goals:
         substream = order.get("substream", 0)
         if kinds and (order["start"], substream) not in kinds and substream:
-            continue  # Its tuples take the same orders as others.
+            continue  # Its tuples take the same orders as another substream's.
         root = (order["owner"], order["start"], substream)
         if root not in trees:
             owner = f" for {order['owner']}" if order["owner"] else ""
@@ -524,8 +524,8 @@ def plan_trees(explain: Mapping[str, Any]) -> list[Tree]:
 
 
 def _kinds(explain: Mapping[str, Any]) -> dict[tuple[str, int], str]:
-    """(start, substream) -> which of the start's tuples it has, and what their orders save. Those
-    with the same orders are named with the first of them, the others not at all.
+    """(start, substream) -> values of its tuples, and savings of its orders. Substreams with the
+    same orders are described together, under the first of them.
     """
     found = {}
     for divided in explain.get("substreams", ()):
@@ -552,9 +552,8 @@ def _kinds(explain: Mapping[str, Any]) -> dict[tuple[str, int], str]:
 def shared_lines(explain: Mapping[str, Any]) -> list[str]:
     """Sentences about sharing between queries, the most widely shared parts first.
 
-    They name intermediate results that several queries probe, and paths of steps executed once for
-    several queries. If a path is the beginning of another with the same users, only the longer is
-    named.
+    They name intermediate results that several queries probe, and paths of steps that are executed
+    once for several queries. A path that is a prefix of another with the same users is omitted.
     """
     queries = {query["id"] for query in explain.get("queries", ())}
     kept = {(k["mir"], k["owner"]): k["label"] for k in explain.get("maintenance", ())}
@@ -622,7 +621,7 @@ def report_tables(report: Mapping[str, Any]) -> RenderableType:
 
 
 def saving_text(saving: SavingOut) -> str:
-    """The mean with its range, and the seconds and CPU seconds behind it."""
+    """The mean saving with its range, its time span, and the CPU seconds it is computed from."""
     spread = f"{saving.lowest:.1%} to {saving.highest:.1%} in {saving.epochs} epochs"
     return (
         f"{saving.share:.1%} ({spread}), estimated over {saving.seconds:.0f} s: "
@@ -632,12 +631,12 @@ def saving_text(saving: SavingOut) -> str:
 
 
 def last_batch(expired: int | None) -> int | None:
-    """The last batch of an activation; None: it goes on. ``expired`` is the first one after it."""
+    """The last batch of an activation; None: still active. ``expired``: the first batch after."""
     return None if expired is None else expired - 1
 
 
 def batches_text(activated: int | None, expired: int | None) -> str:
-    """First and last batch.
+    """First and last batch of an activation, as text.
 
     >>> batches_text(3, 7), batches_text(3, None), batches_text(3, 3), batches_text(None, None)
     ('3 to 6', 'from 3 on', 'none', 'none so far')

@@ -1,4 +1,4 @@
-"""Rows of a view as text, with remarks on missing ones."""
+"""Rows of a view as text, with notes on missing rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from anabranch_contract.rest.queries import ScaledOut, ViewRowsOut
 
 
 def view_rows(found: ViewRowsOut) -> Iterator[dict[str, Any]]:
-    """The rows, with estimates in place of what they estimate."""
+    """The rows, with estimates in place of values over incomplete rows."""
     for number, row in enumerate(found.rows):
         scaled = found.scaled[number] if found.scaled is not None else {}
         yield {n: estimate(scaled[n]) if n in scaled else value for n, value in row.items()}
@@ -34,7 +34,7 @@ def estimate(value: ScaledOut) -> str:
 
 
 def view_remarks(found: ViewRowsOut) -> Iterator[str]:
-    """Remarks on the rows."""
+    """Notes on missing and estimated rows."""
     known = "nothing is known yet" if found.version is None else f"version {found.version}"
     yield f"{len(found.rows)} of {found.total} rows, {known}"
     if found.completeness < 1 or found.blind or found.partial:

@@ -1,7 +1,7 @@
 """``anabranch demo``: five TPC-H joins planned together, answered by Spark, checked by DuckDB.
 
-The scenario: ``q1``, ``q2`` and ``q4`` are there from the start, ``q3`` and ``q5`` arrive after a
-third of the batches, ``q1`` leaves after two thirds. The epochs are a fifth of the batches long.
+The scenario: ``q1``, ``q2`` and ``q4`` are registered at the start, ``q3`` and ``q5`` after a third
+of the batches; ``q1`` is deleted after two thirds. An epoch is a fifth of the batches long.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from anabranch_contract.plans.plan import Optimizer
 
 _LATE = frozenset({"q3", "q5"})
 _LEAVING = "q1"
-#: How many sentences about sharing the summary has on a terminal.
+#: Most sentences about sharing in the summary on a terminal.
 SHOWN = 6
 
 
@@ -52,7 +52,7 @@ class DemoResult:
 
     Attributes:
         report: the replay's report.
-        comparisons: query -> results against the oracle.
+        comparisons: query -> comparison of its results with the oracle's.
         epoch: the epoch whose costs and sharing are shown: the last one with the most queries.
         shared: the sharing of that epoch's plan, in sentences.
     """
@@ -65,7 +65,7 @@ class DemoResult:
 
     @property
     def exact(self) -> bool:
-        """Whether every query gave exactly what the oracle gives."""
+        """Whether the results of every query equal the oracle's."""
         return all(c.match for c in self.comparisons.values())
 
     def document(self) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _active(query: dict[str, Any]) -> Active | None:
 
 
 def demo_summary(result: DemoResult, home: Path, most: int | None = SHOWN) -> RenderableType:
-    """The end of the demo, with ``most`` sentences about sharing; None: with all."""
+    """The demo's summary, with at most ``most`` sentences about sharing; None: no limit."""
     report, epoch = result.report, result.epoch
     figures = ("results", "oracle", "from batch", "to batch", "sees from")
     table = table_of("query", "results", "oracle", "match", *figures[2:], right=figures)

@@ -1,4 +1,4 @@
-"""A YAML file as a document, and the lines that its parts stand in."""
+"""YAML files as documents, with the line numbers of their parts."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from anabranch_client.texts import read_utf8
 
 @dataclass(frozen=True, slots=True)
 class YamlFile:
-    """The parsed content of a file, and its nodes."""
+    """The parsed content of a file, and its YAML nodes."""
 
     document: object
     root: yaml.Node | None
 
     def line(self, place: Sequence[str | int]) -> int | None:
-        """The line of the innermost part of ``place`` that the file has; None: it has none.
+        """Line of the innermost part of the path ``place`` that the file contains; None: no part.
 
-        A part that only the format knows, such as the batch of a retention that is said once, is
-        passed over.
+        Parts that exist only in the parsed format are skipped, such as the batch of a retention
+        that the file gives without batches.
         """
         node, found = self.root, None
         for part in place:
@@ -36,7 +36,7 @@ class YamlFile:
 
 
 class _ScenarioLoader(yaml.SafeLoader):
-    """YAML without its trap: a key that occurs twice is an error, not the last one wins."""
+    """A YAML loader that rejects duplicate keys; plain YAML would take the last one."""
 
 
 def _mapping(loader: _ScenarioLoader, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -58,10 +58,10 @@ _ScenarioLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, 
 
 
 def read_yaml(path: Path, kind: str = "scenario") -> YamlFile:
-    """Read a file, a ``kind`` of document.
+    """Read a YAML file; ``kind`` names the kind of document in errors.
 
     Raises:
-        ScenarioError: it can't be read, or it is no YAML; with the line, if there is one.
+        ScenarioError: the file can't be read, or is no YAML; with the line, if known.
     """
     try:
         text = read_utf8(path, kind=kind)

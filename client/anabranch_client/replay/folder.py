@@ -1,7 +1,7 @@
-"""The folder that a replay writes to: a new one, or one that an earlier replay has written.
+"""Output folder of a replay: a new folder, or that of an earlier replay.
 
-A mark in it says that a replay made it. Of such a folder a replay takes what replays write; all
-else stays. Of a folder without a mark nothing is ever removed.
+A marker file shows that a replay made the folder. In a marked folder only the files that replays
+write are removed. In a folder without the marker nothing is ever removed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TextIO
 from anabranch_client.errors import UsageError
 from anabranch_client.supervise.home import refuse_held
 
-#: The file that says whose a folder is. It is locked for as long as a replay writes there.
+#: The marker file. It is locked as long as a replay writes to the folder.
 MARK = ".anabranch-replay"
 _VERSION = 1
 #: Files needed only by the processes, and files kept at the end (``tpch``: the demo's input).
@@ -27,15 +27,15 @@ _LASTING = ("results", "logs", "report.json", "tpch")
 
 
 def refuse_used(out: Path, *, force: bool) -> None:
-    """Raise if a replay may not write to ``out``.
+    """Raise an error if a replay may not write to ``out``.
 
     Args:
-        out: the folder, which need not be there.
-        force: whether what an earlier replay has left may be replaced.
+        out: the folder, which need not exist.
+        force: whether the files of an earlier replay may be replaced.
 
     Raises:
-        HeldError: `anabranch up` runs in it.
-        UsageError: it holds something else, or something at all.
+        HeldError: `anabranch up` runs in the folder.
+        UsageError: the folder has other files, or an earlier replay's files without ``force``.
     """
     refuse_held(out)
     try:
@@ -62,13 +62,13 @@ def refuse_used(out: Path, *, force: bool) -> None:
 
 @contextlib.contextmanager
 def output_folder(out: Path, *, force: bool = False) -> Iterator[Path]:
-    """A folder to write a replay to, made if needed, without what an earlier one has left there.
+    """Context with the output folder of a replay: created if needed, cleared of an earlier replay.
 
-    What only the processes need is removed at the end.
+    Files needed only by the processes are removed at the end.
 
     Raises:
-        HeldError: `anabranch up` runs in it.
-        UsageError: it may not be used (:func:`refuse_used`), or it can't be written.
+        HeldError: `anabranch up` runs in the folder.
+        UsageError: the folder may not be used (:func:`refuse_used`), or can't be written.
     """
     refuse_used(out, force=force)
     try:
@@ -107,7 +107,7 @@ def _write(mark: TextIO) -> None:
 
 
 def _remove(out: Path, names: tuple[str, ...]) -> None:
-    """Remove entries of a folder; of a link only the link."""
+    """Remove entries of a folder; a link is removed without its target."""
     for name in names:
         path = out / name
         if path.is_dir() and not path.is_symlink():

@@ -1,9 +1,9 @@
 """The demo's oracle: DuckDB over the same Parquet files, with the same visibility rule.
 
-A result belongs to a query if its last-arriving member arrived while the query was active, and
-every member was visible to it: arrived since the activation, or not before the batch from which
-all of its stream was stored. The batch of a row follows from its position in the file. (The
-demo's streams have no event time, so there is no second condition on that.)
+A result belongs to a query on two conditions. Its last-arriving row arrived while the query was
+active. And each of its rows was visible to the query: it arrived after the activation, or not
+before the batch from which its stream was completely stored. The batch of a row follows from its
+position in the file. (The demo's streams have no event time, so no condition depends on it.)
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BATCH = "batch_of_row"
 
 @dataclass(frozen=True, slots=True)
 class Active:
-    """When a query was active, and from which batch on each of its tables was visible."""
+    """A query's active batches, and the first visible batch of each of its tables."""
 
     activated: int
     expired: int | None
@@ -34,7 +34,7 @@ class Active:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Rows the pipeline gave, rows the oracle gives, and the difference both ways."""
+    """Rows of the pipeline, rows of the oracle, and their difference in both directions."""
 
     results: int
     expected: int
@@ -43,12 +43,12 @@ class Comparison:
 
     @property
     def match(self) -> bool:
-        """Whether the two are equal as multisets of full rows."""
+        """Whether the results are equal as multisets of rows."""
         return self.missing == 0 and self.surplus == 0
 
 
 def oracle_sql(query: DemoQuery, active: Active) -> str:
-    """The query with the conditions of :class:`Active` spelled out."""
+    """The query's SQL with the conditions of :class:`Active` added."""
     batches = [f"{table}.{_BATCH}" for table in query.tables]
     last = f"greatest({', '.join(batches)})"
     conditions = [f"{last} >= {active.activated}"]
@@ -65,9 +65,9 @@ def compare(
     runs: Sequence[tuple[DemoQuery, Active | None]],
     results: Path,
 ) -> dict[str, Comparison]:
-    """Compare the files in ``results/<query>`` with what the oracle computes.
+    """Compare the files in ``results/<query>`` with the oracle's results.
 
-    A query that never was active (None) has to have no results.
+    A query that was never active (None) must have no results.
     """
     with recorded_tables(streams) as connection:
         return {
@@ -78,7 +78,7 @@ def compare(
 
 @contextmanager
 def recorded_tables(streams: Sequence[RecordedStream]) -> Iterator[duckdb.DuckDBPyConnection]:
-    """The streams as views, in which :func:`oracle_sql` can be asked."""
+    """A connection with the streams as views, for queries of :func:`oracle_sql`."""
     import duckdb
 
     with duckdb.connect() as connection:

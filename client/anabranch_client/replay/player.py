@@ -1,11 +1,11 @@
 """Play a scenario on the real service and the real runtime, call by call and batch by batch.
 
-The order in which things happen is what gives replay its exact timing. Before the REST calls of
-batch ``k`` are made, the gate keeps the runtime from starting ``k``, every batch before it has
-been committed, and the ruleset of the epoch that ``k`` belongs to has been published (it can't
-change any more). So a call before a batch of epoch ``e`` is first seen by the planner when it
-plans ``e + 1``, for which the runtime waits: it takes effect at the start of ``e + 1``. Calls
-before batch 0 are made before the runtime starts, and so are seen when epoch 0 is planned.
+A fixed order of events makes replays deterministic. The REST calls before batch ``k`` are made when
+three conditions hold: the gate keeps the runtime from starting ``k``, all earlier batches are
+committed, and the ruleset of the epoch of ``k`` is published (and so final). So the planner first
+sees a call before a batch of epoch ``e`` when it plans ``e + 1``, for which the runtime waits: the
+call takes effect at the start of ``e + 1``. Calls before batch 0 are made before the runtime
+starts, so the plan of epoch 0 includes them.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from anabranch_contract.rest.planning.revisions import RevisionRecord
 from anabranch_contract.rest.queries import QueryOut
 from anabranch_contract.rest.streams import StreamOut
 
-#: A batch that takes longer than this is taken for a runtime that hangs.
+#: Seconds of a batch after which the runtime counts as hanging.
 STALL_SECONDS = 900.0
 _POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class ScenarioCalls:
-    """The REST calls to be made before one batch; ``retention`` is (stream, its new one)."""
+    """The REST calls before one batch; ``retention``: pairs of a stream and its new retention."""
 
     optimizer: Optimizer | None = None
     retention: tuple[tuple[str, RetentionEntry], ...] = ()
@@ -46,7 +46,7 @@ class ScenarioCalls:
 def schedule(scenario: Scenario) -> dict[int, ScenarioCalls]:
     """Batch -> the calls before it, in order of batches; always with an entry for 0.
 
-    The optimiser of batch 0 is not called for: the service is started with it.
+    The optimiser of batch 0 needs no call: the service is started with it.
     """
     batches = {0} | set(scenario.optimizer)
     batches |= {batch for s in scenario.streams for batch in s.retention}
@@ -69,7 +69,7 @@ def schedule(scenario: Scenario) -> dict[int, ScenarioCalls]:
 
 
 class ScenarioObserver:
-    """Callbacks of a scenario that is played; these do nothing."""
+    """Callbacks during a replay; these defaults do nothing."""
 
     def started(self, url: str) -> None:
         """The service listens at ``url``; the runtime is about to start."""
@@ -87,10 +87,11 @@ class Played:
 
     Attributes:
         registered: query -> the service's answer to its registration.
-        refused: query -> the problem-details document it was refused with.
-        seconds: from the moment the first batch may start to the last commit; the waits for the
-            planner at epoch boundaries and for REST calls are in it.
-        cpu_seconds: of Redis, service and runtime with all their descendants, over the same time.
+        refused: query -> problem-details document of its refusal.
+        seconds: time from opening the gate for the first batch to the last commit, including waits
+            for the planner at epoch boundaries and for REST calls.
+        cpu_seconds: CPU seconds of Redis, service and runtime with all their descendants, over the
+            same time.
     """
 
     registered: dict[str, QueryOut] = field(default_factory=dict)
@@ -105,7 +106,7 @@ class Played:
 
 
 def play(scenario: Scenario, pipeline: Pipeline, observer: ScenarioObserver) -> Played:
-    """Play ``scenario`` to its end; service and runtime are running (idle) when it returns.
+    """Play ``scenario`` to its end; service and runtime are still running, idle, on return.
 
     Raises:
         ProcessError: a process died, failed, or made no progress.
@@ -179,7 +180,7 @@ class _Follower:
 
 @contextmanager
 def _measured(pipeline: Pipeline, played: Played) -> Iterator[Callable[[], None]]:
-    """Measure until the function that is yielded is called."""
+    """Context that measures until the yielded function is called."""
     meter = ProcessMeter(pipeline.pids)
     meter.start()
     began = time.monotonic()
@@ -242,7 +243,7 @@ def _make_calls(
 
 
 def _collect(client: Client, pipeline: Pipeline, played: Played) -> None:
-    """Read all that the report needs while the service runs."""
+    """Read the input of the report while the service is running."""
     progress = pipeline.progress()
     if progress is not None:
         played.progress = progress

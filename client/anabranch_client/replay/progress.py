@@ -1,4 +1,4 @@
-"""Live views of a scenario that is being played, on standard error."""
+"""Live view of a replay, on standard error."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from anabranch_contract.protocol.progress import Progress
 
 
 class LiveView(ScenarioObserver):
-    """A bar, the figures of the moment, and the results of each query so far.
+    """A progress bar, current rates, and the number of results of each query.
 
-    Where standard error is no terminal it prints a line per event instead, and the figures every
+    If standard error is no terminal, the view prints a line per event instead, and the rates every
     ``pause`` seconds.
     """
 
@@ -45,7 +45,7 @@ class LiveView(ScenarioObserver):
             self._live.stop()
 
     def started(self, url: str) -> None:
-        """Show where the dashboard is."""
+        """Show the dashboard's URL."""
         self._url = url
         self._say(f"dashboard: {url}")
 
@@ -54,7 +54,7 @@ class LiveView(ScenarioObserver):
         self._say(f"batch {batch}: {what}")
 
     def progressed(self, progress: Progress) -> None:
-        """Show the figures of the heartbeat."""
+        """Show the progress in the heartbeat."""
         if self._began is None and progress.committed > 0:
             self._began = time.monotonic() - progress.resources.batch_seconds
         self._progress = progress
@@ -79,7 +79,7 @@ class LiveView(ScenarioObserver):
         )
 
     def render(self) -> RenderableType:
-        """The picture of the moment."""
+        """The current view."""
         progress, total = self._progress, max(self._scenario.batches, 1)
         results = Table(box=None, pad_edge=False, show_header=False)
         results.add_column(style="bold", overflow="fold")

@@ -1,7 +1,7 @@
-"""Refusals of a scenario by the service, collected before Spark is started.
+"""Rehearsal of a scenario: the service's refusals, collected before Spark is started.
 
-The service is started alone, in a temporary folder. It gets the streams, and each query is planned
-standalone: a query refused here would be refused when its batch comes.
+The service is started alone, in a temporary folder. The streams are registered, and each query is
+planned standalone: a query refused here would be refused in the replay, too.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from anabranch_client.replay.replay import step_spec
 from anabranch_client.replay.scenario import Scenario, ScenarioQuery
 from anabranch_client.rest.api import Client, query_body
 
-#: The name that the only query of a dry run has in the places of its errors.
+#: Prefix of the fields in errors about the only query of a dry run.
 _ADDED = "add.0."
 
 
 def rehearse(scenario: Scenario) -> None:
-    """Ask a service about all streams and queries.
+    """Check all streams and queries of a scenario with a temporary service.
 
     Raises:
-        RefusedError: naming each stream and query that it refuses.
-        ApiError: it failed.
-        ProcessError: it did not start.
+        RefusedError: naming each refused stream and query.
+        ApiError: the service failed.
+        ProcessError: the service did not start.
     """
     with (
         tempfile.TemporaryDirectory(prefix="anabranch-rehearsal-") as home,
@@ -41,7 +41,7 @@ def rehearse(scenario: Scenario) -> None:
 
 
 def refused(scenario: Scenario, client: Client) -> Iterator[RefusedError]:
-    """The refusals of the service at ``client``; queries only if it accepted all streams."""
+    """The refusals of the service at ``client``; of queries only if all streams are accepted."""
     streams: list[RefusedError] = []
     for stream in scenario.streams:
         streams += _asked(f"streams.{stream.name}", partial(register_stream, stream, client))

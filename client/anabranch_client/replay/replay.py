@@ -21,7 +21,7 @@ def step_spec(
     object_store: str | None = None,
     cache_directory: str | None = None,
 ) -> PipelineSpec:
-    """How the pipeline of a replay into ``out`` is started."""
+    """Start parameters of the pipeline of a replay into ``out``."""
     return PipelineSpec(
         home=out,
         results=out / "results",
@@ -35,7 +35,7 @@ def step_spec(
         master=master,
         object_store=object_store,
         cache_directory=cache_directory,
-        # The scenario is the user's own: its files may be anywhere.
+        # The user wrote the scenario, so its files may be anywhere.
         access=Permissions(tuple(Path(s.path).resolve() for s in scenario.streams)),
     )
 
@@ -43,7 +43,7 @@ def step_spec(
 def run_to_report(
     scenario: Scenario, pipeline: Pipeline, observer: ScenarioObserver, *, leave: bool = True
 ) -> dict[str, Any]:
-    """Play, let the runtime leave (if ``leave``), complete the results, report.
+    """Play the scenario, end the runtime (if ``leave``), complete the results, make the report.
 
     The report is returned, and written to ``report.json`` in the pipeline's folder.
     """

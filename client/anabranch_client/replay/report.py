@@ -1,6 +1,6 @@
-"""The report of a replay: what ran, how fast, what each query saw, what each epoch decided.
+"""The report of a replay: scenario, speed, visible tuples of each query, plan of each epoch.
 
-Its times are ISO 8601 in UTC with ``Z``; null means: no bound.
+Times are ISO 8601 in UTC with ``Z``; null: no bound.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from anabranch_contract.rest.planning.revisions import RevisionRecord
 
 
 def finish_results(played: Played, folder: Path) -> dict[str, int]:
-    """Query -> rows of its result files; a query that has none gets an empty one.
+    """Count the rows of each query's result files; a query without files gets an empty file.
 
-    The runtime writes the empty file of every query that it ran. A query that never became
-    active is unknown to it: its columns are in the service's answer.
+    The runtime writes an empty file for a query without results, but not for a query that never
+    became active: that file's columns come from the service's answer.
     """
     counts: dict[str, int] = {}
     for name, info in played.registered.items():
@@ -92,7 +92,7 @@ def _query(played: Played, name: str, results: dict[str, int]) -> dict[str, Any]
     }
 
 
-#: The fields of a query that has not been activated.
+#: Fields of a query that was never activated.
 _UNSEEN: dict[str, Any] = {
     "activated_batch": None,
     "complete": None,
@@ -102,7 +102,7 @@ _UNSEEN: dict[str, Any] = {
 
 
 def _seen(activation: Activation) -> dict[str, Any]:
-    """Since when a query is active, and what it may see."""
+    """The beginning of a query's activation, and its visible tuples."""
     return {
         "activated_batch": activation.activated_batch,
         "complete": activation.complete,
@@ -121,7 +121,7 @@ def _past(activation: Activation | None) -> dict[str, Any] | None:
 
 
 def _failure(activation: Activation | None) -> dict[str, Any] | None:
-    """Why the query has failed, like the problem document of one that was refused."""
+    """Why the query has failed, in the form of the problem document of a refused query."""
     if activation is None or activation.failure is None:
         return None
     failure = activation.failure
@@ -147,7 +147,7 @@ def _status(played: Played, name: str, activation: Activation | None, expired: i
 
 
 def _revision(found: RevisionRecord) -> dict[str, Any]:
-    """A revision, without what the clock says."""
+    """A revision, without fields that depend on the clock."""
     return found.model_dump(mode="json", exclude={"epoch", "published_at", "plan_ms"})
 
 

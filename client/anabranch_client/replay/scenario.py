@@ -1,4 +1,4 @@
-"""A scenario: recorded streams, queries with first and last batch, planner settings.
+"""A replay's scenario: recorded streams, queries with first and last batch, planner settings.
 
 All errors that can be found before a process is started are reported here, one line each with the
 field: unknown keys, missing files or files other than Parquet, unsupported column types, missing
@@ -47,7 +47,7 @@ class RecordedStream:
     Attributes:
         columns: (name, Spark's simple type string), from the file's schema.
         options: the arguments of its registration.
-        retention: batch -> the retention that is set before it.
+        retention: batch -> the retention that is set before this batch.
     """
 
     name: str
@@ -60,13 +60,13 @@ class RecordedStream:
 
     @property
     def batches(self) -> int:
-        """How many batches the stream has rows for."""
+        """Number of batches that the stream has rows for."""
         return -(-self.rows // self.rows_per_batch)
 
 
 @dataclass(frozen=True, slots=True)
 class ScenarioQuery:
-    """A query and the batches before which it is registered and, perhaps, deleted."""
+    """A query, with the batches before which it is registered and, optionally, deleted."""
 
     name: str
     sql: str
@@ -82,12 +82,12 @@ class Scenario:
 
     Attributes:
         every: batches per epoch.
-        revise: after how many of them a revision of the rules is waited for; None: never.
-        revision_gain: share of the plan's cost that it has to save; None: the service's default.
-        optimizer: batch -> the optimiser that is switched on before it; has an entry for 0.
+        revise: number of batches before the runtime waits for a revision; None: never.
+        revision_gain: least relative saving of a revision; None: the service's default.
+        optimizer: batch -> optimiser that is chosen before this batch; has an entry for 0.
         parallelism: partitions per store.
-        intermediate_results: that a plan keeps, at most; None: any number.
-        objective: by which plans are made; None: the service's default.
+        intermediate_results: most intermediate results of a plan; None: no limit.
+        objective: the planner's objective; None: the service's default.
     """
 
     streams: tuple[RecordedStream, ...]
@@ -102,11 +102,11 @@ class Scenario:
 
     @property
     def batches(self) -> int:
-        """The number of batches of the scenario: that of its longest stream."""
+        """Number of batches of the longest stream."""
         return max((s.batches for s in self.streams), default=0)
 
     def begins(self, query: ScenarioQuery) -> int | None:
-        """The batch from which on a query is active; None: the input ends before."""
+        """First batch in which a query is active; None: the input ends before."""
         after = query.register_at // self.every + 1
         first = after * self.every if query.register_at else 0
         return first if first < self.batches else None
@@ -273,12 +273,12 @@ class RevisionsEntry(Closed):
     gain: Annotated[float, Field(ge=0, le=1)] | None = None
 
 
-#: How many intermediate results may be kept, by words.
+#: Words for the limit of intermediate results -> its value.
 _MOST = {"never": 0, "any": None}
 
 
 class ScenarioEntries(Closed):
-    """The whole file, before any of its streams has been looked at."""
+    """The whole file, before its streams' files are opened."""
 
     streams: Annotated[dict[str, StreamEntry], Field(min_length=1)]
     queries: dict[str, QueryEntry] = Field(default_factory=dict)
@@ -330,7 +330,7 @@ def parse_scenario(file: YamlFile) -> ScenarioEntries:
     """Check a document against the file's format.
 
     Raises:
-        ScenarioError: naming all that is wrong, a line each.
+        ScenarioError: with all errors, a line each.
     """
     document = file.document
     if not isinstance(document, dict):
@@ -355,7 +355,7 @@ _KNOWN: dict[str, tuple[str, type[Closed]]] = {
 
 
 def _explain(first: ErrorDetails, file: YamlFile) -> ScenarioError:
-    """A complaint, the way a user would put it."""
+    """A validation error in words for users."""
     place = [str(part) for part in first["loc"] if part != "[key]"]
     field = ".".join(place)
     line = file.line(place)
@@ -417,7 +417,7 @@ def _recorded_streams(entries: ScenarioEntries, folder: Path) -> tuple[RecordedS
 
 
 def _recorded(name: str, entry: StreamEntry, folder: Path) -> RecordedStream:
-    """The stream of ``entry``, its columns and length read from the file's footer."""
+    """The stream of ``entry``, with columns and length from the Parquet file's footer."""
     path = (folder / entry.path).resolve()
     columns, rows = parquet_columns(path, f"streams.{name}.path")
     if wrong := [*_event_time(name, entry, dict(columns)), *_latest(name, entry, dict(columns))]:

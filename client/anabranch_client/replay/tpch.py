@@ -1,9 +1,9 @@
-"""The demo's input: seven TPC-H tables, shuffled, and five queries over the relations of the CLASH
-experiment's (Figure 7a), joined by foreign keys.
+"""The demo's input: seven shuffled TPC-H tables, and five foreign-key joins over the same relations
+as the queries of CLASH's experiment (Figure 7a).
 
-``tpchgen-cli`` makes the tables. Of their columns the demo keeps all keys and the attributes that
-queries are likely to want; comments, addresses and phone numbers are left out. Rows are shuffled
-with a fixed seed, so that matches arrive far apart and in any order.
+``tpchgen-cli`` makes the tables. The demo keeps their keys and the attributes that queries are
+likely to use; comments, addresses and phone numbers are left out. Rows are shuffled with a fixed
+seed, so that matching rows arrive far apart and in any order.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ TABLES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class DemoQuery:
-    """A query in parts, so that the oracle can add its conditions.
+    """A query in parts, so that the oracle can add conditions.
 
     Attributes:
-        select: the projection.
-        source: the FROM clause with all joins; every table is its own alias.
-        tables: the tables in it.
+        select: the SELECT list.
+        source: the FROM clause with all joins; every table's alias is its own name.
+        tables: the tables of the FROM clause.
     """
 
     name: str
@@ -58,7 +58,7 @@ class DemoQuery:
 
     @property
     def sql(self) -> str:
-        """The whole statement."""
+        """The whole SQL statement."""
         return f"SELECT {self.select} FROM {self.source}"
 
 
@@ -104,7 +104,7 @@ QUERIES = (
     ),
 )
 
-#: Five more for benchmarks, which overlap with the first five and with each other.
+#: Five more queries for benchmarks, which overlap with the first five and with each other.
 OVERLAPPING = (
     DemoQuery(
         "q6",
@@ -154,16 +154,16 @@ def generate(
     seed: int = 7,
     tables: Mapping[str, tuple[str, ...]] = TABLES,
 ) -> tuple[RecordedStream, ...]:
-    """Write the tables to ``folder``, shuffled, and describe them as streams of ``batches``.
+    """Write the shuffled tables to ``folder``, and describe them as streams of ``batches`` batches.
 
-    Every stream is spread over all batches, as far as it has rows for that.
+    Every stream is spread over all batches, as far as it has enough rows.
 
     Args:
         folder: where files are written.
         scale: TPC-H's scale factor.
-        batches: that the streams last.
-        seed: of the order of rows.
-        tables: name -> columns that are kept.
+        batches: number of batches of the streams.
+        seed: seed of the random order of rows.
+        tables: name -> columns to keep.
 
     Raises:
         ProcessError: the generator is missing or fails.
@@ -206,7 +206,7 @@ def _run_generator(folder: Path, scale: float, tables: Iterable[str]) -> None:
 
 
 def _shuffled(path: Path, columns: tuple[str, ...], seed: int) -> pa.Table:
-    """The columns in a random order of rows, strings in the layout that every reader knows."""
+    """The columns with rows in random order, and strings in the most common Arrow layout."""
     table = pq.read_table(path, columns=list(columns))
     table = pa.table(
         {

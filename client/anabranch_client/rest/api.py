@@ -60,7 +60,7 @@ DEFAULT_URL = "http://127.0.0.1:8080"
 
 
 class Calls:
-    """The methods that both clients have; :class:`AsyncClient` has them awaited."""
+    """Methods common to both clients; with :class:`AsyncClient` they are awaited."""
 
     @method
     def create_stream(
@@ -73,8 +73,8 @@ class Calls:
         latest: Sequence[str] | None = None,
         **options: Unpack[StreamOptions],
     ) -> RestCall[StreamOut]:
-        """Register a stream with (name, type) columns; ``ttl`` is a window on every alias over it,
-        ``latest`` a key: only its latest tuple joins. Options that are None are omitted.
+        """Register a stream with (name, type) columns. ``ttl``: a window on every alias over it.
+        ``latest``: columns of a key; only the latest tuple per key joins. None: option omitted.
         """
         body = _stream_body(name, columns, source, ttl, latest, options)
         return RestCall("POST", "/v1/streams", StreamOut.read, body)
@@ -91,8 +91,8 @@ class Calls:
         rows: int | None = None,
         **options: Unpack[StreamOptions],
     ) -> RestCall[SourceTestOut]:
-        """Whether the source of :meth:`create_stream` with the same arguments can be read and fits
-        the columns, by a look at ``rows`` rows; nothing is stored.
+        """Test the source of :meth:`create_stream` with the same arguments: read ``rows`` rows and
+        check them against the columns. Nothing is stored.
         """
         body = _stream_body(name, columns, source, ttl, latest, options)
         params = {} if rows is None else {"rows": str(rows)}
@@ -110,14 +110,14 @@ class Calls:
 
     @method
     def update_stream(self, /, name: str, **changes: Any) -> RestCall[StreamOut]:
-        """Change fields of ``StreamPatch``; None lifts ``idle_timeout`` or ``retention``, which is
-        like ``{"ttl": "7 days", "latest": ["k"]}``.
+        """Change fields of ``StreamPatch``. None removes ``idle_timeout`` or ``retention``. A
+        retention is, for example, ``{"ttl": "7 days", "latest": ["k"]}``.
         """
         return RestCall("PATCH", _path("streams", name), StreamOut.read, changes)
 
     @method
     def reread_stream(self, name: str) -> RestCall[StreamOut]:
-        """Read a table again; queries look up the rows before until it has been read whole."""
+        """Read a table again; queries look up the previous rows until all new rows are read."""
         return RestCall("POST", f"{_path('streams', name)}:reread", StreamOut.read)
 
     @method
@@ -152,11 +152,11 @@ class Calls:
     ) -> RestCall[QueryOut]:
         """Register a query: SQL, or a structured ``query``.
 
-        ``sink`` is a format, or a document with ``format``, ``options`` and ``path``; ``slo`` what
-        the query needs (``latency``, ``freshness`` by alias, ``completeness``); ``dialect`` is the
-        statement's, by default Spark's; ``title``, ``owner`` and ``tags`` are what people call it,
-        whose it is, and what they find it by; ``past``: ``stored`` emits its results over what is
-        stored already as well.
+        ``sink``: a format, or a document with ``format``, ``options`` and ``path``. ``slo``:
+        service level objectives (``latency``, ``freshness`` by alias, ``completeness``).
+        ``dialect``: the statement's SQL dialect, by default Spark's. ``title``, ``owner``,
+        ``tags``: texts for lists and search. ``past``: ``stored`` also emits results over stored
+        tuples.
         """
         writer = {"format": sink} if isinstance(sink, str) else sink
         body = _given(**query_body(sql, query, name, window), sink=writer, **terms)
@@ -167,9 +167,9 @@ class Calls:
     def create_queries(
         self, queries: Sequence[JsonObject], *, atomic: bool = True, dry_run: bool = False
     ) -> RestCall[QueryBatchOut]:
-        """Register many queries at once, each as REST has it: all or none, or each that can be.
+        """Register many bodies of ``POST /v1/queries``, atomically or each valid one.
 
-        ``dry_run``: only check them, and say what would be done.
+        ``dry_run``: only check them, and return the expected outcome.
         """
         body = {"queries": list(queries), "atomic": atomic}
         params = {"dry_run": "true"} if dry_run else {}
@@ -189,9 +189,9 @@ class Calls:
     ) -> RestCall[calls.Page[QueryOut]]:
         """Queries that match all filters, in order of registration, fetched page by page.
 
-        ``find`` is a text in the id, title, owner, a tag or the statement. Queries read all of
-        ``streams``, have all ``tags``, and are in any ``status``. ``page``: queries per
-        request, 100 by default, at most 1000.
+        ``find``: a text in the id, title, owner, a tag or the statement. ``streams``, ``tags``: a
+        query must have all of them. ``status``: a query must have one of them. ``page``: queries
+        per request, 100 by default, at most 1000.
         """
         given = _given(find=find, owner=owner, limit=None if page is None else str(page))
         several = {"stream": list(streams), "status": list(status), "tag": list(tags)}
@@ -204,10 +204,10 @@ class Calls:
 
     @method
     def rows(self, name: str, limit: int = 100, *, scaled: bool = False) -> RestCall[ViewRowsOut]:
-        """The rows of a query's view as they are, in its order; 1000 at most.
+        """The current rows of a query's view, in its order; at most 1000.
 
-        ``scaled``: also estimate counts, sums and averages of the joined rows that overload has
-        withheld, with errors (``ViewRowsOut.scaled``), or say why not (``unscaled``).
+        ``scaled``: also estimate counts, sums and averages as without withheld rows, with errors
+        (``ViewRowsOut.scaled``), or give the reason why not (``unscaled``).
         """
         params = {"limit": str(limit), **({"scaled": "true"} if scaled else {})}
         return RestCall("GET", _path("queries", name, "rows"), ViewRowsOut.read, params=params)
@@ -216,11 +216,11 @@ class Calls:
     def put_query(
         self, name: str, body: JsonObject, *, dry_run: bool = False, version: str | None = None
     ) -> RestCall[QueryChange]:
-        """Make a query what ``body`` says: register it, change it, or begin another run of it.
+        """Bring a query into the state of ``body``: register it, change it, or begin a new run.
 
         ``body`` has the fields of :meth:`create_query`, as REST calls them (``sql``, ``query``,
-        ``window``, ``sink``, ...). ``dry_run``: only check it, and say what would be done.
-        ``version``: the ETag of the version that is to be changed.
+        ``window``, ``sink``, ...). ``dry_run``: only check it, and return the expected outcome.
+        ``version``: ETag of the version to change.
         """
         params = {"dry_run": "true"} if dry_run else {}
         headers = None if version is None else {"If-Match": version}
@@ -229,7 +229,7 @@ class Calls:
 
     @method
     def pause_query(self, name: str) -> RestCall[QueryOut]:
-        """Let a query give no results from the next epoch on, until it is resumed."""
+        """Pause a query from the next epoch on: it produces no results until it is resumed."""
         return RestCall("POST", f"{_path('queries', name)}:pause", QueryOut.read)
 
     @method
@@ -244,14 +244,14 @@ class Calls:
 
     @method
     def update_query(self, /, name: str, **changes: Any) -> RestCall[QueryOut]:
-        """Change ``ttl``, ``expires_at`` (None: lives for ever), ``priority``, ``title``, ``owner``
-        (None: none), ``tags`` or fields of ``slo`` (None: it needs nothing any more).
+        """Change ``ttl``, ``expires_at`` (None: never), ``priority``, ``title``, ``owner``,
+        ``tags`` or fields of ``slo``; None removes a title, an owner or an objective.
         """
         return RestCall("PATCH", _path("queries", name), QueryOut.read, changes)
 
     @method
     def delete_query(self, name: str) -> RestCall[None]:
-        """Let a query end with the current epoch."""
+        """Withdraw a query; it ends with the current epoch."""
         return RestCall("DELETE", _path("queries", name), _nothing)
 
     @method
@@ -262,7 +262,7 @@ class Calls:
         dialect: str | None = None,
         window: str | Mapping[str, str] | None = None,
     ) -> RestCall[ExplainOut]:
-        """The plan of a statement's joins, and its cost as a query; nothing changes."""
+        """The join plan of a statement, and its cost as a registered query; stores nothing."""
         body = _given(sql=sql, dialect=dialect, window=window)
         return RestCall("POST", "/v1/queries:explain", ExplainOut.read, body)
 
@@ -283,7 +283,7 @@ class Calls:
 
     @method
     def epoch_statistics(self, number: int) -> RestCall[StatisticsOut]:
-        """Measurements of an epoch that has ended."""
+        """Measurements of an ended epoch."""
         return RestCall("GET", f"/v1/epochs/{number}/statistics", StatisticsOut.read)
 
     @method
@@ -307,7 +307,7 @@ class Calls:
 
     @method
     def state(self) -> RestCall[StateOut]:
-        """The contents of all stores, as of the newest batch that the runtime has reported."""
+        """The contents of all stores after the newest reported batch."""
         return RestCall("GET", "/v1/state", lambda doc: read_body(StateOut, doc))
 
     @method
@@ -329,11 +329,11 @@ class Calls:
         drop: Sequence[str] = (),
         **assumed: Any,
     ) -> RestCall[DryRunOut]:
-        """The plan that would be made with ``add`` and without ``drop``; nothing changes.
+        """Plan with the queries ``add`` added and the queries ``drop`` dropped; stores nothing.
 
-        ``assumed`` has fields of ``DryRunIn``; None: not given. ``statistics``, ``distinct``,
-        ``selectivity`` and ``widths`` are assumed in place of measurements, ``retention`` (stream
-        -> ``{"ttl": "7 days"}`` or None) in place of the streams' own; ``deadline`` is in seconds;
+        ``assumed`` has fields of ``DryRunIn``; None: omitted. ``statistics``, ``distinct``,
+        ``selectivity`` and ``widths`` replace measurements. ``retention`` (stream ->
+        ``{"ttl": "7 days"}`` or None) replaces the streams' own. ``deadline`` is in seconds;
         ``detail`` is ``full`` or ``summary``.
         """
         body = _given(add=list(add), drop=list(drop), **assumed)
@@ -341,22 +341,22 @@ class Calls:
 
     @method
     def held_plan(self) -> RestCall[HeldPlanOut]:
-        """The plan that waits for approval.
+        """The held plan.
 
         Raises:
-            ApiError: none waits (``no-held-plan``).
+            ApiError: no plan is held (``no-held-plan``).
         """
         return RestCall("GET", "/v1/plan/held", HeldPlanOut.read)
 
     @method
     def approve_plan(self, version: str) -> RestCall[HeldPlanOut]:
-        """Have the plan that waits published at the next boundary.
+        """Approve the held plan: it is published at the next epoch boundary.
 
         Args:
-            version: of the plan that was seen (:attr:`HeldPlanOut.version`).
+            version: version of the plan to approve (:attr:`HeldPlanOut.version`).
 
         Raises:
-            ApiError: another plan waits by now, or none.
+            ApiError: another plan, or no plan, is held by now.
         """
         return RestCall(
             "POST", "/v1/plan/held:approve", HeldPlanOut.read, headers={"If-Match": version}
@@ -364,7 +364,7 @@ class Calls:
 
     @method
     def refuse_plan(self, version: str) -> RestCall[HeldPlanOut]:
-        """Refuse the held plan of that version; arguments and errors as for ``approve_plan``."""
+        """Refuse the held plan; arguments and errors as for ``approve_plan``."""
         return RestCall(
             "POST", "/v1/plan/held:refuse", HeldPlanOut.read, headers={"If-Match": version}
         )
@@ -383,7 +383,7 @@ class Calls:
                 limit. Of ``intermediate_results`` ``"never"`` is 0, ``"any"`` lifts the limit.
 
         Raises:
-            RequestError: a name is no setting, or a value does not fit it.
+            RequestError: an unknown setting, or an invalid value.
         """
         words = {"none": None, "any": None, "never": 0}
         body = {
@@ -397,7 +397,7 @@ class Calls:
 
     @method
     def leader(self) -> RestCall[LeaderOut]:
-        """Which of several services plans and publishes."""
+        """The leading service, which plans and publishes."""
         return RestCall("GET", "/v1/leader", LeaderOut.read)
 
     @method
@@ -407,7 +407,7 @@ class Calls:
 
     @method
     def create_token(self, name: str, role: str, *, ttl: str | None = None) -> RestCall[TokenMade]:
-        """Create a token; its secret is in this answer and nowhere else."""
+        """Create a token. Only this answer contains its secret."""
         body = _given(name=name, role=role, ttl=ttl)
         return RestCall("POST", "/v1/tokens", TokenMade.read, body)
 
@@ -429,20 +429,20 @@ class Calls:
 
     @method
     def health(self) -> RestCall[HealthOut]:
-        """State of every component, those first that need somebody."""
+        """State of every component, the most urgent first."""
         return RestCall("GET", "/v1/health", HealthOut.read)
 
     @method
     def ready(self) -> RestCall[None]:
-        """Return if the service serves requests and plans epochs; raise otherwise."""
+        """Return if the service is ready: it serves requests and plans epochs; raise otherwise."""
         return RestCall("GET", "/readyz", _nothing)
 
 
 class Client(Calls, Blocking):
-    """Talks to one service; usable from several threads; close it, or use it in a ``with``.
+    """Client of one service; thread-safe; close it, or use it in a ``with`` statement.
 
-    ``token`` goes with every request; None: the one in ``ANABRANCH_TOKEN`` or in the file that
-    ``ANABRANCH_TOKEN_FILE`` names, if any; empty: none.
+    ``token`` is sent with every request. None: the token in ``ANABRANCH_TOKEN`` or in the file
+    that ``ANABRANCH_TOKEN_FILE`` names, if any. Empty: no token.
     """
 
     def __init__(
@@ -565,7 +565,7 @@ def query_body(
     name: str | None,
     window: str | Mapping[str, str] | None = None,
 ) -> JsonObject:
-    """The document that describes a query, in registrations and in dry runs."""
+    """Body of a query, for registrations and dry runs."""
     return _given(id=name, sql=sql, query=query, window=window)
 
 
@@ -584,7 +584,7 @@ def _stream_body(
 
 
 def _given(**values: Any) -> JsonObject:
-    """``values`` without None; mappings as in JSON."""
+    """``values`` without None, as a JSON object."""
     return {
         name: dict(value) if isinstance(value, Mapping) else value
         for name, value in values.items()

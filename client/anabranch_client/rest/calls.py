@@ -1,7 +1,7 @@
-"""REST calls as data, and how a description of a call becomes a method of both clients.
+"""REST calls as data, from which the methods of both clients are made.
 
-A :class:`RestCall` says what to send and how to read the answer. Clients differ in sending only, so
-a method is written once, as a function that returns a :class:`RestCall`; :class:`method` sends it.
+A :class:`RestCall` holds a request and the parser of its answer. The clients differ in sending
+only, so a method is written once: a function returns a :class:`RestCall`, :class:`method` sends it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ JsonObject = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class RestCall(Generic[T]):
-    """A request, and how its answer is read."""
+    """A request, and the parser of its answer."""
 
     method: str
     path: str
@@ -35,16 +35,16 @@ class RestCall(Generic[T]):
     headers: Mapping[str, str] | None = None
 
     def request(self, client: httpx.Client | httpx.AsyncClient) -> httpx.Request:
-        """The request as ``client`` sends it."""
+        """The request in ``client``'s form."""
         return client.build_request(
             self.method, self.path, json=self.body, params=self.params, headers=self.headers
         )
 
     def answer(self, response: httpx.Response) -> T:
-        """The answer in ``response``.
+        """Parse the answer in ``response``.
 
         Raises:
-            ApiError: the service refused, or answered something unreadable.
+            ApiError: the service refused the request, or its answer is unreadable.
         """
         if not response.is_success:
             raise ApiError(response.status_code, _problem(response))
@@ -82,7 +82,7 @@ def _problem(response: httpx.Response) -> JsonObject:
 
 
 def unreachable(url: str, cause: httpx.HTTPError | httpx.InvalidURL) -> ApiError:
-    """The error for a service that gave no answer at all."""
+    """The error for a service that did not answer."""
     return ApiError(
         0,
         {
@@ -110,7 +110,7 @@ class Asynchronous:
 
 
 class method(Generic[P, T]):
-    """A method of both clients, from the function that describes its call."""
+    """Decorator: a function that returns a call becomes a method of both clients."""
 
     def __init__(self, describe: Callable[Concatenate[Any, P], RestCall[T]]) -> None:
         self._describe = describe
@@ -132,19 +132,19 @@ class method(Generic[P, T]):
 
 
 class Page(Protocol[T_co]):
-    """A part of a list, and where the next part begins."""
+    """A page of a list, with the cursor of the next page."""
 
     @property
     def items(self) -> Sequence[T_co]:
-        """Its entries."""
+        """The page's entries."""
 
     @property
     def next_cursor(self) -> str | None:
-        """Where the next part begins; None: this is the last one."""
+        """Cursor of the next page; None: this is the last page."""
 
 
 class pages(Generic[P, T]):
-    """A method of both clients that reads a list page by page, a page when it is needed."""
+    """Decorator: a method of both clients that iterates over a list and fetches pages lazily."""
 
     def __init__(
         self, describe: Callable[Concatenate[Any, Mapping[str, str], P], RestCall[Page[T]]]

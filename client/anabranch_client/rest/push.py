@@ -1,4 +1,4 @@
-"""Rows for ``stream push``: from a Parquet file or JSON lines, as JSON values, some at a time."""
+"""Rows for ``stream push``: from a Parquet file or JSON lines, as JSON values, in portions."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any, TextIO
 from anabranch_client.errors import UsageError
 from anabranch_contract.rest.documents import BOM
 
-#: Rows of one request.
+#: Rows per request.
 ROWS = 5_000
 
 
 def json_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row's values as JSON has them.
+    """A row's values as JSON values.
 
     >>> json_row({"d": Decimal("1.50"), "b": bytes([1, 2]), "n": None, "day": date(2024, 5, 1)})
     {'d': '1.50', 'b': 'AQI=', 'n': None, 'day': '2024-05-01'}
@@ -58,7 +58,7 @@ def rows_of(file: str, standard_input: TextIO) -> Iterator[list[dict[str, Any]]]
 
 
 def _parquet_rows(path: Path) -> Iterator[list[dict[str, Any]]]:
-    # Every command would wait for it, and only pushes need it.
+    # Imported here: only pushes need it, and its import is slow.
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""Following a query's results: server-sent events, and going on where a connection broke."""
+"""Following a query's results: server-sent events, resumed after a lost connection."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import httpx
 
 from anabranch_client.rest import calls
 
-#: Seconds without a byte after which a connection counts as lost; the service says something
-#: every ten.
+#: Seconds without a byte after which a connection counts as lost; the service sends a comment
+#: every ten seconds.
 SILENCE = 30.0
-#: Seconds between two attempts to connect, and for how long they go on.
+#: Pause between two attempts to connect, and total time of all attempts, in seconds.
 PAUSE, PATIENCE = 1.0, 60.0
 
 Kind = Literal["row", "gap", "live", "end"]
@@ -29,7 +29,7 @@ class TailEvent:
     Attributes:
         kind: ``row``; ``gap``: rows are missing here (``missed`` of them, None: unknown);
             ``live``: all stored results have been sent, new ones follow; ``end``.
-        id: the row's place among the query's results, ``batch:number``.
+        id: position of the row among the query's results, ``batch:number``.
         row: column -> value, for a row.
         detail: fields of other events: ``missed``, ``results`` or ``reason``.
     """
@@ -42,10 +42,10 @@ class TailEvent:
 
 @dataclass(slots=True)
 class TailFollower:
-    """State of one tail; outlives its connections.
+    """State of one tail, across its connections.
 
     Attributes:
-        over: whether nothing more will come.
+        over: whether the tail has ended.
     """
 
     name: str
@@ -71,7 +71,7 @@ class TailFollower:
         return client.build_request("GET", path, params=params, headers=headers, timeout=timeout)
 
     def connected(self, response: httpx.Response) -> None:
-        """Take note of an answer.
+        """Check the service's answer to the request.
 
         Raises:
             ApiError: the service refused.
@@ -81,7 +81,7 @@ class TailFollower:
         self._lost_since, self._answered = None, True
 
     def feed(self, part: bytes) -> Iterator[TailEvent]:
-        """The events that are complete with ``part``."""
+        """Add received bytes; returns the events completed by them."""
         *blocks, self._rest = (self._rest + part).split(b"\n\n")
         for block in blocks:
             event = read_event(block.decode())
@@ -89,7 +89,7 @@ class TailFollower:
                 continue
             self._last_id = event.id or self._last_id
             if event.kind == "live" and not event.id:
-                # Nothing has come yet, so all that will is new.
+                # No event has arrived yet, so the next row is a new one.
                 self.from_start = True
             if event.kind == "row" and self.limit is not None:
                 self.limit -= 1
@@ -104,10 +104,10 @@ class TailFollower:
         return 0.0 if self.over else PAUSE
 
     def pause(self, base_url: str, cause: httpx.HTTPError | httpx.InvalidURL) -> float:
-        """Seconds to wait after a connection was lost, or not made.
+        """Seconds to wait after a connection was lost or could not be made.
 
         Raises:
-            ApiError: there has been no answer at all, or none for a long time.
+            ApiError: the service never answered, or has not answered for a long time.
         """
         if self.limit == 0:
             self.over = True

@@ -1,6 +1,6 @@
-"""The token that requests carry: from the environment or a file, never from a command line.
+"""The token of requests: from the environment or a file, never from the command line.
 
-Every user of the machine sees command lines, but neither environments nor files of mode 0600.
+All users of the machine can see command lines, but neither environments nor files of mode 0600.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TOKEN_FILE_VARIABLE = "ANABRANCH_TOKEN_FILE"
 
 
 def given_token(file: Path | None = None) -> str:
-    """The token in ``file``, or from the environment; empty if none is given.
+    """The token in ``file``, else from the environment; empty if neither is given.
 
     Raises:
         UsageError: the file can't be read, or does not contain a token.
@@ -29,7 +29,7 @@ def given_token(file: Path | None = None) -> str:
 
 
 def read_token(file: Path) -> str:
-    """The token in ``file``.
+    """Read the token in ``file``.
 
     Raises:
         UsageError: as for :func:`given_token`.
@@ -45,7 +45,7 @@ def read_token(file: Path) -> str:
 
 
 def headers(token: str | None) -> dict[str, str]:
-    """The header that carries ``token``; None: the one that the environment gives, if any."""
+    """The header with ``token``; None: with the environment's token, if any."""
     found = given_token() if token is None else token
     return {"Authorization": f"Bearer {found}"} if found else {}
 

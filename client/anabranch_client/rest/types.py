@@ -1,4 +1,4 @@
-"""Arrow types as Spark's simple type strings, for streams whose types come from a Parquet file.
+"""Conversion between Arrow types and Spark's simple type strings, for Parquet files.
 
 >>> import pyarrow as pa
 >>> spark_type(pa.uint32()), spark_type(pa.decimal128(12, 2)), spark_type(pa.timestamp("ms"))
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-#: Unsigned integers take the next wider type, as Spark's own Parquet reader does.
+#: Unsigned integers become the next wider type, as in Spark's Parquet reader.
 _PLAIN: dict[pa.DataType, str] = {
     pa.int8(): "tinyint",
     pa.int16(): "smallint",
@@ -34,7 +34,7 @@ _PLAIN: dict[pa.DataType, str] = {
 
 
 def spark_type(arrow: pa.DataType) -> str | None:
-    """Spark's simple type string for ``arrow``; None if a stream's column can't have it."""
+    """Spark's simple type string for ``arrow``; None if no stream's column can have this type."""
     plain = _PLAIN.get(arrow)
     if plain is not None:
         return plain
@@ -50,10 +50,10 @@ def spark_type(arrow: pa.DataType) -> str | None:
 
 
 def arrow_type(spark: str) -> pa.DataType:
-    """The Arrow type in which a result column of Spark's type ``spark`` is written.
+    """Arrow type of a result column of Spark's type ``spark``.
 
-    Used only for the schema of a result that the runtime never opened: a query that never
-    became active.
+    Used only for the empty result of a query that never became active, which the runtime does not
+    write.
     """
     kinds = {
         "tinyint": pa.int8(),

@@ -1,7 +1,7 @@
-"""The folder of an ``up``: held by one at a time, and cleared of what a killed one has left.
+"""The folder of ``anabranch up``: held by one ``up`` at a time, and cleared of leftover processes.
 
-``up.lock`` is locked for as long as the holder lives, however it ends. ``up.json`` says who that
-is; it is removed at an orderly end. Every process that an ``up`` starts has the token of that
+``up.lock`` is locked as long as the holder lives, however it ends. ``up.json`` describes the
+holder; it is removed at an orderly end. Every process that an ``up`` starts has the token of that
 document in its environment, and passes it on to its own children.
 """
 
@@ -22,19 +22,19 @@ import psutil
 from anabranch_client.errors import ProcessError
 from anabranch_client.processes.children import kill_all
 
-#: The variable that the token is in.
+#: Environment variable with the token.
 TOKEN_VARIABLE = "ANABRANCH_UP"
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The ``up`` that holds a folder.
+    """The ``anabranch up`` that holds a folder.
 
     Attributes:
-        pid, created: its process, and when that was created (seconds since 1970).
-        since: the same moment for people.
-        token: what its processes have in their environment.
-        url: of its service; empty before that listens.
+        pid, created: id of its process, and that process's creation time (seconds since 1970).
+        since: the creation time as readable text.
+        token: value of :data:`TOKEN` in the environment of its processes.
+        url: URL of its service; empty before the service listens.
     """
 
     pid: int
@@ -48,7 +48,7 @@ class Holder:
         return f"process {self.pid} (since {self.since}{address})"
 
     def process(self) -> psutil.Process | None:
-        """Its process; None if it has ended, even if another process has its number now."""
+        """Its process; None if it has ended, even if another process has the same id now."""
         try:
             found = psutil.Process(self.pid)
             return found if found.create_time() == self.created else None
@@ -57,23 +57,23 @@ class Holder:
 
 
 class HeldError(ProcessError):
-    """A folder that another ``up`` holds."""
+    """The folder is held by another ``up``."""
 
 
 @dataclass(slots=True)
 class Home:
-    """A folder that this process holds."""
+    """A folder held by this process."""
 
     folder: Path
     holder: Holder
 
     def listens(self, url: str) -> None:
-        """Write down where the service is."""
+        """Record the service's URL."""
         self.holder = replace(self.holder, url=url)
         self.write()
 
     def write(self) -> None:
-        """Say who holds the folder; a disk that is full must not end a holder that runs."""
+        """Record the holder of the folder; a full disk must not end a running holder."""
         path = self.folder / "up.json"
         draft = path.with_suffix(".tmp")
         with contextlib.suppress(OSError):
@@ -84,11 +84,11 @@ class Home:
 
 @contextlib.contextmanager
 def held(folder: Path) -> Iterator[Home]:
-    """Hold ``folder``, which is made if needed; what a killed holder has left is ended.
+    """Hold ``folder``, creating it if needed; leftover processes of a killed holder are ended.
 
     Raises:
-        HeldError: another process holds it. Nothing has been touched.
-        ProcessError: it can't be written.
+        HeldError: another process holds the folder; nothing was changed.
+        ProcessError: the folder can't be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -113,7 +113,7 @@ def held(folder: Path) -> Iterator[Home]:
 
 
 def refuse_held(folder: Path) -> None:
-    """Raise if an ``up`` holds ``folder``.
+    """Raise an error if an ``up`` holds ``folder``.
 
     Raises:
         HeldError: naming the holder.
@@ -153,7 +153,7 @@ def _token(process: psutil.Process) -> str | None:
     try:
         return process.environ().get(TOKEN_VARIABLE)
     except (psutil.Error, OSError):
-        # Gone, a zombie, or somebody else's.
+        # The process is gone, a zombie, or another user's.
         return None
 
 

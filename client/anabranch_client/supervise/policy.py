@@ -1,11 +1,11 @@
 """Decisions of a supervisor, as a pure function: events in, actions out.
 
-A member that ends is started again at once, then after growing pauses. A row of failures is over
-when the pipeline makes progress or the member has been well for a while; too long a row ends
-everything, naming what began it. Some causes end everything at once, since the next start would
-only meet them again; others are waited out for as long as it takes.
+A member that ends is restarted at once, and after further failures in a row with growing pauses. A
+row of failures is over when the pipeline makes progress or the member has been up for a while. Too
+long a row stops the whole pipeline, with the row's first cause as the reason. Permanent causes stop
+the pipeline at once, since a restart would meet them again. Transient causes are retried for ever.
 
-Service and runtime are started when Redis answers. A member that gives no sign of life for long is
+Service and runtime are started when Redis answers. A member without signs of life for too long is
 killed and counts as ended.
 """
 
@@ -16,7 +16,7 @@ from enum import StrEnum
 
 
 class Member(StrEnum):
-    """A process that is supervised; the runtime stands for the JVM and the workers too."""
+    """A supervised process; the runtime includes the JVM and the Python workers."""
 
     REDIS = "Redis"
     SERVICE = "service"
@@ -27,7 +27,7 @@ class Member(StrEnum):
 
 
 class Phase(StrEnum):
-    """Where a member is."""
+    """Phase of a member's life."""
 
     WAITING = "waiting"
     STARTING = "starting"
@@ -46,7 +46,7 @@ class Cause:
         return f"{self.message} [{self.code}]"
 
 
-#: A restart meets these again: somebody has to do something first.
+#: Permanent causes: a restart fails again until somebody removes the cause.
 FATAL = frozenset(
     (
         *("bad-options", "foreign-state", "foreign-ruleset", "foreign-store", "unknown-version"),
@@ -56,35 +56,35 @@ FATAL = frozenset(
         *("no-cache-directory", "no-package", "other-package"),
     )
 )
-#: These pass, sooner or later, and no number of failed starts says that they will not.
+#: Transient causes: they pass sooner or later, so failed starts are not counted.
 PATIENT = frozenset(
     ("disk-full", "redis-away", "store-unreachable", "store-in-use", "no-executors")
 )
-#: Pauses in seconds before the first, second, ... start of a row.
+#: Pauses in seconds before the first, second, ... restart in a row.
 PAUSES = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0)
-#: Starts in a row without progress.
+#: Most restarts in a row without progress.
 MOST = 8
-#: Seconds of health that end a row of failures, and with progress of the pipeline.
+#: Seconds of being up that end a row of failures: without and with progress of the pipeline.
 STABLE, SETTLED = 60.0, 3.0
-#: Seconds that a member may take to start; of Redis and the runtime, without saying that it does.
-#: (Both may have much to read. The runtime says so for ten minutes at most.)
+#: Seconds that a member may take to start. For Redis and the runtime: without reporting that they
+#: are still loading, which may take long. (The runtime reports this for at most ten minutes.)
 STARTS = {Member.REDIS: 120.0, Member.SERVICE: 120.0, Member.RUNTIME: 120.0}
-#: Seconds without a sign of life after which a member hangs. (The runtime's heartbeat lasts for ten
-#: more.) A pause of a few seconds, or a machine that is busy, must not cost a restart.
+#: Seconds without a sign of life after which a member counts as hanging. (The runtime's heartbeat
+#: is valid for ten more.) A pause of a few seconds, or a busy machine, must not cause a restart.
 SILENCE = {Member.REDIS: 30.0, Member.SERVICE: 30.0, Member.RUNTIME: 20.0}
-#: Seconds between two turns after which it is the supervisor that was paused.
+#: Seconds between two turns above which the supervisor itself must have been paused.
 LAPSE = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a member stands.
+    """State of a member.
 
     Attributes:
         since: when the phase began. ``due``: when a waiting member is to be started.
-        heard: the last sign of life.
-        failures: how often in a row it has ended; ``first`` is why, the first time.
-        ended: when it last did.
+        heard: time of the last sign of life.
+        failures: number of failures in the current row; ``first``: cause of the row's first one.
+        ended: when it last ended.
         proven: whether it has ever been up.
     """
 
@@ -100,11 +100,11 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """How all members stand.
+    """State of all members.
 
     Attributes:
-        at: the time of the last turn. ``ready``: whether all have been up at one time.
-        external: whether Redis is somebody else's, who will start it again.
+        at: the time of the last turn. ``ready``: whether all members have been up at one time.
+        external: whether Redis is an external server, which others restart.
     """
 
     members: dict[Member, Standing] = field(
@@ -115,7 +115,7 @@ class Situation:
     external: bool = False
 
     def put(self, member: Member, standing: Standing) -> Situation:
-        """The situation with one member changed."""
+        """A copy with one member's state changed."""
         return replace(self, members={**self.members, member: standing})
 
 
@@ -137,7 +137,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A member has given a sign of life; ``up``: it does its work."""
+    """A member has given a sign of life; ``up``: it works, rather than still loading."""
 
     at: float
     member: Member
@@ -163,7 +163,7 @@ class StartProcess:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """End what there is of a member's session, at once."""
+    """Kill all processes of a member's session at once."""
 
     member: Member
 
@@ -183,7 +183,7 @@ class AllReady:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """End everything: ``cause`` is what a person has to see to."""
+    """Stop the whole pipeline, because of ``cause``, which needs an operator."""
 
     member: Member
     cause: Cause
@@ -193,7 +193,7 @@ Action = StartProcess | Kill | Say | AllReady | GiveUp
 
 
 def handle(now: Situation, event: Event) -> tuple[Situation, list[Action]]:
-    """The situation after ``event``, and the actions that it calls for."""
+    """The situation after ``event``, and the actions to take."""
     match event:
         case Turn(at):
             return _turn(now, at)
@@ -206,7 +206,7 @@ def handle(now: Situation, event: Event) -> tuple[Situation, list[Action]]:
 
 
 def _progressed(now: Situation, at: float) -> Situation:
-    """Reset the failures of the runtime, which made progress, and of members up long enough."""
+    """Reset the failure counts of the runtime, which made progress, and of members long up."""
     for member, standing in now.members.items():
         settled = standing.phase is Phase.UP and at - standing.since >= SETTLED
         if standing.failures and (settled or member is Member.RUNTIME):
@@ -222,7 +222,7 @@ def _turn(now: Situation, at: float) -> tuple[Situation, list[Action]]:
     actions: list[Action] = []
     for member, standing in now.members.items():
         if lapse or (member is Member.RUNTIME and not reachable):
-            # No signs could be received: their absence proves nothing about a member.
+            # The paused supervisor could not receive signs, so their absence proves nothing.
             starting = standing.phase is Phase.STARTING
             standing = replace(standing, heard=at, since=at if starting else standing.since)
             now = now.put(member, standing)

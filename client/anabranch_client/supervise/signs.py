@@ -1,5 +1,5 @@
-"""Signs of life of a pipeline's members, read in threads: a member that hangs must not make its
-supervisor hang too.
+"""Signs of life of a pipeline's members, read in threads, so that a hanging member does not block
+its supervisor.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from anabranch_client.processes.pipeline import answers
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Heartbeat, Progress
 
-#: Seconds between two looks.
+#: Seconds between two checks.
 _REDIS_EVERY, _SERVICE_EVERY = 0.1, 0.5
-#: Seconds that an answer may take; less than what counts as silence.
+#: Time limit of an answer in seconds; less than the silence that counts as hanging.
 _PATIENCE = 5.0
 
 
 @dataclass(slots=True)
 class Signs:
-    """The last signs of life; each attribute is written by one thread and read by another.
+    """The last signs of life. Each attribute is written by one thread and read by another.
 
     Attributes:
         redis_at: when Redis last answered (``time.monotonic``).
-        loading_at: when it last said that it still reads its file.
+        loading_at: when Redis last reported that it is still loading its file.
         service_at: when the service last answered.
-        beat: the last heartbeat seen, and when.
-        committed: the run that has committed most lately, and how many batches.
+        beat: the runtime's last heartbeat, and when it was read.
+        committed: id of the runtime's newest run, and its number of committed batches.
     """
 
     redis_at: float = 0.0
@@ -44,7 +44,7 @@ class Signs:
     _over: threading.Event = field(default_factory=threading.Event)
 
     def listen(self, redis_url: str, namespace: str, service_url: Callable[[], str]) -> None:
-        """Begin to look; ``service_url`` is empty as long as that is not known."""
+        """Start the threads; ``service_url`` returns "" as long as the URL is unknown."""
         retry = Retry(NoBackoff(), 0)
         server = redis.Redis.from_url(
             redis_url,
@@ -58,7 +58,7 @@ class Signs:
         self._repeat(lambda: self._ask_service(service_url()), _SERVICE_EVERY)
 
     def close(self) -> None:
-        """Stop looking; a thread that waits for an answer ends with the process at the latest."""
+        """Stop the threads; one that waits for an answer ends with the process at the latest."""
         self._over.set()
 
     def _repeat(self, look: Callable[[], None], every: float) -> None:

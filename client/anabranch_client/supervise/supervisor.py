@@ -1,7 +1,7 @@
-"""Runs a pipeline for as long as it is wanted: the shell around :mod:`.policy`.
+"""Supervision of a pipeline's processes: the shell that executes the actions of :mod:`.policy`.
 
-One thread does everything that starts and ends processes: the kernel ties a child to the thread
-that started it. Others wait for answers (:mod:`.signs`).
+One thread starts and ends all processes, since the kernel ties a child's life to the thread that
+started it. Other threads wait for answers of Redis and the service (:mod:`.signs`).
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from anabranch_client.supervise.signs import Signs
 
 #: Seconds between two turns.
 _TURN = 0.05
-#: Seconds that the runtime may take to finish its batch and leave.
+#: Seconds that the runtime has to finish its batch and exit.
 _LEAVE_SECONDS = 60.0
-#: Characters of a message on the console; the logs have the rest.
+#: Most characters of a message on the console; the logs have the rest.
 _SHORT = 400
-#: Bytes below which a disk counts as full.
+#: Free bytes below which a disk counts as full.
 _FULL = 1 << 16
 
 
@@ -60,12 +60,12 @@ class Supervisor:
     """A pipeline and the state of its members.
 
     Attributes:
-        spec: how it is started.
-        home: its folder, which is held.
-        say: called with each line for people.
-        ready: called once everything works.
-        stop: set to end it.
-        url: of the service; empty before that listens.
+        spec: start parameters of the pipeline.
+        home: the held folder of the pipeline.
+        say: called with each line for the console.
+        ready: called once all members are up.
+        stop: event that ends the supervisor when set.
+        url: URL of the service; empty before the service listens.
     """
 
     spec: PipelineSpec
@@ -85,10 +85,10 @@ class Supervisor:
     _failure: ProcessError | None = None
 
     def run(self) -> None:
-        """Keep the pipeline running until asked to stop; then stop it in order.
+        """Keep the pipeline running until ``stop`` is set; then stop its members in order.
 
         Raises:
-            ProcessError: something that a restart does not mend, or that did not mend.
+            ProcessError: a failure that no restart can repair, or that restarts did not repair.
         """
         spec = self.spec
         if spec.redis_url is None:
@@ -114,7 +114,7 @@ class Supervisor:
         if self._failure is not None:
             raise self._failure
 
-    # --- looking -------------------------------------------------------------------------------
+    # --- observing -----------------------------------------------------------------------------
 
     def _look(self) -> list[Event]:
         """The events since the last turn."""
@@ -143,14 +143,14 @@ class Supervisor:
         return events
 
     def _new(self, member: Member, at: float) -> bool:
-        """Whether a sign of life is of the process that runs now, and has not been seen."""
+        """Whether a sign of life is from the current process, and has not been seen before."""
         if at <= self._seen.get(member, 0.0):
             return False
         self._seen[member] = at
         return True
 
     def _listening(self) -> str:
-        """The service's address, as soon as it has one. Afterwards it keeps it."""
+        """The service's address, as soon as it listens; kept over later restarts."""
         if not self.url and self.spec.port_file.is_file():
             text = self.spec.port_file.read_text().strip()
             if text:
@@ -159,7 +159,7 @@ class Supervisor:
         return self.url
 
     def _cause(self, member: Member, child: Child, code: int) -> Cause:
-        """Why a process has ended: by its own report, the kernel's, or the last line of its log."""
+        """Why a process has ended: from its own report, the kernel's, or its log's last line."""
         error = child.error()
         if error.get("code"):
             message = textwrap.shorten(error.get("message", ""), _SHORT, placeholder=" ...")
@@ -174,7 +174,7 @@ class Supervisor:
         kind = "bad-options" if code == 2 and member is not Member.REDIS else "ended"
         return Cause(kind, said, f"its log is {child.log}")
 
-    # --- doing ---------------------------------------------------------------------------------
+    # --- acting --------------------------------------------------------------------------------
 
     def _perform(self, action: Action) -> None:
         match action:
@@ -197,7 +197,7 @@ class Supervisor:
         try:
             child = self._spawn(member)
         except (ClientError, OSError) as error:
-            # The disk is full, or Redis has just gone.
+            # The disk is full, or Redis has just ended.
             event = Ended(time.monotonic(), member, self._refusal(error))
             self._situation, actions = handle(self._situation, event)
             for action in actions:
@@ -205,7 +205,7 @@ class Supervisor:
         else:
             if child is not None:
                 self._children[member] = child
-            # Earlier signs of life are not of this process.
+            # Earlier signs of life came from another process.
             self._seen[member] = time.monotonic()
 
     def _refusal(self, error: Exception) -> Cause:
@@ -229,10 +229,10 @@ class Supervisor:
         return spawn_runtime(self.spec, self.redis_url, self._run, extra=extra)
 
     def _leave(self) -> None:
-        """Let the runtime finish its batch; the others have nothing to lose.
+        """Let the runtime finish its batch and exit; the other members can be killed at any time.
 
         Raises:
-            ProcessError: it left with an error, or not at all.
+            ProcessError: it exited with an error, or did not exit.
         """
         child = self._children.get(Member.RUNTIME)
         if child is None:
@@ -255,13 +255,13 @@ class Supervisor:
             raise ProcessError(f"the runtime ended: {cause}", remedy=cause.remedy)
 
     def _log(self, text: str, *, aloud: bool = True) -> None:
-        """Write a line to the log and the console. Neither must end the pipeline."""
+        """Write a line to the log and the console. A failure of either is ignored."""
         moment = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
         try:
             with (self.spec.logs / "up.log").open("a") as log:
                 log.write(f"{moment} {text}\n")
         except OSError:
-            # A disk that is full: the console has it.
+            # The disk is full; the console still gets the line.
             pass
         if aloud:
             self.say(f"{moment[11:19]} {text}")

@@ -1,7 +1,7 @@
-"""One zip of all that helps to understand a pipeline: versions, settings, health, plans, logs.
+"""A zip file for the diagnosis of a pipeline: versions, settings, health, plans, logs.
 
-What can't be had is named in ``bundle.json``, and the rest is there all the same: a bundle is made
-where something does not work. No rows of streams or results are in it.
+Parts that can't be collected are listed in ``bundle.json`` instead of failing the bundle, since
+bundles are made when something does not work. It contains no rows of streams or results.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from anabranch_client.errors import UsageError
 from anabranch_client.rest import token as access
 from anabranch_client.support.redaction import Redactor
 
-#: Version of the layout of a bundle.
+#: Version of a bundle's layout.
 VERSION = 1
-#: Packages whose versions are in it.
+#: Packages whose versions are included.
 PACKAGES = ("anabranch", "Python", "pyspark", "redis", "highspy", "sqlglot", "numpy", "pyarrow")
 #: File in the bundle -> path of the request to the service.
 QUESTIONS = {
@@ -43,9 +43,9 @@ QUESTIONS = {
     "state.json": "/v1/state",
     "series.json": "/v1/series?last=20",
 }
-#: Newest bytes of each log.
+#: Most bytes of each log, the newest.
 LOG_BYTES = 512 * 1024
-#: Seconds that one answer of the service may take.
+#: Time limit of one answer of the service, in seconds.
 _SECONDS = 30.0
 
 
@@ -54,7 +54,7 @@ class Bundle:
     """A bundle in the making.
 
     Attributes:
-        missing: part -> why it is not there.
+        missing: part -> why it is missing.
     """
 
     archive: zipfile.ZipFile
@@ -62,7 +62,7 @@ class Bundle:
     missing: dict[str, str] = field(default_factory=dict)
 
     def add(self, name: str, make: Callable[[], str]) -> None:
-        """Add a text; if ``make`` fails, note it as missing."""
+        """Add the text returned by ``make``; if it fails, record the part as missing."""
         try:
             text = make()
         except Exception as cause:  # noqa: BLE001 - the other parts are worth as much
@@ -84,18 +84,18 @@ def write_bundle(
     token: str | None = None,
     redis_url: str | None = None,
 ) -> dict[str, str]:
-    """Write the bundle of the service at ``url`` and of the pipeline in ``folder``.
+    """Write a bundle of the service at ``url`` and of the pipeline in ``folder``.
 
     Returns:
         Part -> why it is missing.
 
     Args:
         out: the file, readable by its owner only.
-        token: of a role with read access; None: as for other commands.
-        redis_url: looked at in the checks of this machine; None: none.
+        token: token with read access; None: as for other commands.
+        redis_url: Redis server to include in the checks of this machine; None: no server.
 
     Raises:
-        UsageError: ``out`` can't be written, or is there already.
+        UsageError: ``out`` can't be written, or exists already.
     """
     try:
         handle = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -134,10 +134,10 @@ def _about(url: str, bundle: Bundle) -> dict[str, Any]:
 
 
 def answer(http: httpx.Client, path: str) -> httpx.Response:
-    """The service's answer; ``/readyz`` is useful even as an error, as it names the problem.
+    """The service's answer; for ``/readyz`` also an error, which names the problem.
 
     Raises:
-        httpx.HTTPError: no answer, or an error of another path.
+        httpx.HTTPError: no answer, or an error from another path.
     """
     response = http.get(path)
     if path != "/readyz":
@@ -150,12 +150,12 @@ def _json(http: httpx.Client, path: str) -> Any:
 
 
 def logs(folder: Path) -> Iterator[Path]:
-    """The logs of a pipeline that ``up`` keeps in ``folder``."""
+    """The log files of the pipeline in ``folder``."""
     yield from sorted((folder / "logs").glob("*.log"))
 
 
 def tail(log: Path) -> str:
-    """The newest :data:`LOG_BYTES` of a log, from the beginning of a line on."""
+    """The newest :data:`LOG_BYTES` of a log, from the beginning of a line."""
     with log.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(size - LOG_BYTES, 0))

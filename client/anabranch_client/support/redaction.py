@@ -1,8 +1,8 @@
-"""Texts and documents without their secrets.
+"""Masking of secrets in texts and documents.
 
-Three nets, each for what the others miss: the values of secrets that are known here (variables,
-files of the pipeline's folder), wherever they stand; options, by their names; and what looks like a
-secret in any text: passwords in addresses and connection strings, tokens, ``Authorization``.
+Three methods complement each other: masking known secret values (of environment variables and of
+files in the pipeline's folder) wherever they occur; masking options by name; and masking patterns
+of secrets in any text: passwords in URLs and connection strings, tokens, ``Authorization``.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from urllib.parse import quote, unquote, urlsplit
 
 from anabranch_contract.connectors.secrets import MASK, PREFIXES, masked_options, masked_text
 
-#: Shorter values would be found in words that are no secrets.
+#: Least length of a masked value: shorter ones would match ordinary words.
 _SHORTEST = 6
 _TOKEN = re.compile(r"\banb_[0-9a-f]{12}_[0-9a-f]{16,}")
 _AUTHORIZATION = re.compile(r"((?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE)
-#: A quoted name of a secret, and its quoted value, as documents in logs have them.
+#: A quoted name of a secret with its quoted value, as in JSON in logs.
 _QUOTED = re.compile(
     r"""((\\?["'])[\w.-]*(?:passw|pwd|secret|credential|api_?key|access_?key)[\w.-]*\2\s*:\s*)"""
     r"""(\\?["']).*?\3""",
     re.IGNORECASE,
 )
-#: Files below a pipeline's folder that hold nothing but a secret.
+#: Files in a pipeline's folder that contain only a secret.
 SECRET_FILES = ("admin.token", "redis/password")
-#: Variables whose value is a secret, and one that is an address with one.
+#: Environment variables whose value is a secret, and one whose value is a URL with a password.
 _VARIABLES, _ADDRESS = ("ANABRANCH_TOKEN",), "ANABRANCH_REDIS_URL"
 
 
 def known_secrets(environ: Mapping[str, str], folder: Path) -> frozenset[str]:
-    """The secrets that this machine knows: of the environment, and of a pipeline's folder."""
+    """The known secrets: from the environment, and from files of a pipeline's folder."""
     found = [
         value for name, value in environ.items() if name in _VARIABLES or name.startswith(PREFIXES)
     ]
@@ -46,16 +46,16 @@ def known_secrets(environ: Mapping[str, str], folder: Path) -> frozenset[str]:
 
 
 class Redactor:
-    """Takes secrets out of texts and documents."""
+    """Masks secrets in texts and documents."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        """``secrets``: values that are masked wherever they stand, as they are or as in a URL."""
+        """``secrets``: values to mask wherever they occur, plain or URL-encoded."""
         known = {form for s in secrets for form in (s, unquote(s), quote(s), quote(s, safe=""))}
-        # The longest first: one may be a part of another.
+        # The longest first: a secret may be part of another.
         self._known = sorted((s for s in known if len(s) >= _SHORTEST), key=len, reverse=True)
 
     def text(self, text: str) -> str:
-        """A text, line by line.
+        """Mask secrets in a text, line by line.
 
         >>> Redactor(["hunter22"]).text('redis://me:pw@h {"db.password": "x y"} hunter22')
         'redis://me:***@h {"db.password": ***} ***'
@@ -65,7 +65,7 @@ class Redactor:
         return "\n".join(map(self._line, text.split("\n")))
 
     def document(self, document: Any) -> Any:
-        """A document: its texts, keys included, and its options by their names."""
+        """Mask secrets in a document: in all texts, including keys, and in options by name."""
         if isinstance(document, str):
             return self.text(document)
         if isinstance(document, Mapping):

@@ -1,7 +1,7 @@
-"""The audit log: who changed what, and who was refused.
+"""The audit log of changes, pushes and refusals, with their callers.
 
-Each kind has a bounded Redis Stream of its own, so that a flood of refusals or of pushed rows does
-not push out the changes. The structured log has every entry as well, for as long as it is kept.
+Each kind of entry has its own bounded Redis Stream, so that a flood of refusals or pushes can't
+evict the changes. Every entry is also in the structured log.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from anabranch_service.registry.store import Store
 
 _LOG = structlog.get_logger(__name__)
 
-#: Entries of each kind that Redis keeps, about.
+#: Approximate number of entries of each kind kept in Redis.
 KEPT = 10_000
-#: Characters of a target that are kept.
+#: Most characters of a target that are stored.
 LONGEST_TARGET = 512
 
-#: Needs of requests that change something, unless their method is safe.
+#: Needs of routes that change something, unless the method is safe.
 _CHANGING = frozenset({Need.EDIT, Need.ADMIN})
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-#: Refused for lack of rights: no or a bad token, too small a role, a foreign page or host.
+#: Status codes of access refusals: no valid token, insufficient role, foreign page or host.
 _REFUSED = frozenset({401, 403, 421})
 
 
 def kind_of(method: str, need: Need | None, status: int) -> AuditKind | None:
-    """As what a request is recorded; None: not at all.
+    """Kind of a request's audit entry; None: not recorded.
 
     >>> kind_of("DELETE", Need.EDIT, 204), kind_of("GET", Need.READ, 200)
     (<AuditKind.CHANGE: 'change'>, None)
@@ -43,7 +43,7 @@ def kind_of(method: str, need: Need | None, status: int) -> AuditKind | None:
     """
     if status in _REFUSED:
         return AuditKind.REFUSAL
-    # A request that ended with an internal error may have changed something before.
+    # A request with an internal error may have changed something before it failed.
     if method in _SAFE or 400 <= status < 500:
         return None
     if need is Need.PUSH:
@@ -69,7 +69,7 @@ class Audit:
         status: int,
         request: str,
     ) -> None:
-        """Write one entry; where Redis does not take it, the structured log still has it."""
+        """Write one entry. If Redis rejects it, the structured log still has it."""
         entry = AuditRecord(
             at=self._clock(),
             kind=kind,
@@ -99,7 +99,7 @@ class Audit:
     ) -> tuple[list[AuditRecord], str | None]:
         """Entries of one kind, newest first, and the cursor of the next page."""
         if before is not None and not before.strip("0-"):
-            # Nothing is older than the least id, and Redis refuses to look for it.
+            # No entry is older than the least id, and Redis rejects a search before it.
             return [], None
         newest = "+" if before is None else f"({before}"
         found = cast(

@@ -1,7 +1,7 @@
-"""The administrator's first token, needed to create others where tokens are required.
+"""The administrator's first token, needed to create others if tokens are required.
 
-It is kept in a file that only the service's user can read. Its content grants administration of the
-service, so the log names only the file's path.
+It is stored in a file that only the service's user can read. The log names only the file's path,
+since the token permits administration of the service.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LOG = structlog.get_logger(__name__)
 
 NAME = "first administrator"
 
-#: Seconds that Redis may take to answer at the start, and between two attempts.
+#: Longest wait for Redis at the start, and pause between two attempts, in seconds.
 PATIENCE, PAUSE = 30.0, 0.5
 
 
@@ -33,7 +33,7 @@ def read_file(path: Path, now: datetime) -> TokenRecord | None:
     """The administrator's token in ``path``, or None if there is no such file.
 
     Raises:
-        SettingsError: the file holds something else, or can't be read.
+        SettingsError: the file does not hold a token, or can't be read.
     """
     try:
         text = path.read_text(encoding="ascii").strip()
@@ -50,16 +50,16 @@ def read_file(path: Path, now: datetime) -> TokenRecord | None:
 
 
 async def ensure(tokens: Tokens, path: Path, now: datetime) -> None:
-    """See to it that there is a usable administrator's token.
+    """Ensure that a usable administrator's token exists.
 
-    The token in the file is registered unless Redis knows it. Without file and token one is made.
+    The token in the file is registered unless Redis has it. Without any token, one is made.
 
     Raises:
-        SettingsError: the file can't be used, or its token was revoked and there is no other.
+        SettingsError: the file is unusable, or its token was revoked and no other one exists.
         RedisError: Redis does not answer within :data:`PATIENCE`.
     """
     known = await _patiently(tokens)
-    # Read after Redis: another service writes the file before it registers the file's token.
+    # Read the file after Redis: another service writes it before it registers the token.
     tokens.first = read_file(path, now)
     if tokens.first is not None and not any(r.id == tokens.first.id for r in known):
         await tokens.add(tokens.first, now)
@@ -76,7 +76,7 @@ async def ensure(tokens: Tokens, path: Path, now: datetime) -> None:
     except SettingsError as cause:
         if not isinstance(cause.__cause__, FileExistsError):
             raise
-        # Another service, which started at the same time, has made it.
+        # Another service, which started at the same time, has made the token.
         await asyncio.sleep(PAUSE)
         await ensure(tokens, path, now)
         return
@@ -89,7 +89,7 @@ def write_file(path: Path, text: str) -> None:
     """Write a secret to a new file of mode 0600.
 
     Raises:
-        SettingsError: there is one already, or it can't be written.
+        SettingsError: the file exists already, or can't be written.
     """
     try:
         with contextlib.ExitStack() as stack:

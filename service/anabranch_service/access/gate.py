@@ -1,4 +1,4 @@
-"""The gate: authenticates callers, and admits them to routes."""
+"""The gate: authenticates callers, and authorises them for routes."""
 
 from __future__ import annotations
 
@@ -16,49 +16,49 @@ from anabranch_service.access.tokens import Tokens, id_of, is_same
 from anabranch_service.clock import Clock
 from anabranch_service.errors import ServiceError
 
-#: Failures that an address may have in a burst, and how many seconds bring one back.
+#: Failures that an address may have in a burst, and seconds until one more is allowed.
 BURST, SECONDS = 10, 6.0
-#: Addresses that are remembered; the one that failed longest ago is forgotten first.
+#: Most remembered addresses; the one whose last failure is oldest is forgotten first.
 MOST_ADDRESSES = 4096
-#: Longer values of the header are no token.
+#: Longest Authorization header that can hold a token, in characters.
 _LONGEST = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A caller. ``token`` is the token's id, empty without one."""
+    """An authenticated caller. ``token``: id of the token; empty without a token."""
 
     token: str
     name: str
     role: Role
 
 
-#: Everybody, where tokens are not required.
+#: Any caller, if tokens are not required.
 ANONYMOUS = Identity("", "anonymous", Role.ADMIN)
 
 
 class Unauthorized(ServiceError):
-    """No token, or one that is not accepted."""
+    """The request has no valid token."""
 
     status = 401
     headers: ClassVar[Mapping[str, str]] = {"WWW-Authenticate": 'Bearer realm="anabranch"'}
 
 
 class Forbidden(ServiceError):
-    """A token whose role is not enough."""
+    """The token's role does not permit the request."""
 
     status = 403
 
 
 class TooManyFailures(ServiceError):
-    """An address has failed to authenticate too often."""
+    """Too many failed authentications from one address."""
 
     status = 429
     headers: ClassVar[Mapping[str, str]] = {"Retry-After": str(round(SECONDS))}
 
 
 class Gate:
-    """Admits requests.
+    """Admits requests to routes.
 
     Attributes:
         required: whether a request without a token is refused.
@@ -71,12 +71,12 @@ class Gate:
         self.required = required
 
     async def admit(self, request: Request, need: Need) -> Identity:
-        """The caller of a request, if the route is open to them.
+        """Authenticate and authorise the caller of a request.
 
         Raises:
-            Unauthorized: there is no token, or it is unknown, expired or revoked.
-            TooManyFailures: as Unauthorized, from an address with too many failures.
-            Forbidden: the token's role is not enough.
+            Unauthorized: the token is missing, unknown, expired or revoked.
+            TooManyFailures: the same, from an address with too many failures.
+            Forbidden: the token's role does not permit the request.
         """
         if need is Need.NOTHING:
             return ANONYMOUS
@@ -95,7 +95,7 @@ class Gate:
         return identity
 
     async def is_valid(self, identity: Identity) -> bool:
-        """Whether a caller who was admitted would still be: long answers check again."""
+        """Whether an admitted caller still has access; long answers check this repeatedly."""
         if not identity.token:
             return not self.required
         record = await self._tokens.find(identity.token)
@@ -130,7 +130,7 @@ class Gate:
 
 
 def _bearer(given: list[str]) -> str:
-    """The token in the header; anything else is no token."""
+    """The token in the Authorization header; None if it holds anything else."""
     if len(given) != 1 or len(given[0]) > _LONGEST:
         return ""
     scheme, _, text = given[0].partition(" ")
@@ -140,8 +140,8 @@ def _bearer(given: list[str]) -> str:
 class FailureLimiter:
     """Token buckets of failures, one per address.
 
-    Secrets of 256 bits can't be guessed at any rate. The limiter bounds what a stream of bad
-    requests writes: each failure within the limit is in the audit log, those beyond it are not.
+    Secrets of 256 bits can't be guessed at any rate of requests. The limiter bounds the audit log:
+    failures within the limit are recorded, failures beyond it are not.
 
     >>> failures = FailureLimiter(lambda: 0.0)
     >>> [failures.allow("10.0.0.1") for _ in range(BURST + 1)][-2:]
@@ -153,7 +153,7 @@ class FailureLimiter:
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def allow(self, address: str) -> bool:
-        """Count a failure of ``address``; False if it has had too many."""
+        """Count a failure of ``address``; False beyond the limit."""
         now = self._clock()
         left, since = self._left.pop(address, (float(BURST), now))
         left = min(float(BURST), left + (now - since) / SECONDS)

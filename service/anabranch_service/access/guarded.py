@@ -1,4 +1,4 @@
-"""Routes that admit callers before they look at what these send."""
+"""Routes that authorise callers before they read the request's body."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from anabranch_service.access.roles import ADMITTED, Need, need_of
 from anabranch_service.errors import InvalidInput
 from anabranch_service.refusals import BodyRefused, Refusal
 
-#: The name of the scheme in the OpenAPI document.
+#: Name of the security scheme in the OpenAPI document.
 SCHEME = "bearer"
 
 SECURITY_SCHEMES = {
@@ -31,10 +31,10 @@ SECURITY_SCHEMES = {
 
 
 class StrictRequest(Request):
-    """A request in whose JSON body no object has a key twice: readers differ in which counts."""
+    """A request that refuses duplicate keys in its JSON body: parsers differ on which counts."""
 
     async def json(self) -> Any:
-        """Return the body as JSON values.
+        """Parse the body as JSON.
 
         Raises:
             BodyRefused: ``duplicate-key``.
@@ -60,10 +60,10 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class GuardedRoute(APIRoute):
-    """A route whose need is checked before the body is read: refusals cost no memory.
+    """A route that checks its need before it reads the body, so that refusals cost no memory.
 
     Attributes:
-        need: as declared beside the endpoint.
+        need: the need declared at the endpoint (:func:`needs`).
     """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
@@ -72,11 +72,11 @@ class GuardedRoute(APIRoute):
         super().__init__(path, endpoint, **options)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the handler of a request: first the gate, then the endpoint."""
+        """The handler of a request: first the gate, then the endpoint."""
         handle = super().get_route_handler()
         need = self.need
         known = frozenset(_parameters(self.dependant))
-        # The parameters of a page are for its script, which reads its address.
+        # The query parameters of a page are for its script.
         checked = self.include_in_schema
 
         async def guarded(request: Request) -> Response:
@@ -91,14 +91,14 @@ class GuardedRoute(APIRoute):
 
 
 def _parameters(found: Dependant) -> Iterator[str]:
-    """The query parameters of an endpoint and of what it depends on."""
+    """The query parameters of an endpoint and its dependencies."""
     yield from (parameter.alias for parameter in found.query_params)
     for inner in found.dependencies:
         yield from _parameters(inner)
 
 
 def _check_parameters(request: Request, known: Collection[str]) -> None:
-    """Refuse query parameters that would have no effect."""
+    """Refuse unknown query parameters."""
     for name in request.query_params:
         if name not in known:
             some = ", ".join(sorted(known))
@@ -111,7 +111,7 @@ def _check_parameters(request: Request, known: Collection[str]) -> None:
 
 
 def guarded_router(prefix: str = "", *, tag: str) -> APIRouter:
-    """Return a router all of whose routes declare a need."""
+    """A router whose routes all must declare a need."""
     return APIRouter(prefix=prefix, tags=[tag], route_class=GuardedRoute)
 
 

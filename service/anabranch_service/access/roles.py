@@ -1,4 +1,4 @@
-"""Roles, and the needs of routes, which stand beside the routes (:func:`needs`)."""
+"""Roles of callers, and needs of routes, which are declared at the routes (:func:`needs`)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _ATTRIBUTE = "_anabranch_need"
 
 
 class Need(StrEnum):
-    """Requirements of a route.
+    """Access requirement of a route.
 
     Attributes:
-        NOTHING: anybody may call it: liveness, and the dashboard's own files.
-        TOKEN: any valid token: readiness, metrics, who the caller is.
-        READ: to see streams, queries, results, plans and state.
-        PUSH: to send rows to a stream.
-        PLAN: to have the planner work. Nothing changes, but one request takes seconds of a CPU.
-        EDIT: to change streams and queries.
+        NOTHING: no token needed: liveness, and the dashboard's files.
+        TOKEN: any valid token: readiness, metrics, the caller's identity.
+        READ: reading streams, queries, results, plans and state.
+        PUSH: sending rows to a stream.
+        PLAN: running the planner. Nothing changes, but one request takes seconds of CPU time.
+        EDIT: changing streams and queries.
         ADMIN: settings, tokens and the audit log.
     """
 
@@ -39,7 +39,7 @@ _EVERY = frozenset(Role)
 _READERS = frozenset({Role.VIEWER, Role.EDITOR, Role.ADMIN})
 _EDITORS = frozenset({Role.EDITOR, Role.ADMIN})
 
-#: The roles that a need admits; ``NOTHING`` is not checked.
+#: Need -> roles that satisfy it; ``NOTHING`` is not checked.
 ADMITTED: Mapping[Need, frozenset[Role]] = {
     Need.NOTHING: _EVERY,
     Need.TOKEN: _EVERY,
@@ -52,7 +52,7 @@ ADMITTED: Mapping[Need, frozenset[Role]] = {
 
 
 def needs(need: Need) -> Callable[[_F], _F]:
-    """Declare what the route of an endpoint requires of a caller."""
+    """Declare the need of an endpoint's route."""
 
     def declare(endpoint: _F) -> _F:
         setattr(endpoint, _ATTRIBUTE, need)
@@ -62,10 +62,10 @@ def needs(need: Need) -> Callable[[_F], _F]:
 
 
 def need_of(endpoint: Callable[..., Any]) -> Need:
-    """The declared need of an endpoint.
+    """The need that an endpoint declares.
 
     Raises:
-        TypeError: it has none. No route is open because somebody forgot it.
+        TypeError: the endpoint declares none, so a forgotten need never opens a route.
     """
     need = getattr(endpoint, _ATTRIBUTE, None)
     if not isinstance(need, Need):

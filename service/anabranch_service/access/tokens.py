@@ -1,9 +1,9 @@
-"""Bearer tokens: made once, shown once, kept as digests.
+"""Bearer tokens: made once, shown once, stored as digests.
 
 A token is ``anb_<id>_<secret>``: the prefix lets scanners of leaked secrets find it, the id names
-its record, the secret is 256 random bits. Such a secret can't be guessed or searched for, so one
-SHA-256 keeps it safe at rest. A deliberately slow hash helps short secrets that people choose, and
-would only let a client burn the service's CPU here.
+its record, the secret is 256 random bits. Such a secret can't be found by brute force, so one
+SHA-256 protects it at rest. A deliberately slow hash helps only short, human-chosen secrets; here
+it would only let clients waste the service's CPU.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from anabranch_service.registry.store import Store
 
 _LOG = structlog.get_logger(__name__)
 
-#: Tokens that are kept; revoked and expired ones make room for new ones.
+#: Most stored tokens; revoked and expired tokens make room for new ones.
 MOST_TOKENS = 1000
-#: How exactly the last use is known: a request writes it at most this often.
+#: Precision of a token's last use: requests write it at most once in this interval.
 USE_INTERVAL = timedelta(minutes=1)
 
 _TEXT = re.compile(r"anb_([0-9a-f]{12})_([0-9a-f]{64})")
@@ -38,9 +38,9 @@ class TokenRecord(Closed):
     """The stored part of a token.
 
     Attributes:
-        digest: SHA-256 of the whole text, in hexadecimal digits.
-        expires_at: from when on it is refused; None: never.
-        revoked_at: since when it is refused; None: it is not.
+        digest: SHA-256 of the token's whole text, in hexadecimal digits.
+        expires_at: when it expires; None: never.
+        revoked_at: when it was revoked; None: not revoked.
     """
 
     id: str
@@ -52,7 +52,7 @@ class TokenRecord(Closed):
     revoked_at: AwareDatetime | None = None
 
     def usable(self, now: datetime) -> bool:
-        """Whether the token is accepted."""
+        """Whether the token is neither expired nor revoked."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
@@ -67,10 +67,10 @@ class Made:
 def make_token(
     name: str, role: Role, now: datetime, expires_at: datetime | None = None, text: str = ""
 ) -> Made:
-    """Return a new token; ``text`` is given where an operator chose it.
+    """Make a new token, with the given ``text`` if an operator chose it.
 
     Raises:
-        ValueError: ``text`` is no token.
+        ValueError: ``text`` does not have the form of a token.
     """
     text = text or f"anb_{secrets.token_hex(6)}_{secrets.token_hex(32)}"
     ident = id_of(text)
@@ -90,7 +90,7 @@ def make_token(
 
 
 def id_of(text: str) -> str | None:
-    """The id in a token's text; None if it is no token.
+    """The id in a token's text; None if the text is no token.
 
     >>> id_of("anb_0123456789ab_" + 64 * "0"), id_of("anb_"), id_of("Basic dTpw")
     ('0123456789ab', None, None)
@@ -105,9 +105,9 @@ def digest_of(text: str) -> str:
 
 
 def is_same(text: str, record: TokenRecord | None) -> bool:
-    """Whether ``text`` is the token of ``record``, in time that does not depend on how wrong it is.
+    """Whether ``text`` is the token of ``record``, by a constant-time comparison.
 
-    Without a record the comparison is made with nothing that can match.
+    Without a record, ``text`` is compared with a value that never matches.
     """
     kept = record.digest if record is not None else 64 * "x"
     return hmac.compare_digest(digest_of(text), kept) and record is not None
@@ -117,8 +117,8 @@ class Tokens:
     """The tokens of one namespace.
 
     Attributes:
-        first: the administrator's token from the file. It is registered again where the whole
-            registry was lost (``FLUSHALL``), so that the operator is not locked out.
+        first: the administrator's token from the file. It is registered again if the whole registry
+            was lost (``FLUSHALL``), so that the operator is not locked out.
     """
 
     def __init__(self, store: Store) -> None:
@@ -128,15 +128,15 @@ class Tokens:
         self.first: TokenRecord | None = None
 
     async def add(self, record: TokenRecord, now: datetime) -> None:
-        """Keep a new token's record.
+        """Store a new token's record.
 
         Raises:
-            Conflict: there are as many as are kept, and all are in use.
+            Conflict: the maximum number of tokens is stored, and all are usable.
         """
         kept = await self.all()
         if len(kept) >= MOST_TOKENS:
-            # The record of the first token keeps its revocation: without it, the token would be
-            # valid again.
+            # The first token's record is never removed: without its revocation, the token would
+            # become valid again.
             first = "" if self.first is None else self.first.id
             ended = [r.id for r in kept if not r.usable(now) and r.id != first]
             if not ended:
@@ -153,7 +153,7 @@ class Tokens:
         """The record of one token, or None.
 
         Raises:
-            CorruptRecord: it can't be read.
+            CorruptRecord: the record can't be read.
         """
         text = cast("str | None", await cast("Any", self._redis.hget(self._key, ident)))
         if text is not None:
@@ -175,17 +175,17 @@ class Tokens:
         return sorted(found, key=lambda record: (record.created_at, record.id))
 
     async def revoke(self, ident: str, now: datetime) -> TokenRecord | None:
-        """Refuse a token from now on; None if there is none. Repeating it changes nothing."""
+        """Revoke a token; None if it does not exist. Idempotent."""
         record = await self.find(ident)
         if record is None or record.revoked_at is not None:
             return record
         changed = record.model_copy(update={"revoked_at": now})
-        # Nothing else of a record ever changes, so no write of somebody else's can be lost.
+        # No other field of a record ever changes, so no concurrent write can be lost.
         await cast("Any", self._redis.hset(self._key, ident, changed.model_dump_json()))
         return changed
 
     async def used(self, ident: str, now: datetime) -> None:
-        """Note that a token was used, at most once in :data:`USE_INTERVAL`."""
+        """Record a token's use, at most once in :data:`USE_INTERVAL`."""
         last = self._noted.get(ident)
         if last is not None and now - last < USE_INTERVAL:
             return
@@ -195,7 +195,7 @@ class Tokens:
         await cast("Any", self._redis.hset(self._uses, ident, now.isoformat(timespec="seconds")))
 
     async def last_uses(self) -> dict[str, datetime]:
-        """Id -> about when the token was used last."""
+        """Id -> approximate time of the token's last use."""
         raw = cast("dict[str, str]", await cast("Any", self._redis.hgetall(self._uses)))
         return {ident: datetime.fromisoformat(text) for ident, text in raw.items()}
 
@@ -207,7 +207,7 @@ def _read(ident: str, text: str) -> TokenRecord:
     try:
         return TokenRecord.model_validate_json(text)
     except ValidationError:
-        # The cause is not repeated: the record holds a digest.
+        # The cause is left out of the message: it could quote the record's digest.
         raise CorruptRecord(
             "corrupt-record",
             f"the record of token {ident!r} in Redis can't be read",

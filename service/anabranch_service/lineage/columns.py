@@ -1,7 +1,7 @@
-"""Column lineage of a query, exact by its normal form. Pure functions.
+"""Exact column lineage of a query, from its normal form. Pure functions.
 
-*Direct*: a column whose value enters the result column. *Indirect*: one that decides which rows
-exist: keys of joins, filters, grouping and sort keys.
+*Direct* lineage: source columns whose values enter a result column. *Indirect* lineage: source
+columns that determine which rows exist: join keys, filters, grouping keys, sort keys.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from anabranch_contract.queries.views import WINDOW_END, WINDOW_START, View
 
 
 class How(StrEnum):
-    """How a column takes part, by OpenLineage's subtypes; of the direct ones the last one holds."""
+    """Use of a source column, by OpenLineage's subtypes; of several direct uses the last counts."""
 
     IDENTITY = "IDENTITY"
     TRANSFORMATION = "TRANSFORMATION"
@@ -32,7 +32,7 @@ _DIRECT = (How.IDENTITY, How.TRANSFORMATION, How.AGGREGATION)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Origin:
-    """A column of a stream, and how it takes part."""
+    """A column of a stream, and its use in the query."""
 
     stream: str
     column: str
@@ -40,24 +40,24 @@ class Origin:
 
     @property
     def is_direct(self) -> bool:
-        """Whether its value is in the result's."""
+        """Whether the column's value enters the result column."""
         return self.how in _DIRECT
 
 
-#: Column -> what it is made of.
+#: Column -> its source columns.
 _Layer = Mapping[str, frozenset[Origin]]
 
 
 def direct(query: JoinQuery) -> dict[str, tuple[Origin, ...]]:
-    """Column of the results -> the stream columns that its value is made of, sorted.
+    """Result column -> the stream columns that its value is computed from, sorted.
 
-    A count of rows, and a constant, are made of none.
+    A count of rows, and a constant, have none.
     """
     return {name: tuple(sorted(found)) for name, found in _shown(query).items()}
 
 
 def indirect(query: JoinQuery) -> tuple[Origin, ...]:
-    """The stream columns that decide which rows there are, sorted."""
+    """The stream columns that determine which result rows exist, sorted."""
     found: set[Origin] = set()
     for part in query.planned:
         stream_of = _streams(part)
@@ -102,14 +102,14 @@ def _shown(query: JoinQuery) -> _Layer:
 
 
 def _below_view(query: JoinQuery) -> _Layer:
-    """The rows that a view reads, or that are given where there is none."""
+    """Source columns of a view's input rows; without a view, of the result rows."""
     parts = (query, *query.others)
     joined = {output.name: _made(part, output) for part in parts for output in part.projection}
     return joined if query.outer is None else _project(query.outer.projection, joined)
 
 
 def _grouped(view: View, below: _Layer) -> dict[str, frozenset[Origin]]:
-    """Columns that expressions over a view's groups may read."""
+    """Source columns of the columns that expressions over a view's groups can use."""
     if not view.grouped:
         return dict(below)
     found = {name: below.get(name, frozenset()) for name, _ in view.keys}
@@ -134,7 +134,7 @@ def _project(outputs: Iterable[Output], below: _Layer) -> dict[str, frozenset[Or
 
 
 def _made(query: JoinQuery, output: Output) -> frozenset[Origin]:
-    """Source columns of a column of joined rows."""
+    """Source columns of an output column of a join."""
     read = _read(query, output.expr)
     return read if isinstance(output.expr, Column) else _as(How.TRANSFORMATION, read)
 
@@ -148,7 +148,7 @@ def _read(query: JoinQuery, expr: Expr) -> frozenset[Origin]:
 
 
 def _attribute(query: JoinQuery, stream: str, name: str, how: How) -> set[Origin]:
-    """A column, or the columns of an expression that is used as a key."""
+    """The column itself or, if it is a derived key, the columns of the key's expression."""
     for owner, text, expr in query.derived:
         if (str(owner), text) == (stream, name):
             return {Origin(stream, c.name, how) for c in columns(expr)}
@@ -156,12 +156,12 @@ def _attribute(query: JoinQuery, stream: str, name: str, how: How) -> set[Origin
 
 
 def _streams(query: JoinQuery) -> dict[str, str]:
-    """Label -> stream."""
+    """Label -> name of its stream."""
     return {str(label): str(query.relation_of(label).stream) for label in query.labels}
 
 
 def _as(how: How, origins: Iterable[Origin]) -> frozenset[Origin]:
-    """``origins`` after another step; an aggregate remains one."""
+    """``origins`` after a further use; an aggregation is never downgraded."""
     return frozenset(
         Origin(o.stream, o.column, max(o.how, how, key=_DIRECT.index)) for o in origins
     )

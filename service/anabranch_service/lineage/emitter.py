@@ -1,9 +1,9 @@
-"""Sends due lineage events one after the other, as the leader.
+"""Sending of lineage events, one after the other, by the leader.
 
-Requests do not wait for it: due events follow from the registry, and sent ones are noted there
-(``Keys.lineage``). So no queue is needed while the receiver is down, a restart loses nothing, and a
-new leader continues. An event may be sent twice (a crash between sending and noting), with the same
-run id.
+Requests do not wait for it: due events are derived from the registry, which also records sent
+events (``Keys.lineage``). So no queue is needed while the receiver is down, a restart loses
+nothing, and a new leader continues. After a crash between sending and recording, an event is sent
+twice, with the same run id.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from anabranch_service.settings import ServiceSettings
 
 _LOG = structlog.get_logger(__name__)
 
-#: Seconds between two looks; the longest pause after failures; that one sending may take.
+#: Seconds between two turns; longest pause after failures (s); time limit of one request (s).
 PAUSE, LONGEST_PAUSE, PATIENCE = 1.0, 60.0, 10.0
-#: Events of one look: another service may have come to lead meanwhile.
+#: Most events per turn: another service may have taken the lead meanwhile.
 MOST = 100
 
 
 class Emitter:
-    """Sends events to the address that the settings name."""
+    """Sends events to the address in the settings."""
 
     def __init__(
         self, store: Store, lease: Lease, settings: ServiceSettings, metrics: Metrics, clock: Clock
@@ -53,7 +53,7 @@ class Emitter:
         self._failures = 0
 
     async def run(self) -> None:
-        """Send due events until cancelled; none without an address."""
+        """Send due events until cancelled; without an address, do nothing."""
         if not self._url:
             return
         async with httpx.AsyncClient(timeout=PATIENCE) as http:
@@ -76,7 +76,7 @@ class Emitter:
 
         Raises:
             LeadershipLost: another service leads.
-            httpx.HTTPError: an event was not accepted; the previous ones were.
+            httpx.HTTPError: the receiver rejected an event, after accepting the previous ones.
         """
         term, store = self._lease.term, self._store
         if term is None:
@@ -115,7 +115,7 @@ class Emitter:
         now: datetime,
         error: str,
     ) -> dict[str, Any] | None:
-        """The event; None where the query or a stream of it can't be read any more."""
+        """The event's document; None if the query or one of its streams is unreadable."""
         try:
             query = await asyncio.to_thread(self._store.forms.of, record, streams)
             return event(kind, self._namespace, record, query, kept, now, error)

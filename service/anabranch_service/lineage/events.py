@@ -1,7 +1,7 @@
-"""A query's run as OpenLineage describes it (spec 2-0-2). Pure: documents from records.
+"""OpenLineage events of a query's run (spec 2-0-2). Pure functions from records to documents.
 
-A query is a job, and a registration of it a run, which starts when the query is activated. Its id
-follows from the registration, so an event that is sent twice says the same twice.
+A query is a job, and each registration is a run, which starts when the query is activated. The
+run's id is derived from the registration, so an event that is sent twice has the same run id.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ class EventType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A dataset by OpenLineage's names."""
+    """A dataset, with OpenLineage's field names."""
 
     namespace: str
     name: str
 
     def document(self) -> dict[str, str]:
-        """Its fields."""
+        """The dataset's fields as a document."""
         return {"namespace": self.namespace, "name": self.name}
 
 
 def due(status: Status, sent: EventType | None) -> EventType | None:
-    """The event for the status of a query after ``sent``, its last one; None: none is due.
+    """The next event for a query's status, given the last event ``sent``; None: none is due.
 
     >>> due(Status.ACTIVE, None), due(Status.EXPIRING, EventType.START)
     (<EventType.START: 'START'>, None)
@@ -74,7 +74,7 @@ def due(status: Status, sent: EventType | None) -> EventType | None:
 
 
 def run_id(namespace: str, record: QueryRecord) -> str:
-    """The id of a registration's run."""
+    """The run's id, derived from the registration."""
     moment = record.created_at.isoformat()
     return str(uuid5(_RUNS, f"{namespace}/{record.id}/{record.sequence}/{moment}"))
 
@@ -88,13 +88,13 @@ def event(
     now: datetime,
     error: str = "",
 ) -> dict[str, Any]:
-    """One event.
+    """The document of an event.
 
     Args:
-        namespace: of the pipeline.
+        namespace: namespace of the pipeline.
         query: the normal form of ``record``.
         streams: the streams of the query.
-        error: of a run that failed.
+        error: the error of a failed run.
     """
     inputs = {name: _input(namespace, streams[name]) for name in _read(query)}
     run: dict[str, Any] = {
@@ -144,7 +144,7 @@ def _job(record: QueryRecord) -> dict[str, Any]:
 
 
 def _changes(record: QueryRecord) -> Any:
-    """The columns of what a sink gets."""
+    """The columns of the rows in a sink."""
     view = record.normalised.view
     return record.normalised.output if view is None else view.changes
 
@@ -191,13 +191,13 @@ def _output(namespace: str, record: QueryRecord) -> Dataset:
 def _dataset(
     format: str, path: str | None, options: Mapping[str, str], fallback: Dataset
 ) -> Dataset:
-    """Its public name: a path or a topic. Other addresses may contain secrets."""
+    """A dataset with a public name: a path or a topic. Other addresses may contain secrets."""
     if path is not None and path.startswith("/"):
         return Dataset("file", path)
     if path is not None and "://" in path:
         scheme, _, rest = path.partition("://")
         bucket, _, key = rest.partition("/")
-        # A user or a password in it is not for others.
+        # A user name or password in the address must not be disclosed.
         return Dataset(f"{scheme}://{bucket.rpartition('@')[2]}", key or "/")
     brokers = options.get("kafka.bootstrap.servers")
     topic = options.get("topic", options.get("subscribe"))

@@ -39,13 +39,13 @@ NOT_PUBLISHED = (
 
 @dataclass(frozen=True, slots=True)
 class KeptPlan:
-    """A plan as it was published, or held: its record and its rules."""
+    """A published or held plan: its record and its ruleset's document."""
 
     record: EpochRecord
     text: str
 
     def ruleset(self) -> Ruleset:
-        """The rules."""
+        """The plan's ruleset."""
         return wire.loads(self.text)
 
 
@@ -55,9 +55,9 @@ class Weighed:
 
     Attributes:
         planned: the plan to publish.
-        held: the held plan or None. ``record``, ``text``: as it would be published.
-        approved: whether ``planned`` is the plan that was approved.
-        forget: whether past refusals are forgotten.
+        held: the held plan or None. ``record``, ``text``: its record and its ruleset's document.
+        approved: whether ``planned`` is the approved plan.
+        forget: whether past refusals are dropped.
     """
 
     planned: PlannedEpoch
@@ -77,12 +77,12 @@ def weigh(
     forms: NormalForms,
     now: datetime,
 ) -> Weighed:
-    """Choose the plan to publish where plans need approval.
+    """Choose the plan to publish under manual approval.
 
     Args:
         proposed: the plan of all wanted queries.
-        running: the newest published plan; None: there is none.
-        approved: the held plan, if it is approved.
+        running: the newest published plan; None: none is published.
+        approved: the held plan if it is approved, else None.
     """
     basis = _basis(proposed)
     forget = seen.refused is not None and seen.refused.basis != basis
@@ -116,7 +116,7 @@ def weigh(
 
 
 def _basis(planned: PlannedEpoch) -> str:
-    """A digest of the plan's purpose: the queries that can be planned, streams and settings."""
+    """A digest of the plan's input: plannable queries, streams and settings."""
     queries = sorted(query.id for query in planned.queries)
     streams = planned.task.streams
     known = codec.dumps([streams[name] for name in sorted(streams)])
@@ -131,7 +131,7 @@ def _does(planned: PlannedEpoch) -> object:
 
 
 def _records(records: Sequence[QueryRecord], epoch: EpochRecord) -> list[QueryRecord]:
-    """The ``records`` that are part of ``epoch``."""
+    """The ``records`` of queries in ``epoch``."""
     names = set(map(registered, epoch.queries))
     return [record for record in records if record.id in names]
 
@@ -143,7 +143,7 @@ def _carried(
     forms: NormalForms,
     method: str,
 ) -> PlannedEpoch:
-    """The plan ``kept`` for ``members``, under the statistics and the streams of now."""
+    """The plan ``kept``, reduced to ``members``, with current statistics and streams."""
     task, options = proposed.task, proposed.task.options
     if kept is not None:
         given = ("optimizer", "objective", "parallelism")
@@ -159,7 +159,7 @@ def _carried(
     plan = with_costs(
         plan, queries, cost_model(task, queries, options.parallelism, plan.substreams)
     )
-    # Nothing was searched, so nothing is known of better plans.
+    # Without a search nothing is known about better plans.
     plan = replace(plan, method=method, bound=-math.inf, gap=math.inf)
     parts = divide(plan, queries)
     for part in parts:
@@ -171,7 +171,7 @@ def _carried(
 
 
 def _decided(plan: Plan, record: EpochRecord) -> tuple[BackfillDecision, ...]:
-    """The decisions on the past of ``record`` that are still of use to ``plan``."""
+    """The backfill decisions of ``record`` that still apply to ``plan``."""
     earlier = RunningEpoch.of(record, ()).decisions
     kept = {(copy.owner, copy.mir) for copy in plan.copies}
     members = {mir.id: set(mir.members) for mir in plan.mirs}

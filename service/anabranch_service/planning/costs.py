@@ -1,8 +1,8 @@
-"""Cost constants from what tasks have reported: for the objective ``seconds``, and for telling the
-tuples of a start apart, which is priced in seconds under every objective.
+"""Cost constants of the planner, fitted to the tasks' measurements. They are needed for the
+objective ``seconds``, and for substreams, which are priced in seconds under every objective.
 
-Live, they are fitted to the newest periods. In step mode the planner's defaults are taken: what a
-clock says differs from run to run, and a replay must repeat byte for byte.
+In live mode the constants are fitted to the newest periods. In step mode the planner's defaults
+apply: measured times differ from run to run, and a replay must repeat byte for byte.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from anabranch_planner.cost.validate import priced
 from anabranch_service.planning.rates import read_all
 from anabranch_service.planning.task import PlanTask, cost_model
 
-#: Periods to which constants are fitted: older ones say no more, and all have to be parsed.
+#: Number of periods to fit to: more would add parsing time and little precision.
 FITTED = 5
 
 
@@ -35,7 +35,7 @@ def _needed(options: PlanningSettings) -> bool:
 
 
 def newest(periods: Sequence[str], options: PlanningSettings, mode: Mode) -> list[Interim]:
-    """The measurements that constants are fitted to, of documents that are listed oldest first."""
+    """Measurements to fit the constants to, from documents of ``periods``, oldest first."""
     if not _needed(options) or mode is not Mode.LIVE:
         return []
     return read_all(periods[-FITTED:], Interim)
@@ -47,11 +47,11 @@ def timed(
     periods: Sequence[Interim],
     options: PlanningSettings,
 ) -> Statistics:
-    """``statistics`` with the cost constants that ``options`` need, and the history's batches.
+    """Add the cost constants that ``options`` need, and the history's number of batches.
 
     Args:
         snapshot: the newest measurements of an epoch.
-        periods: those to fit to; none in step mode.
+        periods: periods to fit the constants to; empty in step mode.
     """
     if snapshot is None:
         return statistics
@@ -64,11 +64,11 @@ def timed(
 def constants(
     snapshot: Snapshot, periods: Sequence[Interim], options: PlanningSettings, *, ahead: bool
 ) -> CostConstants:
-    """The constants that explain ``periods``.
+    """Fit the cost constants to ``periods``.
 
     Args:
-        ahead: whether plans are priced over the next epoch, as long as that of ``snapshot``; else
-            over the history.
+        ahead: whether plans are priced over the next epoch (assumed as long as that of
+            ``snapshot``) or over the whole history.
     """
     steps = [step.counts for period in periods for step in period.steps]
     looked: dict[MirId, list[int]] = {}
@@ -90,7 +90,7 @@ def constants(
 def cpu_record(
     plan: Plan, individual: Plan, queries: Sequence[JoinQuery], task: PlanTask
 ) -> CpuRecord | None:
-    """Expected CPU seconds of both plans in the next epoch; None: too little was measured."""
+    """Expected CPU seconds of both plans in the next epoch; None: too few measurements."""
     known = task.statistics
     if known.ahead is None or known.constants is None:
         return None
@@ -105,7 +105,7 @@ def cpu_record(
 
 
 def costs_record(statistics: Statistics, objective: Objective) -> CostsRecord | None:
-    """The constants plans are compared by, as an epoch shows them; None: tuples are counted."""
+    """Cost constants for an epoch's record; None: the objective counts tuples, not seconds."""
     known = statistics.constants
     if known is None or objective is not Objective.SECONDS:
         return None

@@ -1,10 +1,10 @@
 """The joint plan of an epoch's wanted queries; unplannable ones are rejected.
 
-An unplannable query never affects others. Queries are planned jointly; if that fails, each is
-planned standalone, failing ones are rejected with their problem, and the rest are planned jointly
-again. If that fails too, the rest run by the ``individual`` optimiser, and the record says so.
-Nothing here reads or writes Redis: a call is a function of its input (except for measured time), so
-it can run in a thread.
+An unplannable query never affects others. Queries are planned jointly. If that fails, each is
+planned standalone, failing queries are rejected with their problem, and the others are planned
+jointly again. If that fails too, these are planned by the ``individual`` optimiser, and the record
+says so. This module does not access Redis: a result depends only on the input (except for measured
+times), so planning can run in a thread.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from anabranch_service.registry.records import EpochRecord, Explanation
 
 _LOG = structlog.get_logger(__name__)
 
-#: Why an epoch has no comparison yet.
+#: Reason given while an epoch's comparison is not computed yet.
 LATER = (
     "standalone costs, differences and reasons are worked out after publication; those of an epoch "
     "that another follows soon are left out"
@@ -61,12 +61,12 @@ class PlannedEpoch:
     """A plan, its rules, and its explanation.
 
     Attributes:
-        task: the input, with figures estimated from samples.
-        queries: the queries that could be planned. ``rejected``: queries that can't be parsed or
-            planned, and why.
-        solve_ms: milliseconds of the solve.
+        task: the input, with statistics estimated from samples.
+        queries: the planned queries. ``rejected``: queries that can't be parsed or planned, with
+            the reason.
+        solve_ms: time of the solve in milliseconds.
         fallback: empty, or why this is not the plan of the chosen optimiser.
-        explanation: comparison with other plans; None: it has not been worked out.
+        explanation: comparison with other plans; None: not computed.
     """
 
     task: PlanTask
@@ -80,20 +80,20 @@ class PlannedEpoch:
 
     @property
     def ruleset(self) -> Ruleset:
-        """The rules that workers follow."""
+        """The ruleset that the runtime's tasks execute."""
         return self.rules.ruleset
 
     def rejecting(self, others: Mapping[str, ProblemRecord]) -> PlannedEpoch:
-        """The same plan, with ``others`` among the queries that it rejects."""
+        """A copy that also rejects the queries ``others``."""
         return replace(self, rejected={**others, **self.rejected})
 
     def without_rules(self) -> PlannedEpoch:
-        """The plan without rules, which its explanation does not need."""
+        """A copy without rules, which an explanation does not need."""
         nothing = Ruleset(self.ruleset.epoch, (), (), (), (), (), (), ())
         return replace(self, rules=Rules(nothing, (), ()))
 
     def figures(self) -> dict[str, Any]:
-        """The fields that an epoch's record and the answer to a dry run have in common."""
+        """The fields common to an epoch's record and the answer to a dry run."""
         plan, known = self.plan, self.task.statistics
         relations = sorted({r.id for q in self.queries for r in q.relations})
         return {
@@ -120,7 +120,7 @@ class PlannedEpoch:
         }
 
     def shown(self) -> dict[str, Any]:
-        """The plan as people read it. Later plans start from ``rules.decisions`` instead."""
+        """The plan in user-facing form. Later plans start from ``rules.decisions`` instead."""
         plan, rules, task = self.plan, self.rules, self.task
         shown = explain(plan, self.queries, rules.parts)
         shown["backfill"] = [document(b) for b in rules.backfills]
@@ -138,7 +138,7 @@ class PlannedEpoch:
         return shown
 
     def publish(self, now: datetime) -> tuple[EpochRecord, str]:
-        """The record of the epoch that is published ``now``, and the text of its ruleset."""
+        """The epoch's record for publication at ``now``, and its ruleset's document."""
         text, digest = dump_ruleset(self.ruleset)
         record = EpochRecord(
             epoch=self.ruleset.epoch,
@@ -157,7 +157,7 @@ def plan_epoch(task: PlanTask, follower: Follower | None = None) -> PlannedEpoch
     """Plan ``task``, without its explanation.
 
     Args:
-        follower: makes the plan from the one before; None: it is made from nothing.
+        follower: starts from the previous plan; None: plan from scratch.
     """
     task = task.estimated()
     planned = plan_jointly(task.queries, task, follower)
@@ -169,13 +169,13 @@ def plan_epoch(task: PlanTask, follower: Follower | None = None) -> PlannedEpoch
 def plan_jointly(
     queries: Sequence[JoinQuery], task: PlanTask, follower: Follower | None = None
 ) -> PlannedEpoch:
-    """Plan ``queries`` jointly instead of the task's own; a single query never makes it fail.
+    """Plan ``queries`` jointly instead of the task's own; a faulty query never fails the plan.
 
-    No single query is at fault where a memory budget is too small: it is left out then, and
-    :attr:`PlannedEpoch.fallback` says so.
+    If the memory budget is too small for the plan, which is no single query's fault, the budget is
+    ignored, and :attr:`PlannedEpoch.fallback` says so.
 
     Args:
-        follower: makes the joint plan, and its rules, from those before; None: from nothing.
+        follower: starts from the previous plan and its rules; None: plan from scratch.
     """
     try:
         return _plan_jointly(tuple(queries), task, follower)
@@ -210,7 +210,7 @@ def _plan_jointly(
 
 
 def _ahead(statistics: Statistics, relations: Sequence[RelationId]) -> AheadRecord | None:
-    """The forecast of the ``relations`` that are planned."""
+    """The forecast, restricted to the planned ``relations``."""
     coming = statistics.ahead
     if coming is None:
         return None
@@ -230,12 +230,12 @@ def dump_ruleset(ruleset: Ruleset) -> tuple[str, str]:
 
 
 def finite(number: float) -> float | None:
-    """``number``, or None where JSON has no word for it."""
+    """``number``, or None if it is infinite or not a number, which JSON can't express."""
     return number if math.isfinite(number) else None
 
 
 def problem_of(cause: Exception) -> ProblemRecord:
-    """The reason for a query's rejection, for its owner."""
+    """The reason for a query's rejection, as shown to its owner."""
     if isinstance(cause, PlannerError):
         return ProblemRecord.of(cause, message=cause.detail)
     return ProblemRecord(
@@ -257,7 +257,7 @@ def _solve(
 
 
 def options_of(queries: Sequence[JoinQuery], task: PlanTask, optimizer: Optimizer) -> Options:
-    """The planner's options for ``queries``, with a deadline that begins now."""
+    """The planner's options for ``queries``, with a time limit that begins now."""
     decided = task.decisions
     return replace(
         planner_options(task.options, Deadline(time.monotonic, seconds=task.seconds)),
@@ -270,7 +270,7 @@ def options_of(queries: Sequence[JoinQuery], task: PlanTask, optimizer: Optimize
 
 
 def _limits(queries: Sequence[JoinQuery], task: PlanTask) -> Limits | None:
-    # Without intermediate results there is nothing to cap: plans can follow those before.
+    # 0 intermediate results need no limit: without limits a plan can start from the previous one.
     options, most = task.options, task.options.intermediate_results or None
     if options.memory is None and options.copies is None and most is None:
         return None
@@ -301,7 +301,7 @@ def _attempt(
 def epoch_request(
     queries: Sequence[JoinQuery], task: PlanTask, before: tuple[PlanPart, ...] = ()
 ) -> EpochRequest:
-    """The request for the rules of a plan of ``queries``; ``before``: parts of the one before."""
+    """Input of the rules of a plan of ``queries``; ``before``: parts of the previous plan."""
     options = task.options
     return EpochRequest(
         queries=queries,
@@ -325,7 +325,7 @@ def epoch_request(
 def _isolate(
     queries: Sequence[JoinQuery], task: PlanTask
 ) -> tuple[tuple[JoinQuery, ...], dict[str, ProblemRecord]]:
-    """The queries that can be planned alone, and why the others can't."""
+    """The queries that can be planned standalone, and the problems of the others."""
     sound: list[JoinQuery] = []
     rejected: dict[str, ProblemRecord] = {}
     for query in queries:

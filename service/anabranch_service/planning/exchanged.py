@@ -1,4 +1,4 @@
-"""Expected traffic between hosts of a plan, as an epoch shows it."""
+"""Expected traffic of a plan between hosts, as shown in an epoch's record."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from anabranch_service.planning.task import PlanTask, cost_model
 def exchanged(
     ruleset: Ruleset, queries: Sequence[JoinQuery], task: PlanTask
 ) -> dict[str, Any] | None:
-    """The hosts, and per edge the tuples and bytes that go from one to another in a batch.
+    """The hosts, and per edge the tuples and bytes sent between hosts in a batch.
 
     Returns:
-        None where nothing can: there is one host, or nothing has been measured.
+        None with a single host, or before any measurement.
     """
     exchange = task.statistics.exchange
     if exchange is None or exchange.hosts < 2 or not task.batches:

@@ -1,9 +1,9 @@
-"""Forgets queries that ended long ago, as the leader.
+"""Removal of queries that ended long ago, by the leader.
 
-When a run was first seen to have ended is kept beside its record. A run goes with its record, its
-activations and its view's rows; the newest run of a query goes last, when no other is left. What
-stays is the name of that run, some 30 bytes: an id that is registered again goes on counting, so no
-new run has the results folder of an earlier one.
+The time when a run was first seen to have ended is stored beside its record. Removing a run deletes
+its record, its activations and its view's rows; a query's newest run is removed last. Only the name
+of that run stays (some 30 bytes): if the id is registered again, its runs are numbered on, so no
+new run gets the results folder of an earlier one.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from anabranch_service.registry.publishing.publication import Publication
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.store import Store
 
-#: Seconds between two looks.
+#: Seconds between two turns.
 EVERY = 60.0
-#: Runs that are forgotten at once.
+#: Most runs removed per turn.
 MOST = 500
 
 _LOG = structlog.get_logger(__name__)
 
 
 class Forgetter:
-    """Forgets, once a minute, runs that ended at least ``days`` ago."""
+    """Removes runs that ended at least ``days`` ago, once a minute."""
 
     def __init__(self, store: Store, lease: Lease, days: float, clock: Clock) -> None:
         self._store, self._lease, self._clock = store, lease, clock
         self._seconds = days * 86_400
 
     async def run(self) -> None:
-        """Look once a minute until cancelled."""
+        """Take a turn once a minute until cancelled."""
         while True:
             await asyncio.sleep(EVERY)
             try:
@@ -50,7 +50,7 @@ class Forgetter:
                 _LOG.warning("ended queries not forgotten", reason=repr(cause))
 
     async def turn(self) -> int:
-        """Forget runs that ended long enough ago, if this process leads; returns their number.
+        """Remove runs that ended long enough ago, if this process leads; returns their number.
 
         Raises:
             LeadershipLost: another service leads.
@@ -70,8 +70,8 @@ class Forgetter:
         due = {run for run in ended if seconds - known.get(run, seconds) >= self._seconds}
         names = whole(records, due)[:MOST]
         chosen, present = set(names), {one.id for one in records}
-        # The runtime keeps activations of failed queries while it runs. It may have rewritten
-        # others of forgotten runs.
+        # The runtime keeps activations of failed queries while it runs. It may have rewritten the
+        # activations of other removed runs, which are removed again.
         gone = [
             name
             for name, one in activations.items()
@@ -91,8 +91,8 @@ class Forgetter:
 
 
 def whole(records: Iterable[QueryRecord], due: set[str]) -> list[str]:
-    """The ``due`` runs that can be deleted, oldest first: a query's newest run only with or after
-    all its others.
+    """The ``due`` runs that can be removed, oldest first. A query's newest run is removed only
+    together with or after all its other runs.
 
     ``records`` are in order of registration.
     """

@@ -1,10 +1,10 @@
-"""The epoch loop: answers every boundary that the runtime reports with a published ruleset.
+"""The epoch loop: publishes a ruleset for each epoch boundary that the runtime reports.
 
-Invariant: boundaries below the cursor have been answered. An epoch is published at once
-(``SET NX``: the first publication stands for ever), what follows from it is written
-into the query records, and only then the cursor moves. So a crash anywhere in between repeats
-work that has no further effect. Of several services the leader alone does so
-(:mod:`..registry.lease`).
+Invariant: all boundaries below the cursor are done. First an epoch is published atomically
+(``SET NX``: the first publication is final), then its effects are written into the query records,
+and only then the cursor moves. So after a crash in between, the same work is repeated without
+further effect. Of several services only the leader runs the loop's turns
+(:mod:`..registry.publishing.lease`).
 """
 
 from __future__ import annotations
@@ -61,23 +61,23 @@ from anabranch_service.settings import ServiceSettings
 _LOG = structlog.get_logger(__name__)
 
 _LONGEST_PAUSE = 2.0
-#: A planned epoch, as this process makes it or as the planner's does.
+#: A planned epoch: of this process, or of the planner's process.
 _Made = TypeVar("_Made", PlannedEpoch, Sealed)
 
 
 def plan_and_explain(task: PlanTask) -> PlannedEpoch:
-    """Plan and explain ``task``; changes nothing shared, so it can run in a thread."""
+    """Plan and explain ``task``; changes no shared state, so it can run in a thread."""
     return explained(plan_epoch(task))
 
 
-#: Queries from which on plans are made in a process of their own.
+#: Least number of queries for planning in a separate process.
 APART = 25
-#: Seconds that a plan may take there, beside as many solves.
+#: Time limit of a plan in that process: a base in seconds, plus this number of solves.
 PLAN_SECONDS, PLAN_SOLVES = 30.0, 6
 
 
 def target_epoch(boundary: Boundary, mode: Mode) -> int:
-    """The epoch that answers ``boundary``.
+    """The epoch to plan when ``boundary`` is reported.
 
     >>> [target_epoch(Boundary(e, 0), Mode.STEP) for e in (-1, 0, 1)]
     [0, 1, 2]
@@ -90,10 +90,10 @@ def target_epoch(boundary: Boundary, mode: Mode) -> int:
 
 
 class EpochLoop:
-    """Follows ``Keys.boundaries``; one per process.
+    """Plans an epoch for each boundary in ``Keys.boundaries``; one per process.
 
     Attributes:
-        plan: plans and explains a task. Its plan is checked before it is published.
+        plan: function that plans and explains a task; its plan is validated before publication.
     """
 
     def __init__(
@@ -123,11 +123,11 @@ class EpochLoop:
         self._stop = asyncio.Event()
 
     def stop(self) -> None:
-        """Ask :meth:`run` to return once it has answered the boundary that it is at."""
+        """Make :meth:`run` return after its current boundary."""
         self._stop.set()
 
     def close(self) -> None:
-        """End the planner's processes; :meth:`run` has returned, or is not waited for."""
+        """End the planner's processes, after :meth:`run` has returned or was abandoned."""
         self.process.close()
         self.explainer.close()
 
@@ -138,7 +138,7 @@ class EpochLoop:
             await asyncio.wait({self._explaining}, timeout=1)
 
     async def run(self) -> None:
-        """Turn until stopped; no failure ends the loop."""
+        """Take turns until stopped; no failure ends the loop."""
         while not self._stop.is_set():
             try:
                 worked = await self.turn()
@@ -167,7 +167,7 @@ class EpochLoop:
                 await self._stop.wait()
 
     def check(self) -> str:
-        """``"ok"``, or the problem of the loop; following another leader is ok."""
+        """``"ok"``, or the problem of the loop; not leading is no problem."""
         if self.lease.error:
             return f"no lease: {self.lease.error}"
         if self.failures:
@@ -178,11 +178,11 @@ class EpochLoop:
         return "ok"
 
     async def turn(self) -> bool:
-        """Answer the next boundary, or else new measurements; False if there is neither, or another
-        service leads.
+        """Handle the next boundary, or else a new measurement period; False if there was nothing to
+        do, or another service leads.
 
         Raises:
-            LeadershipLost: another service has come to lead meanwhile; what it did stands.
+            LeadershipLost: another service has taken the lead meanwhile; its writes stand.
         """
         term = self.lease.term
         if term is None:
@@ -215,14 +215,14 @@ class EpochLoop:
         return True
 
     async def _pass_over(self, text: str, publication: Publication) -> bool:
-        """Whether the boundary ``text`` is outdated: live, planning may be slower than epochs, and
-        only the newest statistics matter.
+        """Skip outdated boundaries; whether ``text`` was one. In live mode planning may be slower
+        than epochs, and only the newest statistics matter.
         """
         newest = await self.store.boundary_text(-1)
         if self.settings.mode is not Mode.LIVE or newest is None or newest == text:
             return False
         try:
-            # Without statistics it is a start of the runtime, which takes nothing from a boundary.
+            # A boundary without statistics is a start of the runtime: it supersedes no other one.
             useful = read_boundary(newest).snapshot is not None
         except CorruptRecord:
             useful = False
@@ -254,7 +254,7 @@ class EpochLoop:
     async def _publish(
         self, epoch: int, boundary: Boundary, publication: Publication
     ) -> EpochRecord | None:
-        """Plan and publish ``epoch``; returns the published record, perhaps by another service."""
+        """Plan and publish ``epoch``; returns its record, or an earlier publisher's record."""
         fulfilled: Approvals | None = None
         try:
             sealed, fulfilled = await self._plan(epoch, boundary, publication)
@@ -294,7 +294,7 @@ class EpochLoop:
         """Publish ``sealed``; False if its epoch had been published before.
 
         Raises:
-            CorruptRecord: nothing has changed since an epoch that Redis has lost.
+            CorruptRecord: ``sealed`` repeats an earlier epoch whose ruleset Redis has lost.
         """
         before = sealed.record.same_as
         if before is None:
@@ -303,7 +303,7 @@ class EpochLoop:
             return True
         if sealed.record.epoch in await self.store.published():
             return False
-        # The process would say the same again, so another one plans.
+        # This process would repeat that epoch again, so a new process plans next time.
         await asyncio.to_thread(self.process.close)
         raise CorruptRecord(
             "corrupt-registry",
@@ -314,7 +314,7 @@ class EpochLoop:
     async def _plan(
         self, epoch: int, boundary: Boundary, publication: Publication
     ) -> tuple[Sealed, Approvals | None]:
-        """The epoch to publish; and, if its plan was approved, the fulfilled approval."""
+        """The epoch to publish, and the approval that it fulfils, if any."""
         snapshot, now = _snapshot(boundary), self.clock()
         found = await read_registered(
             self.store, self.settings, now, snapshot, epoch, running=False
@@ -344,7 +344,7 @@ class EpochLoop:
         return sealed, None
 
     async def _planned_apart(self, found: Registered, epoch: int) -> Sealed:
-        """The plan by the planner's process, which has what runs if it has planned that."""
+        """Plan in the planner's process, which gets the running epoch only if it lacks it."""
         published = [n for n in await self.store.published() if n < epoch]
         after = published[-1] if published else None
         prepare = partial(self._prepare_apart, after)
@@ -355,7 +355,7 @@ class EpochLoop:
             return (await asyncio.to_thread(self._planned, found, epoch, prepare))[1]
 
     def _explain_later(self, record: EpochRecord, publication: Publication) -> None:
-        """Explain the epoch of ``record`` as soon as the one before it is; then only the newest."""
+        """Explain an epoch after the explanation in progress; only the newest epoch waits."""
         self._unexplained = record, publication
         if self._explaining is None or self._explaining.done():
             self._explaining = asyncio.create_task(self._explain())
@@ -371,7 +371,7 @@ class EpochLoop:
                 _LOG.error("no explanation is kept", epoch=record.epoch, error=repr(cause))
 
     async def _explained(self, record: EpochRecord) -> Explanation | None:
-        """The explanation of the epoch of ``record``; None: another has been planned since."""
+        """The explanation of the epoch of ``record``; None: a later one has been planned."""
         before, found = record.same_as, None
         if before is not None:
             found = await self.store.explanation(before)
@@ -381,7 +381,7 @@ class EpochLoop:
         return found.model_copy(update={"diff": None, "diff_reason": record.diff_reason})
 
     def _explanation(self, epoch: int) -> Explanation | None:
-        """The explanation of ``epoch``; None: another has been planned since."""
+        """Explain ``epoch`` in the second process; None: a later epoch has been planned."""
         try:
             plan = self.process.hand_over(epoch)
             return None if plan is None else self.explainer.explain(plan)
@@ -390,7 +390,7 @@ class EpochLoop:
             return Explanation.missing(f"the explanation failed: {cause.message}")
 
     async def _weigh(self, found: Registered, proposed: PlannedEpoch, seen: Approvals) -> Weighed:
-        """The plan to publish where plans wait for approval."""
+        """Choose the plan to publish under manual approval."""
         store, running, approved = self.store, None, None
         if found.running is not None:
             number = found.running.epoch
@@ -411,7 +411,7 @@ class EpochLoop:
         )
 
     async def _share(self, found: Registered, publication: Publication) -> Registered:
-        """``found`` with which stores new queries share, which is written down before a plan."""
+        """Decide which stores new queries share; ``found`` with their updated records."""
         most = self.settings.sizes.max_aliases
         decided = await asyncio.to_thread(decide_sharing, found, self.store.forms, most)
         if not decided:
@@ -428,8 +428,8 @@ class EpochLoop:
         return replace(found, wanted=wanted)
 
     async def _rations_first(self, found: Registered) -> bool:
-        """Whether a first schedule of rations is wanted, so that the first batches of an overload
-        have one. In a replay none is needed before something is measured.
+        """Whether to publish a first schedule of rations, for an overload in the first batches. A
+        replay needs no schedule before the first measurements.
         """
         live = self.settings.mode is Mode.LIVE
         wanted = live and may_ration(found.options, found.mode)
@@ -438,7 +438,7 @@ class EpochLoop:
     async def _ration(
         self, planned: PlannedEpoch, found: Registered, publication: Publication
     ) -> None:
-        """Publish a first schedule of rations, by estimates."""
+        """Publish a first schedule of rations, from estimates."""
         names = {registered(query.id) for query in planned.queries}
         records = [record for record in found.queries if record.id in names]
         priorities = {record.id: record.priority for record in records}
@@ -454,8 +454,8 @@ class EpochLoop:
     def _planned(
         self, found: Registered, epoch: int, prepare: Callable[[PlanTask], _Made]
     ) -> tuple[Registered, _Made]:
-        """The plan of the registered queries; a rejected run gives its place back to the previous
-        one. Runs in a thread.
+        """Plan the registered queries. If a run is rejected, the previous run of its query is
+        planned instead. Runs in a thread.
         """
         rejected: dict[str, ProblemRecord] = {}
         while True:
@@ -476,13 +476,13 @@ class EpochLoop:
         return replace(task, epoch=epoch).on_terms_of(found.wanted)
 
     def _checked(self, task: PlanTask) -> PlannedEpoch:
-        """Plan in this process, and check the plan."""
+        """Plan in this process, and validate the plan."""
         planned = self.plan(task)
         validate_plan(planned.plan, planned.queries)
         return planned
 
     def _prepare_apart(self, after: int | None, task: PlanTask) -> Sealed:
-        """The same in the planner's process; ``after``: the newest epoch."""
+        """Plan in the planner's process; ``after``: the newest published epoch."""
         rests = self.settings.mode is Mode.LIVE
         found = self.process.prepare(task, self.clock(), after, rests=rests)
         if found is None:
@@ -490,7 +490,7 @@ class EpochLoop:
         return found
 
     async def _carry_over(self, epoch: int, cause: Exception) -> tuple[EpochRecord, str] | None:
-        """The newest earlier epoch under a new number: planning failed, what runs goes on."""
+        """After a failure of planning: the newest earlier epoch under the number ``epoch``."""
         old = await self.store.newest_epoch(before=epoch)
         text = None if old is None else await self.store.ruleset(old.epoch)
         if old is None or text is None:
@@ -515,7 +515,7 @@ class EpochLoop:
         return EpochRecord.model_validate(dict(old) | changes), text
 
     async def _settle(self, epoch: EpochRecord, publication: Publication) -> None:
-        """Write into the query records what follows from a published epoch. Idempotent."""
+        """Write the effects of a published epoch into the query records. Idempotent."""
         included = set(epoch.queries)
         for query in await self.store.queries():
             if settled(query, epoch.epoch, query.id in included, epoch.rejected) != query:
@@ -540,16 +540,16 @@ def _sealed(planned: PlannedEpoch, now: datetime) -> Sealed:
 
 
 class _RunningWanted(Exception):
-    """The planner's process has not planned what runs."""
+    """The planner's process needs the running epoch, which it has not planned itself."""
 
 
 def settled(
     query: QueryRecord, epoch: int, included: bool, rejected: Mapping[str, ProblemRecord]
 ) -> QueryRecord:
-    """``query`` after ``epoch`` was published with or without it.
+    """``query`` after the publication of ``epoch``, which may include it.
 
-    Its first epoch is the smallest that includes it; its last is the one before the smallest
-    later one that does not.
+    The query's first epoch is the smallest epoch that includes it. Its last epoch precedes the
+    smallest later epoch without it.
     """
     changes: dict[str, object] = {}
     if included:

@@ -20,12 +20,12 @@ from anabranch_service.registry.records import EpochRecord
 from anabranch_service.registry.redis.reading import read_boundary, read_snapshot
 from anabranch_service.registry.store import Store
 
-#: Periods that CPU time is of.
+#: Number of periods over which CPU time is averaged.
 PERIODS = 8
 
 
 class Observer:
-    """Looks at the pipeline of one namespace."""
+    """Reads the state of the pipeline of one namespace."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -34,7 +34,7 @@ class Observer:
         self._ruleset: tuple[RulesetId, Ruleset] | None = None
 
     async def look(self, now: datetime, *, leads: bool) -> Observed:
-        """The pipeline ``now``.
+        """Snapshot of the pipeline at time ``now``.
 
         Raises:
             RedisError: Redis does not answer.
@@ -84,9 +84,9 @@ class Observer:
 
 
 def query_cpu(ruleset: Ruleset, periods: Sequence[Interim]) -> dict[str, float]:
-    """Query -> CPU seconds per second of the steps that lead to its results. A step for several
-    queries is split equally among them; maintenance of intermediate results counts for none. Empty
-    if no step was measured.
+    """Query -> CPU seconds per second of the steps that lead to its results. The cost of a shared
+    step is split equally among its queries; maintenance of intermediate results counts for no
+    query. Empty if no step was measured.
     """
     if not any(period.steps for period in periods):
         return {}

@@ -1,13 +1,13 @@
-"""Forecast of the next epoch from measurements of the newest periods.
+"""Forecast of the next epoch's rates from measurements of the newest periods.
 
-A plan is made for a *period* of the length of the last epoch, in batches: plans are made for
-epochs, and can be replaced after each. Rates are per batch, too (``forecast.rates``).
+The forecast covers a *period* of as many batches as the last epoch, since a plan can be replaced
+after each epoch. Rates are per batch, too (``forecast.rates``).
 
-**Live**, they are forecast from interim measurements of a few seconds, the newest available. A plan
-made now is in force in the second epoch from now.
+**In live mode** rates are forecast from measurement periods of a few seconds. A plan made now is in
+force in the second epoch from now.
 
-**In step mode** they are forecast from the statistics of epochs: where a period of seconds begins
-and ends is a matter of the clock, and a replay must repeat byte for byte.
+**In step mode** rates are forecast from the statistics of epochs: the bounds of a period in seconds
+depend on the clock, and a replay must repeat byte for byte.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _LOG = structlog.get_logger(__name__)
 
 _M = TypeVar("_M", bound=Message)
 
-#: Periods from the newest one to those in which a plan that is made now is in force.
+#: Forecast horizon: number of periods until a plan made now is in force.
 AHEAD = {Mode.STEP: 1.0, Mode.LIVE: 2.0}
 
 
 async def read_periods(
     store: Store, mode: Mode, snapshot: Snapshot | None, length: int
 ) -> tuple[str, ...]:
-    """The documents of the newest ``length`` periods, oldest first, as :func:`foresee` reads them.
+    """Documents of the newest ``length`` periods, oldest first, as input of :func:`foresee`.
 
-    They are not parsed here: with many queries that takes longer than the event loop may wait.
+    They are not parsed here: with many queries parsing would block the event loop for too long.
     """
     if snapshot is None:
         return ()
@@ -53,8 +53,8 @@ async def read_periods(
 def foresee(
     snapshot: Snapshot | None, texts: Sequence[str], mode: Mode, length: int = PERIODS
 ) -> Statistics:
-    """The statistics of ``snapshot``, with forecasts where ``texts`` has periods enough; the newest
-    ``length`` of them are used.
+    """The statistics of ``snapshot``, with forecasts from the newest ``length`` periods of
+    ``texts`` if these are enough.
     """
     if snapshot is None:
         return Statistics()
@@ -65,7 +65,7 @@ def foresee(
 def foreseen(
     snapshot: Snapshot, periods: Sequence[Arrivals], horizon: float, length: int = PERIODS
 ) -> Statistics:
-    """The statistics of ``snapshot``, with forecasts for ``horizon`` periods after the newest."""
+    """The statistics of ``snapshot``, with forecasts ``horizon`` periods after the newest one."""
     expected = rates(periods, horizon, length)
     if not expected or snapshot.total_batches < 1:
         return measured(snapshot)
@@ -84,7 +84,7 @@ def foreseen(
 
 
 def _held(snapshot: Snapshot) -> dict[RelationId, float]:
-    """The rows of base stores, without intermediate results, which have other names."""
+    """Stored rows by relation; entries of intermediate results have other names and no use."""
     found: dict[RelationId, float] = {}
     for store in snapshot.stores.values():
         if store.mir:
@@ -94,7 +94,7 @@ def _held(snapshot: Snapshot) -> dict[RelationId, float]:
 
 
 def read_all(texts: Sequence[str], kind: type[_M]) -> list[_M]:
-    """The documents that can be read; others are left out, which is logged."""
+    """Parse the documents; unreadable ones are logged and left out."""
     found = []
     for text in texts:
         try:
@@ -105,7 +105,7 @@ def read_all(texts: Sequence[str], kind: type[_M]) -> list[_M]:
 
 
 def _epochs(texts: Sequence[str]) -> list[Arrivals]:
-    """The differences of epochs' counts, which are of all batches so far."""
+    """Counts per epoch: the differences of consecutive cumulative counts."""
     counted = read_all(texts, Counts)
     if counted and counted[0].batches == counted[0].total_batches:
         counted.insert(0, Counts(0, 0))  # the first epoch's counts are all its own

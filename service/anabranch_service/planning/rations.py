@@ -1,9 +1,9 @@
-"""The schedule of rations from the newest measurements, at first from estimates.
+"""The schedule of rations, from the newest measurements; before them, from estimates.
 
-Costs of steps are measurements of tasks: CPU time per probing tuple, and passing tuples per probing
-tuple. Both are means over probed tuples. Rations withhold tuples by a hash, so the means hold for
-withheld tuples as well. Tuples that begin a tree are counted before rationing, so the cost with all
-rations at 1 is known even while they are lower.
+Tasks measure each step's CPU time per probing tuple, and its output tuples per probing tuple. Both
+are means over probing tuples. Rations withhold tuples by a hash, so the means hold for withheld
+tuples as well. Tuples at the root of a probe tree are counted before rationing, so the cost with
+all rations at 1 is known even while rations are lower.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from anabranch_planner.allocation.schedule import schedule
 from anabranch_service.planning.epoch import PlannedEpoch
 from anabranch_service.planning.task import cost_model
 
-#: Weight of a period against the one after it.
+#: Weight of a period relative to the next newer one.
 FADE = 0.8
 
 
 class Flow(NamedTuple):
-    """Flow over an edge per second without rations.
+    """Flow over an edge, per second, with all rations at 1.
 
     Attributes:
-        tuples: arriving tuples. ``seconds``: CPU seconds of the step that leads there.
+        tuples: tuples over the edge. ``seconds``: CPU seconds of the step that emits them.
     """
 
     tuples: float
@@ -53,13 +53,13 @@ def ration_schedule(
     options: PlanningSettings,
     slos: Mapping[str, Slo] | None = None,
 ) -> RationSchedule | None:
-    """The best rations for every budget; None where nothing was measured, or nothing can be saved.
+    """The best rations for every budget; None if nothing was measured, or nothing can be saved.
 
     Args:
-        ruleset: what runs. ``queries``: its joins. ``priorities``: query -> greater is more
-            important.
-        periods: the newest, oldest first.
-        slos: query -> what it needs.
+        ruleset: the running ruleset. ``queries``: its joins. ``priorities``: query -> priority;
+            greater is more important.
+        periods: the newest periods, oldest first.
+        slos: query -> its service level objectives.
     """
     if not any(period.steps for period in periods):
         return None
@@ -74,11 +74,11 @@ def ration_schedule(
 def expected_schedule(
     planned: PlannedEpoch, priorities: Mapping[str, int], slos: Mapping[str, Slo]
 ) -> RationSchedule | None:
-    """The same by the cost model's figures: before anything is measured; None where by these
-    nothing can be saved. Only shares of what everything takes count, so the unit does not matter.
+    """As :func:`ration_schedule`, but from the cost model's estimates, before any measurement; None
+    if nothing can be saved. Only ratios of costs count, so their unit does not matter.
 
     Args:
-        planned: the plan. ``priorities``, ``slos``: see :func:`ration_schedule`.
+        planned: the planned epoch. ``priorities``, ``slos``: see :func:`ration_schedule`.
     """
     task, plan, queries = planned.task, planned.plan, planned.queries
     streams = {StreamName(name): stream for name, stream in task.streams.items()}
@@ -106,8 +106,8 @@ def _schedule(
     """The best rations of the goals of ``forest``.
 
     Args:
-        everything: what all probes take.
-        rankings: at least of the goals of ``forest``.
+        everything: cost of all probes and results with all rations at 1.
+        rankings: goals with their rankings, including all goals of ``forest``.
     """
     if not forest.full or not everything:
         return None
@@ -137,8 +137,8 @@ def _schedule(
 def measured_forest(
     ruleset: Ruleset, rationed: Collection[tuple[QueryId, Label]], periods: Sequence[Interim]
 ) -> tuple[Forest, float]:
-    """The forest of the goals ``rationed``, and the CPU seconds per second that all probes and
-    results take with all rations at 1, including other goals.
+    """The forest of the goals ``rationed``; and the CPU seconds per second of all probes and
+    results of all goals, with all rations at 1.
     """
     found, result = flows(ruleset, periods), result_seconds(periods)
     forest = forest_of(
@@ -152,26 +152,26 @@ def measured_forest(
 
 
 def seconds_of(ruleset: Ruleset, periods: Sequence[Interim], found: Mapping[Edge, Flow]) -> float:
-    """CPU seconds per second that all probes and results of the flows ``found`` take."""
+    """CPU seconds per second of all probes and results, given the flows ``found``."""
     results = sum(found[output.edge].tuples for output in ruleset.output_rules)
     per_row = result_seconds(periods)
     return sum(flow.seconds for flow in found.values()) + per_row * results
 
 
 def may_ration(options: PlanningSettings, mode: Mode) -> bool:
-    """Whether probes may be rationed: a replay takes the time that it needs, unless a capacity is
-    stated.
+    """Whether probes may be rationed. In step mode only if the settings state a capacity: a replay
+    otherwise takes as long as it needs.
     """
     stated = mode is Mode.LIVE or options.capacity is not None
     return options.overload is not Overload.WAIT and stated
 
 
 def flows(ruleset: Ruleset, periods: Sequence[Interim]) -> dict[Edge, Flow]:
-    """The flows over all edges of ``ruleset``, by measurements of its steps under any ruleset.
+    """The flows over all edges of ``ruleset``, from measurements of its steps under any ruleset.
 
-    A step is measured on the substreams that take it, else on whichever tuples took it. One that
-    was never measured costs as much per tuple as all others do on average, and makes as many tuples
-    as it takes.
+    The measurement of a step on its own substreams is preferred to that on all tuples. A step that
+    was never measured gets the mean cost per tuple of all steps, and as many output tuples as input
+    tuples.
     """
     known, steps = _figures(periods), counted_steps(ruleset)
     of_all = {step: one for step, one in known.items() if step == step.whole}
@@ -195,7 +195,7 @@ def flows(ruleset: Ruleset, periods: Sequence[Interim]) -> dict[Edge, Flow]:
 
 
 class _Figures(NamedTuple):
-    """Weighed counts of a step: tuples sent, CPU seconds, tuples that passed."""
+    """Weighted counts of a step: input tuples, CPU seconds, output tuples."""
 
     probes: float
     seconds: float
@@ -203,7 +203,7 @@ class _Figures(NamedTuple):
 
 
 def _figures(periods: Sequence[Interim]) -> dict[SubJoinStep, _Figures]:
-    """The figures of each part of a step, and of the step as a whole."""
+    """Weighted counts of each step as a whole, and of its parts for substreams."""
     found: dict[SubJoinStep, _Figures] = {}
     for age, period in enumerate(reversed(periods)):
         weight = FADE**age
@@ -220,7 +220,7 @@ def _figures(periods: Sequence[Interim]) -> dict[SubJoinStep, _Figures]:
 
 
 def _rate(relation: str, periods: Sequence[Interim]) -> float:
-    """Tuples per second."""
+    """Arriving tuples of a relation per second, as a weighted mean."""
     tuples = seconds = 0.0
     for age, period in enumerate(reversed(periods)):
         tuples += FADE**age * period.arrivals.get(relation, 0)
@@ -229,7 +229,7 @@ def _rate(relation: str, periods: Sequence[Interim]) -> float:
 
 
 def result_seconds(periods: Sequence[Interim]) -> float:
-    """CPU seconds per result."""
+    """CPU seconds per result row, as a weighted mean."""
     rows = seconds = 0.0
     for age, one in enumerate(reversed(periods)):
         rows += FADE**age * one.results.rows

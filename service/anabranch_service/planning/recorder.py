@@ -1,4 +1,4 @@
-"""Keeps a point of history every minute, as the leader."""
+"""Recording of one point of history per minute, by the leader."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Recorder:
         self._last: tuple[float, Progress] | None = None
 
     async def run(self) -> None:
-        """Keep a point at the end of each minute until cancelled."""
+        """Record a point at the end of each minute until cancelled."""
         while True:
             await asyncio.sleep(EVERY - time.time() % EVERY)
             try:

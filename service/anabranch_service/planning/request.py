@@ -1,4 +1,4 @@
-"""The input of a plan as it is registered and measured, for epochs, dry runs and explanations."""
+"""The registered and measured input of a plan, for epochs, dry runs and explanations."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _LOG = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """Everything registered, measured and published, as of one moment.
+    """Everything registered, measured and published at one moment.
 
     Attributes:
-        wanted: the runs of the next epoch. ``replaced``: earlier runs that take the places of
-            rejected ones, of each query the newest first.
-        going_on: the runs that may go on where nothing new is published.
-        running: the epoch to compare with; None: none has been published.
-        mode: whose periods are in ``periods``, the documents that rates are forecast from, by the
-            newest ``length`` of them.
+        wanted: runs to include in the next epoch. ``replaced``: earlier runs to plan instead of
+            rejected ones, the newest of each query first.
+        going_on: runs that may continue if no new plan is published.
+        running: the epoch to compare with; None: none is published.
+        mode: mode of the service. ``periods``: documents of the periods from whose newest
+            ``length`` rates are forecast.
     """
 
     queries: list[QueryRecord]
@@ -72,9 +72,9 @@ async def read_registered(
 
     Args:
         snapshot: the newest statistics.
-        before: the epoch that is planned; its predecessor runs. None: the newest one runs.
-        foreseen: whether rates are to be forecast, of periods that are read here.
-        running: whether to read what runs.
+        before: the epoch to plan, whose predecessor is the running one; None: the newest epoch is.
+        foreseen: whether to read periods, so that rates are forecast.
+        running: whether to read the running epoch.
     """
     activations, queries = await store.activations(), await store.queries()
     length = settings.planning.series_periods
@@ -96,7 +96,7 @@ async def read_registered(
 
 
 async def running_epoch(store: Store, before: int | None) -> EpochRecord | None:
-    """The newest epoch, with the steps and stores of its newest revision."""
+    """The newest published epoch, with the steps and stores of its newest revision."""
     record = await store.newest_epoch(before)
     revisions = [] if record is None else await store.revisions(record.epoch)
     if record is None or record.decisions is None or not revisions:
@@ -111,7 +111,7 @@ def read_queries(
     forms: NormalForms,
     deadline: Deadline | None = None,
 ) -> tuple[tuple[JoinQuery, ...], dict[str, ProblemRecord]]:
-    """The joins of ``records`` to plan, and why some records can't be read.
+    """The joins of ``records``, and the problems of unreadable records.
 
     Raises:
         Busy: ``registration-too-slow``, by ``deadline``.
@@ -130,7 +130,7 @@ def read_queries(
 
 
 def plan_task(found: Registered, forms: NormalForms, seconds: float) -> PlanTask:
-    """The task of planning all that is wanted, in ``seconds`` per solve."""
+    """The task of planning all wanted queries, with a limit of ``seconds`` per solve."""
     streams = usable_streams(found.streams.values())
     queries, rejected = read_queries(found.wanted, streams, forms)
     statistics = timed(
@@ -162,5 +162,5 @@ def plan_task(found: Registered, forms: NormalForms, seconds: float) -> PlanTask
 
 
 def batches_of(snapshot: Snapshot | None) -> int:
-    """Number of batches in the history that statistics count over."""
+    """Number of batches in the history that the statistics cover."""
     return 0 if snapshot is None else snapshot.total_batches

@@ -1,11 +1,10 @@
-"""Whether a new query shares the stores of queries whose filters it implies, or has its own.
+"""Decision whether a new query gets its own stores, or shares stores with weaker filters.
 
 A query over ``a WHERE v > 5`` beside one over ``a WHERE v > 3`` can have a store of its own, with
-fewer rows, or use the other's and check ``v > 5`` after joining: then all steps that the two have
-in common are done once. Both are planned, together with the queries that have most in common with
-it, and the cheaper one is taken. This is decided by the first epoch that is planned with the query,
-before it is. It stays: a running query does not change between stores, since what each has of the
-past differs.
+fewer rows, or use the other's store and check ``v > 5`` after joining: then the two queries share
+their common steps. Both variants are planned, together with the queries that read most of the same
+streams, and the cheaper one is taken. The decision precedes the first plan with the query, and is
+final: a running query never switches stores, since they hold different parts of the past.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ from anabranch_service.registry.statements import NormalForms, usable_streams
 
 _LOG = structlog.get_logger(__name__)
 
-#: Queries beside which both ways of a new one are planned.
+#: Most other queries in the plans that compare the two variants.
 NEIGHBOURS = 4
-#: Seconds that either plan may take, and all decisions of an epoch.
+#: Time limits in seconds: of one such plan, and of all decisions of an epoch.
 PLAN_SECONDS, ALL_SECONDS = 0.2, 2.0
-#: The part of the cost that must be saved.
+#: Least relative saving for sharing.
 WORTH = 1e-6
 
 
@@ -49,16 +48,16 @@ class Shared:
     """The decision about one query.
 
     Attributes:
-        relaxed: alias -> the filter of the store that it shares, as its record has it.
-        normalised: what the query means then.
+        relaxed: alias -> filter of its shared store, as in the query's record.
+        normalised: normal form of the query with these filters.
     """
 
     relaxed: Mapping[str, list[dict[str, Any]]]
     normalised: NormalisedInfo
 
     def on(self, record: QueryRecord, seen: QueryRecord) -> QueryRecord:
-        """``record`` with the decision, unless it means something else than ``seen``, for which it
-        was made: its streams may have changed.
+        """``record`` with the decision. The record stays unchanged if its normal form differs from
+        that of ``seen``, for which the decision was made: its streams may have changed.
         """
         if record.normalised != seen.normalised:
             return record
@@ -68,7 +67,7 @@ class Shared:
 
 @dataclass(slots=True)
 class _Stores:
-    """The base stores that queries have."""
+    """The base stores of the registered queries, with their users."""
 
     by_stream: dict[StreamName, dict[RelationId, Relation]] = field(
         default_factory=lambda: defaultdict(dict)
@@ -81,12 +80,12 @@ class _Stores:
             self.users[relation.id].append(query)
 
     def weaker(self, query: JoinQuery) -> dict[str, Relation]:
-        """Alias -> the weaker relation whose store it may share."""
+        """Alias -> relation with a weaker filter, whose store the alias may share."""
         streams = {relation.stream for relation in query.relations}
         return weaker(query, (r for s in streams for r in self.by_stream.get(s, {}).values()))
 
     def neighbours(self, query: JoinQuery, relations: Iterable[Relation]) -> list[JoinQuery]:
-        """The users of ``relations`` that read most of the streams of ``query``."""
+        """Users of ``relations`` with the most streams in common with ``query``."""
         streams = {relation.stream for relation in query.relations}
         found = {q.id: q for relation in relations for q in self.users[relation.id]}
 
@@ -97,10 +96,10 @@ class _Stores:
 
 
 def decide_sharing(found: Registered, forms: NormalForms, most_aliases: int) -> dict[str, Shared]:
-    """Query -> stores that it shares, for the undecided queries of ``found``.
+    """Decide for each undecided query of ``found`` which stores it shares.
 
     Args:
-        most_aliases: queries with more are not compared with.
+        most_aliases: queries with more aliases are left out of the comparison.
     """
     new = [record for record in found.wanted if not record.sharing_decided]
     if not new:
@@ -116,7 +115,7 @@ def decide_sharing(found: Registered, forms: NormalForms, most_aliases: int) -> 
         try:
             own = forms.of(record, streams)
         except PlannerError:
-            # The plan rejects it, and says why.
+            # Planning rejects it with a reason.
             continue
         query, shared = own, Shared({}, record.normalised)
         if deadline.expired():
@@ -140,7 +139,7 @@ def _cheaper(
     options: PlanningSettings,
     forms: NormalForms,
 ) -> tuple[JoinQuery, Shared]:
-    """The cheaper form of a new query."""
+    """The cheaper variant of a new query: with its own stores, or with shared ones."""
     alone = own, Shared({}, record.normalised)
     relations = stores.weaker(own)
     if not relations:

@@ -27,7 +27,7 @@ _LOG = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ExplanationBounds:
-    """Bounds of an explanation: queries with shares, entries of each list of a diff, reasons."""
+    """Size limits of an explanation: queries with shares, entries per list of a diff, reasons."""
 
     shares: int | None
     changes: int | None
@@ -35,18 +35,18 @@ class ExplanationBounds:
 
 
 FULL = ExplanationBounds(shares=None, changes=None, reasons=None)
-#: The bounds of an epoch's record.
+#: Limits of the explanation in an epoch's record.
 SUMMARY = ExplanationBounds(shares=200, changes=25, reasons=25)
 
 
 @dataclass(frozen=True, slots=True)
 class RunningEpoch:
-    """A published epoch that a plan is charged for changing, and compared with.
+    """The running epoch: a new plan is compared with it, and charged for changes from it.
 
     Attributes:
-        queries: its queries that can still be read.
-        decisions: of its plan; None where its record has none that can be read.
-        problem: why they can't be read; empty where they can.
+        queries: its queries that are still readable.
+        decisions: decisions of its plan; None if its record has no readable decisions.
+        problem: why the decisions are unreadable; empty if they are readable.
     """
 
     record: EpochRecord
@@ -56,7 +56,7 @@ class RunningEpoch:
 
     @classmethod
     def of(cls, record: EpochRecord, queries: tuple[JoinQuery, ...]) -> RunningEpoch:
-        """The epoch of ``record``; decisions that can't be read are logged."""
+        """The epoch of ``record``; unreadable decisions are logged."""
         try:
             return cls(record, queries, decisions_of(record))
         except DecisionsError as cause:
@@ -68,7 +68,7 @@ def decisions_of(record: EpochRecord) -> Decisions:
     """The decisions of a published plan.
 
     Raises:
-        DecisionsError: its record has none, or none that can be read.
+        DecisionsError: its record has no readable decisions.
     """
     return from_document(record.decisions or {})
 
@@ -80,17 +80,17 @@ class PlanTask:
     Attributes:
         queries: the queries to plan. ``rejected``: unparsable queries, with the reason.
         streams: every usable stream.
-        seconds: time limit of one solve; 0: without a solver.
+        seconds: time limit of one solve; 0: no solver.
         epoch: the epoch to plan for.
-        statistics_epoch: the epoch in which statistics were measured; None: without measurements.
+        statistics_epoch: the epoch in which the statistics were measured; None: not measured.
         batches: number of batches in the history of ``statistics``.
-        samples: stream -> its newest sample; the shares of relations are estimated from them.
-        running: the published epoch; None: none is.
+        samples: stream -> its newest sample, from which the selectivities of filters are estimated.
+        running: the newest published epoch; None: none is published.
         sinks: query id -> its sink. ``freshness``: query id -> alias -> maximum age of its tuples
-            in results (microseconds). ``past``: queries that emit the past as well.
-        formulation: how the joint plan is solved.
-        widths: relation or stream -> bytes per tuple, in place of estimates from column types.
-        limits: bounds of the explanation.
+            in results (microseconds). ``past``: queries that also emit results over past tuples.
+            formulation: how the joint plan is solved.
+            widths: relation or stream -> bytes per tuple, replacing estimates from column types.
+            limits: size limits of the explanation.
     """
 
     queries: tuple[JoinQuery, ...]
@@ -113,15 +113,15 @@ class PlanTask:
 
     @property
     def decisions(self) -> Decisions | None:
-        """The decisions of the running epoch; None: there are none."""
+        """Decisions of the running epoch's plan; None: no epoch runs, or they are unreadable."""
         return None if self.running is None else self.running.decisions
 
     def estimated(self) -> PlanTask:
-        """The task with the shares of relations estimated from samples."""
+        """The task, with the share of each stream's tuples in a relation estimated from samples."""
         return replace(self, statistics=estimate(self.statistics, self.queries, self.samples))
 
     def on_terms_of(self, records: Sequence[QueryRecord]) -> PlanTask:
-        """The task with the sinks, freshness and past of the queries of ``records``."""
+        """The task, with the ``sinks``, ``freshness`` and ``past`` of the queries ``records``."""
         return replace(
             self,
             sinks={record.id: record.sink.to_sink() for record in records},
@@ -136,10 +136,10 @@ def cost_model(
     parallelism: int,
     substreams: Sequence[Substreams],
 ) -> CostModel:
-    """The model that ``task`` is planned by.
+    """The cost model for planning ``task``.
 
     Args:
-        substreams: the division of each start's tuples in the plan that is priced.
+        substreams: substreams of each starting relation in the plan to be priced.
     """
     return CostModel(
         task.statistics,

@@ -1,6 +1,6 @@
-"""How wide tuples are taken to be: as stated, else by the types of their columns.
+"""Widths of tuples in bytes: as stated, else from the types of their columns.
 
-What travels between hosts is counted in the bytes that Arrow takes. Texts are measured in samples.
+Traffic between hosts is counted in bytes of Arrow's format. Lengths of texts come from samples.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_planner.cost.exchange import ExchangeModel
 from anabranch_planner.cost.statistics.statistics import Statistics
 
-#: Bytes by which Arrow says where a text ends.
+#: Bytes of a text's offset in Arrow's format.
 OFFSET = 4.0
-#: Bytes assumed of a value whose type has no fixed size.
+#: Assumed bytes of a value whose type has no fixed size.
 TEXT_WIDTH = 24.0
 
 _WIDTHS = {
@@ -37,7 +37,7 @@ _WIDTHS = {
 def relation_widths(
     queries: Iterable[JoinQuery], streams: Mapping[str, Stream], stated: Mapping[str, float]
 ) -> dict[RelationId, float]:
-    """Bytes per tuple of each relation: as stated for it or its stream, else by column types."""
+    """Bytes per tuple of each relation: as stated for it or its stream, else by column type."""
     found: dict[RelationId, float] = {}
     for query in queries:
         for relation in query.relations:
@@ -63,11 +63,11 @@ def with_exchange(
     samples: Mapping[str, StreamSample],
     locality: float | None = None,
 ) -> Statistics:
-    """``statistics`` of a pipeline on so many ``hosts``; as they are if there is one.
+    """``statistics`` with the exchange between ``hosts`` hosts; unchanged with one host.
 
     Args:
-        locality: the share of arriving tuples that are there where their partitions are; None: not
-            known.
+        locality: share of arriving tuples that arrive on the host of their partition; None:
+            unknown.
         samples: stream -> its newest sample.
     """
     if hosts < 2:
@@ -83,7 +83,7 @@ def with_exchange(
 
 
 def column_widths(stream: Stream, sample: StreamSample | None) -> dict[str, float]:
-    """Bytes that a value of each column takes in Arrow's format."""
+    """Bytes per value of each column in Arrow's format."""
     found = {}
     for name, kind in stream.columns:
         width = _width(kind)

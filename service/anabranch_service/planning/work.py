@@ -1,9 +1,9 @@
-"""Threads for requests that read statements, plan or look at sources, and how long that may take.
+"""Threads, with time limits, for requests that parse statements, plan, or read sources.
 
-The event loop must not wait for either, nor must an epoch: both run in a few threads of their own,
-the epoch loop in another. A request that is given up still runs to its end in its thread, and the
-next one waits for it. Sizes (``registry.sizes``) bound each step, and between steps the thread
-looks at its :class:`Deadline`.
+Neither the event loop nor an epoch may wait for such work, so it has a few threads of its own. A
+request that is given up still runs to its end in its thread, and the next request waits for it. The
+limits of ``registry.sizes`` bound each step, and between steps the thread checks its
+:class:`Deadline`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from anabranch_service.errors import Busy
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Requests whose statements are read at one time, dry runs that are planned, sources looked at.
+#: Number of threads: for parsing statements, for planning dry runs, for reading sources.
 _READERS, _PLANNERS, _LOOKERS = 2, 2, 2
-#: Seconds that a look at a source may take.
+#: Time limit of reading a source, in seconds.
 LOOK_SECONDS = 10.0
 
 
 def go_on(deadline: Deadline) -> None:
-    """Give up where the deadline has passed.
+    """Raise if the deadline has passed.
 
     Raises:
         Busy: ``registration-too-slow``.
@@ -48,7 +48,7 @@ def _too_slow(seconds: float) -> Busy:
 
 
 class ThreadPools:
-    """Three pools of threads; the functions that run there change nothing shared."""
+    """Three pools of threads, for functions that change no shared state."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -57,15 +57,15 @@ class ThreadPools:
         self._lookers = ThreadPoolExecutor(_LOOKERS, thread_name_prefix="source-test")
 
     async def read(self, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-        """Call what reads statements."""
+        """Run a function that parses statements."""
         return await _call(self._readers, lambda: function(*args, **named))
 
     async def plan(self, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-        """Call what plans, for as long as a solve may take."""
+        """Run a function that plans, with a time limit that allows for the solver."""
         return await _call(self._planners, lambda: function(*args, **named))
 
     async def look(self, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-        """Call what looks at a source, whose file system or server may not answer.
+        """Run a function that reads a source, whose file system or server may not answer.
 
         Raises:
             Busy: ``source-too-slow``.
@@ -84,7 +84,7 @@ class ThreadPools:
 
     @asynccontextmanager
     async def limited(self) -> AsyncIterator[Deadline]:
-        """A block with a deadline, which changes nothing: it may be given up wherever it waits.
+        """Context with a deadline; its block may be cancelled at any ``await``: it must not write.
 
         Raises:
             Busy: ``registration-too-slow``.
@@ -99,7 +99,7 @@ class ThreadPools:
             raise
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Start no more work."""
         for pool in (self._readers, self._planners, self._lookers):
             pool.shutdown(wait=False, cancel_futures=True)
 

@@ -34,7 +34,7 @@ def epoch_summary(kept: KeptSummary, revisions: int, progress: Progress | None) 
 def runtime_out(
     progress: Progress | None, heartbeat: Heartbeat | None, sources: SourceStates
 ) -> RuntimeOut | None:
-    """Short progress of the runtime, and whether it is alive."""
+    """Summary of the runtime's progress, and whether the runtime is alive."""
     if progress is None:
         return None
     given = progress.input

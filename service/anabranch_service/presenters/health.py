@@ -1,4 +1,4 @@
-"""Components of the system, and how each is, since when."""
+"""Components of the system, with the state of each and its beginning."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from anabranch_service.registry.publishing.approvals import Approvals
 from anabranch_service.registry.source_status import SourceStates
 
 OK, WARNING, FAILED = "ok", "warning", "failed"
-#: Queries that miss rows and have a component each, at most.
+#: Most queries with missed rows that are listed as separate components.
 NAMED = 20
 _ORDER = (FAILED, WARNING, OK)
-#: Count of rejected tuples -> its remedy.
+#: Name of a counter of rejected tuples -> remedy.
 _REJECTED = {
     "late": "a larger lateness lets them in (delete the stream and add it again with --lateness)",
     "invalid": "their values do not fit the stream's columns: correct the input or the columns",
@@ -32,7 +32,7 @@ class Component:
     """A part of the system.
 
     Attributes:
-        since: when it became so; None: when the service has first seen it so.
+        since: beginning of its state; None: the time when the service first observed the state.
     """
 
     kind: str
@@ -45,12 +45,12 @@ class Component:
 
 @dataclass(slots=True)
 class HealthLog:
-    """When each component was first seen as it is."""
+    """Times when the current state of each component was first observed."""
 
     _known: dict[tuple[str, str], tuple[str, datetime]] = field(default_factory=dict)
 
     def dated(self, components: Iterable[Component], now: datetime) -> list[Component]:
-        """The components with the beginning of their state; absent components are forgotten."""
+        """Fill in the beginning of each component's state; absent components are forgotten."""
         found, known = [], dict[tuple[str, str], tuple[str, datetime]]()
         for one in components:
             key = one.kind, one.name
@@ -62,7 +62,7 @@ class HealthLog:
 
 
 def checked(kind: str, name: str, answer: str, remedy: str) -> Component:
-    """A component from the answer of its check: ``ok``, or the problem."""
+    """A component from the result of its check: ``ok``, or the problem."""
     if answer == "ok":
         return Component(kind, name)
     return Component(kind, name, FAILED, answer, remedy)
@@ -71,7 +71,7 @@ def checked(kind: str, name: str, answer: str, remedy: str) -> Component:
 def stream_components(
     records: Iterable[StreamRecord], sources: SourceStates, progress: Progress | None
 ) -> list[Component]:
-    """Whether each stream is read, and all of it."""
+    """One component per stream: whether its source is read, and completely."""
     found = []
     for record in records:
         status = sources.status(record)
@@ -97,7 +97,7 @@ def stream_components(
 
 
 def _missing(record: StreamRecord, progress: Progress) -> tuple[str, str] | None:
-    """Input of a stream that was rejected or not read, and the remedy; None where there is none."""
+    """Message on rejected or unread input of a stream, and the remedy; None if all was read."""
     found = [_rejected(record, progress.streams.get(record.name, {}))]
     intake = progress.input.intake.get(record.name)
     if intake is not None and intake.unread.pieces:
@@ -111,7 +111,7 @@ def _missing(record: StreamRecord, progress: Progress) -> tuple[str, str] | None
 
 
 def _rejected(record: StreamRecord, counts: Mapping[str, int]) -> tuple[str, str] | None:
-    """Number of rejected tuples of a stream, and the remedy; None where all are accepted."""
+    """Message on rejected tuples of a stream, and the remedy; None if no rejects are new."""
     kinds = {kind: counts.get(kind, 0) for kind in _REJECTED}
     if sum(kinds.values()) <= record.accepted_rejects:
         return None
@@ -131,7 +131,7 @@ def _left_out(unread: Unread) -> str:
 
 
 def sink_components(problems: Mapping[str, str]) -> list[Component]:
-    """The queries whose sink does not take results."""
+    """One component per query whose sink rejects results."""
     remedy = "results wait, and are written as soon as it takes them"
     return [
         Component("query", name, FAILED, f"its sink does not take results: {why}", remedy)
@@ -140,7 +140,7 @@ def sink_components(problems: Mapping[str, str]) -> list[Component]:
 
 
 def missed_components(missed: Mapping[str, Sequence[MissedOut]]) -> list[Component]:
-    """Queries with permanently incomplete results, since earlier rows were read and not stored."""
+    """Components of queries whose results stay incomplete, since earlier rows were not stored."""
     found = [
         Component("completeness", name, WARNING, one.message, one.remedy)
         for name, rows in sorted(missed.items())
@@ -154,7 +154,7 @@ def missed_components(missed: Mapping[str, Sequence[MissedOut]]) -> list[Compone
 
 
 def plan_component(newest: KeptSummary | None) -> Component:
-    """Whether the newest plan is the requested one."""
+    """The newest plan, with a warning if it is a fallback."""
     if newest is None or not newest.fallback:
         return Component("plan", "newest plan")
     return Component(
@@ -167,7 +167,7 @@ def plan_component(newest: KeptSummary | None) -> Component:
 
 
 def approval_component(approvals: Approvals) -> list[Component]:
-    """The plan that waits for somebody, if one does."""
+    """The held plan, if it waits for an operator's decision."""
     held = approvals.held
     if held is None or not approvals.waits:
         return []
@@ -184,7 +184,7 @@ def approval_component(approvals: Approvals) -> list[Component]:
 
 
 def component_out(one: Component) -> ComponentOut:
-    """A component with its time."""
+    """A component in the REST API's form."""
     assert one.since is not None
     return ComponentOut(
         kind=one.kind,
@@ -197,5 +197,5 @@ def component_out(one: Component) -> ComponentOut:
 
 
 def worst_first(components: Iterable[Component]) -> list[Component]:
-    """Sorts the most urgent components first."""
+    """Sort the most urgent components first."""
     return sorted(components, key=lambda one: _ORDER.index(one.state))

@@ -1,8 +1,8 @@
 """The joint plan as a graph: streams, relations, intermediate results, queries.
 
-A relation is a stream's tuples that pass a local filter. Intermediate results and queries are
-*targets*: tuples of a relation begin a probe tree, and its steps find matches in stores. The
-matches of a step count for the links from the probed store to each target behind it.
+A relation is the set of a stream's tuples that pass a local filter. Intermediate results and
+queries are *targets*. Tuples of a relation start a probe tree, whose steps find matches in stores.
+A step's matches count for the links from the probed store to each target that the step leads to.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from anabranch_contract.rest.planning.joint_plan import JointPlanOut, PlanLinkOu
 from anabranch_service.presenters.layers import NodePlace, layered
 from anabranch_service.presenters.names import Describer
 
-#: Maximum number of queries with a node each; beyond, queries fed by the same nodes share one.
+#: Most queries with separate nodes; if more, queries with the same predecessors share a node.
 MOST_QUERIES = 60
-#: Names of queries that a node of other kinds has.
+#: Most names of queries listed at a node that is no group of queries.
 MOST_NAMES = 200
 
 
@@ -38,7 +38,7 @@ class _Link:
 
 @dataclass(slots=True)
 class _Graph:
-    """Links by (source, target), and what results per second."""
+    """Links by (source, target), and output tuples per second of each node."""
 
     links: dict[tuple[str, str], _Link] = field(default_factory=lambda: defaultdict(_Link))
     made: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -56,10 +56,10 @@ def joint_plan_out(
     """The graph of ``ruleset``.
 
     Args:
-        meanings: query -> its meaning, for names of relations.
-        flows: tuples per second over every edge, and the CPU seconds per second of the step that
-            leads there. ``cpu``: CPU seconds per second for all of it.
-        query: leave out what it does not need; None: all of it.
+        meanings: query -> its normal form, for user-facing names of relations.
+        flows: edge -> tuples per second, and CPU seconds per second of the step that emits them.
+            ``cpu``: CPU seconds per second of the whole plan.
+        query: restrict the graph to the nodes that this query needs; None: the whole graph.
     """
     graph = _graph(ruleset, flows)
     names = [str(q.id) for q in ruleset.queries if registered(q.id) == q.id]
@@ -100,7 +100,7 @@ def _graph(ruleset: Ruleset, flows: Mapping[Edge, tuple[float, float]]) -> _Grap
     graph = _Graph()
     rule_of = {rule.out: rule for rule in ruleset.probe_rules}
     several = Counter(r.stream for r in ruleset.relations)
-    # A stream that is read as a whole only is its own relation.
+    # A stream whose only relation has no filter is drawn as one node.
     ident_of = {
         str(r.id): f"stream:{r.stream}"
         if several[r.stream] == 1 and str(r.id) == str(r.stream)
@@ -132,7 +132,7 @@ def _graph(ruleset: Ruleset, flows: Mapping[Edge, tuple[float, float]]) -> _Grap
                 seen.add((first, target))
                 graph.links[relation, target].add(flows[first][0], 0.0, 0)
             for rule in path:
-                # Two results of one target may have steps in common.
+                # Two probe paths of one target may have steps in common: count these once.
                 if (rule.out, target) in seen:
                     continue
                 seen.add((rule.out, target))
@@ -149,7 +149,7 @@ def _graph(ruleset: Ruleset, flows: Mapping[Edge, tuple[float, float]]) -> _Grap
 
 
 def path_to(rule_of: Mapping[Edge, ProbeRule], edge: Edge) -> list[ProbeRule]:
-    """The steps that lead to ``edge``, the last first."""
+    """The steps of the path to ``edge``, the last step first."""
     found = []
     while edge in rule_of:
         found.append(rule_of[edge])
@@ -158,7 +158,7 @@ def path_to(rule_of: Mapping[Edge, ProbeRule], edge: Edge) -> list[ProbeRule]:
 
 
 def _needed(links: Collection[tuple[str, str]]) -> dict[str, frozenset[str]]:
-    """Node -> all nodes that lead to it."""
+    """Node -> all its direct and indirect predecessors."""
     before: dict[str, set[str]] = defaultdict(set)
     for source, target in links:
         before[target].add(source)
@@ -179,7 +179,7 @@ def _needed(links: Collection[tuple[str, str]]) -> dict[str, frozenset[str]]:
 def _grouped(
     links: Mapping[tuple[str, str], _Link], names: Sequence[str]
 ) -> tuple[dict[tuple[str, str], _Link], dict[str, list[str]]]:
-    """``links`` with one target for the queries that the same nodes feed, and these queries."""
+    """``links`` with queries of equal predecessors merged into groups; group -> its queries."""
     sources: dict[str, set[str]] = defaultdict(set)
     for source, target in links:
         sources[target].add(source)
@@ -202,7 +202,7 @@ def _grouped(
 def _users(
     links: Collection[tuple[str, str]], groups: Mapping[str, list[str]]
 ) -> dict[str, list[str]]:
-    """Node -> the queries that need it."""
+    """Node -> the queries that depend on it."""
     found: dict[str, set[str]] = defaultdict(set)
     for target, sources in _needed(links).items():
         kind, _, name = target.partition(":")

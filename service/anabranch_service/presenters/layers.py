@@ -1,7 +1,7 @@
-"""Laying a graph out in layers, so that no two nodes and as few links as possible cross.
+"""Layered layout of a graph: nodes never overlap, and few links cross.
 
-``fast_sugiyama`` does it (Sugiyama, Tagawa, Toda 1981: ranks, dummy vertices, barycentres; Brandes
-and Köpf 2001: coordinates).
+Computed by ``fast_sugiyama`` (Sugiyama, Tagawa, Toda 1981: ranks, dummy vertices, barycentres;
+Brandes and Köpf 2001: coordinates).
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import NamedTuple
 
 from fast_sugiyama import from_edges
 
-#: The room that a link takes in a layer that it passes, a node taking 1.
+#: Space of a link in a layer that it passes; a node takes 1.
 BEND = 0.3
 
 
 class NodePlace(NamedTuple):
-    """A place in the layout.
+    """Position of a node or a bend in the layout.
 
     Attributes:
-        layer: counted from where links begin.
-        at: within the layer; two nodes of one are at least 1 apart.
+        layer: number of the layer, counted from the links' origins.
+        at: position within the layer; two nodes of a layer are at least 1 apart.
     """
 
     layer: int
@@ -29,7 +29,7 @@ class NodePlace(NamedTuple):
 
 
 class GraphLayout(NamedTuple):
-    """Where nodes are, and by which places links pass the layers between their ends."""
+    """Positions of nodes, and of the bends of links in the layers between their ends."""
 
     nodes: Mapping[str, NodePlace]
     bends: Mapping[tuple[str, str], tuple[NodePlace, ...]]
@@ -38,8 +38,7 @@ class GraphLayout(NamedTuple):
 def layered(links: Collection[tuple[str, str]]) -> GraphLayout:
     """The layout of an acyclic graph; equal links give equal layouts.
 
-    Every node that nothing leads to is in the first layer, every one that leads nowhere in the
-    last.
+    Nodes without incoming links are in the first layer, nodes without outgoing links in the last.
     """
     if not links:
         return GraphLayout({}, {})
@@ -47,7 +46,7 @@ def layered(links: Collection[tuple[str, str]]) -> GraphLayout:
     names = sorted({name for link in ordered for name in link})
     number = {name: at for at, name in enumerate(names)}
     edges = [(number[source], number[target]) for source, target in ordered]
-    # They hold the first and the last layer together, and the parts of the graph.
+    # Two artificial nodes connect all first and all last nodes, and so the graph's components.
     begin, end = len(names), len(names) + 1
     targets, sources = {t for _, t in edges}, {s for s, _ in edges}
     edges += [(begin, n) for n in range(len(names)) if n not in targets]
@@ -61,14 +60,15 @@ def layered(links: Collection[tuple[str, str]]) -> GraphLayout:
         after[int(source)].append(int(target))
 
     def way(first: int) -> tuple[list[int], int]:
-        """The slots of bends from ``first`` on, and the node after them."""
+        """The slots of consecutive bends from ``first``, and the node at the end of the link."""
         passed = []
         while first > end:
             passed.append(first)
             (first,) = after[first]
         return passed, first
 
-    # Nodes without predecessors have the latest possible rank. They move to the front of their way.
+    # Ranking puts nodes without predecessors as late as possible. They move to the first bend of
+    # their link from ``begin``, which is in the first layer.
     slot_of, moved = {n: n for n in range(begin)}, dict[int, list[int]]()
     for passed, node in map(way, after[begin]):
         if passed:
@@ -78,7 +78,7 @@ def layered(links: Collection[tuple[str, str]]) -> GraphLayout:
         for passed, target in map(way, after[source]):
             if target < begin:
                 bends[names[source], names[target]] = [*moved.get(source, ()), *passed]
-    # The first layer that is shown is the one after ``begin``.
+    # The first visible layer is the one after ``begin``.
     first = slots[begin][0] - 1
     raw = {
         n: NodePlace(round(first - y), x) for n, (y, x) in slots.items() if n not in (begin, end)
@@ -94,7 +94,7 @@ def _apart(place: Mapping[int, NodePlace], nodes: Collection[int]) -> dict[int, 
     """Positions of slots that keep the order in each layer, with room for their content.
 
     Args:
-        nodes: the slots of nodes; in the others there are bends.
+        nodes: the slots of nodes; the other slots are bends.
     """
     found = dict[int, NodePlace]()
     before: tuple[int, float, float] | None = None

@@ -1,4 +1,4 @@
-"""Prometheus metrics that one service process counts, on a registry of its own."""
+"""Prometheus metrics of this service process, in a separate registry."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from anabranch_service.presenters.state import reads_of
 
 
 class Metrics:
-    """The instruments; one set per application."""
+    """The counters, gauges and histograms; one set per application."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -59,7 +59,7 @@ class Metrics:
             "lineage_events", "OpenLineage events, by outcome: sent, failed.", "outcome"
         )
 
-        # Epochs whose end this process has answered
+        # Ended epochs that this process has handled
         self.segments = counter(
             "probe_segments",
             "Segments that probing tuples met, by how: passed over for their batches, partition or "

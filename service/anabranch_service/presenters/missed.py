@@ -1,4 +1,4 @@
-"""Rows that were read before a query and not stored for it: how many, what follows, the remedy."""
+"""Rows read before a query began and not stored for it: their number, the effect, the remedy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from anabranch_contract.rest.queries import MissedOut
 
 
 def missed_rows(meaning: NormalisedInfo, activation: Activation | None) -> list[MissedOut]:
-    """The rows that an active query misses, by stream; nothing where its results are all there."""
+    """Missed rows of an active query by stream; empty if its results are complete."""
     if activation is None or activation.complete == "always":
         return []
     rows: dict[str, int] = {}
@@ -47,7 +47,7 @@ def _of_streams(
 
 
 def rows_to_miss(meaning: NormalisedInfo, progress: Progress | None) -> list[MissedOut]:
-    """The rows that a query would miss that begins now, as far as no query has stored them."""
+    """Rows by stream that a query starting now would miss, since no query has stored them."""
     if progress is None or len(meaning.aliases) == 1:
         return []
     found = []
@@ -65,7 +65,7 @@ def rows_to_miss(meaning: NormalisedInfo, progress: Progress | None) -> list[Mis
 
 
 def remedy(stream: str) -> str:
-    """How a query gets the rows of a stream that were read before."""
+    """Instructions for getting earlier rows of a stream into a query."""
     return (
         f"to have them, remove the query and the stream, add {stream} with --retain all, which "
         "reads it from the beginning, and add the query again; anabranch stream set "

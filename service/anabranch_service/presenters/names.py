@@ -1,4 +1,4 @@
-"""Names of relations and intermediate results for people."""
+"""User-facing names of relations and intermediate results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from anabranch_contract.rest.normalised import NormalisedInfo
 
 
 class Describer:
-    """Names for people: never the ids that the planner makes."""
+    """Makes user-facing names, which never contain the planner's generated ids."""
 
     def __init__(self, ruleset: Ruleset, meanings: Mapping[str, NormalisedInfo]) -> None:
         self._stream = {r.id: str(r.stream) for r in ruleset.relations}

@@ -1,6 +1,6 @@
-"""Prometheus metrics of the pipeline, from Redis, so every service shows the same.
+"""Prometheus metrics of the pipeline, from Redis, so every service exposes the same values.
 
-:data:`FAMILIES` is the table of all of them, documented in ``docs/operations.md``. Counts of a
+:data:`FAMILIES` lists all of them; ``docs/operations.md`` documents them. Metrics of a
 single service are in :mod:`.metrics`.
 """
 
@@ -29,9 +29,9 @@ from anabranch_service.presenters.state import reads_of
 from anabranch_service.registry.records import EpochRecord
 from anabranch_service.registry.source_status import SourceStates
 
-#: The labels of a sample, and its value.
+#: Labels and value of a sample.
 Sample = tuple[tuple[str, ...], float]
-#: The samples of a metric in a pipeline.
+#: State of the pipeline -> samples of a metric.
 Samples: TypeAlias = "Callable[[Observed], Iterable[Sample]]"
 
 
@@ -48,13 +48,13 @@ class Observed:
     """The pipeline at one moment.
 
     Attributes:
-        now: seconds since 1970.
-        leads: whether this process does.
-        alive: whether the runtime is.
-        plan: the newest epoch that was published.
+        now: time in seconds since 1970.
+        leads: whether this process is the leader.
+        alive: whether the runtime is alive.
+        plan: the newest published epoch.
         held: whether a plan waits for approval.
-        snapshot: the measurements of the last epoch that ended.
-        query_cpu: query -> CPU seconds per second that its results take.
+        snapshot: the measurements of the last ended epoch.
+        query_cpu: query -> CPU seconds per second spent on its results.
     """
 
     now: float
@@ -71,12 +71,12 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One metric.
+    """A metric of the pipeline.
 
     Attributes:
-        name: without the prefix ``anabranch_``, and ``_total`` of a counter.
-        samples: what there is of it; nothing where it is not known. Of a histogram the labels are
-            one upper bound, and the values are counted up; the sum has the label ``sum``.
+        name: its name without the prefix ``anabranch_`` and a counter's suffix ``_total``.
+        samples: function to its samples; empty if the value is unknown. A histogram's samples are
+            cumulative, each with its upper bound as label; the sum has the label ``sum``.
     """
 
     kind: MetricType
@@ -87,7 +87,7 @@ class Family:
 
 
 def _one(read: Callable[[Observed], float | None]) -> Samples:
-    """A metric without labels; None: not known."""
+    """Samples of a metric without labels; ``value`` None: unknown."""
 
     def samples(seen: Observed) -> Iterator[Sample]:
         value = read(seen)
@@ -100,7 +100,7 @@ def _one(read: Callable[[Observed], float | None]) -> Samples:
 def _progress(
     read: Callable[[Progress], Mapping[str, float]],
 ) -> Samples:
-    """A metric with one label that the runtime's progress has."""
+    """Samples of a metric with one label, from the runtime's progress."""
 
     def samples(seen: Observed) -> Iterator[Sample]:
         if seen.progress is not None:
@@ -131,7 +131,7 @@ def _costs(seen: Observed) -> Iterator[Sample]:
 def _streams(
     read: Callable[[str, Snapshot], Mapping[tuple[str, ...], float | None]],
 ) -> Samples:
-    """A metric that was measured of each stream in the last epoch."""
+    """Samples of a metric per stream, measured in the last epoch."""
 
     def samples(seen: Observed) -> Iterator[Sample]:
         if seen.snapshot is not None:
@@ -145,7 +145,7 @@ def _streams(
 def _stores(
     read: Callable[[str, Snapshot], float | None],
 ) -> Samples:
-    """The same of each store."""
+    """Samples of a metric per store, measured in the last epoch."""
 
     def samples(seen: Observed) -> Iterator[Sample]:
         if seen.snapshot is not None:
@@ -205,7 +205,7 @@ def _watermark_lags(seen: Observed) -> Iterator[Sample]:
 
 
 def _results(progress: Progress) -> dict[str, float]:
-    """Query -> what its sink holds; the parts of outer joins are not queries."""
+    """Query -> rows in its sink, without the internal parts of outer joins."""
     names = (name for name in progress.results if registered(name) == name)
     return {name: progress.shown.get(name, progress.results[name]) for name in names}
 
@@ -444,7 +444,7 @@ FAMILIES: tuple[Family, ...] = (
 
 
 class _Collected:
-    """The families of one moment, as a collector of prometheus_client."""
+    """A ``prometheus_client`` collector of the metrics at one moment."""
 
     def __init__(self, seen: Observed) -> None:
         self._seen = seen
@@ -472,7 +472,7 @@ def _metric(family: Family, samples: list[Sample]) -> Metric:
 
 
 def exposition(seen: Observed) -> bytes:
-    """The metrics of the pipeline as Prometheus reads them."""
+    """The metrics of the pipeline in Prometheus's text format."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collected(seen))
     return generate_latest(registry)

@@ -1,8 +1,8 @@
-"""One query's part of the plan that runs: its probe paths, its stores, and its share of the price.
+"""One query's part of the running plan: its probe paths, its stores, and its share of the cost.
 
-A step is paid in equal parts by the registered queries behind it, and so is a store: over all
-queries the parts add up to the plan's price. An intermediate result has behind it the queries whose
-paths probe it.
+The cost of a step or store is split equally among the registered queries that depend on it, so the
+shares of all queries add up to the plan's cost. The queries of an intermediate result are those
+whose paths probe it.
 """
 
 from __future__ import annotations
@@ -33,10 +33,9 @@ class MeasuredFlows:
     """Measurements of the plan in the newest periods.
 
     Attributes:
-        flows: tuples per second over every edge, and the CPU seconds per second of the step that
-            leads there.
-        result_seconds: CPU seconds per result. ``cpu``: CPU seconds per second of all.
-        measured: whether there are any measurements.
+        flows: edge -> tuples per second, and CPU seconds per second of the step that emits them.
+        result_seconds: CPU seconds per result. ``cpu``: CPU seconds per second of the whole plan.
+        measured: whether any step was measured.
     """
 
     flows: Mapping[Edge, tuple[float, float]]
@@ -47,7 +46,7 @@ class MeasuredFlows:
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """Where a path ends: at results of ``query``, or at the intermediate result ``mir``."""
+    """End of a probe path: results of ``query``, or the intermediate result ``mir``."""
 
     edge: Edge
     query: str | None
@@ -67,8 +66,8 @@ def query_plan_out(
     """The part of ``ruleset`` that the registered query ``name`` needs.
 
     Args:
-        meanings: query -> its meaning, for names.
-        substreams: how the epoch's plan tells tuples apart (``explain.substreams`` of the planner).
+        meanings: query -> its normal form, for user-facing names.
+        substreams: the substreams of the epoch's plan (``explain.substreams`` of the planner).
     """
     rule_of = {rule.out: rule for rule in ruleset.probe_rules}
     ends = _ends(ruleset)
@@ -80,7 +79,7 @@ def query_plan_out(
         for rule in path:
             behind[rule.out] |= queries
     own = [end for end in ends if end.query == name]
-    # An intermediate result may be made of others, so all that are needed are listed.
+    # Intermediate results may be built from others, so all direct and indirect ones are listed.
     kept = [end for end in ends if end.mir is not None and name in users.get(end.mir, ())]
     describe = Describer(ruleset, meanings)
     aliases = {a.label: a.alias for a in meanings[name].aliases}
@@ -131,7 +130,7 @@ def _ends(ruleset: Ruleset) -> list[_End]:
 
 
 def _users(paths: Mapping[_End, list[ProbeRule]]) -> dict[str, set[str]]:
-    """Intermediate result -> the queries that need it, through others as well."""
+    """Intermediate result -> the queries that depend on it, directly or through others."""
     found: dict[str, set[str]] = defaultdict(set)
     for end, path in paths.items():
         if end.query is not None:
@@ -164,7 +163,7 @@ def _path_out(
     edge = path[-1].edge if path else end.edge
     relation = next(r for r in ruleset.relations if arrival_edge(r.id) == edge)
     label, detail = describe.of("relation", str(relation.id))
-    # Labels are of the requested query, or of another one with equal joins.
+    # The label belongs to the requested query, or to another query with equal joins.
     alias = aliases.get(str(path[-1].start), "") if path else ""
     mirs = {str(s.mir) for s in ruleset.stores if len(s.members) > 1}
     return ProbePathOut(
@@ -184,7 +183,7 @@ def _path_out(
 def _divided(
     ruleset: Ruleset, explained: Sequence[Mapping[str, Any]], aliases: Mapping[str, str]
 ) -> list[DividedOut]:
-    """The substreams of ``aliases``, if the running rules still have them."""
+    """The substreams of ``aliases``, as far as the running ruleset still has them."""
     running = {(str(one.start), one.attribute, one.count) for one in ruleset.substreams}
     return [
         DividedOut(
@@ -230,7 +229,7 @@ def _readers(store: StoreReport) -> frozenset[str]:
 
 
 def _stores(state: StateReport | None, name: str) -> list[StoreReport]:
-    """The stores that ``name`` depends on, the one with the largest part first."""
+    """The stores that query ``name`` depends on, the largest share of bytes first."""
     if state is None:
         return []
     found = [store for store in state.stores if name in _readers(store)]

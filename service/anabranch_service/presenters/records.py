@@ -1,4 +1,4 @@
-"""From stored records, and what the runtime reports, to the answers of the REST API."""
+"""Answers of the REST API, made of stored records and the runtime's reports."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from anabranch_service.registry.publishing.approvals import Approvals
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.source_status import SourceStates
 
-#: Query -> its floor, and whether the present budget breaks it.
+#: Query -> its floor, and whether the current budget violates it.
 Floors = Mapping[str, tuple[Floor, bool]]
 
 
@@ -75,12 +75,12 @@ def stream_out(
     sources: SourceStates,
     last: Snapshot | None = None,
 ) -> StreamOut:
-    """A stream, what the runtime has counted on it, and its figures in the ``last`` epoch."""
+    """A stream, with the runtime's counts and its measurements in the epoch of ``last``."""
     measured = None if last is None else last.measured.get(record.name)
     counts = progress.streams.get(record.name, {}) if progress is not None else {}
     intake = progress.input.intake.get(record.name) if progress is not None else None
     status = sources.status(record)
-    # Without a runtime the last count is out of date.
+    # Without a living runtime the last count of waiting tuples is out of date.
     waiting = intake if sources.alive else None
     sites = progress.input.sites if progress is not None and record.site else ()
     return StreamOut.of(
@@ -149,12 +149,12 @@ def query_out(
     left: Activation | None = None,
     approvals: Approvals | None = None,
 ) -> QueryOut:
-    """A query, its status and what the runtime fixed at its activation.
+    """A query, with its status and the properties fixed by its activation.
 
     Args:
-        floors: from :func:`floors_of`.
-        left: the activation of the left rows of an outer join.
-        approvals: the held plan, which may contain the query.
+        floors: result of :func:`floors_of`.
+        left: of an outer join, the activation of the join of its left rows.
+        approvals: the held plan, which may explain why the query waits.
     """
     status = status_of(record, activation, progress, now)
     joined = 0 if activation is None else activation.results + (0 if left is None else left.results)
@@ -215,7 +215,7 @@ _OF_RUN = ("activated_batch", "expired_batch", "complete_from", "complete")
 
 
 def results_at(record: QueryRecord, progress: Progress | None) -> str | None:
-    """Where a run's results are, without secrets; None: they are counted only."""
+    """Place of a run's results, without secrets; None: results are only counted."""
     sink = masked(record.sink).to_sink()
     if sink.kind is SinkKind.COUNT:
         return None
@@ -231,7 +231,7 @@ def results_at(record: QueryRecord, progress: Progress | None) -> str | None:
 
 
 def floors_of(progress: Progress | None, schedule: RationSchedule | None) -> Floors:
-    """Query -> its floor, and whether the present budget breaks it."""
+    """Query -> its floor, and whether the current budget violates it."""
     rationing = Rationing() if progress is None else progress.rationing
     floors = () if schedule is None else schedule.floors
     return {floor.query: (floor, floor.broken(rationing.budget)) for floor in floors}
@@ -244,7 +244,7 @@ def _rationed(
     progress: Progress | None,
     known: tuple[Floor, bool] | None,
 ) -> RationedOut | None:
-    """The losses of a query to load shedding, and its floor; None: neither."""
+    """Effects of load shedding on a query, and its floor; None if it has neither."""
     alias = {a.label: a.alias for a in record.normalised.aliases}
     rations = [] if progress is None else progress.rationing.rations
     shares = {alias[r.start]: r.share for r in rations if r.query == record.id and r.start in alias}
@@ -285,7 +285,7 @@ def _past(activation: Activation) -> PastOut | None:
 
 
 def _activation(activation: Activation | None) -> dict[str, Any]:
-    """The fields of a query, or of an earlier activation of it, that its activation fixes."""
+    """Fields of a query (or of an earlier activation) that its activation determines."""
     if activation is None:
         absent = ("activated_batch", "expired_batch", "visible_from", "complete_from", "complete")
         return dict.fromkeys(absent)
@@ -302,7 +302,7 @@ def _activation(activation: Activation | None) -> dict[str, Any]:
 
 
 def _ended(activation: Activation, meaning: NormalisedInfo) -> ActivationOut:
-    """An earlier activation of the query that means ``meaning``."""
+    """An earlier activation of the query with normal form ``meaning``."""
     aliases = [a.alias for a in meaning.aliases]
     return ActivationOut(
         **_activation(activation),

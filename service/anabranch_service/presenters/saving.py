@@ -1,8 +1,8 @@
-"""The CPU time that the running plan saves, as a mean over a stated time.
+"""The CPU time that the running plan saves, as a mean over the last minutes.
 
-One epoch's estimate follows the rates of some seconds, and may be far from the next one's under the
-same plan. So the epochs of the last minutes that have the running plan are added up, and the range
-of their shares is shown beside the mean.
+One epoch's estimate follows the rates of a few seconds, and may differ much from the next epoch's
+under the same plan. So the estimates of all recent epochs with the running plan are added up, and
+the range of their relative savings is shown beside the mean.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from itertools import takewhile
 
 from anabranch_contract.rest.planning.epochs import EpochSummary, SavingOut
 
-#: Seconds that are looked back, and epochs that are read for them.
+#: Length of the look-back in seconds, and most epochs read for it.
 SECONDS, EPOCHS = 600.0, 200
 
 
@@ -50,5 +50,5 @@ def saving_out(newest_first: Sequence[EpochSummary], now: datetime) -> SavingOut
 
 
 def _age(moment: str, now: datetime) -> float:
-    """Seconds since a moment; clocks of two services may differ a little."""
+    """Seconds since a moment, at least 0: clocks of two services may differ a little."""
     return max((now - datetime.fromisoformat(moment)).total_seconds(), 0.0)

@@ -1,4 +1,4 @@
-"""Interim measurements as time series."""
+"""Measurements of periods as time series."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ T = TypeVar("T", int, float)
 
 
 def series_out(interims: Sequence[Interim]) -> SeriesOut:
-    """The series of ``interims``, which are consecutive periods, oldest first."""
+    """Time series of the consecutive periods ``interims``, oldest first."""
     return SeriesOut(
         periods=[
             PeriodOut.of(
@@ -48,12 +48,12 @@ def series_out(interims: Sequence[Interim]) -> SeriesOut:
     )
 
 
-#: Periods that a forecast looks ahead: a plan made now is in force in the second from now on.
+#: Forecast horizon in periods: a plan made now is in force from the second period on.
 AHEAD = 2.0
 
 
 def with_forecasts(interims: Sequence[Interim]) -> SeriesOut:
-    """The series, and the forecasts of rates, hit ratios and matches."""
+    """The time series, with forecasts of rates, hit ratios and matches."""
     shown = series_out(interims)
     if not interims:
         return shown.model_copy(update={"forecasts": {}})
@@ -134,7 +134,7 @@ def _ratio(part: float | None, whole: float) -> float | None:
 
 def batch_out(report: BatchReport) -> BatchOut:
     """One batch, with phases that add up to its time."""
-    # Tasks round their phases, so these may exceed the job by some milliseconds.
+    # Tasks round the times of phases, so their sum may exceed the job's time by milliseconds.
     spark = max(report.job - sum(report.phases.values()), 0)
     work = {name: report.phases.get(name, 0) for name in PHASES}
     phases = {"begin": report.begin, **work, "spark": spark, "commit": report.commit}

@@ -25,12 +25,12 @@ from anabranch_contract.rest.state import (
 from anabranch_service.presenters.statistics import edge_out
 from anabranch_service.registry.store import Store
 
-#: Epochs whose figures of stores are kept in this process.
+#: Number of epochs whose store statistics are cached in this process.
 KEPT = 60
 
 
 def reads_of(statistics: StoreStatistics) -> Reads:
-    """The reads of a store in an epoch, by all indexes."""
+    """Reads of a store in an epoch, summed over its indexes."""
     return sum(statistics.reads.values(), Reads())
 
 
@@ -50,7 +50,7 @@ def store_detail_out(
     ruleset: Mapping[str, Any] | None,
     history: Sequence[StoreEpochOut],
 ) -> StoreDetailOut:
-    """One store of ``report``; ``ruleset`` is the wire document of the rules that run."""
+    """One store of ``report``; ``ruleset``: document of the running ruleset."""
     rules = {} if ruleset is None else {rule["out"]: rule for rule in ruleset["rules"]["probe"]}
     found = StoreDetailOut(
         **fields(store),
@@ -88,18 +88,17 @@ def _reader(
 
 @dataclass(slots=True)
 class StoreHistory:
-    """The figures of stores in the last epochs that ended.
+    """Cache of the store statistics of the last ``KEPT`` ended epochs.
 
-    An epoch's statistics never change, and hold much else. So what concerns stores is kept in this
-    process, of ``KEPT`` epochs.
+    An epoch's statistics never change, and stores are only a small part of their document.
     """
 
     store: Store
     _known: dict[int, dict[str, StoreEpochOut]] = field(default_factory=dict)
 
     async def of(self, name: str, last: int, count: int) -> list[StoreEpochOut]:
-        """``name`` in up to ``count`` epochs up to ``last``, oldest first; epochs
-        without a batch or without kept statistics are omitted.
+        """Statistics of the store ``name`` in the ``count`` epochs up to ``last``, oldest first;
+        epochs without a batch or without stored statistics are omitted.
         """
         found = []
         for epoch in range(max(last - count + 1, 0), last + 1):

@@ -25,12 +25,12 @@ from anabranch_contract.rest.planning.statistics import (
 )
 from anabranch_planner.cost.statistics.sampling import describe
 
-#: Shares of the tuples whose delay is named.
+#: Quantiles of tuple delays that are shown.
 SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 
 def statistics_out(found: Snapshot, explain: Mapping[str, Any]) -> StatisticsOut:
-    """One epoch's statistics, beside what its plan, as it is explained, expected."""
+    """One epoch's statistics, next to the expectations in its plan's explanation."""
     expected = explain.get("exchange", {}).get("edges", {})
     return StatisticsOut(
         epoch=found.epoch,
@@ -65,7 +65,7 @@ def _values_out(found: FrequentValues) -> FrequentValuesOut:
 def edge_out(
     edge: EdgeStatistics, expected: Mapping[str, float] | None = None, batches: int = 0
 ) -> EdgeStatisticsOut:
-    """One edge, beside what the plan has ``expected`` to send in a batch."""
+    """Traffic on one edge, next to the traffic per batch that the plan ``expected``."""
     if expected is None:
         return EdgeStatisticsOut(**fields(edge))
     tuples, size = expected["tuples"] * batches, expected["bytes"] * batches
@@ -73,7 +73,7 @@ def edge_out(
 
 
 def stream_statistics_out(one: StreamStatistics) -> StreamStatisticsOut:
-    """One stream during one epoch."""
+    """Measurements of one stream during one epoch."""
     delay = {name: one.delay(share) for name, share in SHARES.items()}
     return StreamStatisticsOut.of(
         one,

@@ -1,4 +1,4 @@
-"""The rows of a view as shown, with remarks on missing ones."""
+"""The shown rows of a view, with notes on missing rows."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def view_rows_out(
     *,
     scaled: bool,
 ) -> ViewRowsOut:
-    """The first ``limit`` rows.
+    """The first ``limit`` rows of a view.
 
     Args:
-        found: what the runtime has reported; None: nothing yet.
-        activation: says how complete a view without reported rows is.
-        scaled: whether to show estimates.
+        found: the rows reported by the runtime; None: not reported yet.
+        activation: tells the completeness of a view without reported rows.
+        scaled: whether to show estimates, scaled up for withheld rows.
     """
     now = 1.0 if activation is None else activation.completeness
     if found is None:
@@ -48,7 +48,7 @@ def view_rows_out(
 
 
 def _estimates(found: ViewRows | None, limit: int) -> dict[str, object]:
-    """The fields of an answer that has estimates, or says why it has none."""
+    """Fields of the answer about estimates: the estimates, or the reason for their absence."""
     if found is None:
         return {"unscaled": _UNKNOWN}
     if found.unscaled is not None:

@@ -1,4 +1,4 @@
-"""Normal forms described for users, with the alias names of their statements."""
+"""Descriptions of normal forms for users, with the aliases of their statements."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
     """A query in words: aliases, key classes, time bounds, output columns.
 
     Args:
-        streams: the streams that it was parsed with.
+        streams: the streams that the query was parsed with.
     """
     alias_of = _aliases(query)
     aliases = tuple(m.alias for m in query.members)
-    # Rows of tables complete no result: no tuple of a stream is kept for them.
+    # Rows of tables complete no result, so no tuple of a stream is stored to wait for them.
     tables = [streams[query.relation_of(label).stream].is_table for label in query.labels]
     unbounded = tuple(
         alias
@@ -86,7 +86,7 @@ def _aliases(query: JoinQuery) -> dict[Label, str]:
 
 
 def _members(query: JoinQuery) -> list[tuple[JoinQuery, QueryMember]]:
-    """The members of all joins of a query, each alias once, and a join that has it."""
+    """The members of all joins of a query, each alias once, with a join that contains it."""
     found: dict[str, tuple[JoinQuery, QueryMember]] = {}
     for part in (query, *query.others):
         for member in part.members:
@@ -95,7 +95,7 @@ def _members(query: JoinQuery) -> list[tuple[JoinQuery, QueryMember]]:
 
 
 def _columns(query: JoinQuery) -> dict[str, Expr]:
-    """The columns of all joins of a query, in the user's names."""
+    """Output columns of all joins of a query, in terms of the user's aliases."""
     return {
         output.name: _in_aliases(output.expr, _aliases(part))
         for part in (query, *query.others)
@@ -134,7 +134,7 @@ def _view(query: JoinQuery, view: View) -> ViewInfo:
 
 
 def _below(query: JoinQuery) -> tuple[Output, ...]:
-    """The columns that a view is over, in terms of the streams."""
+    """Input columns of a view, in terms of the streams' columns."""
     exprs = _columns(query)
     if query.outer is None:
         return tuple(Output(name, expr) for name, expr in exprs.items())
@@ -163,7 +163,7 @@ def _outer(query: JoinQuery, outer: OuterJoin) -> OuterInfo:
 
 
 def _shared(query: JoinQuery, alias_of: Mapping[Label, str]) -> Iterator[str]:
-    """Filters that are checked after joining."""
+    """Notes on filters that are checked after joining."""
     for residual in query.residuals:
         over = {c.alias for c in columns(residual)}
         if len(over) == 1:
@@ -175,7 +175,7 @@ def _shared(query: JoinQuery, alias_of: Mapping[Label, str]) -> Iterator[str]:
 
 
 def _kept_groups(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
-    """Whether windows are ever let go."""
+    """Notes on windows that are never dropped."""
     if query.view is None or query.view.window is None:
         return
     column = query.view.window.column
@@ -227,7 +227,7 @@ def _in_aliases(expr: Expr, alias_of: Mapping[Label, str]) -> Expr:
 
 
 def _lived(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
-    """Bounds by the ttls of streams, where the query has no narrower ones."""
+    """Notes on time bounds from the ttls of streams, where the query has no narrower bounds."""
     for i, member in enumerate(query.members):
         stream = streams[query.relation_of(member.label).stream]
         if stream.ttl is not None and stream.ttl in query.bounds[i][:i] + query.bounds[i][i + 1 :]:
@@ -238,7 +238,7 @@ def _lived(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
 
 
 def _latest(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
-    """Aliases with only the latest tuple per key joining."""
+    """Notes on aliases that join only with the latest tuple per key."""
     for part, member in _members(query):
         stream = streams[part.relation_of(member.label).stream]
         if stream.is_table:

@@ -1,4 +1,4 @@
-"""Where a query is in its life: a pure function of what service and runtime have recorded."""
+"""Life cycle of a query: a pure function of the records of service and runtime."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from anabranch_service.registry.records import QueryRecord
 
 
 class Status(StrEnum):
-    """``pending`` → ``active`` → ``expiring`` → ``expired``; ``paused`` until it is resumed,
-    ``rejected`` by the planner, or ``failed`` while it ran.
+    """State of a run: ``pending`` → ``active`` → ``expiring`` → ``expired``, or ``paused`` until
+    resumed, ``rejected`` by the planner, or ``failed`` while running.
     """
 
     PENDING = "pending"
@@ -40,12 +40,12 @@ def status_of(
 ) -> Status:
     """The state of a run of a query.
 
-    * It has failed once the runtime says so: an expression of its own can't be evaluated.
-    * It has ended once the runtime says so, or once the runtime is in an epoch after the last
-      one that includes it, or where it was withdrawn before any epoch included it.
-    * It is ending from the moment it was withdrawn (or its time was up, or an epoch without it
-      was published) until then. One that was paused is paused from then on.
-    * It is active from its activation by the runtime on.
+    * ``failed``: the runtime reports that an expression of the query can't be evaluated.
+    * ``expired``: the runtime reports its end or is in an epoch after the last one that includes
+      the run; or the run was withdrawn before any epoch included it.
+    * ``expiring``: it was withdrawn, its time is up, or an epoch without it was published, but it
+      has not ended yet. A paused run is ``paused`` once it has ended.
+    * ``active``: the runtime has activated it. ``pending``: not yet.
     """
     if activation is not None and activation.failure is not None:
         return Status.FAILED
@@ -60,12 +60,12 @@ def status_of(
 
 
 def is_wanted(record: QueryRecord, activation: Activation | None, now: datetime) -> bool:
-    """Whether the query should be part of an epoch that is planned now; one that failed is not."""
+    """Whether an epoch planned now should include the run; a failed run is excluded."""
     return record.wanted(now) and (activation is None or activation.failure is None)
 
 
 def newest_runs(records: Iterable[QueryRecord]) -> list[QueryRecord]:
-    """Of every query its newest run; ``records`` are in order of registration, and so are these."""
+    """Newest run of each query; input and output are in order of registration."""
     found: dict[str, QueryRecord] = {}
     for record in records:
         found.pop(query_of(record.id), None)
@@ -74,9 +74,8 @@ def newest_runs(records: Iterable[QueryRecord]) -> list[QueryRecord]:
 
 
 def present_run(records: Iterable[QueryRecord]) -> QueryRecord | None:
-    """The run that requests about a query mean: the newest that was not rejected, else the newest.
-
-    ``records`` are runs of one query in order of registration; None: there are none.
+    """The run that a query's id denotes in requests: its newest run that was not rejected, else its
+    newest run; None without runs. ``records`` are runs of one query in order of registration.
     """
     runs = list(records)
     accepted = [run for run in runs if run.rejected is None]
@@ -86,10 +85,10 @@ def present_run(records: Iterable[QueryRecord]) -> QueryRecord | None:
 def to_plan(
     records: Iterable[QueryRecord], activations: Mapping[str, Activation], now: datetime
 ) -> tuple[list[QueryRecord], list[QueryRecord]]:
-    """The runs of an epoch that is planned now, and the earlier runs that may take their places.
+    """Runs to include in an epoch planned now, and earlier runs to fall back on.
 
-    Each query's newest run that was not rejected is planned. Earlier runs follow for its place, the
-    newest first.
+    Each query's newest run that was not rejected is planned. If the planner rejects it, the query's
+    earlier runs are tried instead, the newest first.
     """
     planned, replaced = [], []
     for several in _accepted(records).values():
@@ -105,8 +104,8 @@ def to_plan(
 def going_on(
     records: Iterable[QueryRecord], activations: Mapping[str, Activation], now: datetime
 ) -> list[QueryRecord]:
-    """Runs that may continue if no new plan is published: not ended, of queries whose newest run is
-    wanted.
+    """Runs that may continue if no new plan is published: wanted runs of queries whose newest run
+    is wanted.
     """
 
     def wanted(record: QueryRecord) -> bool:
@@ -117,10 +116,10 @@ def going_on(
 
 
 def overtaken(records: Iterable[QueryRecord], now: datetime) -> list[QueryRecord]:
-    """The runs that will never begin, or never be resumed, and have not been withdrawn.
+    """Runs that will never begin or be resumed, although they have not been withdrawn.
 
-    A later run of their query has been planned, or is not wanted any more. Runs that have begun
-    and are not paused end with the first epoch without them.
+    A later run of the same query has been planned, or is no longer wanted. A run that has begun and
+    is not paused is left out: it ends with the first epoch without it.
     """
     found = []
     for several in _accepted(records).values():
@@ -153,10 +152,10 @@ def _ended(record: QueryRecord, activation: Activation | None, progress: Progres
 def results_of(
     record: QueryRecord, activation: Activation | None, progress: Progress | None
 ) -> int:
-    """Number of rows in the run's sink: results so far, of a view its rows now.
+    """Number of rows in the run's sink: all results so far, or the current rows of a view.
 
-    Progress and activation are written one after the other, so of a query without a post-join part
-    the greater count is the newer one. With such a part both count joined rows, which no sink has.
+    Without a view, the greater of the two reported counts is the newer: progress and activation
+    are written one after the other. With a view both count joined rows, which no sink has.
     """
     if record.normalised.post_join:
         return 0 if progress is None else progress.shown.get(record.id, 0)

@@ -16,7 +16,7 @@ from redis.asyncio import Redis
 
 _T = TypeVar("_T")
 
-#: Changes that are read at once.
+#: Journal entries fetched per read.
 PAGE = 1000
 
 
@@ -36,29 +36,29 @@ class Mirror(Generic[_T]):
         read: Callable[[str, str], _T | None],
         order: Callable[[_T], int] | None = None,
     ) -> None:
-        """``kind``: what the journal calls the records. ``read``: name and text -> the record; None
-        where it can't be read. ``order``: what the records are sorted by; None: nothing.
+        """``kind``: the journal's name for these records. ``read``: name and text -> record (None:
+        unreadable). ``order``: sort key of a record; None: unsorted.
         """
         self._redis, self._journal, self._key, self._kind = redis, journal, key, kind
         self._read, self._order = read, order
-        #: The newest change that is in ``_found``; None: nothing has been read.
+        #: Id of the newest change applied to ``_found``; None: nothing has been read.
         self._upto: str | None = None
         self._texts: dict[str, str] = {}
         self._found: dict[str, _T] = {}
-        #: Whether others may hold ``_found``: then it is copied before it changes.
+        #: Whether a caller may hold ``_found``: then it is copied before it changes.
         self._lent = False
         self._lock = asyncio.Lock()
         self.version = 0
 
     async def all(self) -> Mapping[str, _T]:
-        """Name -> record, as of now, sorted by ``order``. It does not change afterwards."""
+        """Current records by name, sorted by ``order``. The mapping never changes afterwards."""
         async with self._lock:
             await self._look()
             self._lent = True
             return MappingProxyType(self._found)
 
     async def count(self) -> int:
-        """How many records there are now."""
+        """Current number of records."""
         async with self._lock:
             await self._look()
             return len(self._found)
@@ -68,7 +68,7 @@ class Mirror(Generic[_T]):
             await self._load()
 
     async def _load(self) -> None:
-        """Read everything. Where there is no journal yet, the next look reads everything again."""
+        """Read the whole hash. Without a journal, the next read loads the whole hash again."""
         newest = await cast("Any", self._redis.xrevrange(self._journal, count=1))
         texts = await cast("Any", self._redis.hgetall(self._key))
         self._take(texts, whole=True)
@@ -93,7 +93,7 @@ class Mirror(Generic[_T]):
         return True
 
     def _take(self, texts: Mapping[str, str | None], *, whole: bool) -> None:
-        """Take the newest ``texts``, None where a record is gone; ``whole``: these are all."""
+        """Apply new ``texts`` (None: deleted record); ``whole``: they are the whole hash."""
         gone = {name for name in self._texts if name not in texts} if whole else set()
         gone |= {name for name, text in texts.items() if text is None}
         changed = {n: t for n, t in texts.items() if t is not None and self._texts.get(n) != t}
@@ -121,8 +121,8 @@ class Mirror(Generic[_T]):
 def _merged(
     found: dict[str, _T], read: Mapping[str, _T], order: Callable[[_T], int] | None
 ) -> dict[str, _T]:
-    """``found``, which is sorted, with the records of ``read``. Most of these come last, or stay
-    where they are, so that others are not looked at.
+    """Merge the records ``read`` into ``found``, which is sorted. Usually they keep their position
+    or belong at the end; only otherwise is everything sorted again.
     """
     if order is None:
         found |= read

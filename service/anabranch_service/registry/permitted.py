@@ -21,16 +21,16 @@ from anabranch_service.settings import ServiceSettings
 
 
 def policy_of(settings: ServiceSettings) -> AccessPolicy:
-    """The policy of registrations; it includes the pipeline's own Redis."""
+    """The access policy for registrations; it knows the address of the pipeline's own Redis."""
     return settings.access.with_server(settings.redis_url)
 
 
 def check_stream(record: StreamRecord, settings: ServiceSettings) -> StreamRecord:
-    """Refuse columns that contradict each other, a source that can't be read into them, and one
-    that is not allowed.
+    """Refuse contradictory columns, a source that can't be read into the columns, and a source that
+    the policy forbids.
 
     Returns:
-        The record with what the runtime has to know of how Spark reads the source.
+        The record, completed with how Spark reads the source.
 
     Raises:
         PlannerError: naming the field and the remedy.
@@ -45,10 +45,10 @@ def check_stream(record: StreamRecord, settings: ServiceSettings) -> StreamRecor
 
 
 def understood(record: StreamRecord, columns: Columns) -> StreamRecord:
-    """The record of a stream of ``columns`` with how Spark reads its source.
+    """Complete the record of a stream of ``columns`` with how Spark reads its source.
 
     Raises:
-        PlannerError: the source can't be read into them.
+        PlannerError: the source can't be read into ``columns``.
     """
     source = record.source
     found = check_source(source.format, source.path, source.options, columns)
@@ -56,7 +56,7 @@ def understood(record: StreamRecord, columns: Columns) -> StreamRecord:
 
 
 def check_push(key: str, settings: ServiceSettings) -> None:
-    """Refuse to write rows to a key that holds something of the pipeline's own.
+    """Refuse to append rows to a Redis key of the pipeline itself.
 
     Raises:
         AccessError: ``reserved-key``.
@@ -65,7 +65,7 @@ def check_push(key: str, settings: ServiceSettings) -> None:
 
 
 def check_sink_request(sink: SinkSpec, settings: ServiceSettings) -> None:
-    """Refuse a sink that is not allowed.
+    """Refuse a sink that the policy forbids.
 
     Raises:
         AccessError: naming the field and the remedy.

@@ -1,4 +1,4 @@
-"""Records that the service keeps in Redis. A text is validated before it is used."""
+"""Records that the service keeps in Redis, validated whenever they are read."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class QueryRecord(Closed, QueryTerms):
     Attributes:
         sequence: order of registration; unique.
         removed_at: time of withdrawal.
-        rejected: set when it could not be planned.
-        first_epoch, last_epoch: the published epochs it is part of (inclusive).
+        rejected: why the planner rejected it; None: not rejected.
+        first_epoch, last_epoch: first and last published epoch that includes it.
         paused_at: when it was paused.
-        resumed: whether it continues a paused run, which has emitted the results of the past.
+        resumed: whether it continues a paused run, which already emitted results over past tuples.
         relaxed: alias -> the weaker filter (expressions) of a store shared with other queries.
-        sharing_decided: whether that has been decided (``planning.sharing``).
+        sharing_decided: whether ``relaxed`` has been decided (``planning.sharing``).
     """
 
     id: str
@@ -72,7 +72,7 @@ class KeptRevision(RevisionRecord):
 
     Attributes:
         footprint: the plan's steps and stores, for comparison with later plans.
-        orders: digest of its orders (``contract.plans.orders``). ``undone``: digest of the orders
+        orders: digest of its probe orders (``contract.plans.orders``). ``undone``: digest of those
             that it reverts; empty: none.
     """
 
@@ -82,8 +82,8 @@ class KeptRevision(RevisionRecord):
 
 
 class Explanation(Closed):
-    """Explanation of an epoch's plan, perhaps made after its publication; fields as in the
-    record.
+    """Explanation of an epoch's plan, possibly made after its publication; fields as in
+    :class:`EpochRecord`.
     """
 
     individual_cost: float | None = None
@@ -96,7 +96,7 @@ class Explanation(Closed):
 
     @classmethod
     def missing(cls, why: str) -> Explanation:
-        """That there is none."""
+        """An empty explanation that gives ``why`` as the reason for its absence."""
         return cls(shares=SharesRecord.missing(why), diff_reason=why)
 
 
@@ -111,8 +111,8 @@ class EpochRecord(PublishedEpoch):
     """An epoch as it was published.
 
     Attributes:
-        decisions: of its plan (``planner.plans.decisions``), from which later plans start; None
-            until the record has its details.
+        decisions: decisions of the plan (``planner.plans.decisions``), from which later plans
+            start; None in a record without its details.
         plan: a digest of the plan's steps and stores, its queries and the parallelism.
     """
 
@@ -124,15 +124,15 @@ class EpochRecord(PublishedEpoch):
         return self.model_copy(update={"plan": self._digest()})
 
     def details(self) -> PlanDetails:
-        """Its long parts."""
+        """The long parts of the record."""
         return PlanDetails(explain=self.explain, decisions=self.decisions)
 
     def without_details(self) -> EpochRecord:
-        """The rest."""
+        """The record without its long parts."""
         return self.model_copy(update={"explain": {}, "decisions": None})
 
     def with_details(self, found: PlanDetails) -> EpochRecord:
-        """All of it."""
+        """The record with its long parts."""
         return self.model_copy(update=dict(found))
 
     def again(self, epoch: int, now: datetime) -> EpochRecord:
@@ -154,7 +154,7 @@ class EpochRecord(PublishedEpoch):
         return self.model_copy(update={**dict(found), "explained": True})
 
     def summary(self) -> KeptSummary:
-        """Its entry in lists."""
+        """The record's entry in lists of epochs."""
         changes = None
         if self.same_as is not None:
             changes = ChangeCounts(steps_added=0, steps_removed=0, stores_built=0, stores_dropped=0)

@@ -1,4 +1,4 @@
-"""Tables that can be read again."""
+"""Check before the source of a table is read again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def check_reread(record: StreamRecord, mode: Mode) -> None:
     """Check that the source of a table can be read from its beginning again.
 
     Raises:
-        Conflict: ``no-table``, ``no-reread``: it is no table, or its source can't.
+        Conflict: ``no-table``: the stream is no table; ``no-reread``: its source can't be reread.
     """
     if record.kind is not StreamKind.TABLE:
         raise Conflict(

@@ -1,4 +1,4 @@
-"""Whether the runtime lives, in words."""
+"""Check of the runtime's health, as a text for readiness checks."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from anabranch_service.registry.store import Store
 
 
 async def runtime_check(store: Store) -> str:
-    """Whether the runtime lives: ``ok``, or the reason for doubt.
+    """Check whether the runtime is alive: ``ok``, or the reason for doubt.
 
-    A new pipeline needs none: one is missed as soon as there is a stream, or has been a runtime.
+    A new pipeline needs no runtime: ``ok`` until a stream is registered or a runtime has run.
     """
     heartbeat = await store.heartbeat()
     if heartbeat is not None and heartbeat.version != VERSION:

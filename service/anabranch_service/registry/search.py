@@ -1,6 +1,6 @@
 """Search of queries: pure functions over records.
 
-Search texts are built once per record, not once per search: a thousand statements are long.
+Search texts are built once per record, not once per search, since statements are long.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ class ListedQuery:
 def listed(
     records: Iterable[QueryRecord], before: Sequence[ListedQuery] = ()
 ) -> tuple[ListedQuery, ...]:
-    """Of every query its newest run; ``records`` are in order of registration, and so are these.
+    """Newest run of each query; input and output are in order of registration.
 
     Args:
-        before: an earlier answer; what it has of a record that has not changed is taken from it.
+        before: an earlier result, whose entries are reused for unchanged records.
     """
     known = {one.record.id: one for one in before}
     found: dict[str, ListedQuery] = {}
     for record in records:
         one = known.get(record.id)
-        # Records that have not changed are the same object.
+        # An unchanged record is the same object.
         if one is None or one.record is not record:
             one = ListedQuery.of(record)
         found.pop(one.query, None)

@@ -1,6 +1,6 @@
-"""Sizes of registrations: aliases, columns, streams, queries.
+"""Limits of registrations: aliases, columns, streams, queries.
 
-They are checked before anything is planned: planning takes longer than in proportion to them.
+They are checked before planning, whose time grows faster than linearly with these sizes.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ def read_checked(
     dialect: str = SPARK,
     streams: Mapping[str, Stream] | None = None,
 ) -> Statement:
-    """Parse a query of a request, and refuse one of too many aliases or columns, as far as both
-    are written out.
+    """Parse a query of a request, and refuse too many aliases or columns, as far as the text spells
+    them out.
 
     Args:
-        sql: in ``dialect``; from another than Spark's it is translated by the types in ``streams``.
+        sql: SQL in ``dialect``, translated to Spark's dialect with the column types in ``streams``.
 
     Raises:
         InvalidInput: ``too-many-aliases`` or ``too-many-columns``, or as
@@ -61,7 +61,7 @@ def _length(part: object) -> int:
 def check_columns(
     count: int, settings: ServiceSettings, what: str = "the stream has", field: str = "columns"
 ) -> None:
-    """Refuse a stream, or results, of too many columns.
+    """Refuse a stream or query results with too many columns.
 
     Raises:
         InvalidInput: ``too-many-columns``.
@@ -77,7 +77,7 @@ def check_columns(
 
 
 def check_room(kind: str, count: int, most: int) -> None:
-    """Refuse one more of ``kind`` (``streams`` or ``queries``) where there are ``most``.
+    """Refuse another object of ``kind`` (``streams`` or ``queries``) once ``most`` exist.
 
     Raises:
         Conflict: ``too-many-streams`` or ``too-many-queries``.

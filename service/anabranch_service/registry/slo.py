@@ -1,4 +1,4 @@
-"""Service level objectives: unattainable ones are refused by field."""
+"""Checks of service level objectives: an unattainable one is refused, naming its field."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from anabranch_contract.rest.slo import Slo
 from anabranch_service.durations import read_positive
 from anabranch_service.errors import InvalidInput
 
-#: The least latency, in microseconds, that a query or the settings may ask for.
+#: Least latency objective of a query or of the settings, in microseconds.
 LEAST_LATENCY = 100_000
 
 
 def check_slo(slo: Slo, query: JoinQuery, streams: Mapping[str, Stream]) -> None:
-    """Refuse unattainable objectives, naming the least attainable value.
+    """Refuse unattainable objectives; the error gives the least attainable value.
 
     Args:
-        streams: at least the streams of ``query``.
+        streams: by name, including all streams of ``query``.
 
     Raises:
-        InvalidInput: names the field, from ``slo`` on.
+        InvalidInput: the error names the field by its path, such as ``slo.latency``.
     """
     if slo.latency is not None:
         found = read_positive(
@@ -42,11 +42,11 @@ def check_slo(slo: Slo, query: JoinQuery, streams: Mapping[str, Stream]) -> None
 
 
 def check_freshness(slo: Slo, query: JoinQuery, streams: Mapping[str, Stream]) -> None:
-    """Refuse a freshness that would leave out what the query's bounds let it join, or that means
-    nothing; see :func:`check_slo`.
+    """Refuse a freshness that excludes tuples within the query's time bounds, or that has no
+    meaning for the query; see :func:`check_slo`.
 
     Raises:
-        InvalidInput: names the field, from ``slo.freshness`` on.
+        InvalidInput: the error names the field, such as ``slo.freshness.<alias>``.
     """
     if slo.freshness and query.outer is not None:
         raise InvalidInput(
@@ -60,7 +60,7 @@ def check_freshness(slo: Slo, query: JoinQuery, streams: Mapping[str, Stream]) -
 
 
 def freshness_of(slo: Slo) -> dict[str, Micros]:
-    """Microseconds by alias."""
+    """Freshness objectives in microseconds, by alias."""
     return {alias: parse_duration(text) for alias, text in slo.freshness.items()}
 
 

@@ -1,4 +1,4 @@
-"""States of the sources of streams, by the reports of the runtime and whether it lives."""
+"""States of the streams' sources, from the runtime's reports and its heartbeat."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from anabranch_contract.protocol.intake import SourceState, SourceStatus
 from anabranch_contract.protocol.registered import StreamRecord
 
-#: Streams that a summary names, and characters of each reason in it.
+#: Most streams named in a summary, and most characters of a reason.
 _NAMED, _REASON = 3, 400
 
 
@@ -17,14 +17,14 @@ class SourceStates:
     """The state of each stream's source, as the runtime reported it.
 
     Attributes:
-        reported: by stream. ``alive``: whether the runtime lives, and so that still holds.
+        reported: last report by stream; out of date unless ``alive``: whether the runtime lives.
     """
 
     reported: Mapping[str, SourceStatus]
     alive: bool
 
     def status(self, record: StreamRecord) -> SourceStatus:
-        """How the source of one stream stands."""
+        """Current state of a stream's source."""
         found = self.reported.get(record.name)
         if found is None or found.registration != record.registration:
             return SourceStatus(record.registration)
@@ -33,7 +33,7 @@ class SourceStates:
         return found
 
     def failed(self) -> dict[str, str]:
-        """Stream -> why it can't be read at present, by name."""
+        """Stream -> reason why its source can't be read at present, sorted by name."""
         if not self.alive:
             return {}
         return {
@@ -43,13 +43,13 @@ class SourceStates:
         }
 
     def failed_among(self, streams: Iterable[str]) -> dict[str, str]:
-        """:meth:`failed`, of some streams."""
+        """:meth:`failed`, for some streams only."""
         failed = self.failed()
         return {name: failed[name] for name in sorted(set(streams)) if name in failed}
 
 
 def summary(failed: Mapping[str, str]) -> str:
-    """The answer of a readiness check; ``ok`` where every stream can be read.
+    """Text for a readiness check: ``ok``, or the streams that can't be read.
 
     >>> summary({}), summary({"a": "no such folder"})
     ('ok', '1 stream is not read: a (no such folder)')
@@ -63,7 +63,7 @@ def summary(failed: Mapping[str, str]) -> str:
 
 
 def _short(reason: str) -> str:
-    """A reason for a summary: a long one ends with a whole word, and says where the rest is."""
+    """Shorten a long reason at the end of a word, and name the route that has all of it."""
     if len(reason) <= _REASON:
         return reason
     words = reason[:_REASON].rsplit(" ", 1)[0]

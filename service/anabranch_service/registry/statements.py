@@ -1,4 +1,4 @@
-"""Queries as they are given, parsed once; and their normal forms, kept from then on."""
+"""Registered statements, parsed once, and a cache of their normal forms."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from anabranch_service.registry.records import QueryRecord
 
 _LOG = structlog.get_logger(__name__)
 
-#: Bytes that the records of kept normal forms have as JSON.
+#: Capacity of the cache: total JSON bytes of the records whose normal forms are kept.
 KEPT_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A query as it was given, parsed.
+    """A query as the client wrote it, parsed.
 
     Attributes:
-        sql: in Spark's dialect; None: it is the structured document ``query``.
-        window: microseconds of all aliases, or by alias.
-        dialect: in which the SQL was written, before it was put into Spark's.
-        parsed: ``sql`` before its names are looked up.
+        sql: SQL in Spark's dialect; None: the query is the structured document ``query``.
+        window: window of all aliases, or by alias, in microseconds.
+        dialect: dialect of the original SQL, before its translation to Spark's.
+        parsed: syntax tree of ``sql``, before name resolution.
     """
 
     sql: str | None
@@ -54,7 +54,7 @@ class Statement:
         """The normal form over ``streams`` as query ``name``.
 
         Args:
-            relaxed: alias -> the filter of the store that it shares (``planning.sharing``); SQL
+            relaxed: alias -> filter of its shared store (``planning.sharing``); SQL
                 only.
 
         Raises:
@@ -67,7 +67,7 @@ class Statement:
         try:
             return parse_structured(name, self.query, streams, self.window)
         except QueryError as cause:
-            # The planner names parts of the document; the document is a part of the request.
+            # The planner's error names a field of the document, itself a field of the request.
             inside = "" if cause.field.startswith("window") else "query."
             raise cause.moved(field=(inside + cause.field).rstrip(".")) from None
 
@@ -81,7 +81,7 @@ def read_statement(
     """Parse a query.
 
     Raises:
-        InvalidInput: not exactly one of ``sql`` and ``query``, or a window that is none.
+        InvalidInput: not exactly one of ``sql`` and ``query``, or an invalid window.
         QueryError: the SQL can't be parsed.
     """
     if (sql is None) == (query is None):
@@ -104,8 +104,8 @@ def read_statement(
 
 @dataclass(frozen=True, slots=True)
 class _KeptStatement:
-    """A normal form, the record, its statement (JSON) and the streams that it follows from, and its
-    weight.
+    """A cached normal form: its inputs (record, statement as JSON, streams) and its weight in
+    bytes.
     """
 
     record: QueryRecord
@@ -116,18 +116,18 @@ class _KeptStatement:
     statement: Statement | None
 
     def holds(self, record: QueryRecord, streams: Mapping[str, Stream]) -> bool:
-        # Records that have not changed are the same object.
+        # An unchanged record is the same object.
         if record is not self.record and _given(record) != self.given:
             return False
         return all(streams.get(s.name) == s for s in self.streams)
 
 
 class NormalForms:
-    """The normal forms of registered queries, by id: a record is parsed once in this process.
+    """Cache of the normal forms of registered queries, by id: each record is parsed once.
 
-    An entry holds as long as the record's statement and every stream that it reads are the same.
-    The entries that were read longest ago are given up beyond ``most`` bytes of their
-    records. Thread-safe.
+    An entry is valid as long as the record's statement and every stream that it reads are
+    unchanged. The least recently used entries are evicted beyond ``most`` bytes of records.
+    Thread-safe.
     """
 
     def __init__(self, most: int = KEPT_BYTES) -> None:
@@ -169,8 +169,8 @@ class NormalForms:
         streams: Mapping[str, Stream],
         statement: Statement | None = None,
     ) -> None:
-        """Keep the normal form of ``record`` over ``streams``, and its parsed ``statement`` for as
-        long as that may be wanted again (:meth:`statement`).
+        """Cache the normal form of ``record`` over ``streams``, and its parsed ``statement`` until
+        its sharing is decided (:meth:`statement`).
         """
         names = {relation.stream for part in query.planned for relation in part.relations}
         used = tuple(streams[name] for name in sorted(names))

@@ -1,7 +1,7 @@
 """The registry in Redis: reads validate, writes are atomic.
 
 Every change of a record is a compare-and-set, every registration one script: several service
-processes on one namespace can't lose each other's writes. What only one of them writes is in
+processes on one namespace can't lose each other's writes. Writes of the leader alone are in
 :mod:`.publication`.
 """
 
@@ -18,7 +18,7 @@ from anabranch_service.registry.redis.streams import StreamStore
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """A key of the registry that holds another type of value than it must."""
+    """A registry key whose Redis value has the wrong type."""
 
     key: str
     wanted: str
@@ -33,7 +33,7 @@ class Store(StreamStore, PlanStore, ReportStore):
         await reply(self.redis.ping(), bool)
 
     async def misfits(self) -> list[Misfit]:
-        """The keys of the registry whose values are of another type than they must be."""
+        """The registry keys whose Redis values have the wrong type."""
         keys = self.keys
         wanted = {
             **dict.fromkeys((keys.streams, keys.queries, keys.activations), "hash"),

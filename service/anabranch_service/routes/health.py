@@ -85,7 +85,7 @@ async def _components(ctx: Context) -> list[Component]:
 
 
 async def _missed(ctx: Context, progress: Progress | None) -> dict[str, list[MissedOut]]:
-    """Active query -> the missing rows that keep its results incomplete."""
+    """Active query -> missed rows that make its results incomplete."""
     activations, now = await ctx.store.activations(), ctx.clock()
     found = {}
     for listed in await ctx.store.newest_queries():

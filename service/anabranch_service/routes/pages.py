@@ -1,4 +1,4 @@
-"""The pages of the console; their data come from the REST API."""
+"""The pages of the console, which get their data from the REST API."""
 
 from __future__ import annotations
 

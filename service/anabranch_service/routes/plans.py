@@ -35,7 +35,7 @@ async def dry_run(body: DryRunIn, ctx: Ctx) -> DryRunOut:
     return await plan_dry_run(body, ctx.store, ctx.work, ctx.settings, ctx.clock())
 
 
-#: Periods that rates are of.
+#: Number of periods over which rates are measured.
 PERIODS = 8
 
 
@@ -62,7 +62,7 @@ async def joint_plan(
         measured = any(period.steps for period in periods)
         return joint_plan_out(ruleset, meanings, found, cpu, measured=measured, query=run)
 
-    # Of a thousand queries this takes tenths of a second.
+    # In a thread: for a thousand queries this takes tenths of a second.
     return await asyncio.to_thread(made)
 
 
@@ -77,7 +77,7 @@ async def query_plan(name: str, ctx: Ctx) -> QueryPlanOut:
     meanings = {record.id: record.normalised for record in await ctx.store.queries()}
 
     ruleset = await asyncio.to_thread(rulesets.loads, text)
-    # The record of an epoch is long.
+    # In a thread: an epoch's record is long.
     planned = await ctx.store.epoch(ruleset.epoch) if ruleset.substreams else None
     substreams = () if planned is None else planned.explain.get("substreams", ())
 
@@ -105,13 +105,13 @@ async def query_plan(name: str, ctx: Ctx) -> QueryPlanOut:
 
 
 def _run_in(ruleset: Ruleset, run: str) -> str | None:
-    """``run`` if it is in the plan, else its predecessor; None: the plan has neither."""
+    """``run`` if it is in the plan, else its previous run; None: the plan has neither."""
     runs = [registered(query.id) for query in ruleset.queries]
     return run if run in runs else next((r for r in runs if query_of(r) == query_of(run)), None)
 
 
 async def _running(ctx: Context, progress: Progress | None) -> str:
-    """The running ruleset; before the first batch, the first published one."""
+    """The running ruleset; before the first batch, the first published ruleset."""
     running = RulesetId(0)
     if progress is not None and progress.ruleset_epoch >= 0:
         running = RulesetId(progress.ruleset_epoch, progress.revision)

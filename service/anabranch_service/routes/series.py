@@ -34,7 +34,7 @@ async def get_series(
     """
     response.headers["Cache-Control"] = "no-store"
     interims = await ctx.store.interims(last)
-    # Thousands of series take half a second, their forecasts two: the event loop must not wait.
+    # In a thread: thousands of series take half a second, and their forecasts two seconds.
     return await asyncio.to_thread(with_forecasts if forecast else series_out, interims)
 
 

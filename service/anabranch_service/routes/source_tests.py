@@ -30,9 +30,9 @@ from anabranch_service.streaming.samples.take import take
 
 router = guarded_router("/v1", tag="streams")
 
-#: Rows of a test, by default and at most.
+#: Rows read by a test: default and maximum.
 ROWS, MOST_ROWS = 20, 200
-#: Values that an answer names, at most.
+#: Most invalid values named in an answer.
 MISFITS = 100
 
 

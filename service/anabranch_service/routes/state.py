@@ -19,7 +19,7 @@ from anabranch_service.presenters.state import KEPT, state_out, store_detail_out
 
 router = guarded_router("/v1/state", tag="state")
 
-#: There may be thousands of stores, which FastAPI would validate once more.
+#: Skips FastAPI's second validation of the answer, which may have thousands of stores.
 _STATE = TypeAdapter(StateOut)
 
 
@@ -33,7 +33,7 @@ async def get_state(ctx: Ctx) -> Response:
     return Response(_STATE.dump_json(found), headers=headers, media_type="application/json")
 
 
-# A store's name has slashes.
+# A path parameter, since a store's name contains slashes.
 @router.get("/stores/{store:path}")
 @needs(Need.READ)
 async def get_store(
@@ -77,6 +77,6 @@ async def _report(ctx: Context) -> StateReport:
 
 
 async def _last_ended(ctx: Context, report: StateReport) -> Snapshot | None:
-    """The statistics of the epoch before the one that runs."""
+    """The statistics of the epoch before the running one."""
     ended = report.epoch - 1
     return await ctx.store.statistics(ended) if ended >= 0 else None

@@ -58,13 +58,13 @@ from anabranch_service.versions import IfMatch, check_version, etag
 router = guarded_router("/v1/streams", tag="streams")
 
 DEFAULT_LATENESS = "10 minutes"
-#: By how much an event time may exceed others, where a stream with a bounded lateness gives none.
+#: Default bounds of event times in the future, for streams with a bounded lateness.
 AHEAD = {"ahead_of_clock": "1 day", "ahead_of_stream": "366 days"}
-#: Words for what a stream retains -> microseconds; None: for ever.
+#: Keywords of ``retain`` -> microseconds; None: for ever.
 RETAIN = {"all": None, "none": 0}
-#: Bad rows, or queries, that an answer names, at most.
+#: Most invalid rows, or queries, named in an error.
 REPORTED = 20
-#: Seconds that a registration waits for the trial of its source, and between two looks.
+#: Seconds that a registration waits for the first read of its source, and between two checks.
 TRIAL_SECONDS, LOOK_SECONDS = 3.0, 0.05
 
 
@@ -87,7 +87,7 @@ async def add_stream(
     """
     async with ctx.work.limited():
         given = await ctx.work.read(read_stream, body, ctx.settings)
-    # A replay has the same rulesets each time it runs.
+    # A replay must produce the same rulesets each time, so its ids are constant.
     registration = "replay" if ctx.settings.mode is Mode.STEP else uuid4().hex[:8]
     record = given.model_copy(update={"registration": registration})
     existing = await ctx.store.streams()
@@ -289,8 +289,8 @@ async def _shown(ctx: Context, record: StreamRecord, response: Response) -> Stre
 
 
 async def _tried(ctx: Context, record: StreamRecord, seconds: float) -> None:
-    """Wait until a running runtime has tried the source of ``record``. Not in step mode, where it
-    tries sources in turn.
+    """Wait until a running runtime has tried the source of ``record``. In step mode do not wait,
+    since the runtime then tries one source after the other.
     """
     if ctx.settings.mode is Mode.STEP:
         return
@@ -303,10 +303,10 @@ async def _tried(ctx: Context, record: StreamRecord, seconds: float) -> None:
 
 
 def read_stream(body: StreamIn, settings: ServiceSettings) -> StreamRecord:
-    """The record of a new stream.
+    """Make and check the record of a new stream.
 
     Raises:
-        InvalidInput: a type, an event time, a lateness or a time-out that can't be used.
+        InvalidInput: an invalid type, event time, lateness or time-out.
         StreamError: the columns contradict each other.
     """
     given = body.columns
@@ -354,8 +354,8 @@ def _lateness(body: StreamIn) -> int | None:
 
 
 def _bounds_ahead(body: StreamIn) -> dict[str, int | None]:
-    """The bounds of a new stream. One with a watermark has some by default: a tuple of the far
-    future would move the watermark past all others.
+    """Bounds of a new stream's event times in the future. Streams with a watermark get default
+    bounds: one tuple of the far future would move the watermark past all others.
     """
     bounded = body.event_time is not None and _lateness(body) is not None
     given = {field: getattr(body, field) for field in AHEAD}
@@ -391,7 +391,7 @@ def _idle_timeout(text: str | None) -> int | None:
 
 
 def _retention(retention: RetentionIn | None) -> dict[str, Any]:
-    """The changes of ``ttl`` and ``latest``: of both where there is to be no retention."""
+    """The requested changes of ``ttl`` and ``latest``; without a retention both are reset."""
     if retention is None:
         return {"ttl": None, "latest": ()}
     found: dict[str, Any] = {}
@@ -404,7 +404,7 @@ def _retention(retention: RetentionIn | None) -> dict[str, Any]:
 
 
 def _kept(body: StreamIn) -> dict[str, Any]:
-    """Properties of a new stream about stored tuples; of a table its key and that all are kept."""
+    """Properties of a new stream about stored tuples. A table has a key and retains all rows."""
     if StreamKind(body.kind) is StreamKind.STREAM:
         if body.key is not None:
             raise InvalidInput(
@@ -426,7 +426,7 @@ def _kept(body: StreamIn) -> dict[str, Any]:
 
 
 def _retain(text: str) -> int | None:
-    """Microseconds of a stream's ``retain``; None: all."""
+    """Microseconds of a stream's ``retain``; None: for ever."""
     given = text.strip().lower()
     if given in RETAIN:
         return RETAIN[given]
@@ -446,13 +446,13 @@ def _replanned(
     forms: NormalForms,
     bound: bool,
 ) -> list[QueryRecord]:
-    """Queries over stream ``name``, described again after a change of its retention.
+    """Records of the queries over stream ``name``, updated for a change of its retention.
 
     Args:
-        bound: whether its ttl changes: then the freshness that queries need is checked again.
+        bound: whether the ttl changes; then the freshness objectives are checked again.
 
     Raises:
-        Conflict: some could not be planned any more, or would leave out what they join.
+        Conflict: a query could no longer be planned, or its freshness would exclude its tuples.
     """
     changed, reasons, stale = [], [], []
     for query in queries:
@@ -491,7 +491,7 @@ def _some(reasons: list[str]) -> str:
 
 
 def _check_kept(record: StreamRecord, changes: Mapping[str, Any]) -> None:
-    """Refuse to change what a table keeps."""
+    """Refuse to change a table's key or retention."""
     for field in ("retain", "ttl", "latest"):
         if record.kind is StreamKind.TABLE and changes.get(field, getattr(record, field)) != (
             getattr(record, field)
@@ -505,7 +505,7 @@ def _check_kept(record: StreamRecord, changes: Mapping[str, Any]) -> None:
 
 
 def _check_policy(record: StreamRecord, option: str) -> None:
-    """Refuse an option that a source of this format does not have."""
+    """Refuse an option that sources of this format lack."""
     source = record.source
     format = REDIS_STREAM if option == "on_loss" else FILES
     own = format == FILES and is_own(source.format, source.path, source.options)
@@ -519,7 +519,7 @@ def _check_policy(record: StreamRecord, option: str) -> None:
 
 
 def _check_lateness(record: StreamRecord) -> None:
-    """Refuse properties that have no meaning where no tuple can be late."""
+    """Refuse properties that need an event time or a watermark, if the stream has none."""
     timeless = record.event_time is None
     wrong: tuple[str, str, str] | None = None
     if record.idle_timeout is not None and (timeless or record.lateness is None):
@@ -548,8 +548,8 @@ def _users(
     *,
     runs: bool,
 ) -> list[str]:
-    """The queries that keep a stream: the live ones; without a runtime (``runs``) that could end
-    withdrawn ones, only those wanted or paused.
+    """The queries that prevent the deletion of a stream: live ones. If no runtime runs (``runs``),
+    withdrawn queries can't end, so only wanted and paused queries count.
     """
     past = {q.id for q in overtaken(queries, now)}
     found = {

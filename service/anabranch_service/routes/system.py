@@ -1,4 +1,4 @@
-"""Health, metrics, and the service that leads."""
+"""Health, metrics, and the leading service."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ router = guarded_router(tag="system")
 
 
 class NotReady(ServiceError):
-    """The service is up but not ready."""
+    """The service is running but not ready to serve requests."""
 
     status = 503
 

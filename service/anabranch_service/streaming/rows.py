@@ -1,6 +1,6 @@
-"""Rows that are pushed to a stream: checked against its columns, written as its entries hold them.
+"""Rows pushed to a stream: checked against its columns, and encoded as its entries.
 
-All of a request is checked before anything of it is written, and it is written at once.
+All rows of a request are checked before any is written, and they are written atomically.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.types import DataType, TypeKind, parse_type
 from anabranch_service.errors import Conflict
 
-#: Rows of one request.
+#: Most rows of one request.
 MOST = 10_000
 
 _BITS = {TypeKind.TINYINT: 8, TypeKind.SMALLINT: 16, TypeKind.INT: 32, TypeKind.BIGINT: 64}
@@ -51,7 +51,7 @@ def _base64(text: str) -> str:
 
 
 def _utc(moment: datetime) -> datetime:
-    """Without a zone it is UTC, as Spark takes it in a session like ours."""
+    """``moment`` in UTC. A time without a zone is taken as UTC, as in the pipeline's sessions."""
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
@@ -75,11 +75,11 @@ def _python_type(kind: DataType) -> Any:
 
 @lru_cache(maxsize=256)
 def _body(columns: tuple[tuple[str, str], ...], event_time: str | None) -> type[BaseModel]:
-    """The body of a stream's rows. Columns but for the event time may be missing, or null."""
+    """Model of a request's body. All columns except the event time may be missing or null."""
     fields: dict[str, Any] = {}
     for number, (name, text) in enumerate(columns):
         kind = _python_type(parse_type(text))
-        # A column may have a name that a field can't.
+        # Aliases, since a column's name may be invalid as a field's name.
         if name == event_time:
             fields[f"c{number}"] = (kind, Field(alias=name))
         else:
@@ -101,12 +101,12 @@ def read_rows(record: StreamRecord, body: bytes) -> list[dict[str, Any]]:
 
 
 def target(record: StreamRecord, default: str) -> tuple[str, SourcePayload, str]:
-    """The Redis Stream that rows go to, what its entries hold and in which field.
+    """The Redis Stream to write rows to, with the payload and field of its entries.
 
-    Of several keys rows go to the first.
+    Of several keys the first is used.
 
     Raises:
-        Conflict: it is not one that the service writes to.
+        Conflict: the service can't write to the stream's source.
     """
     source = record.source
     remedy = "send rows to where the stream is read from"
@@ -130,7 +130,7 @@ def target(record: StreamRecord, default: str) -> tuple[str, SourcePayload, str]
 
 
 def entries(rows: list[dict[str, Any]], payload: SourcePayload, field: str) -> list[dict[str, Any]]:
-    """The entries of a Redis Stream that hold ``rows``: with JSON, one for all of them."""
+    """Encode ``rows`` as entries of a Redis Stream: one for all rows if JSON, else one each."""
     if payload is SourcePayload.FIELDS:
         return [{name: _text(value) for name, value in row.items()} or {"": ""} for row in rows]
     lines = "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)

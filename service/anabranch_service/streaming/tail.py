@@ -1,9 +1,9 @@
 """Server-sent events of a query's results.
 
-The runtime feeds a small stream per query while somebody listens (``exchange.Keys.tail``). Each
-row has an ordinal, its number among all results of the query. A reader gets the count of rows
-that it missed whenever the ordinals jump: rows are left out where a batch brings more than a tail
-carries, where a reader is slower than the stream forgets, and where the runtime was away.
+While a query has readers, the runtime copies its results to a small Redis Stream, the query's tail
+(``protocol.keys.Keys.tail``). Each row has an ordinal, its number among all results of the query.
+If the ordinals jump, the reader is sent the number of missed rows. Rows are missed if a batch has
+more rows than a tail holds, if the reader is too slow, or if the runtime was down.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from anabranch_service.registry.store import Store
 
 _LOG = structlog.get_logger(__name__)
 
-#: Tails that one service process serves at the same time; each holds a connection to Redis.
+#: Most tails served at a time by one process; each needs a connection to Redis.
 MOST_TAILS = 64
-#: Tails that one token may have open, so that one client does not keep all others out.
+#: Most open tails per token, so that one client can't lock out the others.
 MOST_TAILS_EACH = 16
-#: Seconds between two renewals of a lease, of silence before a comment is sent, and to wait for
-#: the runtime to answer for a query that has ended.
+#: Seconds between two renewals of a listener's lease, of silence before a comment is sent, and of
+#: waiting for the tail of an ended query.
 RENEW, HEARTBEAT, PATIENCE = 4.0, 10.0, 12.0
-#: Milliseconds that one read of the stream waits, and entries that it takes.
+#: Longest wait of one read in milliseconds, and most entries per read.
 BLOCK, ENTRIES = 1000, 32
-#: Greater than the number of any row.
+#: Greater than any ordinal.
 _LAST = 2**63 - 1
-#: KEYS listeners, tail; ARGV query, seconds, seconds that the tail lives.
+#: KEYS listeners, tail; ARGV query, lifetime of the listener's lease (s), of the tail (s).
 _LISTEN = """
 local now = tonumber(redis.call('TIME')[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
@@ -55,7 +55,7 @@ return now
 
 
 class Start(StrEnum):
-    """Where a tail begins: at the oldest result that is still at hand, or with what comes next."""
+    """First row to send: the oldest stored result, or the next new result."""
 
     START = "start"
     NOW = "now"
@@ -63,7 +63,7 @@ class Start(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TailPosition:
-    """Where a reader is: the last row that it has.
+    """Position of a reader: the last row that it has received.
 
     >>> TailPosition.read("7:1200")
     TailPosition(batch=7, ordinal=1200)
@@ -74,23 +74,23 @@ class TailPosition:
 
     @staticmethod
     def read(text: str) -> TailPosition:
-        """The position in an event's id."""
+        """Parse the position in an event's id."""
         batch, _, ordinal = text.partition(":")
         return TailPosition(int(batch), int(ordinal))
 
     def __str__(self) -> str:
-        """The event's id."""
+        """The position as an event's id."""
         return f"{self.batch}:{self.ordinal}"
 
 
 def event(kind: str, data: str, ident: object = "") -> bytes:
-    """An event on the wire; ``data`` has no line breaks."""
+    """Serialise an event; ``data`` has no line breaks."""
     head = f"id: {ident}\n" if ident else ""
     return f"{head}event: {kind}\ndata: {data}\n\n".encode()
 
 
 def comment(text: str) -> bytes:
-    """A line that clients ignore; it keeps the connection open."""
+    """Serialise a comment, which clients ignore; it keeps the connection open."""
     return f": {text}\n\n".encode()
 
 
@@ -99,8 +99,8 @@ class Reader:
     """A reader of results.
 
     Attributes:
-        token: the id of its token; empty without one.
-        is_admitted: whether it still has access; checked every few seconds.
+        token: the id of its token; empty without a token.
+        is_admitted: tells whether it still has access; called every few seconds.
     """
 
     token: str
@@ -108,7 +108,7 @@ class Reader:
 
 
 class ServedTails:
-    """The tails that this process serves: on half of its ``connections`` at most."""
+    """The tails served by this process, on at most half of its ``connections``."""
 
     def __init__(self, store: Store, connections: int) -> None:
         self._store = store
@@ -125,18 +125,18 @@ class ServedTails:
         status: Callable[[], Awaitable[Status]],
         reader: Reader,
     ) -> AsyncIterator[bytes]:
-        """The events of a query's results, until ``limit`` rows, the query's end or for ever.
+        """Events of a query's results, until ``limit`` rows are sent or the query has ended.
 
         Args:
             name: the query.
-            start: where to begin, unless ``after`` says so.
-            after: the last row that the reader has.
-            limit: rows to send.
-            status: of the query, now.
-            reader: who reads. The tail ends when they may not any more.
+            start: first row to send; ignored if ``after`` is given.
+            after: the last row that the reader has received.
+            limit: most rows to send; None: no limit.
+            status: returns the query's current status.
+            reader: the reader. The tail ends when the reader loses access.
 
         Raises:
-            Busy: this process serves as many tails as it can, or the reader has enough.
+            Busy: this process, or the reader's token, has too many open tails.
         """
         own = self._open[reader.token] if reader.token else 0
         room = min(MOST_TAILS, self._room)
@@ -221,15 +221,15 @@ class _TailReader:
         self._key = Keys(store.keys.namespace).tail(name)
         self._cursor = "0-0"
         self._batch = -1
-        #: The ordinal that comes next; None until it is known where "now" is.
+        #: The ordinal of the next row; None for a start at "now", until the tail's end is known.
         self._expected: int | None = 0 if start is Start.START else None
         if after is not None:
-            # After the last entry of the batch before, so that the row's own entry is read.
+            # The end of the batch before, so that the entry that contains the row is read again.
             self._cursor = tail_entry(after.batch - 1, _LAST)
             self._expected = after.ordinal + 1
 
     async def read(self) -> list[tuple[bytes, bool]]:
-        """The next events, and whether each is a row; none where nothing comes for a while."""
+        """The next events, with whether each is a row; empty if none arrives for a while."""
         block = BLOCK if self.live or not await self._exists() else None
         answer = await cast(
             "Any", self._redis.xread({self._key: self._cursor}, count=ENTRIES, block=block)
@@ -248,7 +248,7 @@ class _TailReader:
         return events
 
     async def is_reset(self) -> bool:
-        """Whether the stream was restarted behind the reader, who then restarts as well."""
+        """Whether the tail was restarted; then the reader continues at its new beginning."""
         last = await self._last()
         if last is None or _order(last[0]) >= _order(self._cursor):
             return False
@@ -263,7 +263,7 @@ class _TailReader:
         return found[0] if found else None
 
     async def _skip(self) -> list[tuple[bytes, bool]]:
-        """Go to the end of what there is."""
+        """Move to the end of the tail."""
         last = await self._last()
         if last is None:
             return []
@@ -301,7 +301,7 @@ def _order(entry: str) -> tuple[int, int]:
 
 
 def _entries(answer: Any) -> list[tuple[str, dict[str, str]]]:
-    """The entries of the one stream that was read, in either of the protocol's shapes."""
+    """Entries in a reply of XREAD for one stream, of version 2 or 3 of Redis's protocol."""
     if not answer:
         return []
     if isinstance(answer, dict):

@@ -1,4 +1,4 @@
-"""The OpenAPI document: what FastAPI finds in the routes, and what it does not."""
+"""The OpenAPI document: FastAPI's, completed with error schemas and the security scheme."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anabranch_service.refusals import MEDIA_TYPE
 
 _REFERENCE = "#/components/schemas/{model}"
 
-#: Errors in the document, for every route.
+#: Error responses in the document, common to all routes.
 RESPONSES: dict[int | str, dict[str, Any]] = {
     code: {
         "description": "Problem details (RFC 9457)",
@@ -24,10 +24,10 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 class Documented(FastAPI):
-    """An application whose document has the schemas and the security scheme that routes name."""
+    """An application whose OpenAPI document defines the schemas and security that routes name."""
 
     def openapi(self) -> dict[str, Any]:
-        """Return the OpenAPI document."""
+        """The OpenAPI document."""
         if self.openapi_schema is None:
             components = super().openapi().setdefault("components", {})
             components["securitySchemes"] = SECURITY_SCHEMES

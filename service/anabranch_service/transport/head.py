@@ -1,4 +1,4 @@
-"""HEAD: the answer to GET without its body."""
+"""HEAD requests: the answer to GET without its body."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 def has_head(path: str) -> bool:
-    """Whether HEAD of ``path`` is answered: results that are followed never end."""
+    """Whether HEAD is allowed for ``path``; not for followed results, which never end."""
     return not path.endswith("/results")
 
 
 class AnswerHead:
-    """Serves HEAD as GET. The server drops the body and keeps the length that GET's would have."""
+    """Middleware that serves HEAD as GET. The server drops the body and keeps its length."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -21,7 +21,7 @@ class AnswerHead:
         if scope["type"] != "http" or scope["method"] != "HEAD" or not has_head(scope["path"]):
             await self.app(scope, receive, send)
             return
-        # The server reads the method from the scope that it passed.
+        # A copy, since the server reads the original method from its own scope.
         served = {**scope, "method": "GET"}
         try:
             await self.app(served, receive, send)

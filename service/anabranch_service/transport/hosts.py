@@ -1,10 +1,10 @@
-"""Which names the service answers to, and which pages may make it change something.
+"""Protection against requests from foreign web pages: checks of host names and origins.
 
-A page that a browser shows may send requests to any address, this one included. With a name of its
-own that resolves to 127.0.0.1 (DNS rebinding) it could even read the answers. So a request whose
-``Host`` is not one of the service's names is refused, and so is one that another page made without
-a token. A page can't send a token: the header needs a permission (CORS) that only the origins have
-which the operator names.
+A web page in a browser can send requests to any address, including the service's. If the page's own
+host name resolves to 127.0.0.1 (DNS rebinding), it can even read the answers. So a request with a
+foreign ``Host`` is refused, and so is a change by a page of another origin without a token. Such a
+page can't send a token: that header needs permission (CORS), which only origins named by the
+operator have.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from anabranch_service.refusals import Refusal
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
-#: As a name: any.
+#: Host name that permits any host.
 ANY = "*"
 
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -41,12 +41,12 @@ _FOREIGN = Refusal(
 
 
 class CheckHost:
-    """Refuses requests for other hosts, and changes by foreign pages."""
+    """Middleware that refuses requests for other hosts, and changes by foreign pages."""
 
     def __init__(
         self, app: ASGIApp, *, names: Collection[str], origins: Collection[str] = ()
     ) -> None:
-        """Serve ``app`` under ``names``; pages of ``origins`` count as the service's own."""
+        """Wrap ``app``: permit the host names ``names``, and changes by pages of ``origins``."""
         self.app = app
         self.origins = frozenset(origins)
         self.names = frozenset(name.lower() for name in names) | LOOPBACK_NAMES
@@ -73,13 +73,13 @@ class CheckHost:
         name = host_of(given[0])
         if name is None:
             return False
-        # The address that the connection came to: where all are listened on, it is one of ours.
+        # The local address of the connection is always one of the service's own addresses.
         server = scope.get("server")
         return ANY in self.names or name in self.names or (server is not None and name == server[0])
 
 
 def host_of(header: str) -> str | None:
-    """The name or address in a Host header, without port and brackets; None: there is none.
+    """The name or address in a Host header, without port and brackets; None: invalid.
 
     >>> host_of("LocalHost:8080"), host_of("[::1]:80"), host_of("10.0.0.7."), host_of("a b")
     ('localhost', '::1', None, None)
@@ -106,7 +106,7 @@ def _is_host(name: str) -> bool:
 
 
 def is_foreign(headers: Headers) -> bool:
-    """Whether a page of another origin sent a request that has no token."""
+    """Whether a request comes from a page of another origin, and has no token."""
     if "authorization" in headers:
         return False
     if headers.get("sec-fetch-site", "none") not in _OWN_SITE:

@@ -1,4 +1,4 @@
-"""Bounds of the size of requests, and of the time that they take to arrive."""
+"""Limits of the size and the arrival time of requests."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from anabranch_service.refusals import BodyRefused, Refusal
 
-#: Bytes of all header fields together.
+#: Most bytes of all header fields together.
 HEADER_BYTES = 32 * 1024
-#: Bodies that all requests hold at one time, as a multiple of what one may have.
+#: Limit of the bodies of all requests in memory, as a multiple of the limit of one body.
 BODIES = 16
-#: Bytes of a body that are read and dropped after the answer, as a multiple of what one may have. A
-#: connection that is closed before is reset, and the client may lose the answer.
+#: Limit of the rest of a body that is read and discarded after the answer, as a multiple of the
+#: limit of one body. Closing the connection with unread data resets it, and the client may lose the
+#: answer.
 DROPPED = 4
 
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
@@ -25,10 +26,10 @@ _closing = partial(Refusal, closes=True)
 
 
 class LimitRequests:
-    """Bounds header, body and time of requests.
+    """Middleware that limits the header, body and arrival time of requests.
 
-    Bodies are counted while they come in, whatever ``Content-Length`` says. They are read when a
-    route reads them: nothing is kept of the body of a request that a route refuses.
+    The bytes of a body are counted as they arrive, whatever ``Content-Length`` says. They are read
+    only when a route reads them, so a request that a route refuses takes no memory.
     """
 
     def __init__(self, app: ASGIApp, *, body_bytes: int, seconds: float) -> None:
@@ -46,7 +47,7 @@ class LimitRequests:
         deadline, size, complete = loop.time() + self.seconds, 0, not has_body(scope)
 
         async def ending(message: Message) -> None:
-            """Send ``message``, the last of an answer after the rest of the body has come."""
+            """Send ``message``; before the answer ends, read the rest of the request's body."""
             last = message["type"] == "http.response.body" and not message.get("more_body", False)
             if not last or complete:
                 await send(message)
@@ -63,7 +64,7 @@ class LimitRequests:
         async def counted() -> Message:
             nonlocal size, complete
             if complete:
-                # A long answer waits here for the client to leave.
+                # A long answer waits here for the client to disconnect.
                 return await receive()
             try:
                 async with asyncio.timeout_at(deadline):
@@ -94,7 +95,7 @@ class LimitRequests:
         if scope["method"] in _WITHOUT_BODY:
             return _UNEXPECTED
         if scope["method"] not in _WITH_BODY:
-            # No route takes it.
+            # No route accepts this method.
             return None
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
@@ -121,13 +122,13 @@ class LimitRequests:
 
 
 def has_body(scope: Scope) -> bool:
-    """Whether a request says that it brings a body."""
+    """Whether a request's headers announce a body."""
     headers = Headers(scope=scope)
     return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
 
 
 async def _drop(receive: Receive, most: int, deadline: float) -> None:
-    """Read and discard the rest of a body, up to a bound."""
+    """Read and discard the rest of a body, up to ``most`` bytes and the deadline."""
     got = 0
     with suppress(TimeoutError):
         async with asyncio.timeout_at(deadline):

@@ -1,4 +1,4 @@
-"""Metrics and logs of requests; changing and refused ones are audited."""
+"""Metrics and logs of requests; changes and refusals also go to the audit log."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Observe:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        # The service's own: what a client would choose could stand for another request.
+        # The service chooses the id: a client could repeat the id of another request.
         ident = uuid4().hex
         scope.setdefault("state", {})
         started, status = time.perf_counter(), 0
@@ -42,7 +42,7 @@ class Observe:
                     **message,
                     "headers": [*message.get("headers", ()), (REQUEST_ID, ident.encode())],
                 }
-                # Before the client has the answer: whatever an answer confirms is in the audit log.
+                # Before the client gets the answer: every confirmed change is in the audit log.
                 await self._audit(scope, status, ident)
             await send(message)
 
@@ -84,11 +84,11 @@ class Observe:
         )
 
 
-#: A client may make methods up, and each would be a label for ever.
+#: Methods used as labels; a client may invent others, and each would be a label for ever.
 _METHODS = {m: m for m in ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")}
 
 
 def _route(scope: Scope) -> str:
-    """The route's path template, or nothing: a path as such would make endless label values."""
+    """The route's path template, or "": plain paths would make an unbounded number of labels."""
     path = getattr(scope.get("route"), "path", None)
     return path if isinstance(path, str) else ""

@@ -1,4 +1,4 @@
-"""Every error as problem details (RFC 9457), whatever raised it."""
+"""All errors as problem details (RFC 9457), whatever raised them."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def _structured_error(request: Request, cause: Exception) -> Response:
 
 
 def _named(error: StructuredError, *, remedy: bool) -> dict[str, str | int]:
-    """An error of a field, with a remedy of its own where the answer's is that of another."""
+    """An error of a field; ``remedy``: include its own remedy, if the answer has several errors."""
     found: dict[str, str | int] = {
         "field": error.field,
         "code": error.code,
@@ -108,7 +108,7 @@ async def _invalid_request(request: Request, cause: Exception) -> Response:
 
 
 def _field(location: Sequence[str | int]) -> str:
-    """``body.columns.0.type`` becomes ``columns.0.type``; parameters keep their own name."""
+    """Path of a field: ``body.columns.0.type`` becomes ``columns.0.type``."""
     parts = [str(p) for p in location]
     if len(parts) > 1 and parts[0] in ("body", "query", "path", "header"):
         parts = parts[1:]
@@ -132,14 +132,14 @@ async def _http_error(request: Request, cause: Exception) -> Response:
 
 
 def _allowed(request: Request) -> list[str]:
-    """The methods that some route of the request's path takes."""
+    """The methods of all routes that match the request's path."""
     routes = [
         route
         for router in request.app.state.routers
         for route in router.routes
         if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE
     ]
-    # /v1/queries/{name} matches what ends in a verb, too, and means something else by it.
+    # /v1/queries/{name} also matches paths with a verb, such as {name}:pause: prefer these.
     own = [route for route in routes if "}:" in route.path] or routes
     found = {method for route in own for method in route.methods or ()}
     if "GET" in found and has_head(request.url.path):
@@ -153,7 +153,7 @@ async def _body_refused(request: Request, cause: Exception) -> Response:
 
 
 async def _redis_refusal(request: Request, cause: Exception) -> Response:
-    """Redis answers, but refuses the command: a retry alone does not help."""
+    """The answer if Redis rejects a command, when a retry alone does not help."""
     _LOG.error("redis refused", path=request.url.path, error=repr(cause))
     wrong = []
     with suppress(RedisError):

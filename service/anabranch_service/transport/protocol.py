@@ -1,8 +1,8 @@
-"""HTTP/1.1 for clients that may be slow on purpose.
+"""HTTP/1.1 with protection against clients that are slow on purpose.
 
-uvicorn waits for ever for the rest of a header, and for a body that no route reads. One client
-with one connection per file descriptor would keep everybody else out. Here a request must arrive
-within a time, an answer must be taken within a time, and connections are bounded.
+uvicorn waits for ever for the rest of a header, and for a body that no route reads. So one client
+could occupy all file descriptors with idle connections. This protocol limits the time in which a
+request must arrive, the time in which a client must read the answer, and the number of connections.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 _LOG = structlog.get_logger(__name__)
 
-#: How many times the time of a request its body may take where no route reads it. A route that
-#: does gives up after one, and says so.
+#: Time limit of a body that no route reads, as a multiple of a request's time limit. A route that
+#: reads the body gives up after the simple limit, with an error.
 _SLACK = 2.0
 _BUSY = b"HTTP/1.1 503 Service Unavailable\r\n"
 _LATE = b"HTTP/1.1 408 Request Timeout\r\n"
@@ -24,11 +24,11 @@ _REST = b"content-length: 0\r\nconnection: close\r\n\r\n"
 
 
 class BoundedProtocol(H11Protocol):
-    """One connection.
+    """A connection of a client.
 
     Attributes:
-        most: connections at one time; one more is answered 503 and closed.
-        seconds: that a request's header may take, and that a client may not read for.
+        most: most simultaneous connections; a further one is answered 503 and closed.
+        seconds: time limit of a request's header, and of a client's pause in reading the answer.
     """
 
     most = 512
@@ -39,7 +39,7 @@ class BoundedProtocol(H11Protocol):
     _in_body = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a connection, or say that there are too many."""
+        """Accept a connection, or refuse it with 503 beyond the maximum number."""
         super().connection_made(transport)
         if len(self.connections) > self.most:
             _LOG.warning("too many connections", most=self.most)
@@ -50,38 +50,38 @@ class BoundedProtocol(H11Protocol):
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget a connection."""
+        """Clean up after a closed connection."""
         _stop(self._arriving)
         _stop(self._leaving)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take what came in, and wait for the rest of a request no longer than allowed."""
+        """Process received bytes, and limit the wait for the rest of the request."""
         if self.transport.is_closing():
             return
         super().data_received(data)
         self._watch()
 
     def on_response_complete(self) -> None:
-        """Go on to the next request."""
+        """Prepare for the next request of the connection."""
         super().on_response_complete()
         self._watch()
 
     def pause_writing(self) -> None:
-        """Wait for a client that does not read, but not for ever."""
+        """Wait for a client that does not read, up to the time limit."""
         super().pause_writing()
         self._leaving = self.loop.call_later(self.seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Go on writing."""
+        """Resume writing, and stop the time limit."""
         _stop(self._leaving)
         super().resume_writing()
 
     def _watch(self) -> None:
-        """Keep one timer for an incomplete header or body."""
+        """Start or stop the timer of an incomplete header or body."""
         theirs = self.conn.their_state
         in_body = theirs is h11.SEND_BODY
-        # Between two requests uvicorn's own timer runs.
+        # Between two requests uvicorn's own timer applies.
         idle = theirs is h11.IDLE and self.timeout_keep_alive_task is not None
         if self.transport.is_closing() or idle or theirs not in (h11.IDLE, h11.SEND_BODY):
             _stop(self._arriving)
@@ -108,5 +108,5 @@ def _stop(timer: asyncio.TimerHandle | None) -> None:
 
 
 def bounded(most: int, seconds: float) -> type[BoundedProtocol]:
-    """A protocol with these limits, for uvicorn to make connections of."""
+    """A protocol class with these limits, for uvicorn."""
     return type("Protocol", (BoundedProtocol,), {"most": most, "seconds": seconds})

@@ -1,4 +1,4 @@
-"""How uvicorn serves the application: the same in the process and in tests."""
+"""Settings of uvicorn, the same in the service's process and in tests."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from anabranch_service.settings import ServiceSettings
 from anabranch_service.transport.limits import HEADER_BYTES
 from anabranch_service.transport.protocol import bounded
 
-#: Seconds between two requests of one connection.
+#: Longest pause between two requests of one connection, in seconds.
 KEEP_ALIVE = 5
 
 
 def server_config(app: ASGIApp, settings: ServiceSettings) -> uvicorn.Config:
-    """Return uvicorn's settings for ``app``."""
+    """Settings of uvicorn for ``app``."""
     return uvicorn.Config(
         app,
         host=settings.host,
@@ -28,7 +28,7 @@ def server_config(app: ASGIApp, settings: ServiceSettings) -> uvicorn.Config:
         timeout_graceful_shutdown=5,
         ssl_certfile=settings.web.tls_cert or None,
         ssl_keyfile=settings.web.tls_key or None,
-        # Of a proxy's headers nothing is believed: who may be anybody says who they are for.
+        # Headers of proxies are not trusted: any client could forge them.
         proxy_headers=False,
         server_header=False,
         log_config=None,
@@ -38,10 +38,10 @@ def server_config(app: ASGIApp, settings: ServiceSettings) -> uvicorn.Config:
 
 
 def listening_socket(settings: ServiceSettings) -> socket.socket:
-    """Return a socket bound to the address of ``settings``, whose connections send at once.
+    """A socket bound to the address of ``settings``, without Nagle's algorithm.
 
-    asyncio turns Nagle's algorithm off only on sockets whose protocol is given, which uvicorn's is
-    not. With it the second packet of a response waits 40 ms for the client's delayed ACK.
+    asyncio disables the algorithm only for sockets created with an explicit protocol, which
+    uvicorn's are not. With it, a response's second packet waits 40 ms for the client's delayed ACK.
     """
     address = uvicorn.Config("", host=settings.host, port=settings.port, log_config=None)
     found = address.bind_socket()

@@ -1,7 +1,7 @@
 """``anabranch state``: list, verify and compact the stores of a pipeline.
 
-The runtime's own command reads a state directory, as a process. With ``--live`` the service
-answers, from the runtime's reports.
+The runtime's own command, run as a process, reads the state directory. With ``--live`` the data
+come from the service, which has the runtime's reports.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def state_compact(where: Where = DEFAULT, as_json: Json = False) -> None:
 
 
 def ask(where: Path, *command: str) -> dict[str, Any]:
-    """The runtime's answer.
+    """Run the runtime's command, and return its answer.
 
     Raises:
         UsageError: the directory or the store can't be used.

@@ -1,4 +1,4 @@
-"""The planner's memory from epoch to epoch: the next plan is made from the last one."""
+"""Incremental planning: the plan of an epoch starts from the plan of the epoch before."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from anabranch_planner.replan.session import Session
 
 
 class Follower:
-    """Makes consecutive plans.
+    """Makes the plans of consecutive epochs.
 
-    The switching charge, which unchanged plans save, is also the tolerance for changes of figures.
+    The switching charge also serves as tolerance: smaller changes of statistics are ignored.
 
     Attributes:
-        weight: the charge for switching, which may change between two plans.
-        taken: the figures of the last plan; None before the first.
+        weight: the switching charge; may change between two plans.
+        taken: the statistics of the last plan; None before the first.
         parts: the parts of the last plan with rules.
     """
 
@@ -31,23 +31,23 @@ class Follower:
         self._session = Session()
 
     def known(self, queries: Sequence[JoinQuery]) -> tuple[JoinQuery, ...]:
-        """``queries``, equal ones replaced by the identical objects of the last plan's parts."""
+        """``queries``, with the last plan's own objects in place of equal ones."""
         there = {query.id: query for part in self.parts for query in part.queries}
         return tuple(found if (found := there.get(q.id)) == q else q for q in queries)
 
     def stays(self, queries: Sequence[JoinQuery], statistics: Statistics) -> bool:
-        """Whether the last plan is of ``queries``, and no figure of them has moved."""
+        """Whether the last plan has the same ``queries``, with unchanged statistics."""
         if self.taken is None or not self.is_of(queries):
             return False
         figures = settle(statistics, self.taken, self.weight)
         return not any(figures.concerns(query) for query in queries)
 
     def is_of(self, queries: Sequence[JoinQuery]) -> bool:
-        """Whether the last plan is of ``queries``, and worth keeping."""
+        """Whether the last plan has the same ``queries`` and may be kept."""
         return self._session.stays(queries)
 
     def make(self, queries: Sequence[JoinQuery], statistics: Statistics, options: Options) -> Plan:
-        """The next plan; arguments and errors as for :func:`~anabranch_planner.passes.optimise`."""
+        """Make the next plan; arguments and errors: :func:`~anabranch_planner.passes.optimise`."""
         figures = settle(statistics, self.taken, self.weight)
         plan = self._session.plan(queries, figures, options, self.weight)
         self.taken = figures.statistics

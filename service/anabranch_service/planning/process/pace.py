@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: The part of one CPU that plans may take where nothing but figures has changed.
+#: Fraction of one CPU for replanning after changes of statistics alone.
 SHARE = 0.1
 
 
@@ -17,13 +17,13 @@ SHARE = 0.1
 class Pace:
     """The due time of the next plan.
 
-    It pauses after a plan until planning has taken at most :data:`SHARE` of the time, but no longer
-    than from the first plan to this one: early measurements are poor, so plans from them are soon
-    replaced.
+    After a plan, replanning pauses until the plan's CPU time is at most :data:`SHARE` of the
+    elapsed time. The pause is never longer than the time from the first plan to the last: early
+    measurements are poor, so early plans are soon replaced.
 
     Attributes:
-        first, last: when the first plan and the last one were made, seconds of a monotonic clock.
-        cost: CPU seconds of the last one.
+        first, last: times of the first plan and of the last one, seconds of a monotonic clock.
+        cost: CPU seconds of the last plan.
     """
 
     first: float | None = None
@@ -31,12 +31,12 @@ class Pace:
     cost: float = 0.0
 
     def planned(self, now: float, cost: float) -> None:
-        """A plan has been made."""
+        """Record a plan made at ``now`` in ``cost`` CPU seconds."""
         self.first = now if self.first is None else self.first
         self.last, self.cost = now, cost
 
     def rests(self, now: float) -> bool:
-        """Whether the next plan is not due yet."""
+        """Whether replanning is not due yet."""
         if self.first is None:
             return False
         return now - self.last < min(self.cost / SHARE, self.last - self.first)

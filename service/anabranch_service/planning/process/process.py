@@ -1,12 +1,12 @@
 """Planning in a process of its own, so that requests never wait for a solver.
 
-The process is started when a plan is first wanted of it, and ends with the service, however that
-ends: its input does. Requests and answers are pickled, one after the other. One that takes longer
-than it may, or in which the process dies, fails; the next one begins another process. A process is
-sent each query once.
+The process starts with the first request. It ends when its input ends, so at the latest with the
+service. Requests and answers are pickled, one after the other. A request fails if it exceeds its
+time limit or the process dies; the next request then starts a new process. Each query is sent to a
+process only once.
 
-A plan is published before it is explained. A second process explains it, which the first one hands
-the plan over to.
+A plan is published before it is explained. The process hands the plan over to a second one, which
+explains it.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _LOG = structlog.get_logger(__name__)
 
 #: The module that the process runs.
 WORKER = "anabranch_service.planning.process.worker"
-#: By how much the process that explains gives way to others.
+#: Niceness of the process that explains plans.
 NICE = 10
 
 
 @dataclass(frozen=True, slots=True)
 class TimedTask:
-    """A task whose epoch would be published at a time.
+    """A planning task with its time of publication.
 
     Attributes:
-        after: the newest epoch that has been published; None: none has.
-        order: the queries of the task, which itself has only those new to the process.
-        rests: whether the last plan may go on for a while where only figures have moved.
+        after: the newest published epoch; None: none is published.
+        order: ids of all queries of the task; ``task`` itself has only queries new to the process.
+        rests: whether the last plan may be kept for a while if only statistics have changed.
     """
 
     task: PlanTask
@@ -53,12 +53,12 @@ class TimedTask:
     rests: bool = False
 
     def beside(self, sent: Queries) -> TimedTask:
-        """The task without the queries that have been ``sent``."""
+        """The task without queries that were ``sent`` to the process before."""
         new = tuple(q for q in self.task.queries if sent.get(q.id) is not q)
         return replace(self, task=replace(self.task, queries=new))
 
     def whole(self, sent: Queries) -> tuple[PlanTask, Queries]:
-        """The task with all queries; and these."""
+        """The task with all its queries, and these queries by id."""
         there = {**sent, **{q.id: q for q in self.task.queries}}
         queries = {name: there[name] for name in self.order}
         return replace(self.task, queries=tuple(queries.values())), queries
@@ -66,32 +66,32 @@ class TimedTask:
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """A request for what explains the plan of an epoch, pickled."""
+    """A request for the pickled plan of an epoch, as input of :class:`Explain`."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class Explain:
-    """A request for the explanation of a plan that has been handed over."""
+    """A request to explain a plan that another process has handed over."""
 
     plan: bytes
 
 
 Asked = TimedTask | HandOver | Explain
-#: The answer, or the reason of its absence.
+#: Result of a request, or the exception that it raised.
 Answer = Sealed | bytes | None | Explanation | Exception
 
 
-#: Content of the last request to a process.
+#: Queries of the last task, which the process keeps.
 Queries = Mapping[QueryId, JoinQuery]
 
 
 class PlannerProcess:
-    """The process. Thread-safe; one plan or explanation at a time."""
+    """Client of a planner's process. Thread-safe; one plan or explanation at a time."""
 
     def __init__(self, seconds: float, nice: int = 0) -> None:
-        """``seconds``: how long an answer may take; ``nice``: how much it gives way to others."""
+        """``seconds``: time limit of a request; ``nice``: niceness of the process."""
         self.seconds, self.nice = seconds, nice
         self._lock = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
@@ -105,26 +105,26 @@ class PlannerProcess:
         *,
         rests: bool = False,
     ) -> Sealed | None:
-        """Plan an epoch that is published at ``now``, from the last one that was planned here.
+        """Plan an epoch to be published at ``now``, starting from the process's last plan.
 
         Args:
-            task: the running epoch (``running``) may be left out.
-            after: the newest epoch that has been published; None: none has.
+            task: input of the plan; its running epoch (``running``) may be left out.
+            after: the newest published epoch; None: none is published.
             rests: as in :class:`TimedTask`.
 
         Returns:
-            None: ``running`` is left out, and the process has not planned the epoch ``after``.
+            The epoch; None if ``running`` is needed: the process has not planned epoch ``after``.
 
         Raises:
-            PlannerError: ``planner-stopped``: it took too long, or the process died; or whatever
-                planning raises.
+            PlannerError: ``planner-stopped``: the plan took too long, or the process died; also any
+                error of the planner.
         """
         order = tuple(q.id for q in task.queries)
         return cast("Sealed | None", self._answer(TimedTask(task, now, after, order, rests)))
 
     def hand_over(self, epoch: int) -> bytes | None:
-        """The input of :meth:`explain` for the plan of ``epoch``; None: not the process's newest
-        plan.
+        """The plan of ``epoch``, pickled for :meth:`explain`; None: the process has planned another
+        epoch since.
 
         Raises:
             PlannerError: ``planner-stopped``.
@@ -132,7 +132,7 @@ class PlannerProcess:
         return cast("bytes | None", self._answer(HandOver(epoch)))
 
     def explain(self, plan: bytes) -> Explanation:
-        """Compare and explain a plan that another process has handed over.
+        """Explain a plan that another process has handed over, and compare it with other plans.
 
         Raises:
             PlannerError: ``planner-stopped``.
@@ -161,7 +161,7 @@ class PlannerProcess:
         return answer
 
     def close(self) -> None:
-        """End the process, whatever it is at."""
+        """Kill the process, even during a request."""
         child = self._child
         if child is not None:
             child.kill()

@@ -1,6 +1,6 @@
-"""The planner's process from within: it answers one request after the other.
+"""Main program of the planner's process: it answers one request after the other.
 
-See :mod:`.planner_process`, which starts it.
+:mod:`.process` starts it.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from anabranch_service.registry.publishing.patching import Base, seal_patched
 from anabranch_service.registry.publishing.publication import Sealed, seal_again
 from anabranch_service.registry.records import EpochRecord
 
-#: The method of an epoch whose plan goes on because planning rests.
+#: ``method`` of an epoch that keeps the last plan because replanning is not due (:class:`Pace`).
 RESTS = "as before, planning rests"
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answer requests until there are no more."""
+    """Answer requests until the end of the input."""
     planner = _Planner()
     while True:
         try:
@@ -46,7 +46,7 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
 
 
 class _Planner:
-    """The process from within: it answers, and keeps its last plan for the next one."""
+    """State of the process: its last plan, from which the next one is made."""
 
     def __init__(self) -> None:
         self._follower = Follower()
@@ -55,7 +55,7 @@ class _Planner:
         self._pace = Pace()
 
     def answer(self, asked: Asked) -> Answer:
-        """The answer to one request."""
+        """Answer one request."""
         if isinstance(asked, TimedTask):
             return self._prepare(asked)
         if isinstance(asked, HandOver):
@@ -65,7 +65,7 @@ class _Planner:
     def _prepare(self, asked: TimedTask) -> Sealed | None:
         last = self._last
         if last is not None and last.record.epoch != asked.after:
-            # This process's last plan was not published, or has been superseded since.
+            # This process's last plan was not published, or a later epoch came from elsewhere.
             last, self._last, self._follower = None, None, Follower()
         task, self._sent = asked.whole(self._sent)
         task = replace(task, queries=self._follower.known(task.queries))
@@ -91,11 +91,11 @@ class _Planner:
         return sealed
 
     def _stays(self, task: PlanTask) -> bool:
-        """Whether no figure has moved either."""
+        """Whether the queries and all their statistics are unchanged since the last plan."""
         return self._follower.stays(task.queries, task.estimated().statistics)
 
     def _rests(self, last: _LastEpoch, task: PlanTask) -> bool:
-        """Whether the last plan goes on although figures have moved. One without any does not."""
+        """Whether to keep the last plan, if made from measurements, as replanning is not due."""
         return (
             last.record.statistics_epoch is not None
             and self._follower.is_of(task.queries)
@@ -105,7 +105,7 @@ class _Planner:
     def _again(
         self, last: _LastEpoch, task: PlanTask, now: datetime, *, rests: bool = False
     ) -> Sealed:
-        """The last plan under another number; where planning ``rests``, by its own figures."""
+        """The last plan as another epoch; ``rests``: with the plan's own, older statistics."""
         epoch = task.epoch
         record = last.record.again(epoch, now)
         plan = last.planned.plan
@@ -143,8 +143,8 @@ class _LastEpoch:
     """The last plan of the process.
 
     Attributes:
-        text: of the ruleset of its newest epoch.
-        running: that epoch as the running one of the next plan.
+        text: document of the newest epoch's ruleset.
+        running: the newest epoch, as the running epoch of the next plan.
         base: base of the next ruleset's patch.
     """
 
@@ -155,12 +155,12 @@ class _LastEpoch:
 
     @property
     def record(self) -> EpochRecord:
-        """The record of its newest epoch."""
+        """Record of the newest epoch of this plan."""
         return self.running.record
 
 
 def _goes_on(last: _LastEpoch, task: PlanTask) -> bool:
-    """Whether the last task is still the one, except for queries and figures."""
+    """Whether the task equals the last one, except for queries and statistics."""
     return not last.planned.fallback and _terms(task) == _terms(last.planned.task)
 
 
@@ -171,7 +171,7 @@ def _terms(task: PlanTask) -> tuple[object, ...]:
 
 
 def _pickled(work: Callable[[], Answer]) -> bytes:
-    """The result or the error of ``work``; an error that can't be sent is described."""
+    """Pickle the result or the exception of ``work``; an unpicklable exception by its text."""
     try:
         return pickle.dumps(work(), pickle.HIGHEST_PROTOCOL)
     except Exception as cause:  # noqa: BLE001 - it is raised where the plan was wanted

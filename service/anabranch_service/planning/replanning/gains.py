@@ -1,11 +1,11 @@
-"""Gain of a change of orders: work per row before and after, from measured periods.
+"""Gain of a change of probe orders: work per row before and after, from measured periods.
 
-Rulesets with equal orders are one (``contract.plans.orders``), in however many epochs they ran. So
-an epoch that goes on with the orders of the one before adds to the same measurement.
+Rulesets with equal orders count as one (``contract.plans.orders``), even across epochs. So an epoch
+with the same orders as the one before adds to the same measurement.
 
-A change costs more if a row costs more by the new orders than by the old ones, beyond
-:data:`NOISE` and beyond what a row can have become dearer because stores have grown: a row that
-joins ``n`` relations meets at most ``(1 + grown) ** (n - 1)`` times as much.
+A change has lost if a row costs more with the new orders than with the old ones, even after two
+allowances: :data:`NOISE`, and the growth of stores. If stores have grown by the fraction ``grown``,
+a row that joins ``n`` relations costs up to ``(1 + grown) ** (n - 1)`` times as much.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from anabranch_contract.plans.steps import orders_digest
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.rest.planning.revisions import GainRecord
 
-#: Periods that a measured effect needs on either side.
+#: Least number of periods before and after a change, for its gain to count as measured.
 ENOUGH = 2
-#: By how much new orders may seem to cost more before they are taken back: what arrives differs
-#: from period to period.
+#: Tolerated relative increase of the cost per row, before new orders are reverted: the arriving
+#: tuples differ from period to period.
 NOISE = 0.05
 
 
 class Orders(NamedTuple):
-    """The orders of a ruleset.
+    """The probe orders of a ruleset.
 
     Attributes:
-        joined: relations of its largest query.
+        joined: number of relations in its largest query.
     """
 
     digest: str
@@ -39,17 +39,17 @@ class Orders(NamedTuple):
 
 
 def orders_of(ruleset: Ruleset) -> Orders:
-    """The orders of ``ruleset``."""
+    """The probe orders of ``ruleset``."""
     joined = max((len(query.members) for query in ruleset.queries), default=1)
     return Orders(orders_digest(ruleset), frozenset(str(q.id) for q in ruleset.queries), joined)
 
 
 @dataclass(frozen=True, slots=True)
 class OrderChange:
-    """A change of orders, of the same queries.
+    """A change of probe orders, with unchanged queries.
 
     Attributes:
-        before: the newest ruleset with the old orders. ``after``: the oldest one with the new.
+        before: the newest ruleset with the old orders. ``after``: the oldest with the new orders.
     """
 
     before: RulesetId
@@ -60,17 +60,16 @@ class OrderChange:
 def newest_change(
     interims: Sequence[Interim], orders: Mapping[RulesetId, Orders], *, timed: bool = False
 ) -> OrderChange | None:
-    """The change that brought the newest period's orders; None: not measured enough.
+    """The change to the newest period's orders; None: not measured long enough.
 
-    A period by several orders counts for neither side, nor does one in which probes were rationed,
-    nor one before the newest drift: other data cost otherwise by any orders. The period that begins
-    with a drift is enough for the old orders, because it ends early and is what the change answers.
-    Orders that ran for less than two periods are passed over: the change is then from the last ones
-    that ran longer.
+    Not counted are periods with several orders, rationed periods, and periods before the newest
+    drift, when other data had other costs. The period that ends early with the drift is enough to
+    measure the old orders: the change responds to it. Orders that ran for less than two periods are
+    skipped: the old orders are then the last ones that ran longer.
 
     Args:
-        interims: consecutive ones, the newest last. ``orders``: of their rulesets.
-        timed: whether work is CPU seconds of steps and inserts instead of probes and matches.
+        interims: consecutive periods, the newest last. ``orders``: orders of their rulesets.
+        timed: whether work is measured in CPU seconds, else in probes and matches.
     """
     pure = [_orders(one, orders) for one in interims]
     new = pure[-1] if pure else None
@@ -99,7 +98,7 @@ def newest_change(
 
 
 def _orders(interim: Interim, orders: Mapping[RulesetId, Orders]) -> Orders | None:
-    """The orders of all batches of the period; None: several, or unknown."""
+    """The orders of all batches of the period; None: several orders, or unknown."""
     found = {orders.get(name) for name in interim.rulesets}
     return found.pop() if len(found) == 1 else None
 

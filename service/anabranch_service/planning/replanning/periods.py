@@ -1,7 +1,7 @@
-"""The newest periods as a revision is decided by them.
+"""The newest periods, as input of the decision on a revision.
 
-All but the newest were there when the last decision was made. So each is parsed and its samples are
-worked out once per running ruleset.
+Consecutive decisions share all periods but the newest. So each period is parsed, and its samples
+are computed, once per running ruleset.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from anabranch_planner.cost.inferred import Inference
 from anabranch_planner.cost.selectivity import MIN_PROBES
 from anabranch_service.planning.rates import read_all
 
-#: Weight of a measurement against one that is a period of usual length younger, and against one
-#: that is younger than a drift of steps.
+#: Factor of a measurement's weight per period of usual length, and per drift of steps since.
 FADE, DRIFTED = 0.7, 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A period, and samples of its measured and inferred steps (``cost.inferred``).
+    """A period, with samples of its measured steps and of steps inferred from them
+    (``cost.inferred``).
 
     Attributes:
-        steps: sorted.
-        counts: per step its probes, pairs and hits.
+        steps: its steps, sorted.
+        counts: probes, pairs and hits of each step.
     """
 
     interim: Interim
@@ -40,14 +40,14 @@ class Measured:
 
 
 class Periods:
-    """The newest periods, by the queries of one ruleset."""
+    """The newest periods, with samples for the queries of one ruleset."""
 
     def __init__(self, inference: Inference) -> None:
         self._inference = inference
         self._known: dict[str, Measured | None] = {}
 
     def read(self, texts: Sequence[str]) -> tuple[Measured, ...]:
-        """The readable documents, in their order; others are logged once."""
+        """Parse the documents, in their order; unreadable ones are left out and logged once."""
         known = self._known
         self._known = {t: known[t] if t in known else self._parsed(t) for t in texts}
         return tuple(found for found in self._known.values() if found is not None)
@@ -58,7 +58,7 @@ class Periods:
 
 
 def measured(interim: Interim, inference: Inference) -> Measured:
-    """The samples of a period."""
+    """Compute the samples of a period."""
     samples = inference.extend(
         [
             JoinSample.of(
@@ -73,11 +73,11 @@ def measured(interim: Interim, inference: Inference) -> Measured:
 
 
 def recent(snapshot: Snapshot, periods: Sequence[Measured]) -> Snapshot:
-    """``snapshot`` with the steps that were measured lately as these periods have them.
+    """``snapshot``, with its steps updated from the newest periods.
 
-    A measurement fades with the batches since, in units of the median period, and by much where
-    steps have drifted since. Samples of substreams take the place of earlier ones of all tuples
-    only where steps have drifted.
+    The weight of a measurement falls with the batches since, counted in median periods, and sharply
+    if steps have drifted since. Samples of substreams replace earlier samples of all tuples only if
+    steps have drifted.
     """
     found: dict[SubJoinStep, JoinSample] = {}
     for steps, counts in _faded(periods):
@@ -101,7 +101,7 @@ def recent(snapshot: Snapshot, periods: Sequence[Measured]) -> Snapshot:
 def _faded(
     periods: Sequence[Measured],
 ) -> list[tuple[tuple[SubJoinStep, ...], NDArray[np.float64]]]:
-    """Sums of counts by age; periods of the same steps are one."""
+    """Weighted sums of counts; periods with the same steps are added as one."""
     sums: list[tuple[tuple[SubJoinStep, ...], NDArray[np.float64]]] = []
     usual = median([p.interim.batches for p in periods if p.interim.batches > 0] or [1])
     batches, drifts = 0, 0

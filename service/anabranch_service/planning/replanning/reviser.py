@@ -1,13 +1,12 @@
-"""Answers the newest interim measurements: reads, decides in a thread, publishes.
+"""Revisions from the newest period's measurements: read, decide in a thread, publish.
 
-Live it answers the newest period and lets older ones be, and rests after each decision in
-proportion to its time: with a thousand queries one takes seconds. In step mode the runtime waits
-for the answer, so each period that asks is answered, by a revision or by none.
+In live mode only the newest period counts. After each decision the reviser pauses in proportion to
+the decision's time, which is seconds with a thousand queries. In step mode the runtime waits, so
+every period that requests a decision gets one, with or without a revision.
 
-Live, an epoch is planned two epochs ahead. Where the running ruleset has been revised, or something
-has drifted, the rulesets of epochs that have not begun are revised by the newest measurements, too:
-with the answer to these, and when such a ruleset is published. So no epoch begins with orders from
-before a change that has been answered.
+In live mode an epoch is planned two epochs in advance. After a drift or a revision, the rulesets of
+epochs that have not begun are revised, too: with the decision on the newest period, and whenever
+such a ruleset is published. So no epoch begins with probe orders older than a decided change.
 """
 
 from __future__ import annotations
@@ -49,14 +48,14 @@ from anabranch_service.settings import ServiceSettings
 
 _LOG = structlog.get_logger(__name__)
 
-#: How many times as long as a decision took the next one waits, live.
+#: Pause after a decision in live mode, as a multiple of the decision's time.
 REST = 20.0
-#: Rulesets in memory: the running one, its revision, and two of future epochs.
+#: Rulesets kept in memory: the running one, its revision, and two of future epochs.
 REMEMBERED = 4
 
 
 class _Memory(NamedTuple):
-    """The constant input of all decisions on a ruleset, computed once."""
+    """The input common to all decisions on one ruleset, computed once."""
 
     running: RunningPlan
     digest: str
@@ -64,7 +63,7 @@ class _Memory(NamedTuple):
 
 
 class Reviser:
-    """Follows ``Keys.interims``; one per epoch loop."""
+    """Decides on revisions from the periods in ``Keys.interims``; one per epoch loop."""
 
     def __init__(
         self, store: Store, settings: ServiceSettings, metrics: Metrics, clock: Clock
@@ -74,11 +73,11 @@ class Reviser:
         self._resting_until = 0.0
         self._memories: dict[RulesetId, _Memory] = {}
         self._orders: dict[RulesetId, Orders] = {}
-        #: The first batch after the newest drift; whether orders are not tried again.
+        #: The first batch after the newest drift; whether any orders have failed since.
         self._drifted, self._barred = -1, False
 
     async def turn(self, publication: Publication) -> bool:
-        """Answer the newest interim; False if there is none that is new, or for a rest.
+        """Decide on the newest period; False if no period is new, or during a pause.
 
         Raises:
             LeadershipLost: another service leads; the decision is not published.
@@ -90,7 +89,7 @@ class Reviser:
         if text is None or text == self._seen:
             return False
         await self._answer(text, publication)
-        # Not before: if cut off in the middle, it has to answer this interim when it leads again.
+        # Only now: a service interrupted before must decide on this period when it leads again.
         self._seen = text
         return True
 
@@ -124,8 +123,8 @@ class Reviser:
         await self._publish(decision, answer, publication)
 
     async def published(self, publication: Publication) -> None:
-        """Revise rulesets whose epochs have not begun, now that another has been published, if the
-        newest measurements have been answered: else their answer does so.
+        """Revise rulesets of epochs that have not begun, after another epoch was published. If the
+        newest period has no decision yet, that decision will revise them instead.
 
         Raises:
             LeadershipLost: another service leads.
@@ -146,13 +145,13 @@ class Reviser:
         self._resting_until = ended + REST * (ended - started)
 
     def _may_differ(self, interim: Interim, answer: RevisionAnswer) -> bool:
-        """Whether epochs to come may have been planned without knowing what this one answers."""
+        """Whether future epochs may have been planned before the change that ``interim`` shows."""
         return bool(interim.drifted or interim.revision or answer.revision or self._barred)
 
     async def _carry_over(
         self, interim: Interim, answer: RevisionAnswer, publication: Publication
     ) -> RevisionAnswer:
-        """Revise the rulesets of epochs that have not begun; the answer with their revisions."""
+        """Revise the rulesets of epochs that have not begun; ``answer`` with these revisions."""
         for epoch in await self._store.published():
             if epoch <= interim.ruleset_epoch:
                 continue
@@ -166,8 +165,8 @@ class Reviser:
     async def _decide(
         self, interim: Interim, name: RulesetId, newest: int, publication: Publication
     ) -> Decision:
-        """The decision on the ruleset ``name``; nothing where it can't be made, which never stops
-        the epoch loop.
+        """The decision on the ruleset ``name``. A failure is logged and means no revision; it never
+        stops the epoch loop.
         """
         try:
             asked = await self._question(interim, name, newest, publication)
@@ -187,12 +186,13 @@ class Reviser:
     async def _question(
         self, interim: Interim, name: RulesetId, newest: int, publication: Publication
     ) -> RevisionInput | None:
-        """Everything that the decision depends on; None where something is not there."""
+        """The input of the decision; None if no decision is wanted, or some input is missing."""
         store, epoch = self._store, name.epoch
         upcoming = epoch > interim.ruleset_epoch
         options = await store.planning() or default_planning(self._settings)
         if options.approval is Approval.MANUAL:
-            # No revisions: they change orders without approval. Rations are not part of a plan.
+            # No revisions: they would change probe orders without approval. Rations may change,
+            # since they are not part of a plan.
             options = options.model_copy(update={"revision_gain": None})
         rationed = may_ration(options, self._settings.mode)
         if not rationed:
@@ -216,7 +216,7 @@ class Reviser:
         if upcoming and orders_digest(memory.running.ruleset) in failed:
             earlier = now
             if orders_digest(now) in failed and name.revision:
-                # The ruleset as it was published has all stores, and other orders.
+                # The ruleset as first published has all stores, and other orders.
                 memory = await self._remember(RulesetId(epoch), record) or memory
                 earlier = memory.running.ruleset
         asked = RevisionInput(
@@ -240,7 +240,7 @@ class Reviser:
         return asked if upcoming else await self._with_change(asked, interims)
 
     async def _records(self, interims: Sequence[Interim], epoch: int) -> tuple[KeptRevision, ...]:
-        """The revisions of the epochs of ``interims``, and of ``epoch``; oldest first."""
+        """The revisions of ``epoch`` and of the epochs of ``interims``, oldest first."""
         epochs = {name.epoch for one in interims for name in one.rulesets} | {epoch}
         found = [await self._store.revisions(number) for number in sorted(epochs)]
         return tuple(record for records in found for record in records)
@@ -248,7 +248,7 @@ class Reviser:
     def _failed(
         self, interims: Sequence[Interim], records: Sequence[KeptRevision]
     ) -> frozenset[str]:
-        """Digests of orders that have lost, or were taken back, since the newest drift."""
+        """Digests of orders that made rows costlier or were reverted, since the newest drift."""
         drifted = [one.next_batch for one in interims if one.drifted]
         self._drifted = max([self._drifted, *drifted])
         since = [r for r in records if r.next_batch >= self._drifted]
@@ -260,7 +260,7 @@ class Reviser:
     async def _with_change(
         self, asked: RevisionInput, interims: Sequence[Interim]
     ) -> RevisionInput:
-        """``asked`` with what the running orders have gained."""
+        """``asked``, completed with the measured gain of the running probe orders."""
         names = {name for one in interims for name in one.rulesets}
         known = {name: found for name, found in self._orders.items() if name in names}
         for name in names - known.keys():
@@ -273,7 +273,7 @@ class Reviser:
             return asked
         changed = next((r for r in asked.records if (r.epoch, r.revision) == change.after), None)
         earlier = None
-        # Restored orders stay: two orders never take turns without a drift.
+        # Restored orders stay: without a drift two orders never alternate.
         settled = changed is not None and changed.reason == RevisionReason.TAKEN_BACK
         undone = any(r.undone == known[change.after].digest for r in asked.records)
         if change.gain.lost and not settled and not undone:
@@ -281,8 +281,8 @@ class Reviser:
         return replace(asked, change=change, changed=changed, earlier=earlier)
 
     async def _ration(self, asked: RevisionInput, publication: Publication) -> None:
-        """Publish the schedule of rations, if rationing is on. The previous one stays until there
-        are measurements.
+        """Publish the schedule of rations, if rationing is on. Without measurements, the previous
+        schedule stays.
         """
         measured = any(period.interim.steps for period in asked.periods)
         if not may_ration(asked.options, asked.mode) or not measured:
@@ -301,15 +301,15 @@ class Reviser:
                 {q.id: q.slo for q in records},
             )
         except PlannerError as cause:
-            # The last schedule stays, and revisions go on.
+            # The last schedule stays valid, and revisions are still possible.
             _LOG.warning("no schedule of rations", reason=str(cause))
             return
         await publication.rations(found)
 
     async def _remember(self, name: RulesetId, record: EpochRecord) -> _Memory | None:
-        """The constant input of a ruleset; None if it or one of its queries is missing."""
+        """The common input of decisions on a ruleset; None if the ruleset or a query is missing."""
         known = self._memories.get(name)
-        # After a loss of Redis, numbers of epochs are used again.
+        # After a loss of Redis's data, epoch numbers are reused.
         if known is None or known.digest != record.ruleset_digest:
             ruleset, queries = await self._ruleset(name), await self._queries(record)
             if ruleset is None or queries is None:
@@ -324,7 +324,7 @@ class Reviser:
         return known
 
     async def _queries(self, record: EpochRecord) -> tuple[JoinQuery, ...] | None:
-        """The joins of an epoch; None where one of them is not registered any more."""
+        """The joins of an epoch's queries; None if a query is no longer registered."""
         names = set(map(registered, record.queries))
         records: list[QueryRecord] = [q for q in await self._store.queries() if q.id in names]
         streams = await self._store.usable_streams()
@@ -339,7 +339,7 @@ class Reviser:
     async def _publish(
         self, decision: Decision, answer: RevisionAnswer, publication: Publication
     ) -> RevisionAnswer:
-        """Publish a revision; the answer that says so."""
+        """Publish a revision; ``answer`` with it."""
         assert decision.ruleset is not None  # asked by the caller
         assert decision.record is not None
         text = wire.dumps(decision.ruleset)

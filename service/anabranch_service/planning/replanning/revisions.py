@@ -1,10 +1,10 @@
-"""Whether a ruleset is revised, by the newest measurements: pure, so it runs in a thread.
+"""Decision on revising a ruleset, from the newest measurements: pure, so it runs in a thread.
 
-A revision is published where it saves a stated share of what the ruleset's plan costs, under the
-statistics of now, beyond what earlier predictions were off by; and where that is more than indexing
-what its probes need. While probes are rationed both cost what the tuples take that are probed with.
-A change of orders after which a row costs more (:mod:`.gains`) is taken back, whether a revision or
-a plan made it, and not tried again until something drifts.
+A revision is published on two conditions, under the current statistics. Its relative saving exceeds
+the setting ``revision_gain`` plus the mean error of earlier predictions. And its saving exceeds the
+cost of the indexes that its probes need. While probes are rationed, both plans are priced with the
+rations. A change of probe orders that made rows costlier (:mod:`.gains`) is reverted, whether it
+came with a revision or a plan, and not tried again until the next drift.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from anabranch_service.planning.replanning.periods import Measured, recent
 from anabranch_service.planning.widths import with_exchange
 from anabranch_service.registry.records import KeptRevision
 
-#: Seconds that the search for a revision may take. It hardly ever does: with so much time ahead the
-#: program is solved as a whole, which for 100 queries takes less than local search does.
+#: Time limit of the search for a revision in seconds, rarely reached: with this limit the program
+#: is solved as a whole, which for 100 queries is faster than local search.
 SECONDS = 2.0
-#: The same in step mode, where the runtime waits and a replay must repeat: no deadline that a busy
-#: machine would reach.
+#: Time limit in step mode: the runtime waits, and a replay must repeat, so even a busy machine must
+#: not reach it.
 STEP_SECONDS = 60.0
-#: Earlier revisions whose predictions are compared with their measured effects.
+#: Number of earlier revisions whose predicted and measured gains are compared.
 COMPARED = 5
 
 
@@ -51,23 +51,23 @@ class RevisionInput:
     """The newest measurements and the ruleset in force during them.
 
     Attributes:
-        periods: consecutive ones, the newest last. In a replay they are sets of batches, so rates
-            are forecast from them there, too.
-        length: number of periods wanted.
-        snapshot: the statistics of the last complete epoch; None before the first: no revisions.
+        periods: consecutive periods, the newest last. In a replay they are sets of batches, so they
+            serve for forecasts of rates there, too.
+        length: number of periods that forecasts use.
+        snapshot: statistics of the last complete epoch; None before its end: no revisions yet.
         running: the ruleset to revise, and its plan.
-        change: the change that brought its orders, once measured. ``changed``: the revision that
-            made it; None: an epoch's plan did.
-        earlier: the ruleset to revert to: with the orders before a lost change, or for a future
-            epoch with failed orders.
-        failed: digests of orders that lost or were undone, and are not tried again.
-        upcoming: whether its epoch has not begun; the newest period is by another ruleset then.
-        counted: the substreams by which tuples were counted in the newest period.
+        change: the change to its probe orders, once its gain is measured. ``changed``: the revision
+            with that change; None: it came with an epoch's plan.
+        earlier: the ruleset to revert to, if ``change`` made rows costlier, or if a future epoch
+            has failed orders.
+        failed: digests of orders that made rows costlier or were reverted; not tried again.
+        upcoming: whether the epoch has not begun; then another ruleset ran in the newest period.
+        counted: substreams whose tuples were counted in the newest period.
         records: the revisions of the epochs of ``periods`` since the newest drift, oldest first.
-        newest: the number of the newest revision that was published, taken or not.
-        rations: rations of the newest batch, of goals below 1.
+        newest: number of the newest published revision, whether the runtime uses it or not.
+        rations: rations below 1 in the newest batch.
         now: time of publication of a resulting revision.
-        mode: of the service; in step mode nothing depends on measured times.
+        mode: mode of the service; in step mode nothing depends on measured times.
     """
 
     periods: tuple[Measured, ...]
@@ -89,8 +89,8 @@ class RevisionInput:
 
     @property
     def rationed(self) -> dict[tuple[str, Label], float]:
-        """The rations that a revision is priced under: none unless probes have been rationed for
-        some periods, so that no short peak closes an intermediate result.
+        """Rations for pricing a revision. Empty unless the last :data:`ENOUGH` periods were all
+        rationed, so that a short peak does not close an intermediate result.
         """
         newest = self.periods[-ENOUGH:]
         if len(newest) < ENOUGH or not all(period.interim.rationed for period in newest):
@@ -105,11 +105,11 @@ class RevisionInput:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The answer to a question.
+    """A decision on a revision.
 
     Attributes:
-        measured: the revision whose effect has been measured just now.
-        ruleset: the revision to publish; None: the rules stay. ``record``: without its digest.
+        measured: record of the running revision, if its gain was measured just now.
+        ruleset: the revision to publish; None: keep the rules. ``record``: its record, no digest.
     """
 
     measured: KeptRevision | None = None
@@ -118,10 +118,10 @@ class Decision:
 
 
 def decide(asked: RevisionInput) -> Decision:
-    """Record the gain of the running orders, and decide on a revision.
+    """Record the gain of the running probe orders, and decide on a revision.
 
     Raises:
-        PlannerError: the running ruleset has other queries.
+        PlannerError: the running ruleset does not match the queries.
     """
     change, measured = asked.change, asked.changed
     if change is not None and measured is not None and measured.measured is None:
@@ -139,10 +139,10 @@ def decide(asked: RevisionInput) -> Decision:
 
 
 def _error(records: Sequence[KeptRevision]) -> float:
-    """By how much predictions were off, on average; 0 where none was measured.
+    """Mean error of the predicted gains; 0 without a measured gain.
 
-    A loss counts as nothing gained: orders that lose are taken back, which is no reason against
-    others.
+    A negative gain counts as 0: such orders are reverted, which is no reason against other
+    revisions.
     """
     off = [abs(r.predicted - max(r.measured.gain, 0.0)) for r in records if r.measured is not None]
     last = off[-COMPARED:]
@@ -150,7 +150,7 @@ def _error(records: Sequence[KeptRevision]) -> float:
 
 
 def _restored(asked: RevisionInput, earlier: Ruleset, reason: RevisionReason) -> Decision | None:
-    """The orders of ``earlier`` once more; None: their stores are gone."""
+    """A revision that restores the orders of ``earlier``; None: their stores are gone."""
     started = time.perf_counter()
     found = restore(_request(asked), earlier)
     if found is None or (found.footprint == asked.running.footprint and not asked.upcoming):

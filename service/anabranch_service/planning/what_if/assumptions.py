@@ -1,7 +1,7 @@
-"""Assumed statistics of a dry run: checked, and preferred to measured ones.
+"""Assumed statistics of a dry run: checked, and then preferred to measured statistics.
 
-Names are relations, or streams (then for every relation of the stream). Only columns compared by
-the queries' joins are valid, so a typing error can't pass for an assumption.
+An assumption names a relation, or a stream for all its relations. Its columns must be compared by
+the queries' joins, so a misspelt name is an error.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from anabranch_contract.queries.joins import AttrRef, Equality, JoinQuery, Label
 from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_service.errors import InvalidInput
 
-#: Names that a remedy lists at most.
+#: Most names listed in a remedy.
 MAX_NAMES = 20
 
 
@@ -46,14 +46,14 @@ class Names:
         """Refuse a name that is neither a relation nor a stream of the queries.
 
         Raises:
-            InvalidInput: no query reads it; ``where`` is the field that is to blame.
+            InvalidInput: no query reads it; the error names the field ``where``.
         """
         known = {*self.stream_of, *self.stream_of.values()}
         if name not in known:
             raise _unknown(f"no query reads a relation {name!r}", where, known)
 
     def columns(self, text: str, where: str) -> dict[RelationId, tuple[str, ...]]:
-        """Relation -> sorted columns of ``relation.column`` or ``relation.column,column``."""
+        """Relation -> sorted columns, from ``relation.column`` or ``relation.column,column``."""
         found = {}
         for relation, known in self._columns.items():
             for name in (relation, self.stream_of[relation]):
@@ -110,11 +110,11 @@ def assume(
     distinct: Mapping[str, float],
     selectivity: Mapping[str, float],
 ) -> Statistics:
-    """``base`` under the assumptions of a request.
+    """Override ``base`` with the assumptions of a request.
 
     Raises:
-        InvalidInput: a name that no query reads or joins on, or figures that contradict each
-            other; the field names the wrong entry.
+        InvalidInput: a name that no query reads or joins on, or contradictory values; the error
+            names the wrong entry.
     """
     for name in cardinality:
         names.require(name, f"statistics.{name}")
@@ -141,7 +141,7 @@ def assume(
         if stream in cardinality
     }
     stated |= {RelationId(name): count for name, count in cardinality.items()}
-    # Stated sizes cover all of history, without rates; samples would correct selectivities.
+    # Assumed sizes cover the whole history and have no rates; samples would change selectivities.
     return replace(
         base,
         cardinalities={**base.cardinalities, **stated},

@@ -1,4 +1,4 @@
-"""Dry runs: the plan of the registered queries, with some added and some dropped."""
+"""Dry runs: plan the registered queries, with some added and some dropped."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def plan_dry_run(
             )
     options = changed(found.options, body)
     if body.formulation is Formulation.PAPER:
-        # It knows neither limits nor the running plan, but can do without intermediate results.
+        # The paper's formulation has no switching charge, and no limit except 0 intermediates.
         unlimited = {"switching": 0.0, "memory": None, "copies": None}
         if options.intermediate_results:
             unlimited["intermediate_results"] = None
@@ -76,7 +76,7 @@ async def plan_dry_run(
     wanted = [q for q in before if not {q.id, query_of(q.id)} & set(body.drop)]
     found = replace(found, wanted=wanted, options=options)
     streams = _assumed(found.streams, body.retention)
-    # Registered queries have passed the limits; only new ones have a deadline.
+    # Registered queries were checked against the limits; only new ones need a deadline.
     task = await work.read(plan_task, found, store.forms, limit)
     if body.retention:
         queries, rejected = await work.read(read_queries, wanted, streams, NormalForms())
@@ -113,12 +113,12 @@ async def plan_dry_run(
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """The present state of load shedding, to compare a dry run with.
+    """The current state of load shedding, for comparison with a dry run.
 
     Attributes:
-        queries: the joins of registered queries. ``priorities``, ``floors``: of registered and of
+        queries: the joins of registered queries. ``priorities``, ``floors``: of registered and
             added queries.
-        rationing: at present.
+        rationing: the runtime's current rationing.
     """
 
     queries: Sequence[JoinQuery]
@@ -133,7 +133,7 @@ def _standing(
     body: DryRunIn,
     progress: Progress | None,
 ) -> _Standing | None:
-    """None where the runtime does not ration."""
+    """The current state of load shedding; None if the runtime does not ration."""
     if progress is None or progress.rationing.policy is Overload.WAIT:
         return None
     known: dict[str, QueryRecord | QueryIn] = {record.id: record for record in registered}
@@ -147,8 +147,8 @@ def _standing(
 
 
 def _effects(planned: PlannedEpoch, standing: _Standing) -> EffectsOut | None:
-    """The plan's effect on the completeness of queries; None if that can't be computed: the dry run
-    does not fail for it.
+    """The plan's effect on the completeness of queries; None if its computation fails, which does
+    not fail the dry run.
     """
     try:
         return _compared(planned, standing)
@@ -203,14 +203,14 @@ def _gain(before: float | None, after: float | None) -> float:
 def budget_after(
     rationing: Rationing, capacity: float | None, full_before: float, full_after: float
 ) -> float:
-    """The share of rationed probes' CPU time that there would be for another plan.
+    """The budget under another plan: the share of its rationed probes' CPU time that is available.
 
-    It is the same time for other probes. While nothing is withheld there is more of it than they
-    take: as much more as the load leaves.
+    The available CPU time is the same under both plans. While nothing is withheld, it is more than
+    the present probes use, by the spare capacity.
 
     Args:
-        capacity: the share that the operator has stated.
-        full_before, full_after: what all rations of 1 take, by the same cost model.
+        capacity: the budget in the settings; None: it follows from the load.
+        full_before, full_after: cost of either plan with all rations at 1, by one cost model.
 
     >>> budget_after(Rationing(budget=0.5), None, 4.0, 8.0)
     0.25
@@ -254,7 +254,7 @@ def dry_run_out(
 
 
 def _headline(plan: Plan, totals: Mapping[str, int]) -> str:
-    """One line in place of the plan's text."""
+    """One-line summary of the plan."""
     return (
         f"{plan.optimizer} ({plan.objective} objective): cost {plan.cost:.10g}, "
         f"gap {plan.gap:.2%}, by {plan.method}; {totals['steps']} steps, "
@@ -306,7 +306,7 @@ def _name(given: QueryIn, index: int) -> str:
 def _assumed(
     streams: Mapping[str, StreamRecord], retention: Mapping[str, RetentionIn | None]
 ) -> dict[str, Stream]:
-    """The usable streams with the retention that is to be assumed."""
+    """The usable streams, with the retention that the dry run assumes."""
     found = dict(streams)
     for name, one in retention.items():
         if name not in streams:

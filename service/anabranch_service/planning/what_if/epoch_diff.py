@@ -1,4 +1,4 @@
-"""The difference of two published epochs' plans, both priced by the newest statistics."""
+"""The difference of two published epochs' plans, both priced with the newest statistics."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from anabranch_service.registry.statements import NormalForms
 from anabranch_service.registry.store import Store
 from anabranch_service.settings import ServiceSettings
 
-#: Entries of each list of an answer, the dearest.
+#: Most entries per list of a difference; the costliest are kept.
 MOST = 100
-#: Settings by which plans of two epochs may differ with equal steps.
+#: Settings that can make plans differ even with equal steps.
 SETTINGS = ("optimizer", "objective", "parallelism")
 
 
@@ -39,7 +39,7 @@ async def compare_epochs(
     settings: ServiceSettings,
     now: datetime,
 ) -> EpochDiffOut:
-    """The difference of ``after`` from ``before``, in both directions."""
+    """The difference between the plans of epochs ``before`` and ``after``."""
     found = await read_registered(store, settings, now, await store.last_snapshot())
     compared, reason = await work.read(_compare, before, after, found, store.forms)
     names = relation_names(query.normalised for query in found.queries)
@@ -62,7 +62,7 @@ async def compare_epochs(
 def _compare(
     before: EpochRecord, after: EpochRecord, found: Registered, forms: NormalForms
 ) -> tuple[DiffRecord | None, str]:
-    """The difference, or why there is none."""
+    """The difference, or the reason why it can't be computed."""
     try:
         one, other = decisions_of(before), decisions_of(after)
     except DecisionsError as cause:
@@ -91,7 +91,7 @@ def _compare(
 
 
 def _named(found: DiffRecord, names: Mapping[str, str]) -> DiffRecord:
-    """``found`` with names for people."""
+    """``found`` with user-facing names."""
     document = found.model_dump()
     for lists in (document["steps"], document["stores"]):
         for entries in lists.values():

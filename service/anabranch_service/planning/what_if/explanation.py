@@ -1,7 +1,7 @@
-"""The explanation of a plan: who costs what, what changes, and why.
+"""The explanation of a plan: cost shares of queries, changes, and their reasons.
 
-Everything here is computed from a plan that has been made, and is bounded by the task's limits.
-A failure costs the answer its explanation, never the plan.
+An explanation is computed after planning, and bounded by the task's limits. Its failure never
+affects the plan.
 """
 
 from __future__ import annotations
@@ -31,18 +31,17 @@ from anabranch_service.registry.records import Explanation
 
 _LOG = structlog.get_logger(__name__)
 
-#: Intermediate results that are compared with doing without them: each takes a walk through the
-#: whole plan.
+#: Most intermediate results whose benefit is explained: each needs a traversal of the whole plan.
 MAX_KEPT_REASONS = 50
 
 
 def explained(planned: PlannedEpoch) -> PlannedEpoch:
-    """``planned`` with its explanation. Never raises; parts that fail are left out."""
+    """``planned`` with its explanation. Never raises; failed parts are left out."""
     return replace(planned, explanation=explain_choice(planned, standalone(planned)))
 
 
 def standalone(planned: PlannedEpoch) -> StandalonePlans | None:
-    """The plans that choose for every query by itself; None where they can't be made."""
+    """The plans that optimise each query by itself; None if they can't be made."""
     plan, task = planned.plan, planned.task
     options = options_of(planned.queries, task, plan.optimizer)
     try:
@@ -56,7 +55,7 @@ def standalone(planned: PlannedEpoch) -> StandalonePlans | None:
 
 
 def explain_choice(planned: PlannedEpoch, apart: StandalonePlans | None) -> Explanation:
-    """Costs beside ``apart``, shares, differences from the running epoch, and reasons."""
+    """Costs compared with ``apart``, cost shares, changes from the running epoch, and reasons."""
     plan, queries, task = planned.plan, planned.queries, planned.task
     limits = task.limits
     share = why = found = cpu = None
@@ -120,7 +119,7 @@ def _compare(planned: PlannedEpoch) -> tuple[DiffRecord | None, str]:
 def _alone(
     planned: PlannedEpoch, apart: StandalonePlans | None
 ) -> tuple[dict[QueryId, float] | None, str]:
-    """The cost of each query alone, from the plan that was made for comparison anyway."""
+    """The cost of each query alone, from the plan ``individual`` made for comparison."""
     if apart is None:
         return None, "no query was planned alone, so standalone and proportional are unknown"
     plan, note = apart.individual, ""

@@ -13,22 +13,22 @@ from pydantic import AwareDatetime
 
 from anabranch_contract.rest.documents import Closed
 
-#: How many refused plans are remembered for the same queries, streams and settings.
+#: Most refused plans remembered for the same queries, streams and settings.
 REFUSED_KEPT = 64
 
 WAITS, REFUSED = "its plan waits for approval", "its plan was refused"
 
 
 class HeldPlan(Closed):
-    """A plan that waits.
+    """A plan that waits for an operator's approval.
 
     Attributes:
-        digest: of what it does; its version.
+        digest: digest of the plan's effects; its version.
         basis: a digest of the queries, streams and settings that it is for.
-        since: when a plan began to wait. ``proposed_at``: when this one was proposed last.
-        epoch: for which it was proposed last.
-        waiting: the runs that are part of it and not of what runs.
-        note: what became of a plan that was approved before.
+        since: when any plan began to wait. ``proposed_at``: when this plan was last proposed.
+        epoch: epoch for which it was last proposed.
+        waiting: runs that this plan includes and the running plan does not.
+        note: fate of a plan that was approved before this one.
     """
 
     digest: str
@@ -44,8 +44,8 @@ class Refusals(Closed):
     """Refused plans for the same queries, streams and settings.
 
     Attributes:
-        basis: their digest.
-        digests: of the plans, the newest last.
+        basis: digest of these queries, streams and settings.
+        digests: digests of the refused plans, the newest last.
         waiting: runs that are not in the running plan.
     """
 
@@ -63,7 +63,7 @@ class Refusals(Closed):
 
 @dataclass(frozen=True, slots=True)
 class Approvals:
-    """The held plan, and decisions.
+    """The held plan, and the operators' decisions.
 
     Attributes:
         text: stored document of ``held``, even if it can't be parsed.
@@ -77,34 +77,34 @@ class Approvals:
 
     @property
     def is_approved(self) -> bool:
-        """Whether the plan that is held is to be published."""
+        """Whether an operator has approved the held plan."""
         return self.held is not None and self.held.digest == self.approved
 
     @property
     def waits(self) -> bool:
-        """Whether somebody has to look at the plan that is held."""
+        """Whether the held plan still needs an operator's decision."""
         return self.held is not None and not self.is_approved
 
     def refuses(self, digest: str, basis: str) -> bool:
-        """Whether the plan was refused, and nothing that it depends on has changed since."""
+        """Whether the plan ``digest`` was refused for the same queries, streams and settings."""
         known = self.refused
         return known is not None and known.basis == basis and digest in known.digests
 
     def reason(self, run: str) -> str | None:
-        """Why ``run``, which is pending, waits for an operator; None: it does not."""
+        """Why the pending ``run`` waits for an operator; None: it does not."""
         if self.held is not None:
             return WAITS if self.waits and run in self.held.waiting else None
         return REFUSED if self.refused is not None and run in self.refused.waiting else None
 
 
-#: KEYS approval; ARGV digest. Gives whether the plan with this digest is the one that is held.
+#: KEYS approval; ARGV digest. Returns 1 if the plan with this digest is still held, else 0.
 APPROVE = """
 if redis.call('HGET', KEYS[1], 'digest') ~= ARGV[1] then return 0 end
 redis.call('HSET', KEYS[1], 'approved', ARGV[1])
 return 1
 """
 
-#: KEYS approval; ARGV digest, refusals. As above; an approved plan is not refused.
+#: KEYS approval; ARGV digest, refusals. Returns 0 also if the plan has been approved.
 REFUSE = """
 if redis.call('HGET', KEYS[1], 'digest') ~= ARGV[1] then return 0 end
 if redis.call('HGET', KEYS[1], 'approved') == ARGV[1] then return 0 end
@@ -114,8 +114,8 @@ return 1
 """
 
 #: For the leader (``lease.fenced``): KEYS leader, approval; ARGV owner, token, the held and the
-#: approved plan as the leader has read them, whether refusals are forgotten, then the fields of the
-#: new held plan. A decision made meanwhile wins: then nothing is written.
+#: approved plan as the leader read them, whether to forget refusals, then the fields of the new
+#: held plan. If a decision was made meanwhile, nothing is written.
 HOLD = """
 if (redis.call('HGET', KEYS[2], 'held') or '') ~= ARGV[3] then return 0 end
 if (redis.call('HGET', KEYS[2], 'approved') or '') ~= ARGV[4] then return 0 end

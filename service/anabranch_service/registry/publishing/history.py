@@ -1,7 +1,7 @@
-"""One point a minute of a day: what arrived, what came of it, how long batches took.
+"""History of the last day, one point a minute: input rates, result rates, batch times.
 
-Memory is bounded: of a minute only the :data:`MOST` streams and queries with the highest rates are
-kept, so a point takes 8 KB at most, and a day 12 MB; of ten streams and queries it takes 0.7 MB.
+Memory is bounded: a point keeps only the :data:`MOST` streams and queries with the highest rates.
+So a point takes at most 8 KB, a day 12 MB; with ten streams and queries a day takes 0.7 MB.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from anabranch_contract.protocol.progress import Progress
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_contract.rest.documents import Closed
 
-#: Seconds between two points, points that are kept, and rates of a point.
+#: Seconds between two points; number of points kept; most rates per point.
 EVERY, KEPT, MOST = 60, 1440, 100
 
 
@@ -31,7 +31,7 @@ class HistoryPoint(Closed):
 
 
 def point(before: Progress, now: Progress, at: int, seconds: float) -> HistoryPoint | None:
-    """Difference of two readings; None: another run of the runtime has begun."""
+    """Point between two progress reports; None: the runtime has restarted in between."""
     done, last = now.telemetry, before.telemetry
     if before.run != now.run or done.batches < last.batches:
         return None
@@ -49,7 +49,7 @@ def _inputs(progress: Progress) -> dict[str, int]:
 
 
 def _results(progress: Progress) -> dict[str, int]:
-    """The parts of outer joins are not queries."""
+    """Result counts by query, without the internal parts of outer joins."""
     return {name: n for name, n in progress.results.items() if registered(name) == name}
 
 

@@ -1,13 +1,13 @@
 """Leadership among several services: one plans and publishes, all answer REST.
 
-It is stored in two keys. ``Keys.leader`` names the present or last leader and its *token*: a number
-that grows by one with every new leader. ``Keys.lease`` exists while the lead is claimed; it
-expires by Redis's clock unless renewed, and then any service may take the lead.
+Leadership is stored in two keys. ``Keys.leader`` names the current or last leader and its *token*,
+a number that grows by one with every new leader. ``Keys.lease`` exists while the lead is claimed;
+it expires by Redis's clock unless renewed, and then any service may take the lead.
 
 Invariant: the leader writes only by scripts that first compare the token (:func:`fenced`). So a
-service that lost the lead unawares (it was stopped, or cut off) writes nothing, even while it
-believes that it leads. An expired lease that no other service took is still valid: no other leader
-can have written. So the length of the lease decides how soon another service takes over, never the
+service that lost the lead without noticing (stopped, or cut off) writes nothing, even while it
+believes that it leads. After its lease expires, a leader may go on writing until another service
+takes the lead. So the length of the lease decides how soon another service takes over, never the
 published content (ADR 0032).
 """
 
@@ -27,15 +27,15 @@ from anabranch_contract.protocol.keys import Keys
 
 _LOG = structlog.get_logger(__name__)
 
-#: Shares of the lease that pass between two renewals, or two looks at another's.
+#: Interval between renewals, or checks of another's lease, as a fraction of the lease.
 RENEW = 1 / 3
-#: Seconds between two looks at most, whatever the lease.
+#: Longest interval between two checks in seconds, whatever the lease.
 _LONGEST_PAUSE = 1.0
-#: How a script says that another service leads.
+#: Prefix of a script's error reply when another service leads.
 _FENCED = "FENCED"
 
-#: KEYS lease, leader; ARGV owner, address, milliseconds, "1" to take over from the own address.
-#: Gives the token, or 0 and how many milliseconds the lease of the other lasts.
+#: KEYS lease, leader; ARGV owner, address, milliseconds, "1" to take over from a leader at the same
+#: address. Returns the token and 0, or 0 and the remaining milliseconds of the other's lease.
 _ACQUIRE = """
 local holder = redis.call('GET', KEYS[1])
 local last = redis.call('HMGET', KEYS[2], 'owner', 'address', 'token')
@@ -64,8 +64,8 @@ end
 
 
 def fenced(script: str) -> str:
-    """``script`` for the leader alone. Its keys begin with ``Keys.leader``, its arguments with the
-    term's owner and token.
+    """Restrict ``script`` to the leader. Its keys begin with ``Keys.leader``, its arguments with
+    the term's owner and token.
     """
     return _FENCE + script
 
@@ -99,7 +99,7 @@ class Leader:
 
     Attributes:
         address: where it listens. ``since``: when its term began, by Redis's clock.
-        seconds: how long its lease lasts unless it is renewed; None: it has run out.
+        seconds: remaining time of its lease; None: expired.
     """
 
     term: LeaderTerm
@@ -113,11 +113,11 @@ class Lease:
 
     Attributes:
         term: the term that this process believes to have; None while it follows another.
-        error: why the lease could not be looked at the last time; empty: it could.
+        error: why the last access to the lease failed; empty: it succeeded.
     """
 
     def __init__(self, redis: Redis, keys: Keys, address: str, seconds: float) -> None:
-        """``address``: where this process listens, which no other living process does."""
+        """``address``: where this process listens; unique among living processes."""
         self.address = address
         self.seconds = seconds
         self.term: LeaderTerm | None = None
@@ -130,7 +130,7 @@ class Lease:
         self._is_first = True
 
     async def run(self) -> None:
-        """Hold the lead, or wait for it, until cancelled; gives it up on the way out."""
+        """Hold the lead, or wait for it, until cancelled; then release the lease."""
         try:
             while True:
                 await asyncio.sleep(await self._look())
@@ -138,7 +138,7 @@ class Lease:
             await self._give_up()
 
     async def _look(self) -> float:
-        """:meth:`turn`; no failure ends it."""
+        """:meth:`turn`, with failures logged instead of raised."""
         try:
             pause = await self.turn()
         except Exception as cause:  # noqa: BLE001 - the lead may be had later
@@ -150,7 +150,7 @@ class Lease:
         return pause
 
     async def turn(self) -> float:
-        """Renew the lease, or try to get it; the seconds until the next turn."""
+        """Renew the lease, or try to acquire it; returns the seconds until the next turn."""
         pause = min(self.seconds * RENEW, _LONGEST_PAUSE)
         if self.term is not None:
             try:
@@ -158,9 +158,9 @@ class Lease:
             except LeadershipLost:
                 self.lose(self.term)
             return pause
-        # A process that listens at the leader's address is its successor: two can't listen there.
-        # At first it need not wait for the old lease. Later on, another holder of the lease is
-        # alive.
+        # Two processes can't listen at one address: a process at the leader's address replaces a
+        # dead leader, so its first attempt need not wait for the old lease. In later attempts the
+        # holder of the lease is alive.
         token, waits = cast(
             "list[int]",
             await self._acquire(
@@ -176,11 +176,11 @@ class Lease:
         return pause
 
     def lose(self, term: LeaderTerm) -> None:
-        """Take notice that another service leads; said once in a term."""
+        """Stop leading, since another service leads; logged once per term."""
         if self.term != term:
             return
         self.term = None
-        # The next term has another owner, too.
+        # The next term gets a new owner id, too.
         self._owner = uuid4().hex
         _LOG.warning("leadership lost, nothing more is published", token=term.token)
 
@@ -189,7 +189,7 @@ class Lease:
         return max(int(self.seconds * 1000), 1)
 
     async def _give_up(self) -> None:
-        """Let another service lead at once."""
+        """Release the lease, so that another service can lead at once."""
         term, self.term = self.term, None
         if term is None:
             return
@@ -218,7 +218,7 @@ async def run_fenced(
 
 
 async def leader_of(redis: Redis, keys: Keys) -> Leader | None:
-    """The present or last leader; None: there was none."""
+    """The current or last leader; None: no service has ever led."""
     async with redis.pipeline(transaction=True) as pipe:
         pipe.hgetall(keys.leader)
         pipe.pttl(keys.lease)

@@ -1,4 +1,4 @@
-"""Which epochs are published as patches of an earlier one's ruleset."""
+"""Publication of an epoch's ruleset as a patch of an earlier epoch's ruleset."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Base:
 
     Attributes:
         epoch, text: its epoch, and its document. ``check``: the digest of its stored form.
-        spent: characters of its patches so far.
+        spent: total characters of the patches of this base so far.
     """
 
     epoch: int

@@ -1,4 +1,4 @@
-"""The leader's writes: epochs, held plans, revisions, rations, and notes on them.
+"""The leader's writes to Redis: epochs, held plans, revisions, rations, and records about them.
 
 Each write is one script that the leader alone may run (:mod:`.lease`).
 """
@@ -26,8 +26,8 @@ from anabranch_service.registry.publishing.lease import LeaderTerm, fenced, run_
 from anabranch_service.registry.records import EpochRecord, Explanation, KeptRevision, QueryRecord
 from anabranch_service.registry.store import Store
 
-#: KEYS leader, the key of each command; ARGV owner, token, and per command its name, the number of
-#: its arguments, and these. Returns the answers; a missing value is "".
+#: KEYS leader, then the key of each command; ARGV owner, token, then per command: name, number of
+#: arguments, arguments. Returns the replies; a missing value is "".
 _COMMANDS = fenced("""
 local answers, at = {}, 3
 for i = 2, #KEYS do
@@ -39,8 +39,8 @@ end
 return answers
 """)
 
-#: KEYS leader, hash, changes; ARGV owner, token, field, old value, new value, what the changes call
-#: the hash, changes kept.
+#: KEYS leader, hash, journal; ARGV owner, token, field, old value, new value, the journal's name
+#: for the hash, journal entries kept.
 _SWAP = fenced("""
 if redis.call('HGET', KEYS[2], ARGV[3]) ~= ARGV[4] then return 0 end
 redis.call('HSET', KEYS[2], ARGV[3], ARGV[5])
@@ -48,8 +48,8 @@ redis.call('XADD', KEYS[3], 'MAXLEN', '~', ARGV[7], '*', ARGV[6], cjson.encode({
 return 1
 """)
 
-#: KEYS leader, cursor, boundaries; ARGV owner, token, the boundary that has been answered. It stays
-#: until another has been: the newest statistics are in it.
+#: KEYS leader, cursor, boundaries; ARGV owner, token, the epoch boundary just planned for. That
+#: boundary is kept until the next one is planned for: it holds the newest statistics.
 _ADVANCE = fenced("""
 local at = tonumber(redis.call('GET', KEYS[2]) or '0')
 if redis.call('LINDEX', KEYS[3], at) ~= ARGV[3] then return 0 end
@@ -60,8 +60,8 @@ return 1
 
 _HOLD = fenced(HOLD)
 
-#: KEYS leader, cursor, boundaries; ARGV owner, token, the newest boundary. Gives how many before it
-#: are not answered; of them the last stays.
+#: KEYS leader, cursor, boundaries; ARGV owner, token, the newest boundary. Returns the number of
+#: skipped boundaries before it; the last of them is kept.
 _PASS_OVER = fenced("""
 local length, at = redis.call('LLEN', KEYS[3]), tonumber(redis.call('GET', KEYS[2]) or '0')
 if redis.call('LINDEX', KEYS[3], -1) ~= ARGV[3] or length - at < 2 then return 0 end
@@ -88,7 +88,7 @@ return 1
 
 _LOG = structlog.get_logger(__name__)
 
-#: Epochs that are kept however long they are: a state that is rolled back needs the newest few.
+#: Epochs that are kept whatever their size: a roll-back of the state needs the newest few.
 LEAST_EPOCHS = 16
 
 
@@ -125,11 +125,11 @@ class Sealed:
 
     @property
     def rejected(self) -> Mapping[str, ProblemRecord]:
-        """The queries that can't be planned, and why."""
+        """Queries that the planner rejected -> the reason."""
         return self.record.rejected
 
     def rejecting(self, others: Mapping[str, ProblemRecord]) -> Sealed:
-        """This one, with ``others`` among the queries that it rejects."""
+        """A copy that also rejects the queries ``others``."""
         rejected = {**others, **self.record.rejected}
         record = self.record.model_copy(update={"rejected": rejected})
         return replace(self, record=record, text=record.model_dump_json())
@@ -141,7 +141,7 @@ class Sealed:
 
     @property
     def size(self) -> int:
-        """Number of characters of its own stored parts."""
+        """Number of characters of this epoch's own stored parts."""
         return len(self.text) + len(self.rules) + len(self.details)
 
 
@@ -167,9 +167,9 @@ _Command = tuple[str, str, tuple[Any, ...]]
 
 
 class Publication:
-    """The writes of one term; each raises :class:`LeadershipLost` once another service leads.
+    """The leader's writes in one term; each raises :class:`LeadershipLost` after the term's end.
 
-    Values read in a term are written in that term or not at all, so each has an object of its own.
+    Each term has its own object: a decision from data read in one term is never written in another.
     """
 
     def __init__(self, store: Store, term: LeaderTerm) -> None:
@@ -185,9 +185,9 @@ class Publication:
         self._measured: dict[int, int] = {}
 
     async def epoch(self, sealed: Sealed) -> bool:
-        """Publish an epoch, all of it or nothing; False if it had been published before.
+        """Publish an epoch atomically; False if it had been published before.
 
-        A patch whose base Redis does not have is not published, but the whole ruleset.
+        If Redis lacks the base of a patch, the whole ruleset is published instead of the patch.
         """
         store, keys, number = self.store, self.store.keys, sealed.record.epoch
         patch, newest = sealed.patch, keys.newest_ruleset
@@ -215,12 +215,12 @@ class Publication:
         return kept is not None and digest(kept) == patch.check
 
     async def epoch_again(self, sealed: Sealed, before: int) -> bool:
-        """Publish an epoch equal to the one ``before``. Redis copies the long parts, so that no
-        epoch depends on this one. The copy of a patch has the same base.
+        """Publish an epoch equal to epoch ``before``. Redis copies the long parts, so that the new
+        epoch does not depend on ``before``. The copy of a patch has the same base.
 
         Returns:
-            Whether it was published; not if Redis already has an epoch of that number, or lacks the
-            one before.
+            Whether it was published. False if Redis already has an epoch of that number, or lacks
+            epoch ``before``.
         """
         store, keys, number = self.store, self.store.keys, sealed.record.epoch
         names = [keys.ruleset(before), keys.ruleset(number), store.details_key(before)]
@@ -241,10 +241,10 @@ class Publication:
         )
 
     async def forget_epochs(self, keep: int, most: int) -> None:
-        """Remove all but the newest ``keep`` epochs and ``most`` bytes of them, and what was
-        measured before. The newest :data:`LEAST_EPOCHS` and what runs are kept, with all that was
-        published since. The ruleset of an epoch that is the base of one that is kept stays, too,
-        for as long as that does.
+        """Remove old epochs and their measurements: all but the newest ``keep``, and the oldest of
+        these beyond ``most`` bytes in total. Size never removes the newest :data:`LEAST_EPOCHS`,
+        nor the running epoch and its successors. A ruleset that is the base of a kept patch is
+        kept, too.
         """
         store, keys = self.store, self.store.keys
         published, progress = await store.published(), await store.progress()
@@ -262,7 +262,7 @@ class Publication:
         bases = await store.bases()
         rulesets = {*range(first, last), *(base for n, base in bases.items() if n < last)}
         rulesets -= {base for n, base in bases.items() if n >= last}
-        # Epochs that went by an older ruleset have statistics of their own.
+        # The range includes skipped epochs: they have statistics, though no ruleset of their own.
         gone = [
             key
             for n in range(first, last)
@@ -298,11 +298,11 @@ class Publication:
             self._measured[number] = sum(sizes[n] for n in range(number, end))
 
     async def answer(self, answer: RevisionAnswer) -> None:
-        """Answer interim measurements without a new revision."""
+        """Store the decision that a period's measurements need no new revision."""
         await self._write(("SET", self.store.keys.revision, (answer.dumps(),)))
 
     async def revision(self, record: KeptRevision, ruleset: str, answer: RevisionAnswer) -> None:
-        """Publish a revision, all of it or nothing."""
+        """Publish a revision atomically."""
         keys, name = self.store.keys, RulesetId(record.epoch, record.revision)
         text = pack(ruleset)
         await self._write(
@@ -317,7 +317,7 @@ class Publication:
         await self._write(self._keep(record))
 
     async def rations(self, schedule: RationSchedule | None) -> None:
-        """Publish a schedule of rations; None: nothing is rationed from the next batch on."""
+        """Publish a schedule of rations; None ends rationing with the next batch."""
         key = self.store.keys.rations
         if schedule is None:
             await self._write(("DEL", key, ()))
@@ -333,10 +333,10 @@ class Publication:
         *,
         forget: bool = False,
     ) -> None:
-        """Replace the held plan, or remove it; a decision made since ``seen`` wins.
+        """Replace or remove the held plan, unless an operator has decided since ``seen`` was read.
 
         Args:
-            record, ruleset: of ``held``, as they would be published.
+            record, ruleset: epoch record and ruleset of ``held``, as they would be published.
             forget: whether refused plans may be proposed again.
         """
         if held is None and not seen.text and not (forget and seen.refused):
@@ -351,8 +351,8 @@ class Publication:
     async def query(
         self, name: str, change: Callable[[QueryRecord], QueryRecord]
     ) -> QueryRecord | None:
-        """Apply ``change`` to the newest version of a query's record, which is returned; it may run
-        several times.
+        """Apply ``change`` to the newest version of a query's record, and return the result.
+        ``change`` may run several times.
         """
 
         async def swap(key: str, field: str, old: str, new: str) -> bool:
@@ -363,16 +363,16 @@ class Publication:
         return await self.store.update_query(name, change, swap)
 
     async def history(self, point: HistoryPoint) -> None:
-        """Keep a point of history, and :data:`KEPT` at most."""
+        """Append a point of history; only the newest :data:`KEPT` points are kept."""
         key = self.store.keys.history
         await self._write(("RPUSH", key, (point.model_dump_json(),)), ("LTRIM", key, (-KEPT, -1)))
 
     async def lineage(self, run: str, event: str) -> None:
-        """Note the last event about a run that was sent."""
+        """Store the last lineage event sent for a run."""
         await self._write(("HSET", self.store.keys.lineage, (run, event)))
 
     async def forget_lineage(self, runs: Sequence[str]) -> None:
-        """Forget such notes."""
+        """Remove the stored lineage events of ``runs``."""
         await self._write(*(("HDEL", self.store.keys.lineage, (run,)) for run in runs))
 
     async def forget_runs(
@@ -383,11 +383,11 @@ class Publication:
         fresh: Mapping[str, float],
         stale: Sequence[str],
     ) -> None:
-        """Remove the records of runs, and activations.
+        """Remove the records of ``runs`` and the ``activations``, and update the times of ending.
 
         Args:
-            fresh: runs that have been seen to have ended -> when, seconds since 1970.
-            stale: runs whose notes of that are to be removed.
+            fresh: newly ended runs -> when their end was first seen, in seconds since 1970.
+            stale: runs whose stored time of ending is to be removed.
         """
         store, keys = self.store, self.store.keys
         commands: list[_Command] = []
@@ -396,7 +396,7 @@ class Publication:
             commands.append(("HSET", store.ended_key, tuple(noted)))
         if stale:
             commands.append(("HDEL", store.ended_key, tuple(stale)))
-        # A run that somebody has registered meanwhile is the newest, and stays it.
+        # HSETNX: a run registered meanwhile stays the newest run of its query.
         commands += [("HSETNX", store.runs_key, (query_of(run), run)) for run in runs]
         if runs:
             commands.append(("HDEL", keys.queries, tuple(runs)))
@@ -411,12 +411,12 @@ class Publication:
             await self._write(*commands)
 
     async def advance(self, text: str) -> None:
-        """Record the boundary ``text`` as answered, unless it was answered already."""
+        """Record that an epoch was planned for the boundary ``text``; idempotent."""
         keys = self.store.keys
         await self._run(self._advance, [keys.cursor, keys.boundaries], [text])
 
     async def pass_over(self, newest: str) -> int:
-        """Answer no boundary before ``newest``, if that is still the newest; how many these are."""
+        """Skip the unplanned boundaries before ``newest``, if still the newest; their number."""
         keys = self.store.keys
         return int(await self._run(self._pass_over, [keys.cursor, keys.boundaries], [newest]))
 

@@ -22,11 +22,11 @@ from anabranch_service.registry.redis.reading import (
 _T = TypeVar("_T")
 _R = TypeVar("_R", bound=BaseModel)
 
-#: Hash, field, old and new text -> whether the field had the old text, and has the new one.
+#: Compare and set: hash, field, old text, new text -> whether the new text was written.
 Swap = Callable[[str, str, str, str], Awaitable[bool]]
 
-#: KEYS hash, changes; ARGV field, old value, new value, what the changes call the hash, changes
-#: kept.
+#: KEYS hash, journal; ARGV field, old value, new value, the journal's name for the hash, journal
+#: entries kept.
 _SWAP = """
 if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
@@ -43,13 +43,13 @@ class RedisRecords:
         self.keys = Keys(namespace)
         #: Hash: run -> when it was first seen to have ended.
         self.ended_key = self._own("ended")
-        #: Hash: query -> its newest run, where that is not its first or has been forgotten.
+        #: Hash: query -> its newest run, if that is a later run or its record was removed.
         self.runs_key = self._own("runs")
         #: Hash: epoch whose ruleset is a patch -> epoch of the patch's base.
         self.bases_key = self._own("epochs", "bases")
-        #: Hash: epoch -> bytes that its record and rulesets take.
+        #: Hash: epoch -> size of its record and rulesets in bytes.
         self.epoch_bytes_key = self._own("epochs", "bytes")
-        #: Hash: epoch -> its explanation, where that was made after the publication.
+        #: Hash: epoch -> its explanation, if made after the publication.
         self.explanations_key = self._own("epochs", "explanations")
         #: Hash: epoch -> its summary for lists.
         self.summaries_key = self._own("epochs", "summaries")
@@ -65,9 +65,9 @@ class RedisRecords:
         return await self.redis.register_script(script)(keys=keys, args=arguments)
 
     async def _transact(self, attempt: Callable[[Pipeline], Awaitable[_T]], *watched: str) -> _T:
-        """Run ``attempt`` as one transaction, again where a ``watched`` key changes meanwhile.
+        """Run ``attempt`` as one transaction; repeat it if a ``watched`` key changes meanwhile.
 
-        Commands that it adds to the pipeline after ``multi`` run at once. Returns its value.
+        Commands that ``attempt`` queues after ``multi`` run atomically. Returns its value.
         """
         done = self.redis.transaction(attempt, *watched, value_from_callable=True)
         return cast("_T", await done)
@@ -80,7 +80,7 @@ class RedisRecords:
         change: Callable[[_R], _R],
         swap: Swap | None = None,
     ) -> _R | None:
-        """Apply ``change`` to a record of the hash ``key``, again where somebody else was first."""
+        """Apply ``change`` to a record of the hash ``key``; retry after a concurrent write."""
         swap = swap or self._compare_and_set
         while True:
             old = await self._hget(key, name)
@@ -102,7 +102,7 @@ class RedisRecords:
         return "streams" if key == self.keys.streams else "queries"
 
     def _note(self, pipe: Pipeline, **changed: list[str]) -> None:
-        """Add to the changes of the registry, in a transaction: kind -> names."""
+        """Append to the registry's journal, within a transaction: kind -> names."""
         entry = {kind: json.dumps(names) for kind, names in changed.items()}
         pipe.xadd(self.keys.changes, cast("Any", entry), maxlen=CHANGES_KEPT)
 
@@ -111,7 +111,7 @@ class RedisRecords:
         raw = await reply(self.redis.hgetall(key), dict[str, str])
         before, found = self._known.get(key, {}), {}
         for name, text in raw.items():
-            # A text that was read before is not read again: values are immutable.
+            # A text that was parsed before is not parsed again: values are immutable.
             known, value = before.get(name, ("", None))
             value = value if known == text else lenient(kind, prefix + name, text)
             if value is not None:

@@ -1,4 +1,4 @@
-"""Plans: settings, approval, published epochs with their rulesets, rations."""
+"""Plans in Redis: settings, approvals, rations, published epochs with their rulesets."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _LOG = structlog.get_logger(__name__)
 class PlanStore(RedisRecords):
     """Choices of operators, and publications of the leader (``publishing.publication``)."""
 
-    #: The schedule of rations as it was read last: its text, and what that says.
+    #: The last schedule of rations that was read: its text and its parsed form.
     _rations: tuple[str | None, RationSchedule | None] = None, None
 
     async def planning(self) -> PlanningSettings | None:
-        """The planning settings that were put over REST, if any."""
+        """The planning settings that were set over REST, if any."""
         text = await reply_text(self.redis.get(self._own("settings")))
         return strict(PlanningSettings, "settings", text)
 
@@ -66,7 +66,7 @@ class PlanStore(RedisRecords):
         return await self._transact(attempt, key)
 
     async def approvals(self) -> Approvals:
-        """The held plan and decisions on it; an unreadable one is logged and counts as none."""
+        """The held plan and its decisions; an unreadable part is logged and counts as absent."""
         names = ["held", "approved", "refused"]
         texts = await reply(self.redis.hmget(self.keys.approval, names), list[str | None])
         held, approved, refused = texts
@@ -78,8 +78,8 @@ class PlanStore(RedisRecords):
         )
 
     async def held_plan(self) -> tuple[EpochRecord, str] | None:
-        """The plan that is held, as it would be published: its record and its ruleset; None: there
-        is none (or it can't be read).
+        """Record and ruleset of the held plan, as they would be published; None: no plan is held,
+        or it is unreadable.
         """
         names = ["record", "ruleset"]
         texts = await reply(self.redis.hmget(self.keys.approval, names), list[str | None])
@@ -87,11 +87,11 @@ class PlanStore(RedisRecords):
         return None if found is None or ruleset is None else (found, ruleset)
 
     async def approve(self, held: HeldPlan) -> bool:
-        """Approve ``held``; False if it is not the plan that is held any more."""
+        """Approve ``held``; False if it is no longer the held plan."""
         return bool(await self._run(APPROVE, [self.keys.approval], [held.digest]))
 
     async def refuse(self, seen: Approvals, held: HeldPlan) -> bool:
-        """Refuse ``held``; False if it is not the plan that waits any more."""
+        """Refuse ``held``; False if it no longer waits for a decision."""
         after = Refusals.after(seen.refused, held).model_dump_json()
         return bool(await self._run(REFUSE, [self.keys.approval], [held.digest, after]))
 
@@ -101,7 +101,7 @@ class PlanStore(RedisRecords):
         return [int(n) for n in raw]
 
     async def epoch(self, number: int) -> EpochRecord | None:
-        """One published epoch's record, with its explanation if there is one, or None."""
+        """Record of a published epoch, with its explanation if one was made; or None."""
         async with self.redis.pipeline(transaction=False) as pipe:
             pipe.get(self.keys.epoch(number))
             pipe.hget(self.explanations_key, str(number))
@@ -121,7 +121,7 @@ class PlanStore(RedisRecords):
         return lenient(Explanation, f"explanation of {number}", text)
 
     def details_key(self, number: int) -> str:
-        """The long part of an epoch's record."""
+        """Redis key of the long part of an epoch's record."""
         return self._own("plans", str(number))
 
     async def newest_epoch(self, before: int | None = None) -> EpochRecord | None:
@@ -130,8 +130,8 @@ class PlanStore(RedisRecords):
         return await self.epoch(numbers[-1]) if numbers else None
 
     async def summaries(self, numbers: list[int]) -> list[tuple[KeptSummary, int]]:
-        """Several epochs' summaries in the order of ``numbers``, each with the number of revisions;
-        unreadable ones are left out.
+        """Summaries of the epochs ``numbers``, in that order, with their numbers of revisions;
+        unreadable summaries are left out.
         """
         if not numbers:
             return []
@@ -148,12 +148,12 @@ class PlanStore(RedisRecords):
         return found
 
     async def epoch_bytes(self) -> dict[int, int]:
-        """Epoch -> what its record and rulesets take in Redis."""
+        """Epoch -> size of its record and rulesets in Redis, in bytes."""
         found = await reply(self.redis.hgetall(self.epoch_bytes_key), dict[str, str])
         return {int(number): int(size) for number, size in found.items()}
 
     async def statistics_bytes(self, first: int, last: int) -> dict[int, int]:
-        """Epoch -> what its statistics take in Redis, from ``first`` to before ``last``."""
+        """Epoch -> size of its statistics in Redis, in bytes, for ``first`` <= epoch < ``last``."""
         epochs = range(first, last)
         async with self.redis.pipeline(transaction=False) as pipe:
             for epoch in epochs:
@@ -161,14 +161,14 @@ class PlanStore(RedisRecords):
             return dict(zip(epochs, map(int, await pipe.execute()), strict=True))
 
     async def ruleset(self, name: int | RulesetId) -> str | None:
-        """The wire text of one epoch's ruleset, or of a revision of it; None: there is none, or it
-        is a patch that can't be applied.
+        """Wire text of an epoch's ruleset, or of a revision of it; None: it is missing, or a patch
+        that can't be applied.
         """
         text = unpacked(await reply_text(self.redis.get(self.keys.ruleset(name))))
         if text is not None and patches.is_patch(text):
             text = await self._patched(name, text)
         epoch = name if isinstance(name, int) else name.epoch
-        # Where nothing had changed it is a copy of an earlier epoch's.
+        # The ruleset of an unchanged epoch is a copy of an earlier epoch's.
         return None if text is None else renumbered(text, epoch)
 
     async def _patched(self, name: int | RulesetId, text: str) -> str | None:
@@ -195,7 +195,7 @@ class PlanStore(RedisRecords):
         return {int(number): int(base) for number, base in found.items()}
 
     async def answer(self) -> RevisionAnswer | None:
-        """The newest answer to interim measurements, or None."""
+        """The newest decision on the measurements of a period, or None."""
         return await reply_record(RevisionAnswer, "revision", self.redis.get(self.keys.revision))
 
     async def revisions(self, epoch: int) -> list[KeptRevision]:
@@ -213,9 +213,9 @@ class PlanStore(RedisRecords):
         return self._own("revisions", str(epoch))
 
     async def rations(self) -> RationSchedule | None:
-        """The schedule of rations; None: there is none (or it can't be read)."""
+        """The schedule of rations; None: missing or unreadable."""
         text = await reply_text(self.redis.get(self.keys.rations))
-        # For thousands of goals reading it takes long, and every answer about queries needs it.
+        # Parsing takes long for thousands of goals, and every answer about queries needs it.
         if text != self._rations[0]:
             self._rations = text, lenient(RationSchedule, "rations", text)
         return self._rations[1]

@@ -20,9 +20,9 @@ from anabranch_service.registry.statements import NormalForms
 
 IDEMPOTENCY_SECONDS = 24 * 3600
 
-#: KEYS queries, streams, runs, changes, idempotency; ARGV changes kept, answer or "", its seconds,
-#: how many records follow, and of each its run, text, query, how many streams follow, and these.
-#: All of them, or none: then the number of the first (from 0) that can't be, and why.
+#: KEYS queries, streams, runs, journal, idempotency; ARGV journal entries kept, answer or "", its
+#: lifetime (s), number of records, and per record: run, text, query, number of streams, streams.
+#: Adds all records, or none: then it returns the index of the first failing one, and why.
 _ADD = """
 local at, count, names = 5, tonumber(ARGV[4]), {}
 if ARGV[2] ~= '' then
@@ -55,8 +55,8 @@ class Added:
     """The outcome of a registration.
 
     Attributes:
-        outcome: ``added``, ``duplicate`` (there is such a run), ``gone`` (the stream ``detail`` was
-            deleted meanwhile) or ``seen`` (``detail`` is the answer kept under the same
+        outcome: ``added``, ``duplicate`` (the run exists already), ``gone`` (the stream ``detail``
+            was deleted meanwhile) or ``seen`` (``detail`` is the answer kept under the same
             idempotency key).
     """
 
@@ -68,7 +68,7 @@ class QueryStore(RedisRecords):
     """Records of queries.
 
     Attributes:
-        forms: their normal forms, kept in this process.
+        forms: normal forms of the queries, cached in this process.
     """
 
     def __init__(self, redis: Redis, namespace: str) -> None:
@@ -77,7 +77,7 @@ class QueryStore(RedisRecords):
         keys = self.keys
         read, order = partial(lenient, QueryRecord), attrgetter("sequence")
         self._queries = Mirror(redis, keys.changes, keys.queries, "queries", read, order)
-        #: Version of the queries, and their newest runs as of it.
+        #: Newest run of each query, with the version of the records that the list comes from.
         self._newest: tuple[int, Sequence[ListedQuery]] = -1, ()
 
     async def queries(self) -> list[QueryRecord]:
@@ -87,18 +87,18 @@ class QueryStore(RedisRecords):
         return list((await self._queries.all()).values())
 
     async def count_queries(self) -> int:
-        """How many runs of queries there are."""
+        """Number of runs of all queries."""
         return await self._queries.count()
 
     async def newest_queries(self) -> Sequence[ListedQuery]:
-        """Of every query its newest run, in order of registration, with what it is found by."""
+        """Newest run of each query, with its searchable fields, in order of registration."""
         found = await self._queries.all()
         if self._newest[0] != self._queries.version:
             self._newest = self._queries.version, listed(found.values(), self._newest[1])
         return self._newest[1]
 
     async def query(self, name: str) -> QueryRecord | None:
-        """The newest run of the query ``name``, or the run of this name; None: there is none."""
+        """The newest run of the query ``name``, or the run with that name; None: neither exists."""
         if SEPARATOR in name:
             run = run_name(query_of(name), number_of(name))
         else:
@@ -106,8 +106,8 @@ class QueryStore(RedisRecords):
         return await self.run(run)
 
     async def last_run(self, query: str) -> str | None:
-        """The name of the newest run that a query without a record has had; None: it has had none,
-        or is not forgotten.
+        """Name of the newest run of a query whose record was removed; None: the query never ran, or
+        only its first run exists.
         """
         return await self._hget(self.runs_key, query)
 
@@ -117,7 +117,7 @@ class QueryStore(RedisRecords):
         return {name: float(at) for name, at in found.items()}
 
     async def run(self, name: str) -> QueryRecord | None:
-        """The run of this very name, or None."""
+        """The run with exactly this name, or None."""
         return strict(QueryRecord, name, await self._hget(self.keys.queries, name))
 
     async def next_sequence(self) -> int:
@@ -132,8 +132,8 @@ class QueryStore(RedisRecords):
     async def add_query(
         self, record: QueryRecord, *, idempotency_key: str = "", answer: str = ""
     ) -> Added:
-        """Register a query, or a run of one which is its newest then, and keep ``answer`` under the
-        idempotency key (if one is given).
+        """Register a query, or a new run of a query; keep ``answer`` under the idempotency key, if
+        one is given.
         """
         kept = answer if idempotency_key else ""
         return (await self.add_queries([record], idempotency_key, kept))[1]
@@ -141,8 +141,8 @@ class QueryStore(RedisRecords):
     async def add_queries(
         self, records: Sequence[QueryRecord], idempotency_key: str = "", answer: str = ""
     ) -> tuple[int, Added]:
-        """Register several queries or runs, all or none: then the first that can't be, and why; -1
-        where they have been.
+        """Register several queries or runs, all or none. Returns -1 on success, or the index of the
+        first record that can't be registered, with the outcome.
         """
         given: list[str | int] = []
         for record in records:
@@ -163,7 +163,7 @@ class QueryStore(RedisRecords):
         change: Callable[[QueryRecord], QueryRecord],
         swap: Swap | None = None,
     ) -> QueryRecord | None:
-        """Apply ``change`` to the newest version of a run; None if there is none.
+        """Apply ``change`` to the newest version of a run; None if no such run exists.
 
         ``change`` may run several times, and may raise to leave the record alone. ``swap`` writes
         instead of a plain compare-and-set.
@@ -171,5 +171,5 @@ class QueryStore(RedisRecords):
         return await self._update(QueryRecord, self.keys.queries, run, change, swap)
 
     async def lineage(self) -> dict[str, str]:
-        """Run of a query -> the last event about it that was sent."""
+        """Run of a query -> the last lineage event sent for it."""
         return await reply(self.redis.hgetall(self.keys.lineage), dict[str, str])

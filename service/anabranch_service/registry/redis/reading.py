@@ -21,7 +21,7 @@ _LOG = structlog.get_logger(__name__)
 
 
 def read_boundary(text: str) -> Boundary:
-    """The boundary in ``text``; :class:`CorruptRecord` if it is none."""
+    """Parse ``text`` as a boundary; :class:`CorruptRecord` if it is invalid."""
     return checked(Boundary, "boundary", text)
 
 
@@ -46,12 +46,12 @@ async def reply_text(response: Awaitable[Any] | Any) -> str | None:
 
 
 async def reply_record(kind: type[_T], name: str, response: Awaitable[Any] | Any) -> _T | None:
-    """Await a value; None where there is none, or it can't be read, which is logged."""
+    """Await a record; None if it is missing or unreadable, which is logged."""
     return lenient(kind, name, await reply_text(response))
 
 
 def unpacked(text: str | None) -> str | None:
-    """A text that may be kept compressed; one that is damaged is left as it is, and refused."""
+    """Unpack a text if it is compressed; a damaged one is returned as it is, and fails to parse."""
     try:
         return None if text is None else unpack(text)
     except ValueError:
@@ -59,7 +59,7 @@ def unpacked(text: str | None) -> str | None:
 
 
 def checked(kind: type[_T], name: str, text: str) -> _T:
-    """The record in ``text``; :class:`CorruptRecord` if there is none."""
+    """Parse the record in ``text``; :class:`CorruptRecord` if it is invalid."""
     try:
         if issubclass(kind, BaseModel):
             return kind.model_validate_json(text)
@@ -69,12 +69,12 @@ def checked(kind: type[_T], name: str, text: str) -> _T:
 
 
 def strict(kind: type[_R], name: str, text: str | None) -> _R | None:
-    """The record in ``text``, or None without a text; :class:`CorruptRecord` if there is none."""
+    """Parse ``text``, or return None without a text; :class:`CorruptRecord` if it is invalid."""
     return None if text is None else checked(kind, name, text)
 
 
 def lenient(kind: type[_T], name: str, text: str | None) -> _T | None:
-    """Return what :func:`checked` reads, or None: one bad record must not hide the others."""
+    """As :func:`checked`, but None if invalid: one bad record must not hide the others."""
     try:
         return None if text is None else checked(kind, name, text)
     except CorruptRecord as cause:

@@ -1,4 +1,4 @@
-"""Reports of the runtime: boundaries, measurements, its present state."""
+"""Reports of the runtime in Redis: boundaries, measurements, its present state."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from anabranch_service.registry.source_status import SourceStates
 
 
 class ReportStore(RedisRecords):
-    """Measurements of epochs, periods, batches and streams, and the runtime as it stands."""
+    """Measurements of epochs, periods, batches and streams, and the runtime's present state."""
 
     def __init__(self, redis: Redis, namespace: str) -> None:
         super().__init__(redis, namespace)
@@ -41,15 +41,15 @@ class ReportStore(RedisRecords):
         self._activations = Mirror(redis, journal, key, "activations", partial(lenient, Activation))
 
     async def cursor(self) -> int:
-        """How many of the boundaries that are kept have been answered."""
+        """Number of kept epoch boundaries for which an epoch has already been planned."""
         return int(await reply_text(self.redis.get(self.keys.cursor)) or 0)
 
     async def boundary_text(self, index: int) -> str | None:
-        """The boundary at ``index`` (negative: from the end), as text, or None."""
+        """Document of the epoch boundary at ``index`` (negative: from the end), or None."""
         return await reply_text(self.redis.lindex(self.keys.boundaries, index))
 
     async def last_snapshot(self) -> Snapshot | None:
-        """The newest statistics that the runtime reported, if any can be read."""
+        """The newest statistics that the runtime reported; None if missing or unreadable."""
         text = await self.boundary_text(-1)
         try:
             return None if text is None else read_snapshot(read_boundary(text))
@@ -62,18 +62,18 @@ class ReportStore(RedisRecords):
         return lenient(Snapshot, f"statistics {epoch}", text)
 
     async def interim_text(self, index: int) -> str | None:
-        """The measurements of the period at ``index`` (from the end: negative), as text."""
+        """Document of a period's measurements at ``index`` (negative: from the end)."""
         return unpacked(await reply_text(self.redis.lindex(self.keys.interims, index)))
 
     async def interims(self, last: int) -> list[Interim]:
         """The measurements of the newest ``last`` periods, oldest first.
 
-        A period that can't be read (another release's) is left out, which is logged.
+        An unreadable period (of another release) is left out, which is logged.
         """
         return readable(Interim, "interim measurements", await self.interim_texts(last))
 
     async def batches(self, last: int) -> list[BatchReport]:
-        """The reports of the newest ``last`` batches, oldest first; unreadable ones left out."""
+        """Reports of the newest ``last`` batches, oldest first, without unreadable reports."""
         texts = await reply(self.redis.lrange(self.keys.batches, -last, -1), list[str])
         return readable(BatchReport, "report of a batch", texts)
 
@@ -106,10 +106,10 @@ class ReportStore(RedisRecords):
         return await reply_record(Progress, "runtime", self.redis.get(self.keys.runtime))
 
     async def sources(self) -> SourceStates:
-        """The state of the streams' sources, as the runtime reports it.
+        """States of the streams' sources, as reported by the runtime.
 
-        One that was opened and can't be read on counts as failed: a stream that is held before a
-        bad file, or whose server does not answer.
+        A source that was opened but can't be read further counts as failed: its stream has stopped
+        before a bad file, or its server does not answer.
         """
         reported = await self._all(SourceStatus, self.keys.sources, "source ")
         progress = await self.progress()
@@ -121,7 +121,7 @@ class ReportStore(RedisRecords):
         return SourceStates(reported, heartbeat is not None and heartbeat.state != "starting")
 
     async def heartbeat(self) -> Heartbeat | None:
-        """The runtime's heartbeat; None if there was none lately."""
+        """The runtime's heartbeat; None if it has expired."""
         return await reply_record(Heartbeat, "heartbeat", self.redis.get(self.keys.heartbeat))
 
     async def state(self) -> StateReport | None:

@@ -1,4 +1,4 @@
-"""Streams, whose changes reach the queries that read them."""
+"""Streams in Redis. A change of a stream can change the queries that read it, atomically."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from anabranch_service.registry.redis.queries import QueryStore
 from anabranch_service.registry.redis.reading import lenient, reply, strict
 from anabranch_service.registry.statements import usable_streams
 
-#: All streams and all queries -> the queries that are to be changed.
+#: All streams and all queries -> changed records of queries.
 Follow = Callable[[dict[str, StreamRecord], list[QueryRecord]], Awaitable[list[QueryRecord]]]
 
-#: KEYS streams, changes; ARGV name, record, changes kept.
+#: KEYS streams, journal; ARGV name, record, journal entries kept.
 _ADD_STREAM = """
 if redis.call('HSETNX', KEYS[1], ARGV[1], ARGV[2]) == 0 then return 0 end
 redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[3], '*', 'streams', cjson.encode({ARGV[1]}))
@@ -40,7 +40,7 @@ class StreamStore(QueryStore):
         keys = self.keys
         read = partial(lenient, StreamRecord)
         self._streams = Mirror(redis, keys.changes, keys.streams, "streams", read)
-        #: The version of the streams that are in the planner's form, and these.
+        #: Streams in the planner's form, with the version of the records that they come from.
         self._usable: tuple[int, Mapping[str, Stream]] = -1, {}
 
     async def streams(self) -> dict[str, StreamRecord]:
@@ -48,7 +48,7 @@ class StreamStore(QueryStore):
         return dict(sorted((await self._streams.all()).items()))
 
     async def usable_streams(self) -> Mapping[str, Stream]:
-        """The planner's form of the streams that it can use (:func:`usable_streams`), by name."""
+        """Planner's form of all usable streams, by name; see :func:`usable_streams`."""
         records = await self._streams.all()
         if self._usable[0] != self._streams.version:
             found = usable_streams(record for _, record in sorted(records.items()))
@@ -56,7 +56,7 @@ class StreamStore(QueryStore):
         return self._usable[1]
 
     async def has_streams(self) -> bool:
-        """Whether a stream is registered."""
+        """Whether any stream is registered."""
         return await reply(self.redis.hlen(self.keys.streams), int) > 0
 
     async def stream(self, name: str) -> StreamRecord | None:
@@ -84,11 +84,11 @@ class StreamStore(QueryStore):
         change: Callable[[StreamRecord], StreamRecord],
         follow: Follow,
     ) -> StreamRecord | None:
-        """Apply ``change`` to a stream, and to queries what follows; None if there is no stream.
+        """Apply ``change`` to a stream, and ``follow`` to its queries; None if no such stream.
 
-        ``follow`` is given all streams as they are to be and all queries, and returns the queries
-        that change with them. Both may run several times, and may raise to leave everything alone.
-        All is one transaction: no query is registered or changed in between.
+        ``follow`` gets all streams after the change and all queries, and returns the changed
+        queries. Both functions may run several times, and may raise to abort. All is one
+        transaction: no query is registered or changed in between.
         """
 
         async def attempt(pipe: Pipeline) -> StreamRecord | None:
@@ -112,8 +112,8 @@ class StreamStore(QueryStore):
         users: Callable[[list[QueryRecord]], list[str]],
         check: Callable[[StreamRecord], None],
     ) -> list[str]:
-        """Delete a stream unless ``users`` names queries that need it (which are returned), or
-        ``check`` raises.
+        """Delete a stream unless ``check`` raises or ``users`` names queries that need it; returns
+        these queries.
 
         The checks and the deletion are one transaction.
         """
@@ -136,7 +136,7 @@ class StreamStore(QueryStore):
         """Append entries to a Redis Stream, all at once.
 
         Raises:
-            Conflict: the key holds something else.
+            Conflict: the key holds another type of value.
         """
         try:
             async with self.redis.pipeline(transaction=True) as pipe:

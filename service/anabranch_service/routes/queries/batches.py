@@ -32,7 +32,7 @@ from anabranch_service.routes.queries.registration import (
 
 router = guarded_router("/v1", tag="queries")
 
-#: Refusals of one query of a batch; other errors fail the whole request.
+#: Errors that refuse one query of a batch; other errors fail the whole request.
 _OF_A_QUERY = (InvalidInput, Conflict, PlannerError)
 
 
@@ -71,7 +71,7 @@ async def add_queries(
 async def _checked(
     ctx: Context, queries: list[QueryIn], now: datetime
 ) -> list[Beginning | StructuredError]:
-    """Per query its run, or the reason of its refusal."""
+    """For each query its checked run, or the reason for its refusal."""
     found: list[Beginning | StructuredError] = []
     ids: set[str] = set()
     targets: dict[str, int] = {}
@@ -94,10 +94,10 @@ async def _checked(
 
 
 def _refuse(checked: list[Beginning | StructuredError]) -> None:
-    """Refuse a batch if it has refused queries.
+    """Refuse the batch if any of its queries was refused.
 
     Raises:
-        SeveralInvalid: all errors, by fields that begin with ``queries`` and the number.
+        SeveralInvalid: all errors, with fields that begin with ``queries.<index>``.
     """
     errors = [
         one.moved(field=f"queries.{number}.{one.field}".rstrip("."))
@@ -109,7 +109,7 @@ def _refuse(checked: list[Beginning | StructuredError]) -> None:
 
 
 async def _added(ctx: Context, query: QueryIn, now: datetime) -> QueryBatchItem:
-    """Register one query, or return the reason of its refusal."""
+    """Register one query; return the reason if it is refused."""
     try:
         run = await begin(ctx, query, now)
         await register(ctx, run)
@@ -120,7 +120,7 @@ async def _added(ctx: Context, query: QueryIn, now: datetime) -> QueryBatchItem:
 
 
 def _refused(cause: StructuredError) -> QueryBatchItem:
-    """The refusal of a query, by the query's own fields."""
+    """The refusal of a query, with fields relative to the query."""
     line, column = cause.position or (None, None)
     problem = ProblemRecord.of(cause, line=line, column=column)
     return QueryBatchItem(query=None, problem=problem)
@@ -129,7 +129,7 @@ def _refused(cause: StructuredError) -> QueryBatchItem:
 async def _shown(
     ctx: Context, runs: list[Beginning], now: datetime, *, stored: bool = True
 ) -> list[QueryOut]:
-    """Runs just registered or, without ``stored``, only checked."""
+    """The answer for runs that were registered (``stored``) or only checked."""
     progress, sources = await ctx.store.progress(), await ctx.store.sources()
     for run in runs if stored else ():
         await is_understood(ctx, run)

@@ -36,13 +36,13 @@ from anabranch_service.settings import ServiceSettings
 
 router = guarded_router("/v1", tag="queries")
 
-#: Seconds of search for plans in one explanation: somebody waits for it.
+#: Time limit of the plan search in one explanation, in seconds; a user waits for it.
 SECONDS = 0.24
-#: Refusals of statements that make no sense over the registered streams, whatever can run.
+#: Codes of errors for statements that are meaningless over the registered streams.
 _MISTAKES = frozenset({
     "ambiguous-column", "malformed-sql", "unknown-alias", "unknown-column", "unknown-stream",
 })  # fmt: skip
-#: The id of the query while it is planned.
+#: Temporary id of the query during planning.
 _NAME = "explained"
 
 
@@ -62,7 +62,7 @@ async def explain(body: ExplainIn, ctx: Ctx) -> ExplainOut:
     if query is None or answer.normalised is None:
         return answer
     missed = rows_to_miss(answer.normalised, await ctx.store.progress())
-    # Alone it is planned once, beside others three times: with them, apart, and they without it.
+    # Alone it takes one plan; beside others three: joint, standalone, and without the query.
     seconds = min(SECONDS / (3 if found.wanted else 1), ctx.settings.planning.solve_seconds)
     task = await ctx.work.read(plan_task, found, ctx.store.forms, seconds)
     planned, added = await ctx.work.plan(_plan_beside, task, query)
@@ -71,7 +71,7 @@ async def explain(body: ExplainIn, ctx: Ctx) -> ExplainOut:
 
 
 def _plan_beside(task: PlanTask, query: JoinQuery) -> tuple[DryRunOut, float]:
-    """The plan of a task with one more query, and the cost that this query adds."""
+    """The plan of a task with one more query, and the added cost of this query."""
     queries = (*task.queries, *query.planned)
     planned = explained(plan_epoch(replace(task, queries=queries, limits=FULL)))
     without = plan_jointly(task.queries, planned.task).plan.cost
@@ -81,7 +81,7 @@ def _plan_beside(task: PlanTask, query: JoinQuery) -> tuple[DryRunOut, float]:
 def _understand(
     name: str, body: ExplainIn, streams: Mapping[str, Stream], settings: ServiceSettings
 ) -> tuple[ExplainOut, JoinQuery | None]:
-    """The answer without the plan; and the query, if it can run continuously."""
+    """The answer without the plan, and the query if it can run continuously."""
     statement = read_checked(settings, body.sql, None, body.window, body.dialect, streams)
     meaning = refused = None
     try:

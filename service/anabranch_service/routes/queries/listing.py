@@ -21,7 +21,7 @@ from anabranch_service.registry.search import ListedQuery, Sought
 
 router = guarded_router("/v1/queries", tag="queries")
 
-#: Maximum number of streams and of tags in one request; a query has no more tags.
+#: Most streams, and most tags, in one request; also the most tags of a query.
 _MOST = 32
 
 
@@ -65,7 +65,7 @@ async def list_queries(
 
     found = sought.among(_after(await store.newest_queries(), cursor))
     fitting = (one.record for one in found if in_state(one.record))
-    # Records behind the page are not looked at.
+    # Records after the page are not examined.
     page = list(islice(fitting, limit + 1))
     more = len(page) > limit
     del page[limit:]
@@ -76,7 +76,7 @@ async def list_queries(
 
 
 def _after(queries: Sequence[ListedQuery], cursor: str | None) -> Iterator[ListedQuery]:
-    """The queries after ``cursor``, in order of registration."""
+    """The queries registered after the query ``cursor``, in order of registration."""
     if cursor is None:
         return iter(queries)
     return islice(queries, bisect_right(queries, int(cursor), key=_sequence), None)

@@ -142,7 +142,7 @@ async def delete_query(
 
 
 def _kept(text: str, digest: str) -> Response:
-    """The stored answer of an idempotency key, if the body is the same."""
+    """The stored answer for an idempotency key, if the request's body is the same."""
     kept = json.loads(text)
     if kept["digest"] != digest:
         raise Conflict(

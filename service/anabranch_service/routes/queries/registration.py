@@ -1,4 +1,4 @@
-"""Beginning a run of a query: common to registering, replacing and resuming."""
+"""The beginning of a query's run: common to registering, replacing and resuming."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ from anabranch_service.settings import ServiceSettings
 from anabranch_service.versions import etag
 
 Change = Callable[[QueryRecord], QueryRecord]
-#: One of a query's runs, which are given oldest first; None: there are none.
+#: Chooses one of a query's runs, which are given oldest first; None: no run.
 Choice = Callable[[Sequence[QueryRecord]], QueryRecord | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """A run that can be registered.
+    """A checked run, ready to be registered.
 
     Attributes:
-        query: its normal form, over ``streams``. ``statement``: what it was made of.
+        query: its normal form over ``streams``. ``statement``: its parsed statement.
     """
 
     record: QueryRecord
@@ -58,7 +58,7 @@ class Beginning:
 
 
 async def begin(ctx: Context, body: QueryIn, now: datetime) -> Beginning:
-    """Check a request for a query that is not there, or has ended: :func:`prepare` of its run.
+    """Check a request for a new query, or a new run of an ended query; see :func:`prepare`.
 
     Raises:
         Conflict: ``duplicate-query``.
@@ -74,7 +74,7 @@ async def run_after(ctx: Context, query: str, before: QueryRecord | None) -> str
     """The name of a query's next run.
 
     Args:
-        before: its newest run; None: it has none (any more).
+        before: its newest run; None: it has no recorded run.
     """
     last = await ctx.store.last_run(query) if before is None else before.id
     return query if last is None else next_run(last)
@@ -83,10 +83,10 @@ async def run_after(ctx: Context, query: str, before: QueryRecord | None) -> str
 async def prepare(
     ctx: Context, run: str, body: QueryIn, now: datetime, before: QueryRecord | None = None
 ) -> Beginning:
-    """Check a request for a new run, except conditions that may change before it is registered.
+    """Check a request for a new run, except for conditions that registration checks atomically.
 
     Args:
-        before: the run that it comes after; None: the query has none.
+        before: the query's previous run; None: it has none.
 
     Raises:
         InvalidInput, PlannerError, Conflict: naming the field.
@@ -112,7 +112,7 @@ async def prepare(
 
 
 async def _check_room(ctx: Context, run: str, now: datetime) -> None:
-    """Refuse a query beside as many as there may be. Few look at who lives: all may be counted."""
+    """Refuse a query beyond the limit; live queries are counted only if all runs reach it."""
     most = ctx.settings.sizes.max_queries
     if await ctx.store.count_queries() < most:
         return
@@ -126,7 +126,7 @@ async def register(
     """Register a run.
 
     Raises:
-        Conflict: ``unknown-stream``, or ``duplicate-query``: somebody else has begun that run.
+        Conflict: ``unknown-stream``, or ``duplicate-query``: another request registered that run.
     """
     record = run.record
     added = await ctx.store.add_query(record, idempotency_key=idempotency_key, answer=answer)
@@ -141,7 +141,7 @@ async def register_all(ctx: Context, runs: Sequence[Beginning]) -> None:
     """Register several runs, all or none.
 
     Raises:
-        Conflict: as :func:`register`; its field begins with ``queries`` and the number of the run.
+        Conflict: as :func:`register`; its field begins with ``queries.<index of the run>``.
     """
     at, added = await ctx.store.add_queries([run.record for run in runs])
     if added.outcome != "added":
@@ -163,7 +163,7 @@ def _not_added(record: QueryRecord, added: Added) -> Conflict:
 
 
 def taken(query: str) -> Conflict:
-    """The error that an id can't be registered."""
+    """The error for an id that is registered already."""
     return Conflict(
         "duplicate-query",
         f"a query {query!r} is registered already",
@@ -173,10 +173,10 @@ def taken(query: str) -> Conflict:
 
 
 async def is_understood(ctx: Context, run: Beginning) -> bool:
-    """Whether a run still means what it was registered with.
+    """Whether the registered normal form is still valid; updates the record if it is not.
 
-    A stream that was changed meanwhile may have given it other bounds: then its record is changed.
-    One that can't be planned any more is rejected with the next epoch, which says why.
+    A stream that was changed during the registration may have given the query other bounds. A query
+    that can no longer be planned is left to the next epoch, which rejects it with a reason.
     """
     record, before = run.record, run.streams
     used = {a.stream for a in record.normalised.aliases}
@@ -194,7 +194,7 @@ async def is_understood(ctx: Context, run: Beginning) -> bool:
 
 
 async def status_now(ctx: Context, record: QueryRecord) -> Status:
-    """The state of a run at present; the id of a query whose newest run is not live is free."""
+    """The current state of a run. If a query's newest run is not live, its id is free."""
     activation, progress = await ctx.store.activation(record.id), await ctx.store.progress()
     return status_of(record, activation, progress, ctx.clock())
 
@@ -209,7 +209,7 @@ async def change_and_end_earlier(
 ) -> QueryRecord | None:
     """Apply ``change`` to the run that ``choose`` picks, and withdraw the runs before it.
 
-    Runs that are begun meanwhile count. None: there is no such query.
+    If a concurrent registration changes the choice, this repeats. None: no such query.
     """
     while True:
         runs = await runs_of(ctx, query)
@@ -227,7 +227,7 @@ async def change_and_end_earlier(
 
 
 async def shown(ctx: Context, record: QueryRecord, response: Response) -> QueryOut:
-    """A run as it is now; its ETag goes into the headers of ``response``."""
+    """A run's current state for an answer; sets the ETag header of ``response``."""
     response.headers["ETag"] = etag(record)
     names = [record.id]
     if record.normalised.outer is not None:
@@ -242,7 +242,7 @@ async def shown(ctx: Context, record: QueryRecord, response: Response) -> QueryO
 
 
 async def check_needs(ctx: Context, record: QueryRecord, slo: Slo) -> None:
-    """Refuse service levels that no plan can meet."""
+    """Refuse service level objectives that no plan can meet."""
     streams = await ctx.store.usable_streams()
     try:
         query = await ctx.work.read(ctx.store.forms.of, record, streams)
@@ -257,12 +257,12 @@ async def check_needs(ctx: Context, record: QueryRecord, slo: Slo) -> None:
 
 
 def body_of(record: QueryRecord) -> QueryIn:
-    """The request that would register a run on the terms of ``record``."""
+    """The request that would register the run of ``record`` again."""
     return QueryIn.of(record, id=None)
 
 
 def expiry(ttl: str | None, expires_at: datetime | None, now: datetime) -> datetime | None:
-    """When a query expires: ``ttl`` from now, or at ``expires_at``."""
+    """Time of a query's expiry: ``ttl`` from now, or ``expires_at``; None: never."""
     if ttl is not None and expires_at is not None:
         raise InvalidInput(
             "ambiguous-expiry",
@@ -296,8 +296,8 @@ def expiry(ttl: str | None, expires_at: datetime | None, now: datetime) -> datet
 def _read(
     name: str, body: QueryIn, streams: Mapping[str, Stream], settings: ServiceSettings
 ) -> tuple[Statement, JoinQuery, NormalisedInfo]:
-    """The query that a request gives, its normal form, and what it means; its sink is checked as
-    well.
+    """Parse and check a request for a query, including its sink: its statement, its normal form,
+    and the description of that.
     """
     statement = read_checked(settings, body.sql, body.query, body.window, body.dialect, streams)
     query = statement.normalise(name, streams)
@@ -311,7 +311,7 @@ def _read(
 
 
 def _check_past(past: Past, query: JoinQuery, streams: Mapping[str, Stream]) -> None:
-    """Refuse to emit the past of a query if stored tuples do not determine it."""
+    """Refuse ``past`` if the stored tuples do not determine the query's past results."""
     if past == "none":
         return
     reason = None
@@ -337,7 +337,7 @@ def _check_past(past: Past, query: JoinQuery, streams: Mapping[str, Stream]) -> 
 
 
 def _check_sink(sink: SinkRecord, query: JoinQuery) -> None:
-    """Refuse a sink that can't take the query's output: results, or changes of a view."""
+    """Refuse a sink that can't hold the query's output (results, or changes of a view)."""
     post_join = query.view is not None or query.outer is not None
     if post_join and sink.to_sink().kind is SinkKind.COUNT:
         raise InvalidInput(
@@ -355,7 +355,7 @@ def _check_sink(sink: SinkRecord, query: JoinQuery) -> None:
 async def _check_target(ctx: Context, record: QueryRecord) -> None:
     """Refuse a sink that would mix a query's results with another's.
 
-    A Redis Stream belongs to its query for ever, files only while it lives.
+    A Redis Stream belongs to its query for ever, a folder of files only while the query is live.
     """
     wanted = target_of(record.sink)
     if wanted is None:
@@ -375,7 +375,7 @@ async def _check_target(ctx: Context, record: QueryRecord) -> None:
 
 
 def target_of(sink: SinkRecord) -> str | None:
-    """Where a sink writes to, links and ``..`` of a path followed."""
+    """The place that a sink writes to; links and ``..`` of a path are resolved."""
     spec = sink.to_sink()
     if spec.path is not None:
         with suppress(AccessError):
@@ -386,9 +386,10 @@ def target_of(sink: SinkRecord) -> str | None:
 
 
 def _check_shared_sink(record: QueryRecord, before: QueryRecord) -> None:
-    """Refuse a run whose output does not fit the sink of its predecessor.
+    """Refuse a run whose output does not fit the sink of its query's previous run.
 
-    Files of the results directory are kept by run, and so is a Redis Stream that is not named.
+    Sinks with a separate place per run always fit: files in the results directory, and an unnamed
+    Redis Stream.
     """
     kind = record.sink.to_sink().kind
     apart = kind in (SinkKind.PARQUET, SinkKind.COUNT) or (

@@ -39,7 +39,7 @@ from anabranch_service.versions import IfMatch, check_version
 
 router = guarded_router("/v1/queries", tag="queries")
 
-#: Settings of a query that change without a new run.
+#: Fields of a query that can change without a new run.
 _SETTINGS = ("expires_at", "priority", "slo", "title", "owner", "tags")
 
 
@@ -77,7 +77,7 @@ async def put_query(
     check_version(before, if_match)
     streams = await ctx.store.usable_streams()
     terms = await ctx.work.read(_terms, body, ctx.settings, streams)
-    # A ttl counts from a run's beginning; repeated it would move the end again and again.
+    # A ttl counts from a run's beginning: a repeated request must not move the expiry.
     until = before.expires_at if body.ttl is not None else expiry(None, body.expires_at, now)
     settings = {n: getattr(body, n) for n in _SETTINGS} | {"expires_at": until}
     fields = [n for n, new in (terms | settings).items() if new != getattr(before, n)]
@@ -201,7 +201,7 @@ async def _begin(
     *,
     dry_run: bool,
 ) -> QueryChange:
-    """Register a run, unless it is a dry run, and say so."""
+    """Register a run, unless ``dry_run`` is set, and answer with it."""
     query = None
     if dry_run:
         before = await ctx.store.query(query_of(begun.record.id))
@@ -221,7 +221,7 @@ def _changed(
 
 
 async def _as_begun(ctx: Context, begun: Beginning, response: Response) -> QueryOut:
-    """A run that has just been registered."""
+    """The answer for a run that was just registered."""
     await is_understood(ctx, begun)
     name = begun.record.id
     return await shown(ctx, known(await ctx.store.run(name), "query", name), response)

@@ -8,15 +8,15 @@ from datetime import datetime, timedelta
 from itertools import accumulate
 
 _MINUTE = 60_000_000
-#: Latenesses to propose, in microseconds; beyond the last: whole multiples of it.
+#: Latenesses to propose, in microseconds; beyond the last, whole multiples of it.
 _STEPS = (10 * _MINUTE, 60 * _MINUTE, 6 * 60 * _MINUTE, 24 * 60 * _MINUTE, 7 * 24 * 60 * _MINUTE)
-#: Room above the disorder of a sample: the rows that were not looked at may be further apart.
+#: Factor on the disorder of a sample: the other rows may have greater disorder.
 _ROOM = 2
 
 
 def disorder_of(times: Sequence[datetime]) -> int | None:
-    """Longest time, in microseconds, by which an event time is less than one before it; None
-    without event times.
+    """Greatest difference, in microseconds, between an event time and an earlier row's greater
+    event time; None without event times.
 
     >>> from datetime import UTC
     >>> disorder_of([datetime(2026, 1, day, tzinfo=UTC) for day in (2, 5, 3)]) // 86_400_000_000
@@ -29,7 +29,7 @@ def disorder_of(times: Sequence[datetime]) -> int | None:
 
 
 def lateness_for(disorder: int) -> int:
-    """A lateness in microseconds that covers twice ``disorder``, ten minutes at least.
+    """A lateness in microseconds that covers twice the ``disorder``; at least ten minutes.
 
     >>> lateness_for(0) // _MINUTE, lateness_for(40 * _MINUTE) // _MINUTE
     (10, 360)

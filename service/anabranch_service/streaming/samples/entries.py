@@ -1,4 +1,4 @@
-"""Entries of Redis Streams: a few, and how many there are."""
+"""Sampling of Redis Streams: a few entries, and their total number."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from anabranch_service.streaming.samples.sample import (
     scalars,
 )
 
-#: The address of the pipeline's own Redis, and the key of the stream there.
+#: URL of the pipeline's own Redis, and the default key of the stream in it.
 Own = tuple[str, str]
 
 
 def sample_entries(
     source: SourceRecord, columns: Sequence[str], most: int, policy: AccessPolicy, own: Own
 ) -> Sample:
-    """``most`` entries' rows of a Redis Stream, as :func:`take`."""
+    """At most ``most`` rows from the entries of Redis Streams; see :func:`take`."""
     options = redis_stream_options(source.options)
     url = own[0]
     if options.url is not None:
@@ -68,7 +68,7 @@ def sample_entries(
 
 
 def _bounded(server: Redis, key: str, most: int, *, newest: bool) -> list[Mapping[bytes, bytes]]:
-    """Entries of a Redis Stream, one at a time: one alone may be as large as Redis allows."""
+    """At most ``most`` entries; read one at a time, since each may be as large as Redis allows."""
     found: list[Mapping[bytes, bytes]] = []
     size, at = 0, "+" if newest else "-"
     while len(found) < most and size < BYTES:
@@ -113,7 +113,7 @@ def _rows_of_entry(
             with pa.ipc.open_stream(content) as reader:
                 batches = list(reader)
             for batch in batches:
-                # Damaged offsets would crash readers of the values.
+                # Reading values with damaged offsets would crash the process.
                 batch.validate(full=True)
         except (pa.ArrowException, OSError) as cause:
             return [f"no Arrow stream: {cause}"]

@@ -1,4 +1,4 @@
-"""Files of a directory, or one, on this machine and in object storage: a few rows of the first."""
+"""Sampling of files on this machine and in object storage: a few rows of the oldest files."""
 
 from __future__ import annotations
 
@@ -46,27 +46,28 @@ from anabranch_service.streaming.samples.sample import (
     scalars,
 )
 
-#: Formats of Spark's whose files can be read here.
+#: Spark's file formats that the service can read.
 SPARK_FILES = ("parquet", "orc", "json", "csv", "text")
-#: Schemes of object storage that can be opened here.
+#: URL schemes of object storage that the service can open.
 _OBJECTS = ("s3", "s3a", "gs")
-#: Records of a CSV file that are divided into fields, at most.
+#: Most records of a CSV file that are parsed.
 MOST_RECORDS = 1000
-#: First bytes of compressed text, and what unpacks it.
+#: First bytes of compressed text -> its decompressor.
 _UNPACK: Mapping[bytes, Callable[[], Any]] = {
     b"\x1f\x8b": lambda: zlib.decompressobj(31),
     b"BZh": bz2.BZ2Decompressor,
 }
-#: Files that are counted, at most.
+#: Most files that are counted.
 _MOST = 10_000
-#: Bytes read at once from a Parquet file; limit of Arrow and ORC files, whose parts are read whole.
+#: Read size of Parquet files in bytes; greatest size of Arrow and ORC files, whose batches and
+#: stripes are read whole.
 _PAGE, _LARGE = 1 << 16, 1 << 28
 
 
 def sample_files(
     source: SourceRecord, columns: Sequence[str], most: int, policy: AccessPolicy
 ) -> Sample:
-    """``most`` rows of the first files, as :func:`take`."""
+    """At most ``most`` rows of the first files of a source; see :func:`take`."""
     path = source.path or ""
     place = parse_path(path, "source.path")
     kind, pattern = source.format, "*"
@@ -114,7 +115,7 @@ def sample_files(
 
 
 class _NotHere(Exception):
-    """A place that the service can't open."""
+    """A location that only the runtime, not the service, can open."""
 
 
 def _opened(scheme: str, host: str, path: str) -> tuple[fs.FileSystem, str]:
@@ -135,7 +136,7 @@ def _opened(scheme: str, host: str, path: str) -> tuple[fs.FileSystem, str]:
 
 
 def _listed(files: fs.FileSystem, base: str, single: bool, pattern: str) -> list[str]:
-    """The files that would be read, in order of their times."""
+    """The files that the runtime would read, in order of modification time."""
     info = files.get_file_info(base)
     if info.type is fs.FileType.NotFound:
         raise FileNotFoundError(2, "no such file or directory")
@@ -161,7 +162,7 @@ def _shown(name: str, pattern: str) -> bool:
 def _parquet(
     files: fs.FileSystem, name: str, source: SourceRecord, columns: Sequence[str]
 ) -> Iterator[Mapping[str, Any]]:
-    # Pages are read on demand, not whole columns of a row group.
+    # No pre-buffering: pages are read on demand instead of whole columns of a row group.
     with files.open_input_file(name) as file:
         parquet = pq.ParquetFile(file, buffer_size=_PAGE, pre_buffer=False)
         wanted = _present(parquet.schema_arrow.names, columns, source)
@@ -199,7 +200,7 @@ def _check_size(file: pa.NativeFile, name: str) -> None:
 
 
 def _present(there: Sequence[str], columns: Sequence[str], source: SourceRecord) -> list[str]:
-    """The columns that a file has; one of the runtime's own must have all of them."""
+    """The stream's columns in a file. Files that the runtime reads itself must have all columns."""
     missing = [c for c in columns if c not in there]
     if missing and (
         source.format == RECORDED or is_own(source.format, source.path, source.options)
@@ -246,7 +247,7 @@ def _csv(
 def _row(
     record: Record, dialect: CsvDialect, places: Mapping[str, int], fields: int
 ) -> Mapping[str, Any] | str:
-    """The texts of a record's columns; the record itself where it has none."""
+    """The fields of a record by column; the record's text if it is malformed."""
     if record.malformed or len(record.fields) != fields:
         return decoded(record.raw)
     try:
@@ -258,7 +259,7 @@ def _row(
 
 
 def _dialect(source: SourceRecord) -> CsvDialect:
-    """The dialect of a source of CSV; of one that Spark reads as far as it is known here."""
+    """The CSV dialect of a source; for Spark's reader, as far as its options are known here."""
     options = own_files(source.format, source.path, source.options)
     if options is not None and options.dialect is not None:
         return options.dialect
@@ -276,7 +277,7 @@ def _text(
 
 
 def _lines(files: fs.FileSystem, name: str) -> Iterator[bytes]:
-    """The whole lines in the first bytes of a file."""
+    """The complete lines in the first bytes of a file."""
     content, whole = _start_of(files, name)
     lines = content.removeprefix(BOM).split(b"\n")
     if not whole and len(lines) > 1:
@@ -285,16 +286,16 @@ def _lines(files: fs.FileSystem, name: str) -> Iterator[bytes]:
 
 
 def _start_of(files: fs.FileSystem, name: str) -> tuple[bytes, bool]:
-    """The first bytes of a file of text, and whether they are all that there are.
+    """The first bytes of a text file, and whether they are the whole file.
 
     Raises:
-        ValueError: it is no UTF-8.
+        ValueError: the text is not UTF-8.
     """
     with files.open_input_stream(name, compression=None) as stream:
         content: bytes = stream.read(BYTES)
     unpack = next((u for sign, u in _UNPACK.items() if content.startswith(sign)), None)
     if unpack is not None:
-        # The beginning alone can be unpacked, too.
+        # The beginning of a compressed file can be decompressed alone.
         whole = len(content) < BYTES
         content = unpack().decompress(content)
         return content[:BYTES], whole and len(content) <= BYTES
@@ -305,7 +306,7 @@ def _start_of(files: fs.FileSystem, name: str) -> tuple[bytes, bool]:
 
 
 def _option(source: SourceRecord, name: str) -> str | None:
-    """An option of Spark's, whose names have no case."""
+    """The value of an option of Spark; option names are case-insensitive."""
     return next((v for n, v in source.options.items() if n.lower() == name.lower()), None)
 
 

@@ -1,7 +1,7 @@
-"""Whether the values of a sample fit the columns of a stream, value by value.
+"""Conversion of a sample's values to the types of a stream's columns, value by value.
 
-The runtime decides the same of whole columns (``docs/sources.md``, *values that do not fit*). Text
-is read by the functions that it reads text by (``contract.queries.text_values``).
+The runtime converts whole columns by the same rules (``docs/sources.md``, *values that do not
+fit*). Text is parsed by the same functions as in the runtime (``contract.queries.text_values``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from anabranch_contract.queries.text_values import BITS, reader_of
 from anabranch_contract.queries.types import FLOATING, INTEGRAL, TIMESTAMPS, DataType, TypeKind
 from anabranch_contract.rest.source_tests import MisfitOut
 
-#: Characters of a value that are shown.
+#: Most characters of a value that are shown.
 SHOWN = 120
 
 _ARROW: Mapping[TypeKind, pa.DataType] = {
@@ -39,7 +39,7 @@ _ARROW: Mapping[TypeKind, pa.DataType] = {
     TypeKind.TIMESTAMP_NTZ: pa.timestamp("us"),
     TypeKind.BINARY: pa.binary(),
 }
-#: Digits of the longest decimal.
+#: Most digits of a decimal.
 _DIGITS = 38
 
 
@@ -52,13 +52,13 @@ class Field:
     dialect: CsvDialect
 
     def text(self, kind: DataType) -> str | None:
-        """The text of a column of type ``kind``; None: NULL."""
+        """The field's text as a value of type ``kind``; None: NULL."""
         textual = kind.kind in (TypeKind.STRING, TypeKind.BINARY)
         return self.dialect.text(self.content, self.mark, textual=textual)
 
 
 class Form(StrEnum):
-    """How values arrive: as JSON has them, as text, or typed by a file's own schema."""
+    """Form of the input values: JSON values, text, or typed by a file's schema."""
 
     JSON = "json"
     TEXT = "text"
@@ -67,10 +67,10 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """Rows as a stream's columns have them.
+    """Rows converted to a stream's columns.
 
     Attributes:
-        rows: JSON values by column. ``invalid``: the rows that do not fit.
+        rows: JSON values by column. ``invalid``: indexes of the rows that do not fit.
         times: event times of the rows that fit.
     """
 
@@ -86,7 +86,7 @@ def fit(
     event_time: str | None,
     form: Form,
 ) -> Fitted:
-    """The rows that ``arrived`` as ``columns`` have them; a text is a row that is no object."""
+    """Convert the rows ``arrived`` to ``columns``; a row given as text is no object."""
     rows: list[dict[str, Any]] = []
     misfits: list[MisfitOut] = []
     times: list[datetime] = []
@@ -121,7 +121,7 @@ def fit(
 
 
 def _converted(value: Any, kind: DataType, form: Form) -> Any:
-    """``value`` as a Python value of ``kind``; None: it does not fit, or is NULL."""
+    """``value`` as a Python value of type ``kind``; None: it does not fit, or is NULL."""
     if value is None:
         return None
     try:
@@ -138,7 +138,7 @@ def _typed(value: Any, kind: DataType) -> Any:
     if not scalar.is_valid:
         return None
     if pa.types.is_timestamp(scalar.type) and pa.types.is_timestamp(wanted):
-        # Nanoseconds are cut to microseconds.
+        # Nanoseconds are truncated to microseconds.
         return scalar.cast(wanted, safe=False).as_py()
     return scalar.cast(wanted).as_py()
 

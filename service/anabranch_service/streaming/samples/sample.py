@@ -1,4 +1,4 @@
-"""The result of a source test, and its bounds."""
+"""The result of a source test, and its limits."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pyarrow as pa
 from anabranch_contract.errors import StructuredError
 from anabranch_service.streaming.samples.fit import Form
 
-#: Bytes that are looked at, at most, of a file of text and of the entries of a Redis Stream.
+#: Most bytes read from a text file, and from the entries of a Redis Stream.
 BYTES = 1 << 20
-#: Seconds that a server may take for one answer.
+#: Time limit for one answer of a server, in seconds.
 SECONDS = 2.0
 
 
 class Unreadable(StructuredError):
-    """A source that can't be read; has the field of the registration and a remedy."""
+    """A source that can't be read; names the field of the registration and a remedy."""
 
 
 @dataclass(slots=True)
@@ -27,9 +27,9 @@ class Sample:
     """The result of a source test.
 
     Attributes:
-        rows: values by column; a text is a row that is no object.
-        found: number of files or entries; None: unknown. ``unit``: files or entries.
-        limits: parts that were not read.
+        rows: values by column, or the text of a row that is no object.
+        found: number of files or entries; None: unknown. ``unit``: ``files`` or ``entries``.
+        limits: notes on parts that were not read.
         looked_at: whether rows could be read.
     """
 
@@ -48,7 +48,7 @@ def decoded(value: bytes) -> str:
 
 
 def object_of(line: bytes) -> Mapping[str, Any] | str:
-    """The object in a line of JSON, or else the line."""
+    """The JSON object in a line; the line itself if it has none."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
@@ -57,7 +57,7 @@ def object_of(line: bytes) -> Mapping[str, Any] | str:
 
 
 def scalars(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
-    """The rows of a batch, with Arrow's own values."""
+    """The rows of a batch, with values as Arrow scalars."""
     there = [c for c in columns if c in batch.schema.names]
     arrays = [batch.column(c) for c in there]
     for row in range(batch.num_rows):

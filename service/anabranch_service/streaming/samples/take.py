@@ -1,8 +1,8 @@
 """A few rows of any source, read by the service before the stream is registered.
 
-Everything is bounded: rows, bytes, counted files, and the time of every call to a server. Nothing
-is written to or consumed from the source. The caller has checked permissions; links and resolved
-secrets are checked again on use, as in the runtime.
+Rows, bytes, counted files and the time of every call to a server are bounded. Nothing is written to
+or consumed from the source. The caller has checked permissions; links and resolved secrets are
+checked again on use, as in the runtime.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from anabranch_service.streaming.samples.sample import SECONDS, Sample, Unreadab
 def take(
     source: SourceRecord, columns: Sequence[str], most: int, policy: AccessPolicy, own: Own
 ) -> Sample:
-    """``most`` rows of a source at most.
+    """Read at most ``most`` rows of a source.
 
     Args:
         columns: names of the stream's columns.
-        own: the pipeline's Redis: its address, and the key of the stream.
+        own: URL of the pipeline's own Redis, and the default key of the stream in it.
 
     Raises:
-        Unreadable, AccessError: it can't be read, or a variable is not set.
+        Unreadable, AccessError: the source can't be read, or an environment variable is not set.
     """
     if source.format == REDIS_STREAM:
         return sample_entries(source, columns, most, policy, own)
