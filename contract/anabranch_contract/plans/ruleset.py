@@ -79,7 +79,7 @@ class TimeBound(Row, frozen=True):
 
 
 class KeyPart(Row, frozen=True):
-    """One equality of a probe: attribute ``probe`` of the partial result, ``build`` of the store."""
+    """One equality of a probe: ``probe`` of the partial result equals ``build`` of the store."""
 
     probe: AttrRef
     build: AttrRef

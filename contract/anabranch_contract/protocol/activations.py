@@ -17,8 +17,8 @@ class ViewRows(Message):
     """The first rows of a view, as of one version of it, in the view's order.
 
     Attributes:
-        total: number of rows of the view, of which ``rows`` has the first.
-        rows: JSON objects.
+        total: number of rows of the view, not only of ``rows``.
+        rows: the first rows, as JSON objects.
         batch: the last batch whose joined rows the view includes; -1 before the first.
         withheld, owed, blind, completeness: of the joined rows as of that batch, as in
             :class:`Activation`.
@@ -61,7 +61,7 @@ class Failure(Body):
     """A query's failure at run time: one of its expressions could not be evaluated.
 
     Attributes:
-        code, message, remedy: those of the error.
+        code, message, remedy: as in the error.
         expression: the text of the expression that failed; empty if unknown.
         batch: the batch of the failure. The query has no results of this batch; its results of
             earlier batches stay valid.

@@ -26,7 +26,7 @@ class StepMeasures:
 
     Attributes:
         joined: the canonical sub-join after the step.
-        head, target: the labels of the probing tuple, and those of the probed store; sorted.
+        head, target: the labels of the probing tuple, and of the probed store; sorted.
         counts: counts of the period; ``pairs`` as in :class:`~.measurements.JoinSample`.
         part: the tuples that were counted.
     """
@@ -156,7 +156,7 @@ class Interim(Message):
         results: results of all tasks and queries.
         merges: merges of segments on all hosts: their number, rows rewritten, CPU seconds.
         rationed: whether a batch of the period withheld tuples from probes.
-        drifted: the drifts at its first batch, because of which the period ended early.
+        drifted: the drifts at its first batch; they ended the period early.
         rulesets: (epoch, revision) of the rulesets of its batches, ascending.
     """
 

@@ -170,8 +170,7 @@ class Keys:
 
     @property
     def samples(self) -> str:
-        """Hash: stream -> its newest sample, a JSON :class:`~.measurements.StreamSample` (runtime).
-        """
+        """Hash: stream -> its newest JSON :class:`~.measurements.StreamSample` (runtime)."""
         return self._key("samples")
 
     @property

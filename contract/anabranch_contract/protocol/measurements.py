@@ -23,7 +23,7 @@ class JoinSample:
 
     Attributes:
         joined: the canonical sub-join over the labels of both.
-        head, target: the labels of the probing tuple, and those of the probed store; sorted.
+        head, target: the labels of the probing tuple, and of the probed store; sorted.
         probes: number of tuples that probed. Fractional, since older tuples count less.
         pairs: number of (probing tuple, stored tuple) pairs covered by the probes, including pairs
             of tuples that a look-ahead filter dropped.

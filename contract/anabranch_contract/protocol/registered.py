@@ -61,8 +61,8 @@ class StreamRecord(Closed, StreamProperties):
     """A registered stream; ``lateness`` in microseconds, None: unbounded.
 
     Attributes:
-        idle_timeout: microseconds without tuples after which the watermark follows those of other
-            streams; None: never.
+        idle_timeout: microseconds without tuples after which the watermark follows the other
+            streams' watermarks; None: never.
         ttl: window in microseconds on the stream's tuples in every query; None: no window.
         latest: key columns: only the latest tuple of each key takes part in joins; empty: all
             tuples do.

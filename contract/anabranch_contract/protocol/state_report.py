@@ -56,7 +56,7 @@ class StoreReport(Body):
         filter: conjuncts that its rows satisfy.
         partition: the attribute by which rows are partitioned; None: none.
         partitions: number of partitions.
-        batches: ranges (first, last) of batches of which the store has all rows.
+        batches: ranges (first, last) of batches whose rows are all in the store.
         growing: whether the running epoch adds rows to it.
         queries: the queries whose results depend on it.
         rows, bytes, index_bytes, segments: totals of its segments; ``bytes`` includes the indexes.
