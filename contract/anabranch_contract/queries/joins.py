@@ -328,7 +328,7 @@ class JoinQuery:
 
     @property
     def planned(self) -> tuple[JoinQuery, ...]:
-        """The inner joins to plan: this one, left rows, and pairs of the look-ups after the first."""
+        """The inner joins to plan: this one, the left rows, and the pairs of further look-ups."""
         return (self,) if self.left is None else (self, self.left, *self.others)
 
     @property
