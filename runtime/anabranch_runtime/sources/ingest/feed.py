@@ -231,8 +231,7 @@ def read_rows(piece: Piece) -> Iterator[Decoded]:
 
 
 def _decoded(batch: pa.RecordBatch) -> Decoded:
-    """Split landed rows into valid and invalid; the last column has the raw input of invalid rows.
-    """
+    """Split landed rows into valid and invalid rows; the last column is invalid rows' input."""
     arrived = batch.column(batch.num_columns - 1)
     rows = batch.select(batch.schema.names[:-1])
     if arrived.null_count == batch.num_rows:

@@ -374,8 +374,8 @@ class Ingest:
                 landing.forget_all(folder)
 
     def committed(self, state: State, choices: Journal) -> None:
-        """Release landed batches after the commit of ``state``, except those of batches that may be
-        repeated according to its journal ``choices``.
+        """Release landed batches after the commit of ``state``, except the input of batches that
+        may be repeated according to its journal ``choices``.
         """
         self._offsets = state.offsets
         if not self._sources:
