@@ -425,7 +425,7 @@ class Mirrored(Durable):
             )
 
     def _mirror(self) -> None:
-        """Fetch documents that differ from the store's; quarantine those that the store lacks."""
+        """Fetch documents that differ from the store's; quarantine documents that it lacks."""
         there = sorted(n for n in self._there if n in _FILES or n.startswith(_FOLDERS))
         for name in there:
             found, path = self.remote.read(name), self.root / name

@@ -1,16 +1,16 @@
-"""Left rows with and without partners (``contract.queries.outer_joins``), by Spark's aggregation.
+"""Decision of outer joins' left rows (``contract.queries.outer_joins``) by Spark's aggregation.
 
-Left rows and pairs of equal left columns are one group, which Spark keeps until the watermark has
-passed its *end* and then gives, once. Its end is the deadline.
+Left rows and pairs with equal left columns form a group. Spark keeps the group until the watermark
+has passed its *end*, which is the deadline, and then emits it once.
 
-Where that is past when a row comes to be (its own members came late), the batch that finds the row
-finds all of its pairs, so they are decided at once: the partner's stream may never send again. If
-the row is made good by a later batch, its pairs may be by another; then it ends at the floor
-(``sinks.outer_rows``), which all of them have, as Spark takes nothing that ends before its
-watermark.
+The deadline may already have passed in the batch in which a left row's last member arrives. Then
+this batch finds all pairs of the row, and the row is decided at once, since the partner's stream
+may never send again. If such a row is computed by a later catch-up, its pairs may be found by
+another batch. Then the group ends at the floor (``sinks.outer_rows``), equal for the row and its
+pairs, because Spark drops rows that end before its watermark.
 
-Left rows that came in different batches are different groups, since rations may have withheld pairs
-of one and not of the other (``undecided``).
+Left rows of different batches are in different groups, since rations may have withheld the pairs of
+one batch and not of the other (``undecided``).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _LEFT, _PAIRS = "anabranch_left", "anabranch_pairs"
-#: In place of a number of pairs: a pair as it comes; a left row or pair of those decided at once.
+#: Values in place of a group's number of pairs: a single pair; a row or pair decided at once.
 _PAIR, _AT_ONCE = -1, -2
 
 
@@ -71,7 +71,7 @@ def decided(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:
     is_left = f"_metadata.file_name like '{LEFT_PREFIX}%'"
     rows = frame.where(f"{CLOCK} is null")
     folder = "cast(regexp_extract(_metadata.file_path, '/([0-9]+)/[^/]*$', 1) as bigint)"
-    # The batch that has found the row is the one in which it came to be.
+    # The row was found by the batch in which its last member arrived, not by a catch-up.
     late = f"(coalesce({deadline} < {floor}, false) and {folder} = `{BATCH}`)"
     tagged = never_late(
         rows.where(f"not {late}").selectExpr(
@@ -115,7 +115,7 @@ def decided(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:
 
 
 def grouped(outer: OuterJoin, rows: pa.Table) -> pa.Table:
-    """``rows`` (of :func:`decided`) with left rows and pairs that are decided at once as groups."""
+    """Return ``rows`` of :func:`decided` with rows and pairs that are decided at once grouped."""
     single = pc.equal(rows[_PAIRS], _AT_ONCE)
     some = rows.filter(single)
     if not some.num_rows:
@@ -133,15 +133,15 @@ def grouped(outer: OuterJoin, rows: pa.Table) -> pa.Table:
 
 
 def _cut(bound: int) -> int:
-    """A time bound in microseconds that says the same of all times that are supported."""
+    """Clip a time bound, in microseconds, to the range of supported times."""
     return max(FIRST // 2, min(bound, LAST // 2))
 
 
 def without_undecided(
     outer: OuterJoin, rows: pa.Table, undecided: Undecided
 ) -> tuple[pa.Table, LeftRows]:
-    """``rows`` (of :func:`decided`) without left rows whose pairs may have been withheld, and the
-    counts of left rows.
+    """Return ``rows`` of :func:`decided` without left rows whose pairs may have been withheld, and
+    the counts of left rows.
     """
     closed = pc.greater_equal(rows[_PAIRS], 0).combine_chunks().to_numpy(zero_copy_only=False)
     some = rows.filter(pa.array(closed)).combine_chunks()
