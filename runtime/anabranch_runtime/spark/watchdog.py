@@ -1,5 +1,4 @@
-"""Batches that hang: tasks that give no sign of life any more are cancelled, so that the batch is
-tried again.
+"""Watchdog for hanging batches: a batch whose tasks give no sign of life is cancelled and retried.
 
 A task that dies fails its attempt. One that hangs (a worker that has been stopped, a read that
 never returns) would hold its batch for ever while all else looks well. So a task touches a file

@@ -52,9 +52,9 @@ _PAIR, _AT_ONCE = -1, -2
 
 
 def decided(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:
-    """Pairs as they come (of a left join), and left rows that have been decided.
+    """Return the frame of single pairs (of a left join) and of decided groups of left rows.
 
-    Of these, ``anabranch_left`` says how many there were and ``anabranch_pairs`` how many pairs.
+    A group's column ``anabranch_left`` is its number of left rows, ``anabranch_pairs`` of pairs.
     """
     from pyspark.sql import functions as sf
 
@@ -64,7 +64,7 @@ def decided(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:
     left = [f"`{name}`" for name, _ in outer.left]
     keys = [*left, f"`{BATCH}`"]
     others = [f"`{o.name}`" for o in query.projection if f"`{o.name}`" not in left]
-    # A bound beyond the axis is as good as its end, and its sum with a time does not overflow.
+    # Bounds are clipped to the axis, so that sums with times do not overflow.
     limits = [f"{micros_of(f'`{n}`')} + {_cut(bound)}" for n, bound in outer.times]
     floor = micros_of(FLOOR)
     deadline = limits[0] if len(limits) == 1 else f"least({', '.join(limits)})"
@@ -177,7 +177,7 @@ def without_undecided(
 
 
 def results(outer: OuterJoin, rows: pa.Table) -> pa.Table:
-    """The join's results among ``rows`` (of :func:`decided`).
+    """Return the join's results from ``rows`` of :func:`decided`.
 
     Raises:
         ExpressionError: a row on which Spark would fail too.
@@ -188,7 +188,7 @@ def results(outer: OuterJoin, rows: pa.Table) -> pa.Table:
         times = np.where(pc.greater(pairs, 0), times, 0)
     else:
         times = np.where(pc.equal(pairs, 0), times, 0)
-        # A pair is itself.
+        # A single pair is one result.
         times = np.where(pc.equal(pairs, _PAIR), 1, times)
     chosen = rows.take(pa.array(np.repeat(np.arange(len(times)), times))).combine_chunks()
 

@@ -126,7 +126,7 @@ class Undecided:
         self._by_key = self._columns()
 
     def _columns(self) -> dict[_Key | None, tuple[Ints, Ints, Ints]]:
-        """Return, by ranking key, the batches with withheld rows: numbers (ascending), marks, limits."""
+        """Return batches with withheld rows by ranking key: ascending numbers, marks, limits."""
         some: dict[_Key | None, list[tuple[int, int, int]]] = defaultdict(list)
         for batch, one in sorted(self._withheld.items()):
             if one.limits:

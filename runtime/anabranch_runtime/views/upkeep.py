@@ -64,7 +64,7 @@ class _Running:
 
     Attributes:
         query: Spark's query; None: not started, or failed.
-        cause: the exception from making a version, of which Spark passes on only the text.
+        cause: the exception from making a version; Spark passes on only its text.
     """
 
     place: ViewPlace
@@ -331,10 +331,10 @@ class Views:
         *,
         always: bool = False,
     ) -> None:
-        """Release what there is before ``next_batch``, and wait until it has been worked in."""
+        """Release the rows before ``next_batch``, and wait until the view includes them."""
         home = part.place.home
         if inputs.unread(home):
-            # Of an attempt that has ended midway. A version is made of one release.
+            # Finish the release of an interrupted attempt first: a version is made of one release.
             self._work_in(part)
         some = inputs.release(home, next_batch, clock, always=always, missing=missing)
         if some or part.query is None:

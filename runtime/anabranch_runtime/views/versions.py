@@ -126,7 +126,7 @@ class Maker:
     follow: Callable[[str, int, pa.Table, int], None]
 
     def work(self, place: ViewPlace) -> ViewFrame:
-        """The work for a place from now on."""
+        """Return the frame and writer for a place."""
         source = place.home / "input"
         query, view, outer = place.query, place.query.view, place.query.outer
         if outer is not None:
@@ -144,8 +144,8 @@ class Maker:
         return ViewFrame(shown, mode, partial(self._made, place, view, tables))
 
     def look_up(self, place: ViewPlace, next_batch: int) -> None:
-        """Give the results of look-ups in the batches before ``next_batch``, one at a time: only
-        rows of one batch belong together. A batch that is given again is the same version.
+        """Emit the results of look-ups in the batches before ``next_batch``, batch by batch, as
+        partners are in the same batch. A repeated batch is the same version.
         """
         home = place.home
         if inputs.unread(home):
@@ -193,7 +193,7 @@ class Maker:
     def _made(
         self, place: ViewPlace, view: View, tables: ViewTables, frame: DataFrame, version: int
     ) -> None:
-        """Make a version of a view from changed groups, from all groups, or from new joined rows."""
+        """Make a view's version from changed groups, from all groups, or from new joined rows."""
         before = tables.before(version)
         part = self._part(place, view, version, shown=before is not None)
         if view.grouped and not view.whole:
