@@ -75,8 +75,8 @@ def as_here(context: BatchContext, piece: Piece) -> Piece:
 
 @contextmanager
 def told(context: BatchContext, task: int, addresses: Sequence[str]) -> Iterator[None]:
-    """Tell the driver why the block fails, where that is known: of a failed task Spark has a
-    traceback.
+    """Report the block's error to the driver as structured data; Spark would pass on only a failed
+    task's traceback.
 
     Raises:
         PipelineError: ``other-package``: this host has another version than the driver.
@@ -106,9 +106,9 @@ def run_apart(
     """As :func:`~anabranch_runtime.task.worker.run_task`.
 
     Args:
-        context: as the driver has it.
-        read: gives what pieces consist of, one after the other.
-        addresses: of the executors of all tasks.
+        context: the driver's context of the batch.
+        read: yields the blocks of pieces, one after the other.
+        addresses: addresses of the executors of all tasks.
     """
     place = context.hosts.meeting
     assert place is not None
@@ -174,11 +174,11 @@ def _bring(context: BatchContext, fleet: Fleet, advanced: Callable[[], None]) ->
 
 
 def _tidy(context: BatchContext, cache: Path, fleets: Sequence[Fleet]) -> None:
-    """Now and then delete what the cache need not have: what the manifest that the batch goes on
-    from does not name for this host.
+    """At intervals delete files from the cache that the batch's manifest does not name for this
+    host.
 
     Args:
-        fleets: who has which partition, and who will have it next.
+        fleets: the owners of partitions, now and in the next epoch.
     """
     global _next_sweep, _needed
     began = time.monotonic()
