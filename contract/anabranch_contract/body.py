@@ -1,4 +1,4 @@
-"""Values that REST bodies contain as they are (ADR 0061)."""
+"""Base of protocol values that REST bodies contain unchanged (ADR 0061)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any, Literal, get_origin, get_type_hints
 
 from anabranch_contract.codec import fields
 
-#: The context of a pydantic validation that reads an answer of a service of any release.
+#: Pydantic validation context for reading answers of a service of any release.
 READING = object()
 
 
 class Body:
-    """Base of dataclasses that REST bodies contain as they are: fields and properties.
+    """Base of dataclasses whose fields and public properties appear unchanged in REST bodies.
 
-    pydantic asks for the schema; tasks, which serve no REST, never import it. In an answer of
-    another release absent fields are empty, and unknown ones are passed over.
+    Only pydantic calls for the schema, so tasks, which serve no REST, never import pydantic. In an
+    answer of another release absent fields become empty, and unknown fields are ignored.
     """
 
     __slots__ = ()
@@ -37,7 +37,7 @@ class Body:
     @classmethod
     @cache
     def empties(cls) -> dict[str, Any]:
-        """The required fields, each with None or the empty value of its type."""
+        """Return the required fields, each with None or the empty value of its type."""
         hints, optional = get_type_hints(cls), dataclasses.MISSING
         return {
             f.name: empty(hints[f.name])
@@ -46,7 +46,7 @@ class Body:
         }
 
     def document(self) -> dict[str, Any]:
-        """Fields and properties by name, their values as they are."""
+        """Return fields and properties by name, with unconverted values."""
         return {**fields(self), **{name: getattr(self, name) for name in self.properties()}}
 
     @classmethod
@@ -83,7 +83,7 @@ _ATTRIBUTES = re.compile(r"^ {4}((?:\w+, )*\w+): ((?:.+\n?)+?)(?=^ {4}\w|\Z|\n)"
 
 
 def _documented(kind: type) -> tuple[str, dict[str, str]]:
-    """The documentation of a class, and of its attributes in the terms of JSON."""
+    """Return the description of a class, and of each attribute, in JSON's terms."""
     texts: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         head, _, section = (inspect.getdoc(base) or "").partition("\n\nAttributes:\n")
@@ -93,13 +93,13 @@ def _documented(kind: type) -> tuple[str, dict[str, str]]:
 
 
 def _as_json(text: str) -> str:
-    """A text of documentation as a sentence about JSON."""
+    """Return a docstring's text for JSON: one line, backticks, ``null`` for ``None``."""
     said = " ".join(text.replace("``", "`").split()).replace("None", "null")
     return said[:1].upper() + said[1:]
 
 
 def empty(kind: Any) -> Any:
-    """The value of a field of type ``kind`` that an answer of an older release lacks."""
+    """Return the value for a field of type ``kind`` that an older release's answer lacks."""
     origin = get_origin(kind) or kind
     if not isinstance(origin, type):
         return "" if origin is Literal else None

@@ -1,7 +1,7 @@
 """Frozen values as JSON documents and back: one codec for rulesets, state and protocol.
 
-A dataclass is an object of its fields by name, a :class:`Row` the list of its fields in order.
-Reading checks every type. Absent fields have their defaults; unknown fields are passed over.
+A dataclass becomes an object of its fields by name, a :class:`Row` the list of its fields in order.
+Decoding checks every type. Absent fields get their defaults; unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ import msgspec
 
 _T = TypeVar("_T")
 
-#: A part of a document that is kept as text.
+#: A part of a document that is left undecoded.
 Raw = msgspec.Raw
-#: Raised by everything here that reads: the message names the place in the document.
+#: Raised by all decoders of this module; the message names the path in the document.
 Malformed = msgspec.ValidationError
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True, order=True):
-    """A frozen value that is written as the list of its fields, as there are many of its kind."""
+    """A frozen value that is encoded compactly, as the list of its fields."""
 
 
 class Message:
-    """A dataclass that travels as a JSON text of its own, through Redis or as an option."""
+    """A dataclass that is sent as a JSON text of its own, through Redis or as an option."""
 
     __slots__ = ()
 
     def dumps(self) -> str:
-        """Return JSON text; equal values give equal texts."""
+        """Return the value's JSON text; equal values give equal texts."""
         return dumps(self)
 
     @classmethod
     def loads(cls, text: str | bytes) -> Self:
-        """Return the value that :meth:`dumps` wrote.
+        """Decode a value encoded by :meth:`dumps`.
 
         Raises:
-            Malformed: the text is no such document.
+            Malformed: the text does not encode this type.
         """
         return loads(text, cls)
 
@@ -47,10 +47,10 @@ def dumps(value: object) -> str:
 
 
 def loads(text: str | bytes, kind: type[_T]) -> _T:
-    """Return the ``kind`` that :func:`dumps` wrote.
+    """Decode a ``kind`` encoded by :func:`dumps`.
 
     Raises:
-        Malformed: the text is no such document.
+        Malformed: the text does not encode a ``kind``.
     """
     try:
         return msgspec.json.decode(text, type=kind, dec_hook=_decoded)
@@ -59,13 +59,13 @@ def loads(text: str | bytes, kind: type[_T]) -> _T:
 
 
 def to_json(value: object) -> Any:
-    """Return ``value`` as JSON's objects, lists and scalars; ``json.dumps(x, default=to_json)``."""
-    # Not msgspec.to_builtins, which leaves tuples: a document that has been stored has lists.
+    """Convert ``value`` to dicts, lists and scalars; fits ``json.dumps(x, default=to_json)``."""
+    # Not msgspec.to_builtins, which keeps tuples: decoded JSON documents have lists.
     return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_encoded))
 
 
 def from_json(document: Any, kind: type[_T]) -> _T:
-    """Return the ``kind`` that :func:`to_json` wrote.
+    """Convert a document of :func:`to_json` back to a ``kind``.
 
     Raises:
         Malformed: the document does not fit ``kind``.
@@ -74,21 +74,21 @@ def from_json(document: Any, kind: type[_T]) -> _T:
 
 
 def fields(value: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass or Row by name, their values as they are."""
+    """Return the fields of a dataclass or Row by name, with unconverted values."""
     if isinstance(value, msgspec.Struct):
         return msgspec.structs.asdict(value)
     return {name: getattr(value, name) for name in value.__match_args__}
 
 
 def _encoded(value: Any) -> str:
-    """Return a value of a type that msgspec does not know: one that is written as text."""
+    """Return the text of a value whose type msgspec does not know."""
     if not isinstance(value, str):
         raise TypeError(f"{type(value).__name__} {value!r} has no JSON form")
     return str(value)
 
 
 def _decoded(kind: type[Any], value: Any) -> Any:
-    """Read what :func:`_encoded` wrote."""
+    """Decode a value encoded by :func:`_encoded`."""
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is no text")
     return kind.from_text(value)

@@ -22,7 +22,7 @@ _UNITS = {
     "millisecond": 1_000,
     "microsecond": 1,
 }
-#: Unit spellings of other systems.
+#: Abbreviated units.
 _SHORT = {
     "w": "week",
     "d": "day",
@@ -39,7 +39,7 @@ _SHORT = {
     "usec": "microsecond",
     "micro": "microsecond",
 }
-#: Beyond this a duration no longer fits the 64-bit event times that it is compared with.
+#: Greatest duration in microseconds: sums with 64-bit event times must not overflow.
 _LIMIT = 2**62
 _PAIR = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*([a-z]+)(?=[\s\d+-]|$)\s*", re.IGNORECASE)
 _ISO = re.compile(
@@ -51,7 +51,7 @@ _REMEDY = "write '<number> <unit>', e.g. '10 minutes' or '10 min', or ISO 8601, 
 
 
 def parse_duration(text: str) -> int:
-    """The microseconds that ``text`` stands for; a leading minus makes them negative.
+    """Parse a duration and return its microseconds; a leading minus makes them negative.
 
     >>> parse_duration("5 minutes"), parse_duration("P1DT0.5S"), parse_duration("-1 day")
     (300000000, 86400500000, -86400000000)
@@ -59,8 +59,8 @@ def parse_duration(text: str) -> int:
     True
 
     Raises:
-        QueryError: ``bad-duration``: no duration, a calendar unit (month, year), not a whole number
-            of microseconds, or too long.
+        QueryError: ``bad-duration``: not a duration, in a calendar unit (month, year), not a whole
+            number of microseconds, or too long.
     """
     stripped = text.strip()
     total = _parse_iso(stripped) if re.match(r"[+-]?P", stripped, re.I) else _parse_pairs(stripped)
@@ -72,7 +72,7 @@ def parse_duration(text: str) -> int:
 
 
 def format_duration(micros: int) -> str:
-    """``micros`` as :func:`parse_duration` reads it back, largest unit first.
+    """Return ``micros`` as a text for :func:`parse_duration`, largest unit first.
 
     >>> format_duration(0), format_duration(-1_500_000)
     ('0 seconds', '-1 second -500 milliseconds')

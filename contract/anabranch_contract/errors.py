@@ -7,7 +7,7 @@ from typing import Self
 
 
 class StructuredError(Exception):
-    """An error with place and remedy; base of each package's base error.
+    """An error that names field, position and remedy; base of each package's base error.
 
     Attributes:
         code: stable machine-readable kind, e.g. ``"unknown-column"``.
@@ -47,13 +47,13 @@ class StructuredError(Exception):
 
     @property
     def detail(self) -> str:
-        """The message, with line and column in the field where they are known."""
+        """The message, followed by line and column if there is a position."""
         if self.position is None:
             return self.message
         return f"line {self.position[0]}, column {self.position[1]}: {self.message}"
 
     def moved(self, *, field: str = "", position: tuple[int, int] | None = None) -> Self:
-        """Copy of the error for another place; omitted arguments keep their values."""
+        """Return a copy with another field or position; omitted arguments keep their values."""
         other = copy.copy(self)
         other.field = field or self.field
         other.position = position or self.position
@@ -74,7 +74,7 @@ class StreamError(PlannerError):
 
 
 class StatisticsError(PlannerError):
-    """Statistics that contradict themselves (a negative rate, say)."""
+    """Statistics that are contradictory or impossible, such as a negative rate."""
 
 
 class RulesetError(PlannerError):

@@ -1,4 +1,4 @@
-"""Long texts as they are kept in Redis: compressed, where that is worth it.
+"""Compression of long texts in Redis.
 
 >>> text = '{"a": 1}' * 10_000
 >>> len(pack(text)) < len(text) / 20, unpack(pack(text)) == text
@@ -14,22 +14,22 @@ import zlib
 
 #: Prefix of a compressed text; no JSON begins so.
 _MARK = "zlib:"
-#: Characters from which on a text is compressed, and how hard that tries: 1 is quick.
+#: Least number of characters of a compressed text, and zlib's compression level (1: fastest).
 _LEAST, _LEVEL = 1 << 16, 1
 
 
 def pack(text: str) -> str:
-    """Compress ``text`` if it is long; :func:`unpack` reverses it."""
+    """Compress ``text`` if it is long; :func:`unpack` is the inverse."""
     if len(text) < _LEAST:
         return text
     return _MARK + base64.b64encode(zlib.compress(text.encode(), _LEVEL)).decode()
 
 
 def unpack(kept: str) -> str:
-    """The text that :func:`pack` packed.
+    """Return the text given to :func:`pack`.
 
     Raises:
-        ValueError: it is damaged.
+        ValueError: ``kept`` is damaged.
     """
     if not kept.startswith(_MARK):
         return kept

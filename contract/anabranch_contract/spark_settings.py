@@ -1,6 +1,4 @@
-"""Spark settings given by operators, as ``--spark-conf`` has them, and the forms of a master
-URL.
-"""
+"""Parsers of the operator's Spark settings (``--spark-conf``), and of the forms of a master URL."""
 
 from __future__ import annotations
 
@@ -9,10 +7,10 @@ import re
 from collections.abc import Iterable, Mapping
 
 OPTION = "--spark-conf"
-#: One setting in each line: values may have commas, colons and blanks in them.
+#: Environment variable with one setting per line: values may contain commas, colons and spaces.
 VARIABLE = "ANABRANCH_SPARK_CONF"
 
-#: Settings that a pipeline relies on, or that speed up its start; fixed by the runtime.
+#: Settings fixed by the runtime, as a pipeline or its fast start depends on them.
 KEPT = frozenset(
     {
         "spark.python.unix.domain.socket.enabled",
@@ -30,16 +28,16 @@ KEPT = frozenset(
         "spark.sql.execution.arrow.maxRecordsPerBatch",
     }
 )
-#: Settings with an option of their own.
+#: Settings refused in favour of an option of their own; empty: without an option.
 _ELSEWHERE = {"spark.master": "--master (ANABRANCH_MASTER)", "spark.submit.deployMode": ""}
 _SETTING = re.compile(r"(spark\.[^\s=]+)\s*=\s*(.*)")
 
 
 def spark_setting(text: str) -> tuple[str, str]:
-    """The key and the value in ``text``.
+    """Parse one setting ``KEY=VALUE``.
 
     Raises:
-        ValueError: there are none, or the setting is not to be given; with the remedy.
+        ValueError: the text is no setting, or operators can't set the key; with the remedy.
 
     >>> spark_setting("spark.executor.memory=4g")
     ('spark.executor.memory', '4g')
@@ -66,10 +64,10 @@ def spark_setting(text: str) -> tuple[str, str]:
 def given_settings(
     texts: Iterable[str] | None, environ: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """The settings that options give, or, where there is no option, the variable.
+    """Return the settings of the options ``texts``, or without options (None) of the variable.
 
     Raises:
-        ValueError: as :func:`spark_setting`, with the name of the option.
+        ValueError: as :func:`spark_setting`, with the name of the option or variable.
 
     >>> given_settings(None, {"ANABRANCH_SPARK_CONF": "spark.a=1\\nspark.b=2\\n"})
     {'spark.a': '1', 'spark.b': '2'}
@@ -87,7 +85,7 @@ def given_settings(
 
 
 def is_local(master: str) -> bool:
-    """Whether all runs in one process of Spark.
+    """Whether Spark's driver and executors run in one process under ``master``.
 
     >>> is_local("local[*]"), is_local("local-cluster[3,1,1024]"), is_local("spark://host:7077")
     (True, False, False)

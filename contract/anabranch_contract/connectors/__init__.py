@@ -1,1 +1,1 @@
-"""Sources and sinks: their formats and options, and what a registration may ask for."""
+"""Sources and sinks: their formats and options, and the access policy for registrations."""

@@ -1,7 +1,8 @@
 """Addresses in registrations: paths, URIs, brokers, Redis servers, databases.
 
-An address that a client library would read otherwise than this module is a way around the list of
-hosts, so only plain forms are accepted: no escapes, no second authority, no unknown parameters.
+If a client library parsed an address differently than this module, it could reach a host that is
+not allowed. So only plain forms are accepted: no escapes, no second authority, no unknown
+parameters.
 
 >>> parse_path("s3a://bucket/x")
 PathAddress(scheme='s3a', host='bucket', path='/x')
@@ -16,7 +17,7 @@ from urllib.parse import urlsplit
 
 from anabranch_contract.connectors.policy import AccessError, AccessPolicy, listed
 
-#: The path that a path of this machine leads to, links and ``..`` followed.
+#: A function that resolves links and ``..`` in a local path.
 Resolve = Callable[[str], str]
 
 
@@ -35,7 +36,7 @@ _DATABASE = re.compile(
 _DERBY = re.compile(r"jdbc:derby:(memory:[A-Za-z0-9_-]+|/[^;:?]*)((?:;[^;]*)*)")
 _TLS = ("ssl", "sslmode", "usessl", "requiressl", "encrypt", "trustservercertificate")
 _TIMES = ("connecttimeout", "sockettimeout", "logintimeout", "tcpkeepalive")
-#: Parameters of a database's address. Others load classes, open files or run statements.
+#: Allowed parameters of database addresses. Others load classes, open files or run statements.
 _PARAMETERS = {
     "postgresql": (
         *(*_TLS, *_TIMES, "user", "password", "applicationname", "currentschema"),
@@ -57,7 +58,7 @@ _PARAMETER = re.compile(r"([A-Za-z_]+)=([A-Za-z0-9_ ./:+$*{}-]*)")
 
 @dataclass(frozen=True, slots=True)
 class PathAddress:
-    """A path: of this machine (``scheme`` is ``file``, ``host`` empty), or of another system."""
+    """A path: local (``scheme`` is ``file``, ``host`` empty), or of a remote file system."""
 
     scheme: str
     host: str
@@ -65,10 +66,10 @@ class PathAddress:
 
 
 def parse_path(text: str, field: str = "path") -> PathAddress:
-    """The place that a path of a registration names.
+    """Parse a path of a registration.
 
     Raises:
-        AccessError: it can be read in more than one way, or has a scheme that is not supported.
+        AccessError: the path is ambiguous, or its scheme is not supported.
     """
     if not text or not text.isprintable():
         raise AccessError(
@@ -96,7 +97,7 @@ def parse_path(text: str, field: str = "path") -> PathAddress:
         )
     authority, _, path = rest.removeprefix("//").partition("/")
     found = _AUTHORITY.fullmatch(authority) if rest.startswith("//") else None
-    # Before the @: a container (abfs) or, elsewhere, a name and a secret.
+    # Text before the @ is a container (abfs) or, with other schemes, a user name and a secret.
     if found is None or (found[1] is not None and (":" in found[1] or scheme[:2] not in "abwa")):
         raise AccessError(
             "bad-path",
@@ -119,10 +120,11 @@ def parse_path(text: str, field: str = "path") -> PathAddress:
 def check_path(
     text: str, policy: AccessPolicy, resolve: Resolve, field: str, *, write: bool = False
 ) -> str:
-    """The path to use for ``text``: resolved if it is local.
+    """Return the path of a registration, resolved if it is local.
 
     Raises:
-        AccessError: it is outside the allowed directories, whether or not it exists.
+        AccessError: the path is outside the allowed directories (whether or not it exists), or its
+            host is not allowed.
     """
     place = parse_path(text, field)
     if place.scheme != "file":
@@ -145,7 +147,7 @@ def check_path(
 
 
 def check_full(text: str, field: str) -> None:
-    """Refuse a path of this machine that is not given in full.
+    """Refuse a local path that is not absolute.
 
     Raises:
         AccessError: ``bad-path``.
@@ -167,7 +169,7 @@ def check_full(text: str, field: str) -> None:
 
 
 def check_no_pattern(text: str, field: str) -> None:
-    """Refuse a path that Spark would take for a pattern.
+    """Refuse a path that Spark would expand as a glob pattern.
 
     Raises:
         AccessError: ``bad-path``.
@@ -184,7 +186,7 @@ def check_no_pattern(text: str, field: str) -> None:
 def check_host(
     host: str, port: int | None, policy: AccessPolicy, field: str, *, by_list: bool = False
 ) -> None:
-    """Refuse a host that is not allowed; ``by_list``: ports of this machine need an entry, too.
+    """Refuse a host that is not allowed; with ``by_list``, this machine's ports need an entry too.
 
     Raises:
         AccessError: ``host-not-allowed``.
@@ -213,7 +215,7 @@ def check_brokers(text: str, policy: AccessPolicy, field: str) -> None:
     """Refuse Kafka brokers that are not allowed.
 
     Raises:
-        AccessError: one is not, or is no ``host:port``.
+        AccessError: a broker is not allowed, or not of the form ``host:port``.
     """
     for broker in text.split(","):
         match = _BROKER.fullmatch(broker.strip())
@@ -228,11 +230,11 @@ def check_brokers(text: str, policy: AccessPolicy, field: str) -> None:
 
 
 def check_redis(text: str, policy: AccessPolicy, resolve: Resolve, field: str) -> None:
-    """Reject the address of a disallowed Redis server. Local ones must be the pipeline's own or
-    listed: a connection's failure would reveal open ports.
+    """Refuse the address of a Redis server that is not allowed. A local server must be the
+    pipeline's own or listed, since failing connections would reveal which ports are open.
 
     Raises:
-        AccessError: the server is not allowed, or has parameters that open files.
+        AccessError: the server is not allowed, or the address has parameters that open files.
     """
     try:
         parts = urlsplit(text)
@@ -265,7 +267,8 @@ def check_database(text: str, policy: AccessPolicy, resolve: Resolve, field: str
     """Refuse the address of a database that is not allowed.
 
     Raises:
-        AccessError: it is not, has an unknown form, or a parameter that is not on the list.
+        AccessError: the host or file is not allowed, the form is unknown, or a parameter is not in
+            ``_PARAMETERS``.
     """
     match, derby = _DATABASE.fullmatch(text), _DERBY.fullmatch(text)
     if derby is not None:
@@ -295,8 +298,8 @@ def check_database(text: str, policy: AccessPolicy, resolve: Resolve, field: str
             )
 
 
-#: The part between scheme and host of a URL. The scheme's length is bounded, since an unbounded one
-#: would be searched again at every letter of a long text.
+#: Scheme and ``user:password@`` of a URL. The scheme's length is bounded so that searching a long
+#: text does not take quadratic time.
 _CREDENTIALS = re.compile(r"([a-z][a-z0-9+.-]{0,30}://)([^\s/@:'\"]*):[^\s/@'\"]+@", re.IGNORECASE)
 
 

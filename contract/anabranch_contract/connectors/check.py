@@ -1,7 +1,7 @@
-"""Checks of a source or a sink against what the operator allows.
+"""Checks of a source or a sink against the operator's access policy.
 
-The service calls this when something is registered, the runtime again when it opens a source or
-writes to a sink: records may be older than the policy, and links may have changed.
+The service checks each registration. The runtime checks again when it opens a source or writes to a
+sink, because the policy may be newer than the registration, and links may have changed.
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ from anabranch_contract.connectors.options import (
 from anabranch_contract.connectors.policy import SINKS, SOURCES, AccessError, AccessPolicy
 from anabranch_contract.connectors.secrets import REFERENCE, check_secrets
 
-#: Options that are this system's own.
+#: Options that anabranch interprets itself.
 _OWN_SOURCE, _OWN_SINK = ("payload", "schema", "column.*"), ("anabranch.*",)
-#: Characters of one option, and options of one registration, at most.
+#: Maximum number of characters of one option, and of options of one registration.
 MOST_TEXT, MOST_OPTIONS = 20_000, 1_200
-#: Characters of all options of one registration: parsing expressions takes 10 us a character.
+#: Maximum number of characters of all options of one registration: parsing expressions takes 10 us
+#: per character.
 MOST_ALL_TEXT = 200_000
 _DANGEROUS = re.compile(r"class|callback|interceptor|provider|factory|loader|init|script", re.I)
 _IDENTIFIER = r'(?:[A-Za-z_][A-Za-z0-9_$]*|"[A-Za-z0-9_$ -]+")'
 _TABLE = re.compile(rf"{_IDENTIFIER}(?:\.{_IDENTIFIER}){{0,2}}")
-#: Spaces are taken once and for all: trying them in other ways takes hours where text does not fit.
-#: No group is repeated so: Python 3.11.2 then takes what does not fit.
+#: Possessive quantifiers match spaces without backtracking, which takes hours if a text does not
+#: match. No group has one: Python 3.11.2 then accepts text that does not match.
 _COLUMN_TYPE = re.compile(
     rf"\s*+{_IDENTIFIER}\s++[A-Za-z]++(?: ++[A-Za-z]++)*\s*+"
     r"(?:\(\s*+\d++\s*+(?:,\s*+\d++\s*+)?\)\s*+)?"
@@ -62,7 +63,7 @@ def check_source_access(
     """Reject a source whose path or options the policy forbids; return the resolved path, if any.
 
     Args:
-        format: of the source. ``path``, ``options``: as registered.
+        format, path, options: as registered.
         policy: the allowed formats, directories and hosts.
         resolve: follows links and ``..`` of a local path.
 
@@ -93,7 +94,7 @@ def check_sink_access(
     policy: AccessPolicy,
     resolve: Resolve,
 ) -> str | None:
-    """Reject a sink whose path or options the policy forbids; as :func:`check_source_access`."""
+    """Reject a sink whose path or options the policy forbids; see :func:`check_source_access`."""
     _check_format("sink", format, SINKS, policy)
     _check_sizes("sink", options)
     check_secrets("sink", format, path, options)
@@ -158,7 +159,7 @@ def _check_names(
     own: tuple[str, ...],
 ) -> None:
     for name in options:
-        # Our own differ by case, and would reach Spark otherwise.
+        # anabranch's own options are case-sensitive: other spellings would be passed to Spark.
         if any(name == p or (p[-1] == "*" and name.startswith(p[:-1])) for p in own):
             continue
         allowed = (
@@ -183,7 +184,7 @@ def _check_values(
     known = format in SOURCES | SINKS | {"jdbc"}
     for name, text in options.items():
         field, lowered = f"{kind}.options.{name}", name.lower()
-        # An address that is a reference as a whole is the operator's own.
+        # An address that consists of one reference was set by the operator, and needs no check.
         if REFERENCE.fullmatch(text) or name.startswith("column.") or name == "schema":
             continue
         if lowered == "kafka.bootstrap.servers":
@@ -214,7 +215,7 @@ def _check_jdbc(name: str, text: str, policy: AccessPolicy, resolve: Resolve, fi
 
 
 def _are_columns(text: str) -> bool:
-    """Whether ``text`` is columns with their types, between commas."""
+    """Whether ``text`` is a comma-separated list of columns with their types."""
     at = 0
     while found := _COLUMN_TYPE.match(text, at):
         at = found.end()

@@ -1,12 +1,12 @@
 """Comma-separated text: dialects, and the scanner that divides bytes into records and fields.
 
-The scanner is a state machine over bytes, used by the runtime (compiled) and by the service (as it
-is), so both divide a file alike. RFC 4180, with the liberties that files take:
+The scanner is a state machine over bytes. The runtime compiles it and the service interprets it, so
+both divide a file alike. It reads RFC 4180, extended to what real files contain:
 
 * A field is quoted only if its first byte is the quote; a quote elsewhere is text.
-* In a quoted field a doubled quote is a quote. So is a quote after the escape, which may also stand
-  before itself. Elsewhere the escape is text.
-* Records end at LF, CR LF or CR. Blank lines are no records, nor are lines of comment.
+* In a quoted field a doubled quote is a quote. So is an escaped quote, and an escaped escape is the
+  escape. Before any other character the escape is text.
+* Records end at LF, CR LF or CR. Blank lines and comment lines are no records.
 * A quoted field that is not closed, or is followed by anything but a separator or the end of the
   record, is *malformed*: its record ends with the line in which the field begins. So a stray quote
   costs one line, not the rest of the file.
@@ -23,14 +23,14 @@ from typing import Any
 
 from anabranch_contract.errors import StreamError
 
-#: Kinds of fields: plain text; quoted; quoted with an escaped character in it; malformed.
+#: Kinds of fields: plain text; quoted; quoted with escaped characters; malformed.
 PLAIN, QUOTED, ESCAPED, MALFORMED = 0, 1, 2, 3
-#: Bytes of a quoted field at most: one that is longer counts as never closed.
+#: Maximum length of a quoted field in bytes: a longer one counts as never closed.
 LONGEST_FIELD = 1 << 26
 BOM = b"\xef\xbb\xbf"
-#: Bytes of a file that are looked at to see what it is.
+#: Number of bytes from the start of a file that are examined to detect its type.
 SAMPLE = 1 << 16
-#: First bytes of files that are no plain text in UTF-8, and names of what they are.
+#: First bytes of files that are not plain text in UTF-8, and names of their types.
 _OTHERS = {
     b"\xff\xfe": "UTF-16",
     b"\xfe\xff": "UTF-16",
@@ -47,11 +47,12 @@ class CsvDialect:
     """The spelling of CSV files.
 
     Attributes:
-        header: whether the first record names the columns; else they are taken by position.
+        header: whether the first record names the columns; else columns are found by position.
         separator, quote, escape, comment: ASCII characters; empty: none.
-        null: the text that is NULL, where it is not quoted.
-        quoted_null: whether ``null`` is NULL in quotes, too, and an empty field always.
-        empty: the text that a quoted empty field stands for.
+        null: an unquoted field with this text is NULL.
+        quoted_null: whether a quoted field with the text ``null`` is NULL too, and an unquoted
+            empty field always.
+        empty: the value of a quoted empty field.
         multiline: whether quoted fields may contain line ends.
     """
 
@@ -67,14 +68,14 @@ class CsvDialect:
 
     @property
     def codes(self) -> tuple[int, int, int, int, bool]:
-        """Arguments of :func:`scan`; -1 is a character that does not exist."""
+        """Arguments of :func:`scan`: character codes, -1 for an absent character; multiline."""
         characters = (self.separator, self.quote, self.escape, self.comment)
         separator, quote, escape, comment = (ord(c) if c else -1 for c in characters)
         return separator, quote, escape, comment, self.multiline
 
     @property
     def escapes(self) -> tuple[str, str]:
-        """Pattern and replacement that turn the content of an escaped field into its text."""
+        """Regular expression and replacement that unescape the content of an escaped field."""
         quote, escape = re.escape(self.quote), re.escape(self.escape)
         doubled = f"{quote}({quote})"
         if not self.escape or self.escape == self.quote:
@@ -82,12 +83,12 @@ class CsvDialect:
         return f"{escape}([{quote}{escape}])|{doubled}", r"\1\2"
 
     def text(self, content: str, mark: int, *, textual: bool) -> str | None:
-        """The text of a field's content; None: NULL.
+        """Return the value of a field as text; None: NULL.
 
         Args:
-            content: without quotes.
+            content: the field without its quotes.
             mark: kind of the field.
-            textual: whether its column is of text or bytes; any other has no empty values.
+            textual: whether its column is of strings or binary; only these have empty values.
         """
         if mark == ESCAPED:
             pattern, replacement = self.escapes
@@ -120,17 +121,18 @@ def scan(
     """Divide ``data[at:end]`` into records and fields.
 
     Args:
-        data: bytes. ``at`` is the start of a record.
-        final: whether the input ends at ``end``; else a record that reaches it is left over.
-        most: number of records at most.
+        data: bytes. ``at``: the start of a record.
+        final: whether the input ends at ``end``. If not, a record that reaches ``end`` is not
+            divided, as it may continue.
+        most: maximum number of records.
         separator, quote, escape, comment, multiline: ``CsvDialect.codes``.
-        starts, stops, marks: filled with the content and kind of every field; room for
-            :func:`room`.
-        firsts: filled with the number of the first field of every record, and a last one more.
-        bounds: filled with start and stop of every record, without line end.
+        starts, stops, marks: receive start, stop and kind of every field's content. Their length
+            must be as :func:`room` says.
+        firsts: receives the number of every record's first field, then the number of fields.
+        bounds: receives start and stop of every record, without line end.
 
     Returns:
-        The number of records, and the start of the first one that is left over.
+        The number of records, and the start of the first record that was not divided.
     """
     records = 0
     fields = 0
@@ -148,7 +150,7 @@ def scan(
         elif look < end and data[look] != _LF and data[look] != _CR:
             look = -1
         if look >= 0:
-            # No record: a blank line, or a comment.
+            # A blank line or a comment is no record.
             if look == end and not final:
                 break
             at = min(look + 1, end)
@@ -220,14 +222,14 @@ def scan(
 
 
 def room(data: bytes, separator: int) -> tuple[int, int]:
-    """The most records and fields that ``data`` can be divided into."""
+    """Return upper bounds for the number of records, and of fields, in ``data``."""
     lines = data.count(b"\n") + data.count(b"\r") + 1
     return lines, lines + data.count(bytes([separator]))
 
 
 def other_than_utf8(head: bytes) -> str | None:
-    """The name of what a file is that begins with ``head`` and is no text in UTF-8; None: it may
-    be. A quarter of zero bytes is no text of people.
+    """Return the name of the type of a file that is not text in UTF-8, by its first bytes ``head``;
+    None: it may be UTF-8. A file with a quarter of zero bytes counts as no text.
 
     >>> other_than_utf8("id,s".encode("utf-16-le")), other_than_utf8(b"id,s")
     ('UTF-16, or no text', None)
@@ -240,7 +242,7 @@ def other_than_utf8(head: bytes) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record: its bytes, and content and kind of each field."""
+    """A record: its bytes, and the content and kind of each field."""
 
     raw: bytes
     fields: tuple[tuple[bytes, int], ...]
@@ -254,7 +256,7 @@ class Record:
 def records(
     data: bytes, dialect: CsvDialect, most: int | None = None, *, final: bool = True
 ) -> Iterator[Record]:
-    """The first ``most`` records of ``data``, one by one."""
+    """Yield the first ``most`` records of ``data``."""
     codes = dialect.codes
     lines, fields = room(data, codes[0])
     most = lines if most is None else min(most, lines)
@@ -267,10 +269,10 @@ def records(
 
 
 def header_of(record: Record, dialect: CsvDialect) -> list[str]:
-    """The names in a header.
+    """Return the column names in a header record.
 
     Raises:
-        ValueError: it is malformed, or no UTF-8.
+        ValueError: the record is malformed or not in UTF-8.
     """
     if record.malformed:
         raise ValueError("a quote in the header is not closed")
@@ -278,13 +280,12 @@ def header_of(record: Record, dialect: CsvDialect) -> list[str]:
 
 
 def positions(header: Sequence[str], columns: Sequence[str]) -> dict[str, int]:
-    """Positions of columns in a header; columns that it lacks are left out.
+    """Return the positions of ``columns`` in a header, without columns that it lacks.
 
-    A name is found exactly, or else without regard to case and spaces around it where that is
-    unambiguous.
+    A name matches exactly; or, if that is unambiguous, ignoring case and surrounding spaces.
 
     Raises:
-        ValueError: the header has a column more than once.
+        ValueError: a column occurs twice in the header.
 
     >>> positions([" ID", "b", "c"], ["c", "id", "x"])
     {'c': 2, 'id': 0}
@@ -303,7 +304,7 @@ def positions(header: Sequence[str], columns: Sequence[str]) -> dict[str, int]:
 
 
 def csv_dialect(options: Mapping[str, str], default: CsvDialect) -> CsvDialect:
-    """The dialect that options (Spark's names, in any case) describe.
+    """Return the dialect given by options (Spark's names, in any case).
 
     Raises:
         StreamError: an option has a value that is not supported.

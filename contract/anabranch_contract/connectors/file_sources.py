@@ -1,5 +1,5 @@
-"""Directories of files that the runtime reads itself: options of ``files``, and of Spark's ``csv``
-and ``json`` where all of them have the same meaning here.
+"""Options of directories of files that the runtime reads itself: sources of format ``files``, and
+of Spark's ``csv`` and ``json`` if all their options have the same meaning here as in Spark.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from anabranch_contract.connectors.sources import (
 )
 from anabranch_contract.errors import StreamError
 
-#: Policies of directories, by the option that chooses one.
+#: Options that choose a policy for bad or changed files.
 POLICIES = ("on_bad_file", "on_changed_file")
-#: Spark's dialect: columns by position, quoted line ends only with multiLine.
+#: Spark's default dialect: columns by position, no line ends in quoted fields.
 SPARK_CSV = CsvDialect(header=False, escape="\\", quoted_null=True, multiline=False)
 _CSV = ("header", "sep", "delimiter", "quote", "escape", "nullValue", "emptyValue", "comment")
 _ENCODING = ("encoding", "charset")
 _DIALECT = frozenset(name.lower() for name in (*_CSV, *_ENCODING, "multiLine"))
-#: Spark's options and the values of them that change nothing.
+#: Spark's option -> its values that mean the same as no option.
 _NEUTRAL = {
     "mode": ("permissive",),
     "ignoreleadingwhitespace": ("false",),
@@ -46,12 +46,12 @@ class FileOptions:
     """The files of a directory that are read, and their format.
 
     Attributes:
-        pattern: a shell pattern for names.
+        pattern: a shell pattern for file names.
         on_bad_file: policy for a file that can't be read.
-        on_changed_file: policy for one that changes after it was read.
-        dialect: of CSV files; None: files of another type.
-        order: of files that are found together.
-        spark: the format of Spark's that the registration names; empty: ``files``.
+        on_changed_file: policy for a file that changes after it was read.
+        dialect: dialect of CSV files; None: files of another type.
+        order: order of files that are found together.
+        spark: Spark's format that the registration names; empty: ``files``.
     """
 
     type: FileType = FileType.PARQUET
@@ -64,10 +64,10 @@ class FileOptions:
 
 
 def file_options(path: str | None, options: Mapping[str, str]) -> FileOptions:
-    """The options of a ``files`` source that reads the directory ``path``.
+    """Parse the options of a ``files`` source that reads the directory ``path``.
 
     Raises:
-        StreamError: no path, or an option that isn't known or has no such value.
+        StreamError: the path is missing, or an option or its value is unknown.
 
     >>> file_options("/data/orders", {"type": "json", "pattern": "*.jsonl"}).pattern
     '*.jsonl'
@@ -108,13 +108,13 @@ def is_own(format: str, path: str | None, options: Mapping[str, str]) -> bool:
 
 
 def own_files(format: str, path: str | None, options: Mapping[str, str]) -> FileOptions | None:
-    """The options of a directory that the runtime reads itself.
+    """Parse the options of a directory that the runtime reads itself.
 
     Returns:
-        None: the source is of another kind, or Spark reads it (:func:`sparks_option`).
+        The options; None if the source is no directory, or Spark reads it (:func:`sparks_option`).
 
     Raises:
-        StreamError: an option has no such value, or no meaning.
+        StreamError: an option or its value is unknown.
     """
     if format == FILES:
         return file_options(path, options)
@@ -140,8 +140,8 @@ def own_files(format: str, path: str | None, options: Mapping[str, str]) -> File
 
 
 def sparks_option(format: str, path: str, options: Mapping[str, str]) -> str | None:
-    """The option of a ``csv`` or ``json`` source that only Spark understands, or ``path``; None:
-    the runtime reads the source itself.
+    """Return the first option (or ``path``) of a ``csv`` or ``json`` source that only Spark can
+    handle; None: the runtime reads the source itself.
 
     >>> sparks_option("csv", "/data", {"header": "true", "dateFormat": "dd.MM.yyyy"})
     'option dateFormat'

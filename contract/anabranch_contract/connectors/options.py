@@ -1,9 +1,9 @@
-"""The options of each format that registrations may give: by list, so that what a later version of
-Spark or of a connector adds is refused until it has been reviewed.
+"""Allowlists of the options of each format. An option that a later version of Spark or of a
+connector adds is refused until it has been reviewed and listed.
 
-Left out are options that load classes, open files or addresses, move or delete files, run
-statements, or distinguish batches. Names are compared without regard to case, as Spark does. One
-that ends with ``#*`` is followed by a column's name.
+Not listed are options that load classes, open files or addresses, move or delete files, run
+statements, or distinguish batches. Names are compared ignoring case, as in Spark. In a name that
+ends with ``#*`` the ``*`` stands for a column's name.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Mapping
 
 _DATES = ("dateFormat", "timestampFormat", "timestampNTZFormat", "timeZone", "locale")
 _REBASE = ("datetimeRebaseMode", "int96RebaseMode")
-#: Of every directory of files as a source. Not ``cleanSource``, which moves and deletes files.
+#: Options of every directory of files as a source. Not ``cleanSource``: it moves and deletes files.
 _FOUND = (
     *("maxFilesPerTrigger", "maxBytesPerTrigger", "latestFirst", "fileNameOnly", "maxFileAge"),
     *("pathGlobFilter", "ignoreCorruptFiles", "ignoreMissingFiles"),
 )
-#: Of directories that the runtime may read itself (``file_sources.POLICIES``).
+#: Options of directories that the runtime reads itself (``file_sources.POLICIES``).
 _OWN = ("on_bad_file", "on_changed_file")
 _KAFKA_CLIENT = tuple(
     "kafka." + name
@@ -123,7 +123,7 @@ FILE_SINK_OPTIONS: Mapping[str, tuple[str, ...]] = {
         "avro.mapred.deflate.level",
     ),
 }
-#: Known names of codecs. Any other name would be loaded as a class.
+#: Allowed names of codecs. Spark would load any other name as a class.
 CODECS = frozenset({
     "none", "uncompressed", "bzip2", "deflate", "gzip", "lz4", "lz4_raw", "lzo", "snappy", "zstd",
     "zlib", "brotli", "xz", "zstandard",

@@ -1,4 +1,4 @@
-"""The operator's policy: formats, roots of paths, hosts. A value; nothing is opened here.
+"""The operator's access policy: formats, root directories, hosts. Pure: nothing is opened here.
 
 >>> policy = AccessPolicy(paths=("/data", "/work"), reserved=("/work/state",), hosts=("*.lan",))
 >>> [policy.permits_path(p) for p in ("/data/x", "/database", "/work/a", "/work/state/a")]
@@ -30,19 +30,20 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class AccessError(PlannerError):
-    """A registration asks for something that the operator does not allow."""
+    """A registration names a format, path, host or key that the operator does not allow."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccessPolicy(Message):
-    """Formats, paths and hosts that registrations may use beside the defaults.
+    """Formats, paths and hosts that registrations may use in addition to the defaults.
 
     Attributes:
-        formats: further formats, of sources and sinks alike.
+        formats: additional formats of sources and sinks.
         paths: directories, absolute and resolved, below which files may be read and written.
-        reserved: directories in them that may not; of a path's several the longest decides.
-        read_only: directories in them that only sources may use.
-        hosts: ``host``, ``host:port``, ``*.suffix`` or ``*``; of URIs the host, or the bucket.
+        reserved: directories within ``paths`` that may not be used. The longest directory of
+            ``paths`` and ``reserved`` that contains a path decides.
+        read_only: directories within ``paths`` that only sources may use.
+        hosts: ``host``, ``host:port``, ``*.suffix`` or ``*``; in URIs the host, or the bucket.
     """
 
     formats: frozenset[str] = frozenset()
@@ -59,9 +60,9 @@ class AccessPolicy(Message):
         return allowed > refused
 
     def permits_host(self, host: str, port: int | None, *, listed: bool = False) -> bool:
-        """Whether a connection to ``host`` may be made; names are compared, nothing is resolved.
+        """Whether connections to ``host`` are allowed, by its name, without a DNS look-up.
 
-        With ``listed``, this machine's own ports need an entry too, by any of its names.
+        With ``listed``, this machine's own ports need an entry too, under any of its names.
         """
         name = host.lower().rstrip(".").strip("[]")
         own = name in LOOPBACK
@@ -71,7 +72,7 @@ class AccessPolicy(Message):
         return any(_host_fits(n, port, entry.lower()) for entry in self.hosts for n in names)
 
     def with_server(self, url: str) -> AccessPolicy:
-        """This policy with the server of ``url`` among its hosts: the pipeline's own Redis."""
+        """Return this policy with the server of ``url``, the pipeline's own Redis, as a host."""
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
@@ -88,12 +89,12 @@ class AccessPolicy(Message):
         given: Mapping[str, Sequence[str] | None],
         resolve: Callable[[str], str],
     ) -> AccessPolicy:
-        """The policy that variables ``ANABRANCH_ALLOW_PATH`` and so on, and options, spell out.
+        """Read the policy from environment variables, ``ANABRANCH_ALLOW_PATH`` etc., and options.
 
         Args:
-            environ: paths are separated by colons, other items by commas.
-            given: ``allow_path``, ``allow_host``, ``allow_format``, ``reserve_path`` and
-                ``read_only_path``; one that is given overrides its variable.
+            environ: the variables; paths are separated by colons, other items by commas.
+            given: the options ``allow_path``, ``allow_host``, ``allow_format``, ``reserve_path``
+                and ``read_only_path``; an option overrides its variable.
             resolve: follows links and ``..`` of a path.
 
         >>> AccessPolicy.read({"ANABRANCH_ALLOW_HOST": "a:1,b"}, {"allow_path": ["/x"]}, str).hosts
@@ -138,5 +139,5 @@ def _host_fits(name: str, port: int | None, entry: str) -> bool:
 
 
 def listed(items: Iterable[str], none: str = "none") -> str:
-    """Items for a message."""
+    """Return a comma-separated list of ``items`` for a message, or ``none`` if empty."""
     return ", ".join(items) or none

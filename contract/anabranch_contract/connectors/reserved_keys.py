@@ -1,6 +1,6 @@
-"""Keys of Redis that registrations may name: never a pipeline's own records.
+"""Checks of Redis keys in registrations: none may be one of a pipeline's own records.
 
-Any URL may address the pipeline's own server by another name, so keys are checked for all servers.
+A URL may address the pipeline's own server by another name, so keys are checked for all servers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from anabranch_contract.connectors.policy import AccessError
 
 
 def check_source_keys(keys: Iterable[str], namespace: str) -> None:
-    """Refuse to read keys of the pipeline's own, but for streams and results.
+    """Refuse sources that read the pipeline's own keys, except streams and results.
 
     Raises:
         AccessError: ``reserved-key``.
@@ -23,7 +23,7 @@ def check_source_keys(keys: Iterable[str], namespace: str) -> None:
 
 
 def check_push_key(key: str, namespace: str) -> None:
-    """Refuse to push rows to a key of the pipeline's own, but for streams.
+    """Refuse pushed rows for one of the pipeline's own keys, except streams.
 
     Raises:
         AccessError: ``reserved-key``.
@@ -32,7 +32,7 @@ def check_push_key(key: str, namespace: str) -> None:
 
 
 def check_sink_key(key: str, namespace: str) -> None:
-    """Refuse to write results to a key of the pipeline's own, but for streams.
+    """Refuse sinks that write to one of the pipeline's own keys, except streams.
 
     Raises:
         AccessError: ``reserved-key``.

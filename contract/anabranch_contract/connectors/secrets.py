@@ -1,8 +1,8 @@
-"""Secrets in registrations: by reference only, in options that are meant for them, never shown.
+"""Secrets in registrations: given by reference only, in options meant for secrets, never shown.
 
 A reference, ``${ANABRANCH_SINK_NAME}`` or ``${ANABRANCH_SOURCE_NAME}``, names a variable of the
-runtime's environment. It may stand in the options that ``takes_secret`` says; where such an option
-is an address, only as the whole of it or in place of its password.
+runtime's environment. It may be used in the options accepted by ``takes_secret``. In an address it
+may only replace the whole address, or its password.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _SECRET_NAME = re.compile(
     r"|api\.?key|sas\.?key|account\.?key",
     re.I,
 )
-#: ``name=value`` in an address or a connection string. The value ends at a separator.
+#: A secret ``name=value`` in an address or connection string. The value ends at a separator.
 _IN_TEXT = re.compile(
     r"((?:password|passwd|passphrase|pwd|user_?info|secret|token|access_?key(?:_?id)?|api_?key|sig)"
     r"\s*=\s*)(\"[^\"]*\"|[^&;,\s]*)",
     re.I,
 )
-#: ``user:password@`` after ``//``, as far as the last ``@`` before the path.
+#: ``user:password@`` after ``//``, up to the last ``@`` before the path.
 _USERINFO = re.compile(r"(//[^/?#@:]*:)([^/?#]*)(@)")
-#: ``user@`` of Redis without a password: a secret that lacks its colon.
+#: ``user@`` in a Redis URL without a password: treated as a secret with its colon forgotten.
 _USER_ONLY = re.compile(r"(\brediss?://)([^/?#@:]+)(@)", re.I)
 _OPTIONS = {
     "kafka": frozenset({
@@ -41,7 +41,7 @@ _OPTIONS = {
     "jdbc": frozenset({"url", "user", "password"}),
     "redis-stream": frozenset({"url"}),
 }  # fmt: skip
-#: Formats all of whose options are known, with none for a secret.
+#: Formats with a complete list of options, none of them for secrets.
 _WITHOUT = frozenset({
     "count", "recorded", "files", "rate", "rate-micro-batch",
     "parquet", "json", "csv", "orc", "text", "xml", "avro", "delta",
@@ -53,17 +53,17 @@ _JAAS = re.compile(
 
 
 def takes_secret(format: str, option: str) -> bool:
-    """Whether references may stand in ``option``."""
+    """Whether ``option`` may contain references to secrets."""
     if format in _OPTIONS:
         return option.lower() in _OPTIONS[format]
     return format not in _WITHOUT and _SECRET_NAME.search(option) is not None
 
 
 def check_secrets(kind: str, format: str, path: str | None, options: Mapping[str, str]) -> None:
-    """Refuse plain secrets, and references where no secret belongs.
+    """Refuse plain-text secrets, and references in options that take no secrets.
 
     Args:
-        kind: ``source`` or ``sink``: whose variables may be named.
+        kind: ``source`` or ``sink``: the prefix of the variables that references may name.
 
     Raises:
         AccessError: naming the option, never its value.
@@ -76,7 +76,7 @@ def check_secrets(kind: str, format: str, path: str | None, options: Mapping[str
         )
     for name, value in options.items():
         field = f"{kind}.options.{name}"
-        # A column's expression is read by the planner; Spark sees its literals as escapes.
+        # The planner parses a column's expression, and passes its literals to Spark escaped.
         if name.startswith("column.") or name == "schema":
             continue
         if "${" in value:
@@ -134,7 +134,7 @@ def _password_only(url: str) -> bool:
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Whether an option seems to hold a secret that is no reference.
+    """Whether an option seems to contain a secret in plain text.
 
     >>> [is_secret("url", v) for v in ("redis://:pw@h", "redis://h:1", "jdbc:x:y;password=p")]
     [True, False, True]
@@ -160,9 +160,9 @@ def masked_text(text: str) -> str:
 
 
 def masked_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Options as they may be shown: plain secrets are masked.
+    """Return the options with plain-text secrets masked, for display.
 
-    Expressions of columns are shown as they are: ``column.token`` names a column.
+    Expressions of columns are not masked: ``column.token`` is about a column named ``token``.
     """
     return {name: _masked_option(name, value) for name, value in options.items()}
 
@@ -176,10 +176,10 @@ def _masked_option(name: str, value: str) -> str:
 def resolved(
     kind: str, format: str, options: Mapping[str, str], environ: Mapping[str, str]
 ) -> dict[str, str]:
-    """Options with their references replaced, once: what a variable holds is not looked at again.
+    """Return the options with references replaced; references within the values are not.
 
     Raises:
-        AccessError: a variable is not set, or a reference stands where no secret belongs.
+        AccessError: a variable is not set, or an option that takes no secret has a reference.
     """
     check_secrets(kind, format, None, options)
 
@@ -204,8 +204,8 @@ def _replaced(name: str, text: str, value: object) -> str:
 
 
 def without_secrets(message: str, environ: Mapping[str, str]) -> str:
-    """``message`` with the values of all variables that hold secrets masked, and what looks like a
-    password in an address.
+    """Return ``message`` with the values of all secret variables masked, as well as apparent
+    passwords in addresses.
     """
     for name, secret in environ.items():
         if name.startswith(PREFIXES) and secret:

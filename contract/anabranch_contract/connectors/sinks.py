@@ -1,8 +1,8 @@
-"""Where a query's results go: the specification, and what can be known to be wrong with one.
+"""Specifications of sinks, and their checks at registration.
 
-Nothing is opened here. Which formats, options, paths and hosts are allowed, and where secrets may
-stand, is another matter (``access``). Options that begin with ``anabranch.`` are this system's own,
-for every format that Spark writes.
+Nothing is opened here. Whether formats, options, paths, hosts and secrets are allowed is checked by
+``connectors.check`` and ``connectors.secrets``. Options that begin with ``anabranch.`` are this
+system's own, for every format that Spark writes.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from enum import StrEnum
 from anabranch_contract.connectors.options import FILE_SINK_OPTIONS
 from anabranch_contract.errors import PlannerError
 
-#: Prefix of anabranch's own options of Spark's formats.
+#: Prefix of anabranch's own options for Spark's formats.
 OWN = "anabranch."
-#: A column that says of each row which query and batch it comes from.
+#: Option: name of an added column with the query and batch of each row.
 BATCH_COLUMN = "anabranch.batchColumn"
-#: Columns, comma-separated, that files and tables are partitioned by.
+#: Option: comma-separated columns by which files and tables are partitioned.
 PARTITION_BY = "anabranch.partitionBy"
-#: The column that becomes a Kafka message's key.
+#: Option: the column used as the key of Kafka messages.
 KEY = "anabranch.key"
 
 
 class SinkDefinitionError(PlannerError):
-    """A registered sink that can't be written to, whatever the runtime finds."""
+    """A sink definition that can never work, such as an unknown option or a missing column."""
 
 
 class SinkKind(StrEnum):
-    """The writer of a sink: none (``COUNT``), this system, or Spark (``FILES``, ``TABLE``)."""
+    """The writer of a sink: none (``COUNT``), the runtime, or Spark (``FILES``, ``TABLE``)."""
 
     COUNT = "count"
     PARQUET = "parquet"
@@ -45,11 +45,11 @@ class SinkPayload(StrEnum):
     ARROW = "arrow"
 
 
-#: Rows per entry of a Redis Stream with Arrow payload, unless the option ``rows`` says otherwise.
+#: Default of the option ``rows``: rows per entry of a Redis Stream with Arrow payload.
 ARROW_ROWS = 1000
 
 _REDIS_OPTIONS = ("stream", "maxlen", "payload", "rows", "url")
-#: Options by which the runtime makes a sink idempotent, or that would take results away.
+#: Options that the runtime sets to make a sink idempotent, or that would lose results.
 _RESERVED = {
     "delta": ("txnAppId", "txnVersion", "replaceWhere", "overwriteSchema"),
     "jdbc": ("truncate", "query"),
@@ -58,14 +58,15 @@ _RESERVED = {
 
 @dataclass(frozen=True, slots=True)
 class SinkSpec:
-    """Where one query's results go.
+    """Destination of one query's results.
 
     Attributes:
         format: ``parquet`` (the default: files in the results directory), ``count``,
-            ``redis-stream``, or what Spark's ``DataFrameWriter.format`` takes.
+            ``redis-stream``, or a format of Spark's ``DataFrameWriter.format``.
         options: (name, value), sorted by name.
-        path: where files or a table by path are; None: below the results directory.
-        mode: always ``append``: a sink never loses what earlier batches have written.
+        path: directory of the files, or of a table given by path; None: below the results
+            directory.
+        mode: always ``append``: results of earlier batches are never overwritten.
     """
 
     format: str = "parquet"
@@ -85,12 +86,12 @@ class SinkSpec:
         return SinkKind.FILES if self.format in FILE_SINK_OPTIONS else SinkKind.TABLE
 
     def option(self, name: str) -> str | None:
-        """An option's value; names are compared without regard to case, as Spark does."""
+        """Return an option's value; names are compared ignoring case, as in Spark."""
         return next((v for k, v in self.options if k.lower() == name.lower()), None)
 
 
 def check_sink(sink: SinkSpec, columns: Sequence[tuple[str, str]]) -> None:
-    """Refuse a sink that can't work; what it may ask for, ``connectors.check`` says.
+    """Refuse a sink that can't work. Access rights are checked by ``connectors.check``.
 
     Args:
         sink: as registered.
@@ -120,7 +121,7 @@ has no option 'colour' (it has none)
 
 
 def _own_options(sink: SinkSpec) -> tuple[str, ...]:
-    """The options of ours that the format has."""
+    """Return anabranch's own options for the sink's format."""
     if sink.kind in (SinkKind.COUNT, SinkKind.REDIS):
         return ()
     return (KEY, BATCH_COLUMN) if sink.format == "kafka" else (BATCH_COLUMN, PARTITION_BY)
@@ -259,7 +260,9 @@ def _check_columns(sink: SinkSpec, columns: Sequence[tuple[str, str]]) -> None:
 
 
 def target(sink: SinkSpec) -> str | None:
-    """The place that only one query may write to; None: any number may."""
+    """Return the path or Redis Stream that only this sink's query may write to; None: the sink may
+    be shared.
+    """
     if sink.kind is SinkKind.FILES and sink.path is not None:
         return sink.path.rstrip("/")
     stream = sink.option("stream")
@@ -269,6 +272,6 @@ def target(sink: SinkSpec) -> str | None:
 
 
 def partition_columns(sink: SinkSpec) -> tuple[str, ...]:
-    """The columns that files or a table are partitioned by."""
+    """Return the columns by which files or a table are partitioned."""
     text = sink.option(PARTITION_BY)
     return tuple(part.strip() for part in text.split(",")) if text else ()

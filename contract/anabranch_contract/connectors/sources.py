@@ -1,7 +1,7 @@
-"""Formats and options of sources, checked; in full for sources that the runtime reads itself.
+"""Parsers of sources' formats and options, complete for sources that the runtime reads itself.
 
-The service rejects with these functions every source that the runtime could not read; the runtime
-parses with them. Pure: nothing is opened here.
+With the same functions the service checks registrations and the runtime parses options, so the
+service rejects every source that the runtime could not read. Pure: nothing is opened here.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from anabranch_contract.errors import StreamError
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
-#: Entries of Redis Streams.
+#: Format: entries of Redis Streams.
 REDIS_STREAM = "redis-stream"
-#: Files of a directory, each read once, in the order in which they are found.
+#: Format: files of a directory, each read once, in the order in which they are found.
 FILES = "files"
-#: One Parquet file, replayed a fixed number of rows at a time.
+#: Format: one Parquet file, replayed with a fixed number of rows per batch.
 RECORDED = "recorded"
-#: Formats of Spark's that read files and have to be given their columns.
+#: Spark's file formats, which need the columns declared.
 SPARK_FILES = ("parquet", "json", "csv", "orc", "xml", "avro")
 
 
 class SourcePayload(StrEnum):
     """The content of an entry of a Redis Stream.
 
-    ``FIELDS``: a field per column, as text. ``JSON``: in one field a JSON object, or several, one
-    per line. ``ARROW``: in one field an Arrow IPC stream.
+    ``FIELDS``: one field per column, as text. ``JSON``: one field with JSON objects, one per line.
+    ``ARROW``: one field with an Arrow IPC stream.
     """
 
     FIELDS = "fields"
@@ -38,15 +38,15 @@ class SourcePayload(StrEnum):
 
 
 class StreamStart(StrEnum):
-    """First data of a stream without a position: existing data, or new data only."""
+    """Start of a stream that has not been read before: with existing data, or with new data."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
 
 
 class OnLoss(StrEnum):
-    """The policy for input that can't be read any more (entries that were removed, a bad file): the
-    stream stops before it, or goes on after it and the input is recorded as unread.
+    """The policy for lost input (removed entries, a bad file): the stream stops before it, or skips
+    it and records it as unread.
     """
 
     STOP = "stop"
@@ -63,8 +63,8 @@ class FileType(StrEnum):
 
 
 class OnChangedFile(StrEnum):
-    """The policy for a file that changes after it was read, or whose name is used again: the change
-    is recorded, the file is read as a new one, or the stream stops.
+    """The policy for a file that changes, or whose name is reused, after it was read: record the
+    change, read the file as a new one, or stop the stream.
     """
 
     WARN = "warn"
@@ -83,13 +83,13 @@ class FileOrder(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RedisStreamOptions:
-    """Which Redis Streams a stream is read from, and how.
+    """Options of a ``redis-stream`` source.
 
     Attributes:
-        url: of the server; None: the pipeline's own.
-        keys: the Redis Streams; empty: one, named for the stream (``Keys.stream``).
-        payload: what an entry holds. ``field``: where (unused with ``FIELDS``).
-        start: where reading begins. ``on_loss``: what to do about entries removed unread.
+        url: URL of the server; None: the pipeline's own server.
+        keys: keys of the Redis Streams; empty: only the stream's default key (``Keys.stream``).
+        payload: format of an entry. ``field``: the field with the payload (unused with ``FIELDS``).
+        start: where reading begins. ``on_loss``: policy for entries removed before they were read.
     """
 
     url: str | None = None
@@ -101,10 +101,10 @@ class RedisStreamOptions:
 
 
 def redis_stream_options(options: Mapping[str, str]) -> RedisStreamOptions:
-    """The options of a ``redis-stream`` source.
+    """Parse the options of a ``redis-stream`` source.
 
     Raises:
-        StreamError: an option that isn't known or has no such value.
+        StreamError: an option or its value is unknown.
 
     >>> redis_stream_options({"keys": "a, b", "payload": "fields"}).keys
     ('a', 'b')
@@ -142,7 +142,7 @@ def check_known(options: Mapping[str, str], names: Collection[str], format: str)
 
 
 def choice(kind: type[_Choice], options: Mapping[str, str], name: str, default: _Choice) -> _Choice:
-    """The value of an option that has some few.
+    """Return the value of an option with a fixed set of values.
 
     Raises:
         StreamError: ``bad-option``.
@@ -156,5 +156,5 @@ def choice(kind: type[_Choice], options: Mapping[str, str], name: str, default: 
 
 
 def bad_option(option: str, message: str, remedy: str) -> StreamError:
-    """Return the error that an option of a source is refused with."""
+    """Return the error for a refused option of a source."""
     return StreamError("bad-option", message, field=f"source.options.{option}", remedy=remedy)

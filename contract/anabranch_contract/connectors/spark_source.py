@@ -1,8 +1,8 @@
-"""How Spark reads a source: what the planner has made of a registration, for the runtime.
+"""Instructions for reading a source with Spark, compiled by the planner from a registration.
 
-The service has a registration parsed and type-checked (the planner's ``sources.spark_source``) and
-keeps the result with the stream, so the runtime needs no parser. Spark is only given text that was
-rendered there.
+The planner (``sources.spark_source``) parses and type-checks a registration, and the service keeps
+the result in the stream's record, so the runtime needs no parser. Spark gets only text that the
+planner has generated.
 """
 
 from __future__ import annotations
@@ -14,25 +14,24 @@ from typing import Any
 from anabranch_contract import codec
 from anabranch_contract.queries.expressions import Column, Expr
 
-#: The options that are not the format's own.
+#: Names, or the prefix, of options that anabranch interprets itself.
 COLUMN, PAYLOAD, SCHEMA = "column.", "payload", "schema"
-#: Formats in which Spark keeps a record that it can't read, and the column that it keeps it in.
+#: Formats in which Spark keeps records that it can't parse, and its column for their text.
 WITH_CORRUPT, CORRUPT = ("csv", "json", "xml"), "#corrupt"
 
 
 @dataclass(frozen=True, slots=True)
 class SparkSource:
-    """The texts and expressions by which Spark reads a source, beside its format's options.
+    """SQL texts and expressions for reading a source with Spark, in addition to its options.
 
     Attributes:
-        schema: the columns of the source as Spark's DDL; None: the format knows them.
-        parsed: text of the parsed JSON object, to be selected as ``#data``; None: no payload.
-        inputs: what Spark is to select, and its text; NULL where a cast fails. Those without alias
-            are the source's own columns.
+        schema: columns of the source in Spark's DDL; None: the format provides its own.
+        parsed: SQL text of the parsed JSON payload, selected as ``#data``; None: no payload.
+        inputs: the columns that Spark selects, each with its SQL text, which gives NULL if a cast
+            fails. A column without alias is one of the source's own.
         columns: each column of the stream as an expression over the inputs, in order.
-        invalid: text of the condition under which a row is none of the stream's, whatever the
-            expressions give.
-        arrived: text of what arrived, as bytes; NULL in rows whose inputs hold it.
+        invalid: SQL text of the condition for invalid rows, whatever the expressions give.
+        arrived: SQL text of the arrived record in bytes; NULL if the inputs contain the record.
     """
 
     schema: str | None
@@ -44,7 +43,7 @@ class SparkSource:
 
 
 def format_options(options: Mapping[str, str]) -> dict[str, str]:
-    """The options that are the format's own.
+    """Return the options of the format itself, without anabranch's own.
 
     >>> format_options({"subscribe": "t", "payload": "json", "column.a": "data.b"})
     {'subscribe': 't'}
@@ -54,5 +53,5 @@ def format_options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def from_json(doc: Mapping[str, Any]) -> SparkSource:
-    """Return the source of a document."""
+    """Decode a source from its JSON document."""
     return codec.from_json(doc, SparkSource)

@@ -1,7 +1,7 @@
-"""Names, columns and text for Spark's parser: generated, never copied from a request.
+"""Names, columns and string literals for Spark's parser: generated, never copied from a request.
 
-String literals hold letters, digits and spaces as they are and every other character as an escape:
-no quote, backslash or ``${...}`` of a request is ever seen by Spark's parser.
+In string literals every character but letters, digits and spaces is escaped, so Spark's parser
+never sees a quote, backslash or ``${...}`` of a request.
 
 >>> string("it's ${x}")
 "'it\\\\u0027s \\\\u0024\\\\u007Bx\\\\u007D'"
@@ -19,10 +19,10 @@ _PLAIN = re.compile(r"[A-Za-z0-9 ]")
 
 
 def quoted(name: str) -> str:
-    """An identifier in backticks.
+    """Return an identifier in backticks.
 
     Raises:
-        QueryError: Spark would replace ``${...}`` in the name before it reads the quotes.
+        QueryError: the name has ``${...}``, which Spark would replace despite the backticks.
 
     >>> quoted("a b")
     '`a b`'
@@ -37,7 +37,7 @@ def quoted(name: str) -> str:
 
 
 def columns_text(columns: Iterable[tuple[str, DataType]]) -> str:
-    """Columns and their types as Spark's DDL has them.
+    """Return columns and their types in Spark's DDL.
 
     >>> from anabranch_contract.queries.types import parse_type
     >>> columns_text([("a", parse_type("int")), ("b c", parse_type("decimal(3, 1)"))])
@@ -47,7 +47,7 @@ def columns_text(columns: Iterable[tuple[str, DataType]]) -> str:
 
 
 def string(text: str) -> str:
-    """A string literal."""
+    """Return ``text`` as an escaped string literal."""
     return "'" + "".join(map(_escaped, text)) + "'"
 
 

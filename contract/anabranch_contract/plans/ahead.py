@@ -1,9 +1,9 @@
 """Look-ahead filters that a probe rule may apply without losing a result.
 
-A tuple on an edge is useless if each of its paths contains a probe without a match. Some of these
-probes' keys are known long before: their attributes belong to labels joined already, or are equal
-to such attributes by the keys in between. Then a filter can test whether the stores have the key at
-all, before anything fans out.
+A tuple on an edge is useless if each of its paths contains a probe without a match. Often the key
+of a later probe is known early: its attributes belong to labels that are already joined, or equal
+such attributes by the keys in between. Then a filter can test whether the later store has the key
+at all, before earlier probes multiply the tuple.
 
 A filter before a probe (:func:`askable`) may test a later probe only if *every* end behind the
 filter, a store rule or an output rule, lies behind that probe: otherwise it would drop a tuple for
@@ -34,8 +34,9 @@ _Typed = tuple[AttrRef, str]
 
 
 def askable(ruleset: Ruleset) -> dict[Edge, tuple[Presence, ...]]:
-    """Edge of a probe rule -> the filters allowed before that probe, sorted, without the probe's
-    own store and key; edges without filters are left out.
+    """Return the filters allowed before each probe, by the probe's outgoing edge, sorted.
+
+    A probe's own store and key are excluded, as are edges without filters.
     """
     complete = _complete(ruleset)
     members = {s.id: s.members for s in ruleset.stores}
@@ -43,7 +44,7 @@ def askable(ruleset: Ruleset) -> dict[Edge, tuple[Presence, ...]]:
     known: dict[Edge, frozenset[Label]] = {}
     for rule in ruleset.paths:
         known[rule.out] = known.get(rule.edge, frozenset([rule.start])).union(rule.members)
-    #: Edge -> keys tested by all probes behind it, for each rule that continues from it.
+    #: Edge -> for each probe rule on it, the keys that every path through that rule looks up.
     wanted: dict[Edge, list[set[Presence]]] = defaultdict(list)
     found: dict[Edge, tuple[Presence, ...]] = {}
     for rule in reversed(ruleset.paths):
@@ -61,7 +62,7 @@ def askable(ruleset: Ruleset) -> dict[Edge, tuple[Presence, ...]]:
 
 
 def _complete(ruleset: Ruleset) -> dict[StoreId, int]:
-    """Store of an intermediate result -> the level from which on it has all rows of a batch."""
+    """Return, by store of an intermediate result, the first level after a batch's last insert."""
     levels = {rule.out: rule.level for rule in ruleset.probe_rules}
     arrivals = {arrival_edge(r.id) for r in ruleset.relations}
     found: dict[StoreId, int] = {}
@@ -72,7 +73,7 @@ def _complete(ruleset: Ruleset) -> dict[StoreId, int]:
 
 
 def _own_names(rule: ProbeRule, members: tuple[Label, ...]) -> Mapping[Label, Label]:
-    """A member of the store that is probed -> the label that it fills."""
+    """Map each member of the probed store to the label of the query that it fills."""
     return dict(zip(members, rule.members, strict=True))
 
 
@@ -82,7 +83,10 @@ def _known_before(
     rule: ProbeRule,
     own: Mapping[Label, Label],
 ) -> set[Presence]:
-    """Filters of ``wanted`` behind ``rule`` whose keys are known in the labels ``before``."""
+    """Return the filters of ``wanted`` whose keys can be computed from the labels ``before``.
+
+    The filters belong to probes after ``rule``; keys are rewritten in attributes of ``before``.
+    """
     names = _names(rule, before, own)
     found = set()
     for one in wanted:
@@ -99,9 +103,10 @@ def _known_before(
 def _names(
     rule: ProbeRule, before: frozenset[Label], own: Mapping[Label, Label]
 ) -> dict[_Typed, AttrRef]:
-    """Attributes that ``rule`` makes equal to known ones -> the known one; the first of several.
+    """Map attributes to the equal attribute of a label in ``before``, by the keys of ``rule``.
 
-    Only equalities of one key type count: values equal in one type need not be equal in another.
+    Of several equal attributes of ``before`` the first in sorted order is taken. Only equalities
+    of one key type count: values equal in one type need not be equal in another.
     """
     groups: list[set[_Typed]] = []
     equal = [(k.probe, AttrRef(own[k.build.label], k.build.attribute), k.type) for k in rule.key]

@@ -1,7 +1,7 @@
 """The input of a batch as ranges of files, entries and rows.
 
-Rations are of batches (``semantics.md``, "Rations"). With the batch of every row, the ledger and
-the input give the results again.
+Rations are set per batch (``semantics.md``, "Rations"). The results can be recomputed from the
+input, the batch of each row, and the ledger of rations.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class ReadRange(Row, frozen=True):
     """A part of a stream's input that a batch has read.
 
     Attributes:
-        source: the path of a file, the key of a Redis Stream, or ``<source>/<number>``, a landed
-            batch of a source of Spark's.
-        first, last: of rows those from ``first`` up to ``last``, which is not among them, counted
-            from 0; of bytes the lines that begin there; of entries those after the id ``first`` up
-            to the id ``last``, which is among them. No ``last``: to the end.
+        source: the path of a file, the key of a Redis Stream, or ``<source>/<number>`` for a
+            batch that an ingest query has landed on disk.
+        first, last: ``ROWS``: row numbers from 0, ``last`` exclusive. ``BYTES``: the lines that
+            begin at byte offsets from ``first``, ``last`` exclusive. ``ENTRIES``: entry ids,
+            ``first`` exclusive, ``last`` inclusive. ``last`` None: to the end.
     """
 
     stream: str
@@ -41,7 +41,7 @@ class ReadRange(Row, frozen=True):
     last: int | str | None
 
     def joined(self, following: ReadRange) -> ReadRange | None:
-        """Both as one, where ``following`` begins where this ends."""
+        """Return both ranges as one if ``following`` begins where this ends, else None."""
         one, other = (self.stream, self.source), (following.stream, following.source)
         if one != other or self.last is None or self.last != following.first:
             return None
@@ -53,7 +53,7 @@ class BatchReads:
     """The input of a batch, and the event-time limits for rejecting its rows.
 
     Attributes:
-        ranges: in order, adjacent ones merged; unreadable input is in none.
+        ranges: in reading order, adjacent ranges merged; without unreadable input.
         before: stream -> tuples read by earlier batches, rejected ones included.
         watermarks: stream -> microseconds: a row with an event time below it was late.
         newest_allowed: stream -> microseconds: a row with an event time above it was in the future.

@@ -24,12 +24,13 @@ from anabranch_contract.queries.joins import Label, StreamName
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """The columns read of a partial result's members.
+    """The columns of a partial result's members that later steps read.
 
     Attributes:
-        columns: (label, stream column). ``sigmas``, ``taus``: labels with arrival or event time.
-        starts, alike: columns read only of the label of the tuple that arrived last, and of labels
-            of its stream. An intermediate result may lack them for other labels.
+        columns: (label, stream column) pairs.
+        sigmas, taus: labels whose arrival number, or event time, is read.
+        starts: columns read only if their label is that of the tuple that arrived last.
+        alike: columns read only if their label is over the stream of the tuple that arrived last.
     """
 
     columns: frozenset[tuple[Label, str]] = frozenset()
@@ -41,10 +42,10 @@ class Needed:
     def columns_of(
         self, start: Label, stream: Callable[[Label], StreamName]
     ) -> frozenset[tuple[Label, str]]:
-        """Columns sent with tuples in which the tuple under ``start`` arrived last.
+        """Return the columns to send with partial results whose last tuple fills ``start``.
 
         Args:
-            stream: the stream behind a label.
+            stream: maps a label to its stream.
         """
         own = {one for one in self.starts if one[0] == start}
         own |= {one for one in self.alike if stream(one[0]) == stream(start)}
@@ -66,7 +67,7 @@ class Needs:
 
     Attributes:
         routes: the rules.
-        visible: query -> labels whose arrival and event time decide on visibility.
+        visible: query -> labels whose arrival and event time decide whether a tuple is visible.
         always: needed in every partial result (for rations, or for withheld results).
         ranked: query -> columns by which rations rank its members.
     """
@@ -83,7 +84,7 @@ class Needs:
         return mine == (other.visible, other.always, other.ranked)
 
     def edge(self, edge: str) -> Needed:
-        """The columns read of partial results on ``edge``."""
+        """Return the columns that the rules on ``edge`` and after it read."""
         found = self._edges.get(edge)
         if found is None:
             found = self.always
@@ -97,25 +98,25 @@ class Needs:
         return found
 
     def keep(self, edge: str, spec: StoreSpec) -> None:
-        """Let partial results over ``edge``, which has no rule, be stored."""
+        """Need on ``edge``, which has no rule, the columns that the store ``spec`` keeps."""
         self._edges[edge] = self.always | _stored(spec)
 
     def probe(self, rule: ProbeRule) -> Needed:
-        """The columns read of partial results sent to the probe of ``rule``."""
+        """Return the columns that the probe of ``rule`` and later steps read."""
         own = self._probed(rule.key) | _timed(rule.bounds) | _read(rule.residuals)
         if rule.fill:
             own |= self.fill(rule, 0)
         return own | self.edge(rule.out)
 
     def fill(self, rule: ProbeRule, at: int) -> Needed:
-        """The columns read of partial results sent to step ``at`` of an MIR's replacement."""
+        """Return the columns read from step ``at`` on of the base probes that replace an MIR."""
         found = Needed(sigmas=frozenset(rule.members)) | _timed(rule.bounds) | _read(rule.residuals)
         for step in rule.fill[at:]:
             found |= self._probed(step.key) | _timed(step.bounds)
         return found | self.edge(rule.out)
 
     def output(self, rule: OutputRule) -> Needed:
-        """The columns read of a query's results."""
+        """Return the columns that a query's output reads."""
         query = self.routes.queries[rule.query]
         found = _read(o.expr for o in query.projection) | _read(rule.residuals)
         limited = frozenset(Label(name) for name in self.visible.get(rule.query, ()))

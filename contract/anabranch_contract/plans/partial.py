@@ -1,14 +1,13 @@
 """Intermediate results whose store keeps only some values of a key (PMJoin's plans per substream,
 applied to stores).
 
-Substreams may take different orders, and only some of them may probe an intermediate result. If the
-key attribute that splits them is also a probe attribute of the store, then their matches there have
-their own value of it: combinations with other values are never probed and need not be kept
-(``StoreSpec.kept``). A store may keep more values than are probed, never fewer: a rule is valid
-only if the store keeps the values of all tuples that may take it. Tuples with other values need not
-maintain the store.
-
-Hashes stand for values. Two values of one hash are kept both or neither.
+Substreams may take different probe orders, and possibly only some of them probe an intermediate
+result. Suppose that the key attribute that splits the substreams is also a probe attribute of the
+store. Then a tuple matches only combinations with its own value of it, and combinations with values
+of other substreams need not be kept (``StoreSpec.kept``). A store may keep more values than are
+probed, never fewer: a probe rule is valid only if the store keeps the values of all tuples that may
+take the rule. Tuples with values that are not kept need not maintain the store.
+Hashes stand for values: of two values with equal hashes, both are kept or neither.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class ValueSet(NamedTuple):
         return ValueSet(self.hashes & other.hashes, listed=False)
 
     def has(self, other: ValueSet) -> bool:
-        """Whether all of ``other`` is in it."""
+        """Whether this set contains all of ``other``."""
         return self.union(other) == self
 
     def is_apart_from(self, other: ValueSet) -> bool:
@@ -74,8 +73,8 @@ class ValueSet(NamedTuple):
 
 
 def values_of(function: Substreams, numbers: Iterable[int]) -> ValueSet:
-    """The values of the substreams ``numbers``, and maybe more: ranges of hashes count as all
-    values that are in no group.
+    """Return the values of the substreams ``numbers``, or a superset: a substream defined by a
+    range of hashes counts as all values outside the groups.
     """
     own = set(numbers)
     groups = list(enumerate(function.groups, function.others))
@@ -92,7 +91,7 @@ def kept_values(kept: KeptValues) -> ValueSet:
 
 
 def covers(kept: KeptValues | None, wanted: KeptValues | None) -> bool:
-    """Whether a store that keeps ``kept`` has all that one with ``wanted`` has to; None: all."""
+    """Whether a store that keeps ``kept`` also keeps ``wanted``; None: all values."""
     if kept is None or wanted is None:
         return kept is None
     same = (kept.attribute, kept.type) == (wanted.attribute, wanted.type)
@@ -106,7 +105,7 @@ class Ways:
     Attributes:
         functions: start -> its substreams.
         takers: edge -> the substreams of its start on that edge; empty: all.
-        equal: edge -> attributes equal to the one that splits its start.
+        equal: edge -> attributes that equal the splitting attribute of its start.
     """
 
     functions: Mapping[Label, Substreams]
@@ -115,7 +114,7 @@ class Ways:
 
     @staticmethod
     def of(ruleset: Ruleset) -> Ways:
-        """Compute the ways of all probe edges with a split start."""
+        """Compute the substreams and equal attributes on all edges with a split start."""
         functions = {one.start: one for one in ruleset.substreams}
         members = {s.id: s.members for s in ruleset.stores}
         equal: dict[Edge, frozenset[_Typed]] = {}
@@ -127,8 +126,8 @@ class Ways:
         return Ways(functions, ruleset.takers if functions else {}, equal)
 
     def found(self, rule: ProbeRule) -> tuple[KeptValues, ...]:
-        """Values of an intermediate result that tuples on ``rule`` can match, one entry for each
-        attribute of the store that equals the splitting attribute; empty: unrestricted.
+        """Return the key values that tuples of ``rule`` can match in an intermediate result: one
+        entry per attribute of the store that equals the splitting attribute; empty: any values.
         """
         function, numbers = self.functions.get(rule.start), self.takers.get(rule.out)
         if function is None or not numbers or not rule.fill:
@@ -148,10 +147,10 @@ class Ways:
         return range(1 if function is None else function.count)
 
     def needed(self, kept: KeptValues | None, start: Label, edges: Iterable[Edge]) -> set[int]:
-        """The substreams of ``start`` that have to keep up a store that keeps ``kept``.
+        """Return the substreams of ``start`` that must maintain a store with values ``kept``.
 
         Args:
-            edges: by which some of them do.
+            edges: the edges over which tuples of ``start`` are inserted into the store.
         """
         function, numbers = self.functions.get(start), self.numbers(start)
         if function is None or kept is None:
@@ -186,8 +185,8 @@ def _reached(rule: ProbeRule, before: frozenset[_Typed], members: tuple[Label, .
 
 
 def check_kept(ruleset: Ruleset) -> None:
-    """Check that stores of intermediate results keep all values that tuples may probe for, and that
-    every kept combination is inserted exactly once.
+    """Check that stores of intermediate results keep all values that tuples may look up, and that
+    each combination to be kept is inserted exactly once.
 
     Raises:
         RulesetError: naming the first probe or store that violates this.

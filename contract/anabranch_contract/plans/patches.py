@@ -19,10 +19,10 @@ from anabranch_contract.plans.ruleset import RulesetId, digest
 
 #: Version of the patch format; row texts within are as in rulesets.
 VERSION = 1
-#: A patch that is longer than this part of its ruleset is not worth it.
+#: Greatest length of a patch worth publishing, as a share of its ruleset's text.
 WORTH = 0.25
 
-#: How the text of a patch begins; no ruleset's does.
+#: Prefix of every patch's text, and of no ruleset's text.
 _BEGIN = '{"base":'
 
 
@@ -39,9 +39,9 @@ class Patch(Message):
     """A ruleset as its difference from another.
 
     Attributes:
-        base, base_digest: that ruleset, and the digest of its text.
-        digest: of the resulting text.
-        sections: a section's name -> its edits. ``scalars``: all other fields.
+        base, base_digest: the other ruleset's id, and the digest of its text.
+        digest: digest of the resulting text.
+        sections: section name -> its edits. ``scalars``: all fields that are no sections.
     """
 
     base: RulesetId
@@ -53,7 +53,7 @@ class Patch(Message):
 
 
 def is_patch(text: str) -> bool:
-    """Whether ``text`` is that of a patch, not of a ruleset.
+    """Whether ``text`` is a patch, not a full ruleset.
 
     >>> is_patch('{"base":[3,0],"base_digest":"..."}'), is_patch('{"derived":[],"epoch":3}')
     (True, False)
@@ -62,7 +62,7 @@ def is_patch(text: str) -> bool:
 
 
 def loads(text: str) -> Patch:
-    """The patch that :meth:`Patch.dumps` wrote.
+    """Decode a patch written by :meth:`Patch.dumps`.
 
     Raises:
         RulesetError: ``unknown-version``, or ``bad-patch``.
@@ -83,8 +83,8 @@ def loads(text: str) -> Patch:
 
 
 def difference(base: RulesetId, base_text: str, text: str) -> Patch:
-    """The patch that makes ``text`` of ``base_text``, that of ``base``; both as ``ruleset.dumps``
-    writes them.
+    """Return the patch that turns ``base_text``, the text of ``base``, into ``text``. Both texts
+    must be as ``ruleset.dumps`` writes them.
     """
     before, after = RulesetRows.of(base_text).sections, RulesetRows.of(text)
     sections = {name: _edits(before.get(name, []), rows) for name, rows in after.sections.items()}
@@ -92,11 +92,11 @@ def difference(base: RulesetId, base_text: str, text: str) -> Patch:
 
 
 def applied(base_text: str, patch: Patch) -> str:
-    """The text that ``patch`` makes of ``base_text``.
+    """Apply ``patch`` to ``base_text`` and return the resulting text.
 
     Raises:
-        RulesetError: ``base-differs``: it is a patch of another text; ``patch-of-patch``;
-            ``digest-differs``: it makes another text than it says.
+        RulesetError: ``base-differs``: the digest of ``base_text`` is not the patch's;
+            ``patch-of-patch``: the base is a patch; ``digest-differs``: the result's digest is not.
     """
     if digest(base_text) != patch.base_digest:
         raise RulesetError("base-differs", f"the ruleset {patch.base} is not the patch's base")
@@ -116,7 +116,7 @@ def applied(base_text: str, patch: Patch) -> str:
 
 
 def _edits(base: list[bytes], rows: list[bytes]) -> tuple[Edit, ...]:
-    """Edits that make ``rows`` from ``base``, with copies as long as possible."""
+    """Return edits that turn ``base`` into ``rows``, each copying as many rows as possible."""
     places = {row: place for place, row in enumerate(base)}
     found: list[Edit] = []
     start = end = 0

@@ -33,7 +33,7 @@ class Objective(StrEnum):
 
 
 class Formulation(StrEnum):
-    """The integer programs: ``TIGHT`` is used, ``PAPER`` is the one printed, for comparison."""
+    """The integer programs: ``TIGHT`` is the default, ``PAPER`` the paper's, for comparison."""
 
     TIGHT = "tight"
     PAPER = "paper"
@@ -67,7 +67,7 @@ class HotKeyDealing(StrEnum):
     NEVER = "never"
 
 
-#: Expected use of a new intermediate result, as a multiple of the history.
+#: Expected lifetime of a new intermediate result, as a multiple of the history's length.
 BACKFILL_HORIZON = 1.0
 
 
@@ -80,9 +80,7 @@ class Backfilling(StrEnum):
 
 
 class Approval(StrEnum):
-    """Whether a plan that changes the running one is published at once, or waits for an
-    operator.
-    """
+    """Whether a plan that changes the running one is published at once or waits for approval."""
 
     AUTOMATIC = "automatic"
     MANUAL = "manual"
@@ -93,12 +91,13 @@ class Step:
     """One probe of a probe order.
 
     Attributes:
-        target: the store that is probed.
+        target: the relation or MIR whose store is probed.
         members: the goal's labels that the step adds. For an MIR these are the MIR's own
             labels; for a base relation the one label of the goal that is filled from it.
-        partition: the partition attribute of the copy that is probed, in the *store's*
-            namespace (``Mir.members``); None where the store is not partitioned by a key.
-        broadcast: whether the probing tuple does not know that attribute (chi = parallelism).
+        partition: the partition attribute of the probed copy, in the *store's*
+            namespace (``Mir.members``); None if the copy is not partitioned by a key.
+        broadcast: whether all partitions are probed, because the probing tuple has no value for
+            ``partition`` (chi = parallelism).
         cost: the step's cost under the plan's cost model, for explain.
         cardinality: estimated tuples per unit of time after the step.
     """
@@ -113,11 +112,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class ProbeOrder:
-    """Where a tuple arriving on ``start`` is sent, for one goal.
+    """The probes of a tuple arriving on ``start``, for one goal.
 
-    ``goal`` is a query id, or an MIR id when ``maintains`` is true. ``owner`` is empty for
-    shared orders; an optimiser that shares nothing writes the query that the order works for.
-    ``substream`` says which of the start's tuples take the order (``Plan.substreams``).
+    ``goal`` is a query id, or an MIR id when ``maintains`` is true. ``owner`` is empty for shared
+    orders; without sharing it is the query that the order serves. ``substream`` is the number of
+    the start's substream whose tuples take the order (``Plan.substreams``).
     """
 
     goal: str
@@ -135,7 +134,7 @@ class ProbeOrder:
 
 @dataclass(frozen=True, slots=True)
 class StoreCopy:
-    """One copy of a store, partitioned by ``partition`` (in the MIR's namespace; None: any)."""
+    """One copy of a store, partitioned by ``partition`` (in the MIR's namespace; None: no key)."""
 
     mir: MirId
     partition: AttrRef | None
@@ -150,13 +149,13 @@ class Plan:
     Attributes:
         mirs: every store that an order probes or maintains, base relations included.
         copies: the copies to keep; every relation of every query has at least one.
-        cost: of the plan per unit of time. ``switching``: penalty for changing to it from the
+        cost: the plan's cost per unit of time. ``switching``: penalty for changing to it from the
             running plan, if charged.
-        bound: proven lower bound of cost and switching together. ``gap``: relative distance.
-        method: how it was found, e.g. ``"highs"``, ``"greedy"``.
+        bound: proven lower bound of ``cost + switching``. ``gap``: relative distance to it.
+        method: the method that found the plan, e.g. ``"highs"``, ``"greedy"``.
         candidates, variables, constraints: the size of the problem that was solved.
-        substreams: of the split starts: each goal of such a start has an order per substream. All
-            orders of other starts are of substream 0.
+        substreams: the split starts. Each goal of a split start has one order per substream; the
+            orders of all other starts have substream 0.
     """
 
     optimizer: Optimizer

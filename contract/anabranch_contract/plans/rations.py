@@ -1,8 +1,8 @@
-"""Rations: what share of the tuples that arrive last for a query its probes get in a batch.
+"""Rations (load shedding): the share of a goal's tuples that probe in a batch.
 
-Where input outruns the machine, probes are rationed (``semantics.md``, "Rations"). Every tuple is
-stored all the same. A *goal* is a query and the alias whose tuple arrives last; its ration is fixed
-before a batch begins, recorded in the journal, and written beside the batch's results.
+When input exceeds the machine's capacity, only a share of the tuples probe (``semantics.md``,
+"Rations"); every tuple is stored. A *goal* is a query and the alias whose tuple arrives last. Its
+ration is fixed before a batch begins, recorded in the journal, and written beside the results.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from anabranch_contract.queries.joins import Label, QueryId
 
 class Overload(StrEnum):
     """Policy for input beyond the machine's capacity: let batches wait, ration probes (load
-    shedding), or ration them and make withheld results good once there is capacity.
+    shedding), or ration probes and compute the withheld results later, when capacity is free.
     """
 
     WAIT = "wait"
@@ -28,9 +28,9 @@ class Overload(StrEnum):
 class Allocation(StrEnum):
     """The objective of rations.
 
-    ``FAIR``: the completeness of the least complete query. ``RESULTS``: the number of results.
-    ``JAQPOT``: the number of results as the JAQPOT paper allocates CPU time, floors first and then
-    paths by productivity.
+    ``FAIR`` maximises the completeness of the least complete query, ``RESULTS`` the number of
+    results. ``JAQPOT`` allocates CPU time as the paper does: first to floors, then to input paths
+    by descending productivity.
     """
 
     FAIR = "fair"
@@ -38,16 +38,16 @@ class Allocation(StrEnum):
     JAQPOT = "jaqpot"
 
 
-#: Columns of a stream, each with the key type that its values are read as.
+#: (column, key type) pairs of a stream.
 Columns = tuple[tuple[str, str], ...]
 
 
 class Ranking(Row, frozen=True):
-    """Ranking of one stream's tuples: a number in [0, 1) computed from values alone.
+    """Ranking of one stream's tuples: each tuple's rank in [0, 1) is a hash of its values.
 
     Attributes:
-        columns: columns to hash, in this order; empty where nothing is kept, so that no rank
-            matters.
+        columns: columns to hash, in this order; empty if the goal keeps no tuple, so that ranks
+            are not needed.
         by_batch: whether the batch number is hashed as well. If so, a key withheld in one batch may
             be kept in the next (*uniform*); if not, the same keys are kept in all streams and
             batches (*universe*).
@@ -62,7 +62,7 @@ class Ration(Row, frozen=True):
 
     Attributes:
         start: the label of the member that arrives last.
-        share: of the tuples: in [0, 1]. Those are kept whose rank is below it.
+        share: in [0, 1]; the tuples with a rank below ``share`` probe.
     """
 
     query: QueryId
@@ -77,7 +77,7 @@ class RationedBatches:
 
     Attributes:
         first, last: numbers of batches, both included.
-        rations: of goals with a share below 1, sorted; all others have 1.
+        rations: the rations below 1, sorted; all other goals have ration 1.
         watermarks: stream -> its watermark in microseconds at the beginning of the first batch; in
             the ledger only.
         now: reference time for freshness, in microseconds; in the ledger only. None: unknown.
@@ -92,7 +92,7 @@ class RationedBatches:
 
 @dataclass(frozen=True, slots=True)
 class PaidBatches:
-    """Batches whose withheld results of some goals have been made good.
+    """Batches for which the withheld results of some goals have been computed later.
 
     Attributes:
         first, last: numbers of batches, both included.
@@ -116,8 +116,8 @@ class Floor(Row, frozen=True):
     """The completeness that a query needs, and the CPU time for it.
 
     Attributes:
-        completeness: the least, above 0 to 1.
-        needs: the least share of the goals' CPU time with which the schedule keeps it.
+        completeness: the least allowed share of results, in (0, 1].
+        needs: the least share of the goals' CPU time at which the schedule keeps the floor.
     """
 
     query: QueryId
@@ -125,16 +125,16 @@ class Floor(Row, frozen=True):
     needs: float
 
     def broken(self, budget: float) -> bool:
-        """Whether ``budget``, a share of the goals' CPU time, does not suffice."""
+        """Whether ``budget``, a share of the goals' CPU time, is too small for the floor."""
         return budget < self.needs - 1e-6
 
 
 class SchedulePoint(Row, frozen=True):
-    """Rations that take a share of what could be saved by rations.
+    """One budget of a schedule, and the rations that use exactly this budget.
 
     Attributes:
-        used: in [0, 1], the share of the CPU time that probes for goals take with all rations 1.
-        shares: of each goal of the schedule, in [0, 1].
+        used: the budget, in [0, 1]: a share of the CPU time of the goals' probes without rations.
+        shares: each goal's ration, in [0, 1], in the order of the schedule's goals.
     """
 
     used: float
@@ -146,20 +146,20 @@ class RationSchedule(Message):
     """The best rations of a ruleset's goals for every budget, as planned by the service
     (``Keys.rations``; absent under the policy ``wait``).
 
-    Between two points rations are interpolated, which never takes more than the interpolated share:
-    a step takes the largest ration of the goals behind it, which is convex.
+    Rations between two points are interpolated. They never use more than the interpolated budget:
+    a step runs for the largest ration of the goals after it, and the maximum is convex.
 
     Attributes:
         epoch, revision: the ruleset of the schedule. A revision of the same epoch has the same
             goals.
         goals: in the order of every point's shares; queries that can't be rationed have none.
-        points: by ascending use, the last with all shares 1; never empty.
-        allocation: their objective.
+        points: by ascending ``used``; all shares of the last are 1; never empty.
+        allocation: the objective of the rations.
         latency: promised seconds from a tuple's arrival to the commit of its results.
-        rationable: the share of all probing time that these goals take with all rations 1.
-        budget: the operator's limit; None: as much as the machine allows.
-        catch_up: whether withheld results are made good later.
-        floors: of the queries that need a completeness and may be rationed.
+        rationable: the share of all probing time that these goals take without rations.
+        budget: the operator's limit on the budget; None: as much as the machine allows.
+        catch_up: whether withheld results are computed later.
+        floors: floors of the queries that have one and may be rationed.
     """
 
     epoch: int
@@ -174,11 +174,11 @@ class RationSchedule(Message):
     floors: tuple[Floor, ...] = ()
 
     def rations(self, budget: float) -> tuple[Ration, ...]:
-        """The rations of goals that do not get everything, sorted.
+        """Return the rations below 1 for a budget, sorted.
 
         Args:
-            budget: the share of the CPU time that may be used. What lies below the first point's
-                use, which nothing can be taken from, gives that point's rations.
+            budget: the share of the goals' CPU time that may be used. A budget below the first
+                point's ``used`` gives the first point's rations.
         """
         shares = shares_at(self.points, budget)
         found = (
@@ -193,8 +193,8 @@ def shares_at(points: Sequence[SchedulePoint], budget: float) -> tuple[float, ..
     """The rations for a budget, interpolated.
 
     Args:
-        points: by ascending use, the last with all shares 1; never empty.
-        budget: the share of the CPU time that may be used.
+        points: by ascending ``used``; all shares of the last are 1; never empty.
+        budget: the share of the goals' CPU time that may be used.
     """
     before = points[0]
     if budget >= 1:

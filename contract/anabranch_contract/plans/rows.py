@@ -1,7 +1,7 @@
-"""Rulesets as the texts of their rows: what differs between two, and what need not be read twice.
+"""Rulesets split into the texts of their rows, to compare two, and to reuse decoded rows.
 
-A *section* is a list of a ruleset's document, as ``queries`` or ``rules.probe``. Its rows are texts
-as they stand in the document, so equal texts are equal rows. All else is a *scalar*.
+A *section* is a list of a ruleset's document, e.g. ``queries`` or ``rules.probe``. Its rows are the
+list's elements, as text: equal texts are equal rows. Every other field is a *scalar*.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from anabranch_contract.errors import RulesetError
 from anabranch_contract.plans.ruleset import RULES, Ruleset, loads
 
 _NAMES = {rules: f"rules.{kind}" for kind, rules in RULES.items()}
-#: A section's name -> the field of :class:`Ruleset`, and the type of its rows.
+#: Section name -> its field in :class:`Ruleset`, and the type of its rows.
 _FIELDS = {
     _NAMES.get(name, name): (name, get_args(kind)[0])
     for name, kind in get_type_hints(Ruleset).items()
@@ -30,7 +30,7 @@ class RulesetRows:
     """A ruleset's text, split into rows.
 
     Attributes:
-        sections: a section's name -> its rows. ``scalars``: a name -> a field that is no list.
+        sections: section name -> its rows. ``scalars``: name -> text of a field that is no list.
     """
 
     sections: Mapping[str, list[bytes]]
@@ -38,7 +38,7 @@ class RulesetRows:
 
     @classmethod
     def of(cls, text: str) -> RulesetRows:
-        """The document of ``text``.
+        """Split a ruleset's text.
 
         Raises:
             RulesetError: ``bad-ruleset``.
@@ -54,7 +54,7 @@ class RulesetRows:
         return cls(found, scalars)
 
     def text(self) -> str:
-        """The text that it is the document of, where ``ruleset.dumps`` wrote that."""
+        """Return the ruleset's text: the text it was split from, if ``ruleset.dumps`` wrote it."""
         rules: dict[str, list[Raw]] = {}
         document: dict[str, object] = {**self.scalars, "rules": rules}
         for name, rows in self.sections.items():
@@ -65,7 +65,7 @@ class RulesetRows:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A ruleset, and its rows by their texts, section by section."""
+    """A ruleset, and for each section its decoded rows by text."""
 
     ruleset: Ruleset
     rows: Mapping[str, Mapping[bytes, Any]] = field(default_factory=lambda: MappingProxyType({}))
@@ -79,7 +79,7 @@ def decoded(text: str, before: Decoded | None = None) -> Decoded:
         RulesetError: as ``ruleset.from_json`` does.
     """
     document = RulesetRows.of(text)
-    # All but the rows is read as ever.
+    # Decode the scalars alone, with empty sections.
     empty = loads(RulesetRows({name: [] for name in document.sections}, document.scalars).text())
     rows: dict[str, dict[bytes, Any]] = {}
     fields: dict[str, Any] = {}
@@ -95,7 +95,7 @@ def decoded(text: str, before: Decoded | None = None) -> Decoded:
 
 
 def _read(name: str, texts: list[bytes]) -> list[Any]:
-    """Rows of a section."""
+    """Decode rows of the section ``name``."""
     kind: Any = _FIELDS[name][1]
     try:
         return codec.loads(b"[" + b",".join(texts) + b"]", list[kind])

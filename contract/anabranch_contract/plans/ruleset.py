@@ -1,17 +1,16 @@
 """The ruleset: what workers execute during an epoch. Immutable, versioned, JSON on the wire.
 
-A ruleset maps every *edge label* to the rules that apply to what comes in over it. A tuple of
-relation ``R`` arrives on the edge ``in:R``; the partial result that a probe makes travels over
-that probe's own edge; ends of orders are store rules (an intermediate result is inserted) and
-output rules (a query's result leaves).
+A ruleset maps every *edge label* to the rules for tuples that come in over it. A tuple of relation
+``R`` arrives on the edge ``in:R``; the partial results of a probe travel over that probe's own
+edge; a probe order ends in a store rule (insert an intermediate result) or an output rule (emit a
+query's result).
 
-Stores are layouts: an id names relation or MIR, partition attribute, parallelism, owner and (for
-an MIR) the columns and bounds it keeps. A store whose id occurs in consecutive rulesets goes on;
-one that no longer occurs keeps what it has until nothing needs it (``semantics.md``).
+A store's id names its layout: relation or MIR, partition attribute, parallelism, owner and (for an
+MIR) the columns and bounds it keeps. A store whose id occurs in consecutive rulesets keeps growing;
+a store whose id no longer occurs keeps its rows until nothing needs them (``semantics.md``).
 
-A *revision* is a ruleset that takes the place of another within its epoch. It routes tuples
-otherwise over the same stores, and may leave out stores of intermediate results; it has no store
-that the ruleset before it has not.
+A *revision* is a ruleset that replaces another within its epoch. It routes tuples differently over
+the same stores. It may leave out stores of intermediate results, and adds none.
 """
 
 from __future__ import annotations
@@ -62,10 +61,10 @@ class RulesetId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> RulesetId:
-        """The id that ``text`` spells.
+        """Parse a ruleset id, the inverse of ``str``.
 
         Raises:
-            ValueError: it spells none.
+            ValueError: ``text`` is no ruleset id.
         """
         epoch, _, revision = text.partition(".")
         return cls(int(epoch), int(revision or 0))
@@ -80,7 +79,7 @@ class TimeBound(Row, frozen=True):
 
 
 class KeyPart(Row, frozen=True):
-    """One equality of a probe: ``probe`` in the partial result, ``build`` in the store."""
+    """One equality of a probe: ``probe`` of the partial result equals ``build`` of the store."""
 
     probe: AttrRef
     build: AttrRef
@@ -92,10 +91,11 @@ IndexSpec: TypeAlias = tuple[tuple[AttrRef, str], ...]
 
 
 class Presence(Row, frozen=True):
-    """That a store has a row with ``key``, whenever it arrived (``plans.ahead``).
+    """Look-ahead filter: passes a tuple if ``store`` has a row with its ``key``, of any arrival
+    time (``plans.ahead``).
 
     Attributes:
-        mir, store, key: as in :class:`ProbeRule`; the ``probe`` side is known where it is asked.
+        mir, store, key: as in :class:`ProbeRule`; the tuple has all ``probe`` attributes.
     """
 
     mir: MirId
@@ -106,18 +106,18 @@ class Presence(Row, frozen=True):
 class Substreams(Row, frozen=True):
     """The split of the tuples arriving for ``start`` into substreams (PMJoin, section 4).
 
-    Any function is correct: every tuple follows one order per goal. So two values of one hash share
-    their orders, and the function may change with every ruleset.
+    Every split gives correct results: a tuple follows exactly one probe order per goal. Values with
+    equal hashes are in one substream. The split may change with every ruleset.
 
     Attributes:
         attribute, type: the key attribute of ``start`` that splits it, and its key type.
-        groups: sets of key hashes, one for each of the last substreams.
-        others: number of substreams before these: all other tuples, by equal ranges of their hash;
-            tuples without a key are in substream 0.
-        shares: the expected share of each substream in the arriving tuples when the function was
+        groups: sets of key hashes; the substreams from number ``others`` on, one per set.
+        others: number of the first substreams, which split all other tuples into equal ranges of
+            their key hash. Tuples without a key are in substream 0.
+        shares: the expected share of each substream in the arriving tuples when the split was
             chosen; empty: unknown. Used only for reported loads.
-        aside: substreams that may not probe intermediate results by the attribute, so that these
-            may exclude their values; workers do not read it.
+        aside: substreams that may not probe intermediate results by the attribute, so that stores
+            of intermediate results may exclude their values; workers do not read it.
     """
 
     start: Label
@@ -130,7 +130,7 @@ class Substreams(Row, frozen=True):
 
     @property
     def count(self) -> int:
-        """How many substreams there are."""
+        """Number of substreams."""
         return self.others + len(self.groups)
 
     def number(self, value: int) -> int:
@@ -148,7 +148,9 @@ class Substreams(Row, frozen=True):
         return (value >> 32) * self.others >> 32
 
     def share(self, numbers: Iterable[int]) -> float:
-        """The expected share of the substreams ``numbers``; in equal parts where none is known."""
+        """Return the expected share of tuples in the substreams ``numbers``; without known shares
+        all substreams count equally.
+        """
         shares = self.shares or (1 / self.count,) * self.count
         return sum(shares[number] for number in numbers)
 
@@ -158,7 +160,7 @@ class KeptValues(Row, frozen=True):
 
     Attributes:
         attribute, type: the key attribute, in the store's namespace, and its key type.
-        hashes: of the kept values if ``listed``, else of the excluded ones; sorted.
+        hashes: key hashes, sorted: of the kept values if ``listed``, else of the excluded values.
     """
 
     attribute: AttrRef
@@ -168,15 +170,15 @@ class KeptValues(Row, frozen=True):
 
 
 class HotValue(Row, frozen=True):
-    """A value of a store's partition attribute whose new rows are dealt to several hosts.
+    """A value of a store's partition attribute whose new rows are spread over several hosts.
 
-    Where rows are is the runtime's to say (``state.dealt``): whatever is hot, and whenever that
-    changes, a probe asks all partitions that may have what it looks for.
+    The runtime records where rows are (``state.dealt``). When the hot values change, a probe still
+    reads every partition that may have matches.
 
     Attributes:
-        hash: of the value, in the key type of the partition attribute. Values of one hash share
-            what becomes of them.
-        hosts: to how many hosts, where there are as many; 2 at least.
+        hash: hash of the value in the key type of the partition attribute. Values with equal
+            hashes are spread alike.
+        hosts: number of hosts to spread over (at least 2), or all hosts if they are fewer.
     """
 
     hash: int
@@ -184,8 +186,8 @@ class HotValue(Row, frozen=True):
 
 
 def home_partition(value: int, partitions: int) -> int:
-    """The partition of the hash ``value``, unless it is hot: what ``index.keys.partition_of`` of
-    the runtime says of one.
+    """Return the partition of the hash ``value``, unless it is hot; for one hash the same as the
+    runtime's ``index.keys.partition_of``.
 
     >>> [home_partition(value, 4) for value in (0, 5, 1 << 40)]
     [0, 1, 0]
@@ -199,14 +201,14 @@ class StoreSpec:
 
     Attributes:
         members: ``Mir.members``; the namespace of all attribute references below.
-        partition: (attribute, key type) or None: rows go round robin.
-        columns: per MIR store the (member, stream column) pairs that are kept; a base store
-            keeps every column of its stream and lists none.
+        partition: (attribute, key type); None: rows are spread round robin.
+        columns: for an MIR the (member, stream column) pairs that are kept; empty for a base
+            store, which keeps every column of its stream.
         bounds: the time bounds that every stored combination satisfies (MIR only).
         indexes: the local indexes that this epoch's probes use.
-        kept: the combinations that it keeps (MIR only); None: all.
-        hot: values whose new rows are spread over several hosts, sorted. No part of the layout: it
-            may change with every ruleset and revision, while the store's id stays.
+        kept: the key values whose combinations it keeps (MIR only); None: all.
+        hot: values whose new rows are spread over several hosts, sorted. No part of the layout:
+            they may change with every ruleset and revision while the store's id stays.
     """
 
     id: StoreId
@@ -236,19 +238,19 @@ class ProbeRule:
     """Probe a store with the tuples on ``edge`` and send matches over ``out``.
 
     Attributes:
-        start: the label that the arriving base tuple fills (fixed along a tree).
-        mir: the probed sub-join; ``store`` the preferred copy (older generations may be others).
+        start: the label that the arriving base tuple fills (the same along a tree of probes).
+        mir: the probed sub-join. ``store``: the copy to probe; older rows may lie in other copies.
         members: the labels the step fills, aligned with the MIR's members.
         key: the equalities; never empty.
         inclusive: labels in ``members`` over the start's stream that precede the start in the
             canonical label order: they may be the arriving tuple itself (sigma <=); all others must
             have arrived strictly before it (sigma <).
-        bounds: time bounds to check on the match (loosest of all users downstream).
-        residuals: residual conjuncts common to all users downstream.
-        level: the stage in which the probe runs (0: base stores suffice).
-        fill: for an MIR the order in which its members are probed one by one where no container of
-            the MIR covers an epoch: base probes that together replace the MIR.
-        substreams: the substreams of ``start`` whose tuples take the probe, where it is the first
+        bounds: time bounds to check on matches (the loosest of all rules after the probe).
+        residuals: residual conjuncts common to all rules after the probe.
+        level: the stage in which the probe runs (0: it reads base stores only).
+        fill: base probes, one per member, that together replace the probe of an MIR for epochs
+            that no store of the MIR covers.
+        substreams: the substreams of ``start`` whose tuples take the probe, if it is the first
             of its order; empty: all of them.
         ahead: look-ahead filters: tuples without a match in all of them are dropped before the
             probe.
@@ -284,10 +286,10 @@ class FillStep:
 
 @dataclass(frozen=True, slots=True)
 class BackfillRule:
-    """Compute what the MIR store ``store`` lacks of the past, beside the normal work of batches.
+    """Compute the combinations of the past that the MIR store ``store`` lacks, during batches.
 
     Attributes:
-        start: the member whose stored rows the work begins with.
+        start: the member whose stored rows the backfill starts from.
         steps: base probes of all other members; together with ``start``'s rows they give every
             combination that satisfies the store's bounds. Arrival order does not matter, so
             ``inclusive`` is empty.
@@ -302,8 +304,8 @@ class LatestRule(Row, frozen=True):
     """Keep only the latest of a stream's tuples per key (``Stream.latest``).
 
     Attributes:
-        relation: the stream without a filter; whatever arrives on it is kept in ``store``, which
-            has an index over ``key``.
+        relation: the stream's relation without a filter. ``store`` keeps all its tuples and has an
+            index over ``key``.
         key: (column, key type), sorted.
     """
 
@@ -314,14 +316,14 @@ class LatestRule(Row, frozen=True):
 
     @property
     def index(self) -> IndexSpec:
-        """The store's index by which later tuples of a key are found."""
+        """The store's index for looking up later tuples of a key."""
         label = Label(self.relation)
         return tuple((AttrRef(label, column), kind) for column, kind in self.key)
 
 
 @dataclass(frozen=True, slots=True)
 class OutputRule:
-    """Emit what arrives on ``edge`` as results of ``query``, after the query's own checks."""
+    """Emit tuples on ``edge`` as results of ``query``, after the query's own checks."""
 
     edge: Edge
     query: QueryId
@@ -337,11 +339,11 @@ class QuerySpec:
         members: (alias, label, relation) in FROM order.
         retention: per member, microseconds that a tuple must be kept relative to each other
             member's watermark: ``bounds[i][j]`` of the closed matrix (None: for ever).
-        sink: where its results go.
-        view: its post-join part; the changes of the view go to the sink, not the joined rows.
+        sink: destination of the results.
+        view: the query's post-join part; its changes go to the sink instead of the joined rows.
         outer: the outer join of its results with the results of the query ``left_of``.
-        freshness: maximum age of the members under some labels when a result is emitted
-            (microseconds of event time).
+        freshness: (label, maximum age of its tuple when a result is emitted), in microseconds of
+            event time; labels without a limit are absent.
         past: whether results over visible tuples from before its activation are emitted as well.
     """
 
@@ -358,24 +360,24 @@ class QuerySpec:
 
     @property
     def has_post_join(self) -> bool:
-        """Whether a view or an outer join is made of its results, and goes to the sink instead."""
+        """Whether the sink gets a view's or an outer join's rows instead of the joined rows."""
         return self.view is not None or self.has_outer_join
 
     @property
     def has_outer_join(self) -> bool:
-        """Whether it matters which rows have no partner."""
+        """Whether the query, or its view, depends on left rows without a partner."""
         return self.outer is not None or self.left_of is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Ruleset:
-    """Everything that epoch ``epoch`` runs by.
+    """The rules and stores of epoch ``epoch``.
 
     Attributes:
         derived: key expressions that are not plain columns: (stream, text, expression).
-        sketches: attribute combinations per relation whose distinct counts are to be measured.
+        sketches: per relation, the attribute combinations whose distinct counts are measured.
         backfill_rules: at most one per MIR store.
-        latest_rules: one per stream that queries read and that keeps the latest.
+        latest_rules: one per stream that queries read and that keeps the latest tuple per key.
         substreams: at most one per start.
         revision: 0 for the ruleset with which the epoch begins, then 1, 2, ...
     """
@@ -403,12 +405,12 @@ class Ruleset:
 
     @property
     def levels(self) -> int:
-        """How many stages of probes a batch takes (0 where nothing is probed)."""
+        """Number of probe stages in a batch (0 without probes)."""
         return 1 + max((p.level for p in self.probe_rules), default=-1)
 
     @property
     def paths(self) -> tuple[ProbeRule, ...]:
-        """The probe rules, each after the one that its tuples come from; tree by tree."""
+        """The probe rules, tree by tree, each after the rule whose output it reads."""
         after: dict[Edge, list[ProbeRule]] = defaultdict(list)
         for rule in self.probe_rules:
             after[rule.edge].append(rule)
@@ -423,7 +425,7 @@ class Ruleset:
 
     @property
     def takers(self) -> dict[Edge, tuple[int, ...]]:
-        """Edge -> the substreams of its start whose tuples get to it, by a probe; empty: all."""
+        """Return, by outgoing edge of a probe, the substreams whose tuples reach it; empty: all."""
         found: dict[Edge, tuple[int, ...]] = {}
         for rule in self.paths:
             found[rule.out] = found.get(rule.edge) or rule.substreams
@@ -433,7 +435,7 @@ class Ruleset:
         """Check that rules refer to known stores, relations, queries and edges.
 
         Raises:
-            RulesetError: naming the first thing that does not hold.
+            RulesetError: naming the first violation.
         """
         stores = {s.id for s in self.stores}
         relations = {r.id for r in self.relations}
@@ -485,7 +487,7 @@ class Ruleset:
 
 
 def substream_counts(functions: Iterable[Substreams]) -> dict[Label, int]:
-    """Start -> how many substreams it has, where that is said."""
+    """Return the number of substreams of each split start."""
     return {one.start: one.count for one in functions}
 
 
@@ -503,7 +505,7 @@ def arrival_edge(relation: RelationId) -> Edge:
 
 
 def _are_hot(store: StoreSpec) -> bool:
-    """Whether what a store says of hot values makes sense."""
+    """Whether a store's hot values are valid: sorted, distinct hashes of its partition key."""
     hashes = [one.hash for one in store.hot]
     return (
         store.partition is not None
@@ -513,12 +515,13 @@ def _are_hot(store: StoreSpec) -> bool:
 
 
 def _require(condition: bool, message: str, row: object = "") -> None:
-    """Raise unless ``condition`` holds. Of thousands of rows only one at fault is written out."""
+    """Raise unless ``condition`` holds, naming ``row``; it is formatted only for the error."""
     if not condition:
         raise RulesetError("bad-ruleset", f"{message} {row}".rstrip())
 
 
-#: Where a text says its epoch. No key before has that name, and quotes in strings are escaped.
+#: The epoch in a ruleset's text: the first match, as no earlier key is called ``epoch`` and quotes
+#: within strings are escaped.
 _EPOCH = re.compile(r'"epoch":\d+')
 
 #: The rules of a document by kind, and the fields that hold them.
@@ -545,7 +548,7 @@ def renumbered(text: str, epoch: int) -> str:
 
 
 def loads(text: str | bytes) -> Ruleset:
-    """Return the ruleset of a text; raises as :func:`from_json` does."""
+    """Decode a ruleset's text; raises as :func:`from_json` does."""
     try:
         return from_json(codec.loads(text, dict[str, Any]))
     except codec.Malformed as cause:

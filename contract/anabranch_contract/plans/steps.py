@@ -1,13 +1,13 @@
-"""The steps of a ruleset by their joins, ignoring edge names.
+"""The steps of a ruleset, identified by the sub-joins that they join, ignoring edge names.
 
-A probe rule names the labels that it fills and their keys, and so do the rules before it on the
-path from the arriving tuple. The keys on a path, closed under equality, are the key classes of the
-sub-join that the path has reached, hence its canonical id.
+The probe rules on a path from an arriving tuple name the labels that they fill, and the keys. These
+keys, closed under equality, are the key classes of the sub-join that the path has reached. They
+give the sub-join's canonical id.
 
-Every edge is counted. Counts of the edges by which all tuples of a start take a step add up, over
-any number of substreams. If only some substreams take the step, or a look-ahead filter has dropped
-some tuples before it, the counts belong to a :class:`StepPart`: its selectivity need not be the
-selectivity of all tuples.
+The runtime counts tuples on every edge. If all tuples of a start take a step, on one edge or
+on several by substream, the counts of these edges add up. If only some substreams take the step, or
+a look-ahead filter has dropped tuples before it, the counts belong to a :class:`StepPart`, whose
+selectivity may differ from that of all tuples.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class StepPart(Row, frozen=True):
         start: the label whose substreams take the step; empty where all tuples do.
         function: :func:`function_digest` of the start's substreams.
         substreams: their numbers, ascending.
-        sifted: whether a look-ahead (``ProbeRule.ahead``) has dropped others before.
+        sifted: whether an earlier look-ahead filter (``ProbeRule.ahead``) has dropped tuples.
     """
 
     start: Label = Label("")
@@ -47,7 +47,7 @@ class StepPart(Row, frozen=True):
     sifted: bool = False
 
     def __str__(self) -> str:
-        """The part for people; empty for :data:`WHOLE`."""
+        """Description of the part for people; empty for :data:`WHOLE`."""
         numbers = ", ".join(map(str, self.substreams))
         word = "substream" if len(self.substreams) == 1 else "substreams"
         named = [f"{word} {numbers} of {self.start}"] if numbers else []
@@ -59,11 +59,11 @@ WHOLE = StepPart()
 
 
 class SubJoinStep(NamedTuple):
-    """A step, and the tuples that it is counted on.
+    """A step, and the tuples over which it is counted.
 
     Attributes:
-        joined: the sub-join that it leads to.
-        head, target: its labels, before and in the store that is probed; sorted.
+        joined: the sub-join after the step.
+        head, target: the labels joined before the step, and the probed store's labels; sorted.
     """
 
     joined: MirId
@@ -73,7 +73,7 @@ class SubJoinStep(NamedTuple):
 
     @property
     def whole(self) -> SubJoinStep:
-        """The step of all tuples."""
+        """The same step, counted over all tuples."""
         return self._replace(part=WHOLE)
 
     def __str__(self) -> str:
@@ -85,8 +85,8 @@ class CountedStep(NamedTuple):
     """The step of an edge.
 
     Attributes:
-        asked: the earlier edge whose look-ahead has looked for the key of its probe, and how many
-            keys it has looked for; None: no edge.
+        asked: the earlier edge whose look-ahead filters test the key of this probe, and the number
+            of filters on it; None if no filter does.
     """
 
     step: SubJoinStep
@@ -94,7 +94,7 @@ class CountedStep(NamedTuple):
 
 
 def steps_of(ruleset: Ruleset) -> dict[str, SubJoinStep]:
-    """Edge -> the step that leads to it, of all tuples."""
+    """Return the step of each probe's outgoing edge, over all tuples."""
     relation_of: dict[Label, RelationId] = {
         label: relation for query in ruleset.queries for _, label, relation in query.members
     }
@@ -111,7 +111,7 @@ def steps_of(ruleset: Ruleset) -> dict[str, SubJoinStep]:
 
 
 def counted_steps(ruleset: Ruleset) -> dict[str, CountedStep]:
-    """Edge -> its step with the part that is counted on it; of every edge that is probed over."""
+    """Return the step of each probe's outgoing edge, with the tuples that are counted on it."""
     steps, takers = steps_of(ruleset), ruleset.takers
     counts = substream_counts(ruleset.substreams)
     digests = {one.start: function_digest(one) for one in ruleset.substreams}
@@ -143,7 +143,7 @@ def function_digest(function: Substreams) -> str:
 
 
 def _asked(ruleset: Ruleset) -> dict[Edge, tuple[Edge, int] | None]:
-    """Edge -> :attr:`CountedStep.asked`."""
+    """Return :attr:`CountedStep.asked` of each probe's outgoing edge."""
     pending: dict[Edge, dict[_Question, tuple[Edge, int]]] = {}
     found: dict[Edge, tuple[Edge, int] | None] = {}
     for rule in ruleset.paths:
@@ -154,7 +154,7 @@ def _asked(ruleset: Ruleset) -> dict[Edge, tuple[Edge, int] | None]:
     return found
 
 
-#: A store, and the attributes that are looked for there, with their key types.
+#: A store, and the key attributes of a look-up in it, with their key types.
 _Question = tuple["StoreId", frozenset[tuple[str, str]]]
 
 
@@ -163,9 +163,9 @@ def _question(asked: Presence | ProbeRule) -> _Question:
 
 
 def _equalities(rule: ProbeRule) -> list[tuple[AttrRef, AttrRef, str]]:
-    """Everything that the rule makes equal, in the labels of its goal.
+    """Return the equalities of a probe rule, as attributes of its goal's labels.
 
-    Inside an MIR that is what the probes would make equal that can take its place.
+    Equalities within an MIR come from the base probes that can replace it (``fill``).
     """
     only = rule.members[0] if len(rule.members) == 1 else None
     found = [
@@ -190,8 +190,8 @@ def _closed(
 
 
 def orders_digest(ruleset: Ruleset) -> str:
-    """Equal for two rulesets exactly if equal tuples take equal probes, into equal stores and to
-    equal queries. So their work per row is the same on the same data.
+    """Return a digest of the probe orders, equal for two rulesets exactly if equal tuples take
+    equal probes and end in equal stores and queries: they do the same work on the same data.
     """
     functions = {
         one.start: (one.attribute, one.type, one.groups, one.others) for one in ruleset.substreams

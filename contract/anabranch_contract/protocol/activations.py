@@ -1,4 +1,4 @@
-"""Activations of queries: their first batch, what they see, failures, and rows of views."""
+"""Activations of queries: first batch, visible tuples, result counts, failures; rows of views."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from anabranch_contract.queries.scaling import PartialMark
 
 @dataclass(frozen=True, slots=True)
 class ViewRows(Message):
-    """The rows of a view as of a version, in its order.
+    """The first rows of a view, as of one version of it, in the view's order.
 
     Attributes:
-        total: how many there are; ``rows`` are the first of them.
-        rows: as JSON objects.
-        batch: the last one whose joined rows are in it, -1 before the first.
+        total: number of rows of the view, not only of ``rows``.
+        rows: the first rows, as JSON objects.
+        batch: the last batch whose joined rows the view includes; -1 before the first.
         withheld, owed, blind, completeness: of the joined rows as of that batch, as in
             :class:`Activation`.
-        partial: what does not hold for all joined rows, where some are missing.
-        whole: of each row whether no joined row of its group is missing; None: not known. Empty
-            where none is missing of any.
-        scaled: of each row a JSON object: column -> value and error (``semantics.md``, "Views over
-            a part"); empty where none is missing, or for the reason ``unscaled``.
+        partial: the columns and clauses that are inexact because joined rows are missing.
+        whole: per row, whether the view has all joined rows of its group; None: unknown. Empty if
+            no joined row is missing.
+        scaled: per row, a JSON object column -> estimate and error (``semantics.md``, "Views over
+            a part"). Empty if no joined row is missing, or if ``unscaled`` gives a reason.
     """
 
     version: int
@@ -50,7 +50,7 @@ Retention = tuple[tuple[int | None, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Visibility:
-    """From when on an alias's stored tuples are visible: batch, and event time in microseconds."""
+    """The first batch, and least event time (microseconds), of an alias's visible tuples."""
 
     batch: int
     event_time: int | None
@@ -58,13 +58,13 @@ class Visibility:
 
 @dataclass(frozen=True, slots=True)
 class Failure(Body):
-    """Why a query has failed at run time: an expression of its own that can't be evaluated.
+    """A query's failure at run time: one of its expressions could not be evaluated.
 
     Attributes:
-        code, message, remedy: as the error had them.
-        expression: the text of what failed; empty where it is unknown.
-        batch: the batch in which it did; of it the query has no results, and results of earlier
-            batches stand.
+        code, message, remedy: as in the error.
+        expression: the text of the expression that failed; empty if unknown.
+        batch: the batch of the failure. The query has no results of this batch; its results of
+            earlier batches stay valid.
     """
 
     code: str
@@ -75,15 +75,15 @@ class Failure(Body):
 
 
 class LeftOut(Row, frozen=True):
-    """A span of event time in which joined rows of a view have been withheld for good.
+    """A span of event time in which joined rows of a view are missing and stay missing.
 
     Attributes:
-        low, high: least and greatest time that the column of the view's window may have in these
-            rows, microseconds; None: unbounded.
-        share: the least share that a goal was given; 0: the withheld rows can't be estimated.
+        low, high: least and greatest time, in microseconds, that the view's window column may have
+            in the missing rows; None: unbounded.
+        share: the least ration of a goal in the span; 0: the missing rows can't be estimated.
         universe: whether the same keys were withheld in all batches (``plans.rations.Ranking``).
-        key: (name, key type) of the grouping column that ranks under ``universe``; None: no
-            grouping column does.
+        key: (name, key type) of the grouping column by which ``universe`` ranks tuples; None: it
+            ranks by no grouping column.
     """
 
     low: int | None = None
@@ -94,7 +94,7 @@ class LeftOut(Row, frozen=True):
 
 
 class PastStatus(StrEnum):
-    """``pending``, until all of it is ``emitted``, or it can't be any more: ``given-up``."""
+    """Status of the past's results: not all emitted yet, all emitted, or no longer computable."""
 
     PENDING = "pending"
     EMITTED = "emitted"
@@ -105,8 +105,8 @@ class PastResults(Row, frozen=True):
     """Results of a query over tuples from before its activation, if requested.
 
     Attributes:
-        results: emitted so far.
-        rows: stored rows still to be processed; None: not begun.
+        results: number of results of the past emitted so far.
+        rows: number of stored rows still to be processed; None: processing has not begun.
     """
 
     status: PastStatus = PastStatus.PENDING
@@ -115,7 +115,7 @@ class PastResults(Row, frozen=True):
 
     @property
     def pending(self) -> bool:
-        """Whether more results of the past will come."""
+        """Whether more results of the past will be emitted."""
         return self.status is PastStatus.PENDING
 
 
@@ -125,24 +125,26 @@ class Activation(Message):
 
     Attributes:
         activated_batch: first batch whose arrivals can complete a result.
-        expired_batch: first batch whose arrivals no longer can; None while active.
-        visible_from: per alias.
-        complete_from: microseconds; None: complete from the first answer (``complete``
-            ``"always"``) or never over full history that was missed (``"never"``).
-        results: results emitted so far.
-        failure: the reason of a failure in batch ``expired_batch``; None: no failure.
+        expired_batch: first batch whose arrivals can't complete a result; None while active.
+        visible_from: alias -> its first visible tuples.
+        complete_from: event time in microseconds; tuples from it on join with no missing tuple of
+            the past. None: no result misses any (``complete`` is ``"always"``), or results may miss
+            some for ever, since no window limits the reach of missing tuples (``"never"``).
+        results: number of results emitted so far.
+        failure: the failure in batch ``expired_batch``; None: no failure.
         retention: the query's closed matrix in microseconds (``ruleset.QuerySpec.retention``).
-        earlier: the activations before this one, oldest first: each ended, with its final
+        earlier: the activations before this one, oldest first. Each ended, with its final
             ``results``, when a stream's ttl changed the matrix. Their own ``earlier`` is empty.
         withheld: results that rations have withheld so far, estimated from the kept ones: a goal
             with ration p has 1/p − 1 withheld results for each kept one.
-        blind: number of times that a goal had ration 0 in a batch, which allows no estimate.
-        owed: withheld results still to be made good, with the same estimate; not included in
-            ``withheld`` or ``blind``. ``caught_up``: results made good, included in ``results``.
-        left_out: of a query with a view, where joined rows have been withheld for good.
-        past: of a query that emits results of the past as well.
-        missed: alias -> tuples of its stream from before its visibility that were not stored and
-            may be missing in results.
+        blind: number of (goal, batch) pairs with ration 0, whose withheld results can't be
+            estimated.
+        owed: withheld results that will be computed later, with the same estimate; not included
+            in ``withheld`` or ``blind``. ``caught_up``: those computed, included in ``results``.
+        left_out: for a view, the spans in which joined rows are missing and stay missing.
+        past: progress of the results of the past, if the query emits them.
+        missed: alias -> number of earlier tuples of its stream that were not stored and may be
+            missing in results.
     """
 
     activated_batch: int
@@ -164,7 +166,7 @@ class Activation(Message):
 
     @property
     def completeness(self) -> float:
-        """The share of the results that is there, estimated; ``blind`` is not in it."""
+        """Estimated share of the results emitted so far; leaves ``blind`` out of account."""
         everything = self.results + self.withheld + self.owed
         return self.results / everything if everything else 1.0
 
@@ -175,7 +177,7 @@ class Activation(Message):
 
     @property
     def gaps(self) -> tuple[LeftOut, ...]:
-        """``left_out``; everything where withheld results have no noted span."""
+        """``left_out``, or one unbounded span if results were withheld without a recorded span."""
         if not self.left_out and (self.withheld or self.blind):
             return (LeftOut(),)
         return self.left_out
@@ -185,10 +187,10 @@ class LeftRows(Row, frozen=True):
     """Counts of an outer join's left rows after their deadlines.
 
     Attributes:
-        given: results: rows without partners; of a semi join, rows with one.
-        missing: additional results without rations, estimated: a row with the probability ``c`` of
-            being decided stands for ``1/c − 1`` missing ones.
-        undecided: rows without a result, since pairs of them may have been withheld.
+        given: number of results: rows without a partner; for a semi join, rows with a partner.
+        missing: estimated number of results lost to rations: a result whose row was decided with
+            probability ``c`` stands for ``1/c − 1`` missing ones.
+        undecided: number of rows that gave no result because their pairs may have been withheld.
     """
 
     kind: JoinKind
@@ -209,10 +211,11 @@ class LeftRows(Row, frozen=True):
 def counted(
     activations: Mapping[str, Activation], name: str, left_rows: LeftRows | None
 ) -> Activation | None:
-    """The activation of a query with the counts of its results.
+    """Return the activation of the query ``name`` with the counts of its own results.
 
     Args:
-        left_rows: of an outer join; None: nothing is known of them, so neither of the query.
+        left_rows: counts of an outer join's left rows. If they are unknown (None), an outer join's
+            counts are unknown too, and None is returned.
     """
     pairs, left = activations.get(name), activations.get(name + LEFT_SUFFIX)
     if pairs is None or left is None:
@@ -221,19 +224,18 @@ def counted(
 
 
 def of_outer_join(pairs: Activation, left: Activation, left_rows: LeftRows) -> Activation:
-    """``pairs`` with the counts of an outer join's results, below a view if there is one: pairs are
-    results of a left join only, left rows once they are emitted.
+    """Return ``pairs`` with the counts of an outer join's results (a view's input, if it has one).
 
-    The share of results among undecided rows is taken to be at least the share among the others.
-    Before the first result nothing can be estimated, and all left rows that were withheld or are
-    undecided count as withheld results.
+    Emitted left rows are results; pairs are results of a left join only. The share of results among
+    undecided rows is assumed to be at least their share among decided rows. Before the first result
+    no share is known, and all withheld or undecided left rows count as withheld results.
     """
     given, undecided = left_rows.given, left_rows.undecided
     found = given + left_rows.missing
     others = max(left.results - undecided, given)
     least = undecided * given / others if given else undecided + left.withheld
     missing = max(left_rows.missing, least)
-    # As many of the left rows that are owed will be results as of the others.
+    # Assume the same share of results among owed left rows as among the others.
     share = min(found / (left.results + left.withheld or 1.0), 1.0) if found else 1.0
     own = replace(
         pairs,

@@ -1,4 +1,4 @@
-"""Reports of the newest batches: how long each took, and what it spent the time on."""
+"""Reports of the newest batches: their durations by phase, their input and results."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from dataclasses import dataclass, field
 
 from anabranch_contract.codec import Message
 
-#: How many are kept.
+#: Number of reports kept.
 BATCHES_KEPT = 200
-#: The phases of a task, in this order; ``wait`` is for other tasks.
+#: The phases of a task, in order; in ``wait`` it waits for other tasks.
 PHASES = ("read", "store", "wait", "probe", "catch-up", "write", "backfill", "upload")
 
 
 @dataclass(frozen=True, slots=True)
 class BatchReport(Message):
-    """One batch that has been committed. Times are milliseconds.
+    """Report of one committed batch. Durations are milliseconds.
 
     Attributes:
-        batch: its number. ``epoch``: of it; ``ruleset_epoch``, ``revision``: the ruleset that it
-            went by.
-        until: when it had been committed, seconds since 1970.
-        tuples: that it has read. ``results``: of all queries, joined rows of views.
-        begin, job, commit: what the driver did before Spark's job, that job, and what it did
-            after.
-        tasks: how many there were.
-        slowest: the number of the task that worked longest, waiting left out. ``phases``: what that
-            task did (as in the runtime's task reports); with what Spark itself takes they add up to
-            ``job``.
-        work: of the slowest task, waiting left out. ``mean_work``: of all tasks on average.
-        hosts: on how many the tasks were; 1 where they share a state directory.
-        sent: tuples, and stored rows, that went to other hosts; ``sent_bytes``: what that took.
+        batch: its number. ``epoch``: its epoch. ``ruleset_epoch``, ``revision``: its ruleset.
+        until: time of the commit, seconds since 1970.
+        tuples: number of tuples read. ``results``: number of results of all queries; for views,
+            of joined rows.
+        begin, job, commit: duration of the driver's work before Spark's job, of the job, and of
+            the driver's work after it.
+        tasks: number of tasks.
+        slowest: number of the task that worked longest, without waiting. ``phases``: the durations
+            of its phases (:data:`PHASES`); with Spark's own overhead they add up to ``job``.
+        work: working time of the slowest task. ``mean_work``: mean working time of all tasks.
+            Neither includes waiting.
+        hosts: number of hosts that ran tasks; 1 if all tasks share a state directory.
+        sent: tuples and stored rows sent to other hosts; ``sent_bytes``: their bytes.
     """
 
     batch: int

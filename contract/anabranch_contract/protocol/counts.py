@@ -1,4 +1,4 @@
-"""Counts over some time, which are added and subtracted field by field."""
+"""Counts over a period of time, added and subtracted field by field."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Self
 
 
 class Summed:
-    """Base of frozen dataclasses of numbers."""
+    """Base of frozen dataclasses whose fields are all numbers."""
 
     __slots__ = ()
 

@@ -12,8 +12,8 @@ from anabranch_contract.protocol.table_progress import TableProgress
 
 
 class SourceState(StrEnum):
-    """The state of a stream's source: not opened yet; read; failed, and tried again; or without a
-    runtime that could read it.
+    """The state of a stream's source: not opened yet; being read; failed, to be tried again; or not
+    read because no runtime works.
     """
 
     NOT_TRIED = "not tried"
@@ -27,9 +27,9 @@ class SourceStatus(Message):
     """The runtime's report of a stream's source.
 
     Attributes:
-        registration: of the stream; a report with another one is out of date.
-        error: why it can't be read.
-        since: Unix time since when this holds.
+        registration: the stream's registration; a report with a different one is out of date.
+        error: why the source can't be read.
+        since: Unix time at which the source entered this state.
     """
 
     registration: str
@@ -64,8 +64,8 @@ class UnreadPiece(Body):
     batch: int
 
     def joined(self, after: UnreadPiece) -> UnreadPiece | None:
-        """This piece and ``after`` as one; None unless that is what follows in the same file, and
-        could not be read for the same reason.
+        """Return this piece and ``after`` as one piece, if ``after`` is the next part of the same
+        file and could not be read for the same reason; else None.
         """
         same = (self.source, self.unit, self.code) == (after.source, after.unit, after.code)
         follows = self.last is not None and self.last == after.first
@@ -81,9 +81,9 @@ class Unread(Body):
     """The part of a stream's input that was not read and never will be.
 
     Attributes:
-        pieces: how many parts of files or ranges of entries.
-        lost: known lost entries, or parts of files.
-        last: the newest :data:`RECORDED` of the pieces, oldest first.
+        pieces: number of pieces: parts of files, or ranges of entries.
+        lost: number of lost entries of a Redis Stream as far as known, or of lost parts of files.
+        last: the newest :data:`RECORDED` pieces, oldest first.
     """
 
     pieces: int = 0
@@ -91,7 +91,9 @@ class Unread(Body):
     last: tuple[UnreadPiece, ...] = ()
 
     def and_also(self, more: Sequence[UnreadPiece]) -> Unread:
-        """With ``more`` pieces recorded; one that continues a piece of a file lengthens that."""
+        """Return this record with ``more`` pieces; one that continues a piece of a file is merged
+        into it.
+        """
         pieces, lost, last = self.pieces, self.lost, list(self.last)
         for piece in more:
             longer = ((i, known.joined(piece)) for i, known in enumerate(last))
@@ -105,20 +107,20 @@ class Unread(Body):
         return Unread(pieces, lost, tuple(last[-RECORDED:]))
 
 
-#: How many records of pieces that could not be read are kept per stream.
+#: Number of unread pieces recorded per stream.
 RECORDED = 20
 
 
 @dataclass(frozen=True, slots=True)
 class StreamIntake:
-    """How the input of one stream stands.
+    """The state of one stream's input.
 
     Attributes:
-        waiting: rows that have arrived and were not read yet (an estimate).
-        seconds: how long the oldest of them has been waiting.
+        waiting: estimated number of rows that have arrived and have not been read yet.
+        seconds: waiting time of the oldest of these rows.
         lost: as in ``unread``.
-        error: why the stream is not read at present; None: it is.
-        unread: what could not be read and was recorded.
+        error: why the stream can't be read at present; None: it is being read.
+        unread: the recorded pieces that could not be read.
     """
 
     waiting: int = 0
@@ -130,9 +132,9 @@ class StreamIntake:
 
 @dataclass(frozen=True, slots=True)
 class Intake(Message):
-    """How the input of the streams stands that the runtime reads itself.
+    """The state of the input of all streams that the runtime reads itself.
 
-    ``planned`` is the Unix time at which the last batch was planned that brings rows of theirs.
+    ``planned``: Unix time at which the last batch with rows of these streams was planned.
     """
 
     streams: dict[str, StreamIntake] = field(default_factory=dict)
@@ -146,12 +148,12 @@ class InputProgress:
     Attributes:
         intake: stream -> state of its input, for streams that the runtime reads itself or that
             can't be read.
-        row_limit: rows that the next batch may bring of such streams; None: any number.
+        row_limit: maximum number of rows of these streams in the next batch; None: no limit.
         exhausted: whether every recorded source has been read to its end.
-        sites: of the last batch's executors; none if tasks share a state directory.
-        latest_since: stream that keeps the latest per key -> the first batch of the tuples that
-            supersede others.
-        tables: table -> its rows.
+        sites: the sites of the last batch's executors; empty if tasks share a state directory.
+        latest_since: stream with ``latest`` -> first batch from which on its tuples replace
+            earlier tuples of their key.
+        tables: table -> its versions and number of rows.
     """
 
     intake: dict[str, StreamIntake] = field(default_factory=dict)

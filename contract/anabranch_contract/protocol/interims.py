@@ -1,8 +1,8 @@
-"""Interim measurements: what a pipeline did in one period of a few seconds.
+"""Interim measurements: counts of a pipeline over one period of a few seconds.
 
 They are the samples of time series (dpPick, section 4.2): per step ``found / probes`` is gamma
 (Eq. 9), ``matches / found`` is mu (Eq. 10); per store the distinct keys are kappa (Eq. 11). A step
-is named by the sub-join that it leads to, so its series goes on when plans change.
+is identified by the sub-join after it, so its series continues when plans change.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from anabranch_contract.protocol.measurements import EdgeStatistics, Writes
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
 
-#: Drifts that people are shown, of one period.
+#: Maximum number of drifts of one period that are displayed.
 SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
 class StepMeasures:
-    """One step in one period, whichever edges ran it.
+    """Counts of one step in one period, summed over the edges that ran it.
 
     Attributes:
-        joined: the canonical sub-join that the step leads to.
-        head, target: its labels, cut in two; sorted.
-        counts: of the period; ``pairs`` as in :class:`~.measurements.JoinSample`.
+        joined: the canonical sub-join after the step.
+        head, target: the labels of the probing tuple, and of the probed store; sorted.
+        counts: counts of the period; ``pairs`` as in :class:`~.measurements.JoinSample`.
         part: the tuples that were counted.
     """
 
@@ -53,7 +53,7 @@ class StoreSize:
     """A store at the end of a period.
 
     Attributes:
-        keys: comma-joined sorted key attributes -> distinct values stored, at most.
+        keys: comma-joined sorted key attributes -> upper bound of the distinct values stored.
     """
 
     rows: int
@@ -65,7 +65,7 @@ class DriftedRate:
     """A relation whose arrivals have changed relative to the other relations.
 
     Attributes:
-        factor: of the change.
+        factor: new rate over old rate.
     """
 
     relation: str
@@ -77,12 +77,12 @@ class DriftedRate:
 
 @dataclass(frozen=True, slots=True, order=True)
 class DriftedStep:
-    """A step that has changed.
+    """A step whose matches per probe have changed.
 
     Attributes:
         joined, head, target: as in :class:`StepMeasures`.
-        figure: ``matches`` or ``found``.
-        before, after: the figure per probe.
+        figure: ``matches`` or ``found`` of :class:`~.measurements.EdgeStatistics`.
+        before, after: the figure per probe, before and after the change.
         part: the tuples that were counted.
     """
 
@@ -101,7 +101,7 @@ class DriftedStep:
 
 @dataclass(frozen=True, slots=True)
 class Drifts:
-    """The drifts found by ``driver.drift`` of the runtime; both sorted. False if there are none."""
+    """Drifts of one period, detected by the runtime (``driver.drift``), sorted; false if empty."""
 
     rates: tuple[DriftedRate, ...] = ()
     steps: tuple[DriftedStep, ...] = ()
@@ -110,27 +110,27 @@ class Drifts:
         return bool(self.rates or self.steps)
 
     def shown(self) -> tuple[str, ...]:
-        """Texts of the drifts for people: at most :data:`SHOWN`, rates first."""
+        """Return descriptions of the drifts for display: at most :data:`SHOWN`, rates first."""
         return tuple(map(str, (*self.rates, *self.steps)[:SHOWN]))
 
 
 @dataclass(frozen=True, slots=True)
 class DriftedRates:
-    """The part of :class:`Drifts` that forecasts of rates are made of."""
+    """The part of :class:`Drifts` that forecasts of rates use."""
 
     rates: tuple[DriftedRate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Arrivals(Message):
-    """The arrivals of one period: the part of an :class:`Interim` that rates are made of.
+    """The arrivals of one period: the part of an :class:`Interim` that rates are computed from.
 
-    Reading the text of an ``Interim`` as one passes over all else, which is nearly all of it.
+    Decoding an ``Interim``'s text as ``Arrivals`` skips all other fields, most of the text.
 
     Attributes:
-        next_batch: the first batch after the period. ``batches``: how many it had.
-        arrivals: relation -> tuples that arrived, after the local filter.
-        drifted: the rates that have changed with the first batch of the period.
+        next_batch: the first batch after the period. ``batches``: number of its batches.
+        arrivals: relation -> number of tuples that arrived, after the local filter.
+        drifted: the rates that changed at the first batch of the period.
     """
 
     next_batch: int
@@ -144,19 +144,19 @@ class Interim(Message):
     """The measurements of one period, which begins and ends between two batches.
 
     Attributes:
-        until: when it ended, seconds since 1970.
-        seconds: its length by a clock that does not jump.
-        epoch, ruleset_epoch, revision: of its last batch (``revision``: of that epoch's ruleset).
-        next_batch: the first batch after it. ``batches``: how many it had.
-        arrivals: relation -> tuples that arrived, after the local filter.
-        steps: with at least one probe, sorted.
+        until: end of the period, seconds since 1970.
+        seconds: its length by a monotonic clock.
+        epoch: epoch of its last batch. ``ruleset_epoch``, ``revision``: ruleset of its last batch.
+        next_batch: the first batch after the period. ``batches``: number of its batches.
+        arrivals: relation -> number of tuples that arrived, after the local filter.
+        steps: counts of the steps with at least one probe, sorted.
         stores: store -> its size.
-        asks: whether the runtime waits for an answer (``revisions``).
-        inserts: of all tasks into all stores, without backfills.
-        results: of all tasks and queries.
-        merges: of segments, by all hosts: their number, rows rewritten, CPU seconds.
-        rationed: whether a batch of it withheld tuples from probes.
-        drifted: the changes at its first batch, for which it ended early.
+        asks: whether the runtime waits for the service's answer (``revisions``).
+        inserts: inserts of all tasks into all stores, without backfills.
+        results: results of all tasks and queries.
+        merges: merges of segments on all hosts: their number, rows rewritten, CPU seconds.
+        rationed: whether a batch of the period withheld tuples from probes.
+        drifted: the drifts at its first batch; they ended the period early.
         rulesets: (epoch, revision) of the rulesets of its batches, ascending.
     """
 
@@ -180,6 +180,6 @@ class Interim(Message):
 
     @property
     def arrived(self) -> Arrivals:
-        """The part that rates are made of."""
+        """Return the part that rates are computed from."""
         rates = DriftedRates(self.drifted.rates)
         return Arrivals(self.next_batch, self.batches, self.arrivals, rates)

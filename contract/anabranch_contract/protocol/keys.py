@@ -1,4 +1,4 @@
-"""The Redis keys of a pipeline, and how long what expires there lasts."""
+"""The Redis keys of a pipeline, and the lifetimes of expiring values."""
 
 from __future__ import annotations
 
@@ -35,15 +35,17 @@ class Keys:
 
     @property
     def changes(self) -> str:
-        """Redis Stream: changes of the registry, newest last, in the transaction of each change:
-        ``streams`` or ``queries`` -> JSON list of names, or ``settings`` (service). Trimmed to the
-        newest :data:`CHANGES_KEPT`.
+        """Redis Stream: changes of the registry, newest last, each added in the change's own
+        transaction (service). Fields: ``streams`` or ``queries`` -> JSON list of names, or
+        ``settings``. Trimmed to the newest :data:`CHANGES_KEPT`.
         """
         return self._key("changes")
 
     @property
     def activation_changes(self) -> str:
-        """Redis Stream: changes of ``activations`` -> JSON list of runs (runtime)."""
+        """Redis Stream: changes of activations; field ``activations`` -> JSON list of query runs
+        (runtime).
+        """
         return self._key("activations", "changes")
 
     @property
@@ -52,15 +54,15 @@ class Keys:
         return self._key("settings")
 
     def ruleset(self, ruleset: int | RulesetId) -> str:
-        """String: the ruleset's wire document, or a :class:`~.plans.patches.Patch` that makes it of
-        another (service, immutable).
+        """String: the ruleset's wire document, or a :class:`~.plans.patches.Patch` of another
+        ruleset that gives it (service, immutable).
         """
         return self._key("ruleset", ruleset)
 
     @property
     def newest_ruleset(self) -> str:
-        """String: the wire document of the newest epoch if it is published as a patch, for readers
-        that can't apply the patch (service); otherwise absent.
+        """String: the newest epoch's whole wire document, for readers that can't apply patches;
+        absent unless that epoch is published as a patch (service).
         """
         return self._key("ruleset", "newest")
 
@@ -71,8 +73,8 @@ class Keys:
 
     @property
     def approval(self) -> str:
-        """Hash: the plan that waits for approval, and the decisions on it (service); ``approved``
-        is the digest of the plan to publish (the runtime watches it).
+        """Hash: the plan that waits for approval, and the operator's decisions (service). Its field
+        ``approved``, which the runtime watches, is the digest of the plan to publish.
         """
         return self._key("approval")
 
@@ -92,19 +94,19 @@ class Keys:
 
     @property
     def boundaries(self) -> str:
-        """List: JSON :class:`Boundary` documents (runtime appends; service reads by index, and
-        removes those before the last that it has answered).
+        """List: JSON :class:`Boundary` documents. The runtime appends; the service reads by index
+        and removes boundaries before the last one for which it has published a ruleset.
         """
         return self._key("boundaries")
 
     @property
     def cursor(self) -> str:
-        """String int: number of boundaries in the list that have been answered (service)."""
+        """String int: number of boundaries in the list that the service has processed (service)."""
         return self._key("cursor")
 
     @property
     def lease(self) -> str:
-        """String with an expiry: which service leads, by its random id (service)."""
+        """String with an expiry: random id of the service that leads (service)."""
         return self._key("lease")
 
     @property
@@ -116,17 +118,17 @@ class Keys:
 
     @property
     def lineage(self) -> str:
-        """Hash: run of a query -> the last event about it that was sent (service)."""
+        """Hash: run of a query -> its last OpenLineage event that was sent (service)."""
         return self._key("lineage")
 
     @property
     def gate(self) -> str:
-        """String int: batches that may start; absent means no limit (client)."""
+        """String int: number of batches that may start; absent: no limit (client)."""
         return self._key("gate")
 
     @property
     def stop(self) -> str:
-        """String: present when the runtime is to stop."""
+        """String, any value: if it exists, the runtime finishes its batch and stops."""
         return self._key("stop")
 
     @property
@@ -156,7 +158,7 @@ class Keys:
 
     @property
     def pipeline(self) -> str:
-        """String: the id of the pipeline that the namespace belongs to; its state has the same
+        """String: id of the pipeline that owns the namespace; its state directory has the same id
         (runtime).
         """
         return self._key("pipeline")
@@ -168,9 +170,7 @@ class Keys:
 
     @property
     def samples(self) -> str:
-        """Hash: stream -> the newest sample as in :class:`~.samples.StreamSample`
-        (runtime).
-        """
+        """Hash: stream -> its newest JSON :class:`~.measurements.StreamSample` (runtime)."""
         return self._key("samples")
 
     @property
@@ -189,21 +189,21 @@ class Keys:
 
     @property
     def history(self) -> str:
-        """List: JSON points of a minute each, of a day, oldest first (service)."""
+        """List: JSON points of the last day, one per minute, oldest first (service)."""
         return self._key("history")
 
     @property
     def listeners(self) -> str:
-        """Sorted set: query id -> until when its results are followed, Redis's time (service)."""
+        """Sorted set: query id -> Redis time until which a client follows its results (service)."""
         return self._key("listeners")
 
     def tail(self, query: str) -> str:
-        """Stream: a query's newest results, while a client follows them (runtime)."""
+        """Redis Stream: a query's newest results, while a client follows them (runtime)."""
         return self._key("tail", query)
 
     @property
     def limit(self) -> str:
-        """String int: rows that the next batch may bring of Redis Streams and files; absent means
+        """String int: maximum number of rows of Redis Streams and files in the next batch; absent:
         no limit (runtime: the driver writes, its sources read).
         """
         return self._key("limit")
@@ -220,24 +220,23 @@ class Keys:
 
     @property
     def held(self) -> str:
-        """String: JSON object, id of a feed whose input can't be read for now -> how often that has
-        been tried, and the offset up to which the feed has been read (runtime: the driver writes,
+        """String: JSON object, id of a feed with temporarily unreadable input -> number of attempts
+        to read it, and the offset up to which the feed has been read (runtime: the driver writes,
         its sources read).
         """
         return self._key("held")
 
     @property
     def retained(self) -> str:
-        """String: JSON object, stream that is retained -> mark of its definition, of the epoch that
-        runs (runtime: the driver writes, its sources read).
+        """String: JSON object, retained stream of the running epoch -> mark of its definition
+        (runtime: the driver writes, its sources read).
         """
         return self._key("retained")
 
     @property
     def owed(self) -> str:
-        """The runtime's next batch, where withheld results are owed; else absent (string).
-
-        For the planning of sources: that batch comes though nothing may have arrived.
+        """String: number of the runtime's next batch while withheld results are to be computed;
+        otherwise absent (runtime). Sources plan this batch even if no rows have arrived.
         """
         return self._key("owed")
 
@@ -252,11 +251,11 @@ class Keys:
 
     @property
     def token_uses(self) -> str:
-        """Hash: token id -> about when it was used last (service)."""
+        """Hash: token id -> approximate time of its last use (service)."""
         return self._key("tokens", "uses")
 
     def audit(self, kind: str) -> str:
-        """Stream: the newest audit entries of one kind (service)."""
+        """Redis Stream: the newest audit entries of one kind (service)."""
         return self._key("audit", kind)
 
     def statistics(self, epoch: int) -> str:
@@ -264,24 +263,24 @@ class Keys:
         return self._key("statistics", epoch)
 
 
-#: Milliseconds that a heartbeat lasts.
+#: Milliseconds after which a heartbeat expires.
 HEARTBEAT_MILLISECONDS = 10_000
-#: About how many changes of the registry are kept. Who has missed more reads everything.
+#: Approximate number of registry changes kept. A reader that has missed more reads the whole
+#: registry.
 CHANGES_KEPT = 100_000
-#: How many interim measurements are kept.
+#: Number of interim measurements kept.
 INTERIMS_KEPT = 120
-#: Seconds that a query counts as followed after the service last said so.
+#: Seconds that a query counts as followed after the service's last entry in ``Keys.listeners``.
 LISTENING_SECONDS = 15
-#: Seconds that a tail outlives the last sign of a reader.
+#: Seconds that a tail is kept after the last sign of a reader.
 TAIL_SECONDS = 60
 
 
 def tail_entry(batch: int, ordinal: int) -> str:
-    """The id of a tail's entry.
+    """Return the id of a tail's entry.
 
-    ``ordinal`` is the number of its first row among all of the query's results, ``batch`` the batch
-    that the row belongs to. An entry without rows has the number of the first batch that it does
-    not include, less one.
+    ``ordinal`` numbers the entry's first row among all results of the query; ``batch`` is this
+    row's batch. For an entry without rows, ``batch`` is the last batch whose results it counts.
 
     >>> tail_entry(7, 1200), read_tail_entry("9-1200"), tail_entry(-1, 0)
     ('9-1200', (7, 1200), '1-0')
@@ -290,6 +289,6 @@ def tail_entry(batch: int, ordinal: int) -> str:
 
 
 def read_tail_entry(entry: str) -> tuple[int, int]:
-    """Batch and ordinal of an entry's id."""
+    """Parse an entry's id into batch and ordinal."""
     batch, _, ordinal = entry.partition("-")
     return int(batch) - 2, int(ordinal)

@@ -22,11 +22,11 @@ class JoinSample:
     """Measurements of one step: partial results over ``head`` probing ``target``.
 
     Attributes:
-        joined: the canonical sub-join over both.
-        head, target: its labels, cut in two; sorted.
-        probes: tuples that probed. Fractional, since older tuples count less.
-        pairs: (probing tuple, stored tuple) combinations covered by the probes, including the
-            combinations of tuples dropped by a look-ahead filter.
+        joined: the canonical sub-join over the labels of both.
+        head, target: the labels of the probing tuple, and of the probed store; sorted.
+        probes: number of tuples that probed. Fractional, since older tuples count less.
+        pairs: number of (probing tuple, stored tuple) pairs covered by the probes, including pairs
+            of tuples that a look-ahead filter dropped.
         hits: ``pairs`` with equal keys, before any other check.
         part: the tuples that were counted.
     """
@@ -52,18 +52,18 @@ class JoinSample:
 
 @dataclass(slots=True)
 class EdgeStatistics(Body, Summed):
-    """Counts of one edge; probes count into it in place, elsewhere it stays as it is.
+    """Counts of the probes of one edge. Only running probes change them in place.
 
     Attributes:
-        probes: tuples sent.
+        probes: tuples that probed.
         matches: matches found before any check of time bounds or residuals.
-        seconds: of CPU.
-        pairs: combinations of a probing tuple and a stored row of an earlier batch that the probes
-            stood for, whether an index spared looking at them or not.
-        hits: ``pairs`` with equal keys. Neither counts rows of the same batch, because only some of
-            them arrived before the probing tuple.
+        seconds: CPU seconds.
+        pairs: pairs of a probing tuple and a stored row of an earlier batch: the size of their
+            cross product, however few of them an index made the probes compare.
+        hits: ``pairs`` with equal keys. Like ``pairs`` without rows of the same batch, because only
+            some of these arrived before the probing tuple.
         found: ``probes`` with at least one match.
-        calls: number of times that tuples were sent, any number at a time.
+        calls: number of probe calls, each with a block of tuples.
         looked: segments read, summed over the tuples.
         made: matches that passed the rule's time bounds and residuals.
         sent, sent_bytes: tuples sent to other hosts for probing, counted once per host, and their
@@ -94,12 +94,12 @@ class EdgeStatistics(Body, Summed):
 
 @dataclass(frozen=True, slots=True)
 class Writes(Summed):
-    """Rows written over some time: into stores, or as results.
+    """Rows written over a period of time: into stores, or as results.
 
     Attributes:
-        writes: how many times, each time any number of rows: into one store, or of one query.
-        rows: that were written.
-        seconds: of CPU; with index entries and sketches, or with a query's last checks.
+        writes: number of writes, each of a block of rows into one store, or of one query.
+        rows: number of rows written.
+        seconds: CPU seconds, including index entries and sketches, or a query's last checks.
     """
 
     writes: int = 0
@@ -112,10 +112,10 @@ class StoreStatistics(Body):
     """One store at the end of an epoch.
 
     Attributes:
-        keys: comma-joined sorted key attributes -> upper limit of the distinct values stored
-            (counted since the store began, and never more than ``rows``).
+        keys: comma-joined sorted key attributes -> upper bound of the distinct values stored: the
+            count since the store began, at most ``rows``.
         reads: index -> its reads during the epoch.
-        mir: the relation or intermediate result that it holds.
+        mir: the relation or intermediate result that the store holds.
     """
 
     rows: int
@@ -127,7 +127,7 @@ class StoreStatistics(Body):
 
     @property
     def tuples(self) -> int:
-        """Its rows."""
+        """Number of stored rows."""
         return self.rows
 
 
@@ -136,7 +136,7 @@ class StreamStatistics:
     """One stream during one epoch.
 
     Attributes:
-        input, late, invalid, ahead: tuples (ahead: too far in the future).
+        input, late, invalid, ahead: numbers of tuples: read, late, invalid, too far in the future.
         seconds: wall time from the epoch's first batch to the end of its last.
         event_seconds: growth of the greatest event time (in a stream's first epoch: from the least
             to the greatest); None without event time.
@@ -166,9 +166,9 @@ class StreamStatistics:
         return (self.input - self.invalid - self.ahead) / self.event_seconds
 
     def delay(self, share: float) -> int | None:
-        """A delay in microseconds that at least ``share`` of the tuples did not exceed.
+        """Return a delay in microseconds that at least ``share`` of the tuples did not exceed.
 
-        It is the upper end of a class of ``delays``, so up to twice the least such delay.
+        It is the upper end of a bin of ``delays``, so at most twice the exact quantile.
 
         >>> StreamStatistics(10, delays=(8, 0, 1, 1)).delay(0.9)
         3
@@ -184,13 +184,13 @@ class StreamStatistics:
 
 
 def valid(counts: Mapping[str, int]) -> int:
-    """Tuples that were taken in, of the counts of a stream as :class:`Snapshot` has them."""
+    """Return a stream's number of accepted tuples, from its counts as in :class:`Snapshot`."""
     return counts["input"] - counts["late"] - counts["invalid"] - counts.get("ahead", 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Counts(Message):
-    """The part of a :class:`Snapshot` that rates are made of; reading it passes over all else.
+    """The part of a :class:`Snapshot` that rates are computed from; other fields are not decoded.
 
     Attributes:
         batches, total_batches, arrivals, streams: as in ``Snapshot``.
@@ -203,7 +203,7 @@ class Counts(Message):
 
     @property
     def relations(self) -> dict[str, int]:
-        """Relation -> its tuples so far; a stream is a relation, too."""
+        """Return the number of tuples so far of each relation; a stream counts as a relation."""
         return {**self.arrivals, **{name: valid(counts) for name, counts in self.streams.items()}}
 
 
@@ -215,13 +215,13 @@ class FrequentValues:
     no entry, but tuples with NULL count among all tuples.
 
     Attributes:
-        hashes: 64-bit hashes, as they are computed where tuples are stored and probe
-            (``index.keys`` of the runtime): equal where values of one key type are equal.
-        texts: the values for people, at most 64 characters; "" for a value without text.
+        hashes: 64-bit hashes of the values, as stores and probes use them (``index.keys`` of the
+            runtime); equal values of one key type have equal hashes.
+        texts: the values for display, at most 64 characters; "" for a value without text.
         arriving: share of the relation's arriving tuples (0..1); recent batches count more.
         stored: share of all its tuples since counting of the key began (0..1), equally weighted.
-        error: maximum underestimate of a share (0..1), and so the maximum share of an unlisted
-            value. Shares are never too high.
+        error: maximum error of a share (0..1), and so the maximum share of an unlisted value.
+            Shares may be too low by this much, never too high.
         null_arriving, null_stored: the shares of NULL among the same tuples.
     """
 
@@ -239,19 +239,19 @@ class Snapshot:
     """The statistics of one epoch.
 
     Attributes:
-        batches: how many batches the epoch had; all rates below are per batch of history seen.
+        batches: number of batches of the epoch.
         arrivals: relation -> tuples that arrived so far (all epochs, after the local filter).
-        total_batches: batches so far.
+        total_batches: number of batches so far.
         distincts: relation -> {comma-joined sorted attributes -> distinct values so far}.
         streams: stream -> {"input", "late", "invalid", "ahead"} tuples so far.
-        edges, stores: measured.
+        edges: edge -> counts of its probes. ``stores``: store -> its statistics.
         spans: stream -> microseconds between the least and the greatest event time so far.
-        steps: measurements of sub-joins on edges, of this epoch and, faded, of earlier ones
+        steps: measurements of steps in this epoch and earlier ones, which weigh less with age
             (``join_samples`` of the runtime).
-        measured: stream -> what it did in this epoch.
-        on_hosts: hosts that the newest batch ran on.
-        locality: the share of arriving tuples, by bytes, that find their partitions on the host on
-            which they arrive; None: not known.
+        measured: stream -> its statistics of this epoch.
+        on_hosts: number of hosts that the newest batch ran on.
+        locality: the share of arriving tuples, by bytes, whose partition is on the host on which
+            they arrive; None: unknown.
         values: relation -> key attribute -> its frequent values.
     """
 
@@ -290,7 +290,7 @@ class StreamSample(Message):
     columns: dict[str, tuple[str, list[Any]]]
 
     def values(self, column: str) -> list[Value]:
-        """A column's values, decimals and floats as such."""
+        """Return a column's values, with decimals and floats parsed from their texts."""
         text, values = self.columns[column]
         kind = parse_type(text).kind
         read: Callable[[Any], Value] | None = None

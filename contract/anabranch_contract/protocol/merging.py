@@ -1,10 +1,10 @@
-"""The merging policy of stores: the runtime follows it, and plans are priced by it.
+"""The merging policy of stores, for the runtime's merges and the cost model.
 
 ``FANOUT`` segments of one level, the oldest first, become one of the next (a tiered LSM tree per
 store partition). A batch adds a segment, so a level ``k`` segment holds the rows of ``FANOUT**k``
-batches, and each row is rewritten once per level. Where rows expire after ``lifetime`` batches,
-only segments are merged that expire within a ``SPANS``-th of it: the ``FANOUT`` parts of level
-``k`` begin ``(FANOUT - 1) * FANOUT**(k - 1)`` batches apart, which bounds ``k``.
+batches, and each row is rewritten once per level. If rows expire after ``lifetime`` batches,
+segments are merged only if they expire within ``lifetime / SPANS`` batches of each other. The
+``FANOUT`` parts of level ``k`` span ``(FANOUT - 1) * FANOUT**(k - 1)`` batches, which bounds ``k``.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import math
 
 #: Segments of one level that become one of the next.
 FANOUT = 6
-#: Into so many spans at least the time is divided for which the rows of a store are needed.
+#: Minimum number of spans into which segments divide the lifetime of a store's rows.
 SPANS = 4
-#: A store of ``FANOUT**k`` to ``FANOUT**(k + 1)`` batches has ``k`` levels above the first: so much
-#: less than the logarithm of its size, on average.
+#: Mean rounding loss of levels: a store of ``FANOUT**k`` to ``FANOUT**(k + 1)`` batches has ``k``
+#: levels above the first, on average this much less than the logarithm of its batches.
 _PHASE = 0.5
 
 
 def rewrites(batches: float, lifetime: float | None = None) -> float:
-    """Times that merges rewrite a row of a store, on average over a long run.
+    """Return how many times merges rewrite a row of a store, on average over a long run.
 
     Args:
-        batches: batches that have added rows to the store.
-        lifetime: batches for which a row is needed; None: for ever.
+        batches: number of batches that have added rows to the store.
+        lifetime: number of batches for which a row is needed; None: for ever.
 
     >>> [round(rewrites(n), 6) for n in (1, 6, 36, 216)]
     [0.0, 0.5, 1.5, 2.5]
@@ -41,7 +41,7 @@ def rewrites(batches: float, lifetime: float | None = None) -> float:
 
 
 def merges(levels: float) -> float:
-    """Merges per segment added, where rows are rewritten ``levels`` times.
+    """Return the number of merges per added segment if rows are rewritten ``levels`` times.
 
     >>> round(merges(1.0), 6), round(merges(0.0), 6)
     (0.166667, 0.0)

@@ -1,27 +1,27 @@
 """The protocol between the control plane and the data plane.
 
-Pure data: no I/O happens here. The service writes rulesets and control, the runtime writes
-progress, activations and statistics; neither imports the other, both import this module.
+Pure data, no I/O. The service writes rulesets and control keys, the runtime writes progress,
+activations and statistics. Neither imports the other; both import this module.
 
 Protocol:
 
 * The runtime appends :class:`Boundary` documents to the list ``Keys.boundaries``: one with
   ``epoch = -1`` when it starts, then one after the last batch of every epoch, with that epoch's
-  statistics. The service answers each by publishing the ruleset of a later epoch: ``epoch + 1``
-  in step mode (``replay``: the runtime waits for it), ``epoch + 2`` live (``epoch = -1`` is
-  always answered with epoch 0). A published ruleset never changes (``SET NX``). Live, an epoch also
-  ends by time where something has been registered, so epochs may have no batch at all.
-* Where nothing has been published for an epoch the runtime goes on with the newest older one.
+  statistics. For each, the service publishes the ruleset of a later epoch: ``epoch + 1`` in step
+  mode (``replay``), where the runtime waits for it, and ``epoch + 2`` in live mode; for
+  ``epoch = -1`` epoch 0. A published ruleset never changes (``SET NX``). In live mode a
+  registration also ends the epoch after some time, so an epoch may have no batch at all.
+* If no ruleset is published for an epoch, the runtime keeps running the newest older ruleset.
 * ``Keys.gate`` holds the number of batches that may start (absent: no limit).
-* ``Keys.stop`` set to anything asks the runtime to finish its batch and leave.
-* ``Keys.runtime`` is the progress: a JSON :class:`Progress`, rewritten after every batch. It stays
-  when the runtime ends, so it says nothing about whether one lives.
-* ``Keys.heartbeat`` says that: a JSON :class:`Heartbeat` that expires after
-  :data:`HEARTBEAT_MILLISECONDS` unless the runtime writes it again, about every second.
-* While a client follows a query's results, the service keeps it in ``Keys.listeners``, and the
-  runtime appends committed rows to ``Keys.tail(query)`` (:func:`tail_entry`): the newest few
-  thousand, never waiting for a reader. An entry's field ``rows`` holds JSON objects, one a line;
-  without it the entry says how many results there are (``count``) and that what follows is new.
+* If ``Keys.stop`` exists, the runtime finishes its batch and stops.
+* ``Keys.runtime`` is a JSON :class:`Progress`, rewritten after every batch. It stays when the
+  runtime ends, so it does not show whether a runtime works.
+* ``Keys.heartbeat`` shows whether a runtime works: a JSON :class:`Heartbeat`, rewritten about every
+  second, which expires after :data:`HEARTBEAT_MILLISECONDS`.
+* While a client follows a query's results, the service keeps the query in ``Keys.listeners``. The
+  runtime appends committed rows to ``Keys.tail(query)`` (:func:`tail_entry`), keeps the newest few
+  thousand, and never waits for a reader. An entry's field ``rows`` holds JSON objects, one a line.
+  An entry without rows begins a tail: ``count`` is the number of results before its first rows.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ VERSION = 1
 
 
 class Mode(StrEnum):
-    """Pace of the runtime: ``LIVE`` never waits for the planner, ``STEP`` (replay) does at every
-    boundary. A boundary is answered with the epoch after the next one, or with the next.
+    """Pace of the runtime: ``LIVE`` never waits for the planner, which plans the epoch after the
+    next at every boundary; ``STEP`` (replay) waits at every boundary for the next epoch's plan.
     """
 
     LIVE = "live"
@@ -67,7 +67,7 @@ class Heartbeat(Message):
 
     Attributes:
         run: the id of this run of the runtime, the same as in :class:`Progress`.
-        pid, host: its process.
+        pid, host: process id of the runtime, and its host.
         state: ``starting`` until its main loop runs, then ``working``.
         version: :data:`VERSION` of its release.
     """
@@ -81,12 +81,12 @@ class Heartbeat(Message):
 
 @dataclass(frozen=True, slots=True)
 class RevisionCounts:
-    """The revisions that a run of the runtime has met.
+    """Numbers of revisions that a run of the runtime has received, by outcome.
 
     Attributes:
-        taken: batches have gone by them. ``passed_over``: they came for an epoch that was over.
-        refused: they could not take the place of the running ruleset. ``reason``: of the last
-            rejection; empty: none.
+        taken: revisions used by a batch. ``passed_over``: revisions of an epoch that had ended.
+        refused: revisions that could not replace the running ruleset. ``reason``: why the last of
+            these was refused; empty: none was.
     """
 
     taken: int = 0
@@ -100,14 +100,14 @@ class Rationing:
     """Load shedding: how probes are rationed.
 
     Attributes:
-        policy: wait, or ration probes.
+        policy: policy for input beyond the machine's capacity.
         budget: the share of rationed probes' CPU time that the next batch may take.
         needed: time of all work without rations, as a share of the available time; above 1 the
             machine is too slow for its input. 0: unknown.
         overloaded: whether the last batch withheld results.
         latency: promised seconds; None: no promise.
         rations: of the last batch; missing goals have ration 1.
-        owed: number of batches with results still to be made good.
+        owed: number of batches whose withheld results will still be computed.
         left_rows: outer join -> counts of its left rows after their deadlines.
     """
 
@@ -121,24 +121,25 @@ class Rationing:
     left_rows: dict[str, LeftRows] = field(default_factory=dict)
 
 
-#: Upper bounds of the classes of :class:`Latencies`, seconds; one more class is above them all.
+#: Upper bounds of the bins of :class:`Latencies`, in seconds; one more bin counts greater times.
 LATENCY_BOUNDS = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """A histogram of times from arrival to commit: of the oldest row of each stream in each batch.
+    """Histogram of times from arrival to commit, with one time per stream and batch: the oldest
+    row's.
 
     Attributes:
-        counts: by the classes of :data:`LATENCY_BOUNDS`; empty: nothing was measured.
-        seconds: the sum of all.
+        counts: number of times per bin of :data:`LATENCY_BOUNDS`; empty: nothing was measured.
+        seconds: the sum of all times.
     """
 
     counts: tuple[int, ...] = ()
     seconds: float = 0.0
 
     def adding(self, seconds: float) -> Latencies:
-        """With one more.
+        """Return the histogram with one more time.
 
         >>> Latencies().adding(0.3).adding(99.0).counts
         (0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0)
@@ -153,16 +154,16 @@ class Telemetry:
     """Monitoring figures of a run of the runtime. Sums and counts begin with the run.
 
     Attributes:
-        batches: committed by this run. ``seconds``: their total time.
-        phases: phase -> its seconds. ``enter`` (choosing rules) and ``commit`` are the driver's,
-            ``spark`` is the job's time without the tasks' work, the others are the slowest task's
-            (``task_report`` of the runtime).
+        batches: number of batches committed by this run. ``seconds``: their total duration.
+        phases: phase -> its seconds. ``enter`` (choosing the ruleset) and ``commit`` are the
+            driver's, ``spark`` is the job's time without the tasks' work, the others are phases of
+            each batch's slowest task (``task_report`` of the runtime).
         committed_at: time of the last commit, seconds since 1970; 0: none yet.
         latencies: of tuples whose source reports their arrival; recordings do not.
         watermarks: stream -> microseconds since 1970, as of the last batch.
-        parked: query -> batches whose results wait for its sink.
-        view_lag: view -> committed batches that it does not include yet.
-        merge_bytes: bytes of segments due to be merged.
+        parked: query -> number of batches whose results wait for its sink.
+        view_lag: view -> number of committed batches that it does not include yet.
+        merge_bytes: bytes of the segments that are due to be merged.
     """
 
     batches: int = 0
@@ -178,13 +179,13 @@ class Telemetry:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Time, memory and disk space that the runtime takes.
+    """Time, memory and disk space that the runtime uses.
 
     Attributes:
-        state_bytes: of stored rows.
-        batch_seconds: duration of the last batch. ``processing_seconds``: of all batches.
-        private_bytes: peak private memory of the last batch's tasks together; memory_limit: its
-            upper limit, None: no limit.
+        state_bytes: bytes of stored rows.
+        batch_seconds: duration of the last batch. ``processing_seconds``: of all batches together.
+        private_bytes: peak private memory of the last batch's tasks together.
+        memory_limit: upper limit of the private memory, in bytes; None: no limit.
     """
 
     state_bytes: int = 0
@@ -205,12 +206,12 @@ class Progress(Message):
         epoch: the epoch of the last committed batch (-1 before the first).
         epoch_starts: epoch -> its first batch, for the epochs so far.
         ruleset_epoch, revision: the published ruleset of the running epoch.
-        revisions: of this run.
+        revisions: counts of the revisions received by this run.
         streams: stream -> {"input", "late", "invalid", "ahead"} tuples so far; "unseen": tuples
-            that a query beginning now would not see.
-        results: query -> results so far; of a view and of an outer join: joined rows.
-        shown: view -> its rows, outer join -> rows that it has emitted; lists every active one from
-            the first report of a run on.
+            that a query activated now would not see.
+        results: query -> number of results so far; for views and outer joins of joined rows.
+        shown: view -> number of its rows, outer join -> number of rows emitted; complete for the
+            active queries from the first report of a run on.
         probes: epoch -> tuples probed so far in it.
         input: state of the sources. ``resources``: time, memory and disk of the runtime.
         sinks: query -> error of its failing sink.
@@ -243,5 +244,5 @@ class Progress(Message):
 
     @property
     def input_tuples(self) -> int:
-        """Rows read so far, all streams; late and invalid ones included."""
+        """Number of rows read so far of all streams, including late and invalid rows."""
         return sum(counts.get("input", 0) for counts in self.streams.values())

@@ -1,4 +1,4 @@
-"""Counts of a store's reads: probes, and the segments that answer them (``docs/statistics.md``)."""
+"""Counts of a store's reads: probes, and the segments they read (``docs/statistics.md``)."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from anabranch_contract.protocol.counts import Summed
 
 @dataclass(frozen=True, slots=True)
 class Reads(Body, Summed):
-    """Read counts of a store, or of one of its indexes, over some time.
+    """Read counts of a store, or of one of its indexes, over a period of time.
 
-    A tuple sent to a store is checked against each of its segments, with one of the outcomes below.
-    The first three cost nothing; ``filtered`` costs a filter test, ``looked`` an index look-up. (A
-    tuple without a key is not checked.)
+    A tuple that probes a store has one outcome per segment, from ``by_batch`` to ``looked``. The
+    first three cost nothing; ``filtered`` costs a filter test, ``looked`` an index look-up. A tuple
+    without a key has no outcomes.
 
     Attributes:
-        probes: tuples sent.
+        probes: tuples that probed.
         found: tuples with a partner: the same key, arrived before, in the requested batches.
         matches: partners found.
-        by_batch: segments skipped, summed over the tuples, without rows of the requested batches.
-        by_partition: segments skipped as belonging to another partition than the key.
-        by_time: segments skipped as no tuple of the call can have a partner there, by its event
-            time.
-        filtered: segments excluded by their filter, or without keys.
+        by_batch: segments skipped because they have no rows of the requested batches. This and the
+            following counts are summed over the tuples.
+        by_partition: segments skipped because they belong to another partition than the key.
+        by_time: segments skipped because their event times rule out partners of all tuples of the
+            probe call.
+        filtered: segments skipped because their filter excludes the key, or without keys.
         looked: segments read.
 
     >>> some = Reads(probes=4, found=1, matches=2, by_time=4, filtered=6, looked=2)

@@ -1,4 +1,4 @@
-"""Streams as the service keeps them in Redis and the runtime reads them."""
+"""Stream records: written to Redis by the service, read by the runtime."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from anabranch_contract.queries.joins import Stream, StreamKind
 from anabranch_contract.queries.types import parse_type
 from anabranch_contract.rest.documents import Closed, ColumnName, Document, printable
 
-#: For people; no program reads it.
+#: A description for people; no program reads it.
 Description = Annotated[str, Field(max_length=1000), AfterValidator(printable)]
-#: The name of a site of executors, or of a machine; empty: none.
+#: The name of a site of executors, or of one machine; empty: none.
 Site = Annotated[str, Field(max_length=253, pattern=r"^[A-Za-z0-9._-]*$", examples=["paris"])]
 
 
 class ColumnRecord(Closed):
-    """One column: a name and one of Spark's simple type strings (normalised in answers)."""
+    """One column: its name, and its type as Spark's simple type string (normalised in answers)."""
 
     name: ColumnName
     type: Annotated[str, Field(min_length=1, max_length=64, examples=["bigint"])]
@@ -61,22 +61,22 @@ class StreamRecord(Closed, StreamProperties):
     """A registered stream; ``lateness`` in microseconds, None: unbounded.
 
     Attributes:
-        idle_timeout: microseconds of silence after which the watermark moves with the others';
-            None: never.
-        ttl: microseconds that bound what its tuples join with, in every query; None: nothing.
-        latest: key columns: only the latest of the tuples that agree in them take part; none: all
-            do.
+        idle_timeout: microseconds without tuples after which the watermark follows the other
+            streams' watermarks; None: never.
+        ttl: window in microseconds on the stream's tuples in every query; None: no window.
+        latest: key columns: only the latest tuple of each key takes part in joins; empty: all
+            tuples do.
         ahead_of_clock, ahead_of_stream: microseconds by which an event time may exceed the clock
-            (live) and the stream's event times; None: any number.
+            (in live mode), and the stream's earlier event times; None: any number.
         retain: microseconds behind the watermark for which all tuples stay stored; None: for ever;
             0: only as long as queries need.
-        kind: of a table ``latest`` is its key, and ``retain`` None.
-        registration: distinguishes a stream from an earlier one of the same name and definition,
-            which was deleted.
+        kind: stream or table. A table's ``latest`` is its key, and its ``retain`` is None.
+        registration: id that distinguishes the stream from a deleted one of the same name and
+            definition.
         reading: how Spark reads the source (``contract.connectors.spark_source``); None where the
             runtime reads it itself.
-        accepted_rejects: rejected tuples that an operator has accepted.
-        version: of a table, 1 and one more for each re-read.
+        accepted_rejects: number of rejected tuples that an operator has acknowledged.
+        version: of a table: 1, increased by 1 for each requested re-read.
     """
 
     name: str
@@ -97,7 +97,7 @@ class StreamRecord(Closed, StreamProperties):
     version: int = 1
 
     def same_definition(self, other: StreamRecord) -> bool:
-        """Whether both say the same of the stream, whenever they were registered."""
+        """Whether both define the same stream, whatever their registrations."""
         names = ("registration", "reading", "accepted_rejects", "version")
         same = {name: getattr(other, name) for name in names}
         return self.model_copy(update=same) == other

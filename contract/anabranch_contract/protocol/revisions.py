@@ -1,12 +1,12 @@
 """Revisions of the running epoch's ruleset: the service's answers to interim measurements.
 
 The runtime appends :class:`~anabranch_contract.protocol.interims.Interim` documents. The service
-may answer the newest with a *revision*: another ruleset over the stores of the one that it revises,
-under ``Keys.ruleset`` by its own id. Before a batch the runtime takes the newest revision of its
-ruleset, and never waits for one. In step mode (``replay``) it waits until the interim before that
-batch has been answered, so that a replay repeats.
+may answer the newest with a *revision*: a ruleset over the stores of the running one, published
+under its own id (``Keys.ruleset``). Before each batch the runtime takes the newest revision. In
+live mode it never waits for one. In step mode (``replay``) it waits until the service has answered
+the interim before the batch, so that replays are repeatable.
 
-Live, rulesets are published ahead of their epochs. One that was planned before the newest
+In live mode rulesets are published before their epochs begin. A ruleset planned without the newest
 measurements may be revised before its epoch begins; the epoch then begins with the revision.
 """
 
@@ -33,14 +33,14 @@ class UpcomingRevision:
 
 @dataclass(frozen=True, slots=True)
 class RevisionAnswer(Message):
-    """The newest answer.
+    """The service's newest answer to interim measurements.
 
     Attributes:
-        epoch: of the ruleset that the answer is for.
-        revision: the newest revision of it; 0: there is none.
-        digest: of the revision's document (:func:`~anabranch_contract.plans.ruleset.digest`).
-        answered: ``next_batch`` of the interim that was answered last.
-        upcoming: revisions of later epochs' rulesets, at most one for each, ascending.
+        epoch: epoch of the ruleset that the answer is for.
+        revision: the ruleset's newest revision; 0: none.
+        digest: digest of the revision's text (:func:`~anabranch_contract.plans.ruleset.digest`).
+        answered: ``next_batch`` of the last interim that the service has answered.
+        upcoming: revisions of later epochs' rulesets, at most one per epoch, ascending.
     """
 
     epoch: int
@@ -50,13 +50,13 @@ class RevisionAnswer(Message):
     upcoming: tuple[UpcomingRevision, ...] = ()
 
     def of_epoch(self, epoch: int) -> UpcomingRevision | None:
-        """The newest revision of the ruleset of ``epoch``; None: there is none."""
+        """Return the newest revision of the ruleset of ``epoch``; None: it has no revision."""
         if epoch == self.epoch and self.revision:
             return UpcomingRevision(epoch, self.revision, self.digest)
         return next((one for one in self.upcoming if one.epoch == epoch), None)
 
     def revised(self, name: RulesetId, digest: str) -> RevisionAnswer:
-        """The same with the revision ``name`` of its epoch's ruleset, or of a later one."""
+        """Return this answer with the added revision ``name``, of its epoch or of a later one."""
         if name.epoch == self.epoch:
             return replace(self, revision=name.revision, digest=digest)
         others = [one for one in self.upcoming if one.epoch != name.epoch]
@@ -64,7 +64,7 @@ class RevisionAnswer(Message):
         return replace(self, upcoming=tuple(sorted(found, key=lambda one: one.epoch)))
 
     def following(self, epoch: int) -> RevisionAnswer:
-        """The answer to begin with for measurements by the ruleset of ``epoch``."""
+        """Return the first answer for a later epoch's ruleset; this answer for its own epoch."""
         if epoch == self.epoch:
             return self
         known = self.of_epoch(epoch) or UpcomingRevision(epoch, 0, "")

@@ -1,6 +1,7 @@
 """Reports of a pipeline's stores: the runtime writes them, the service shows them.
 
-One has all stores; a second kind has the segments of one store and who reads it, at most so many.
+A :class:`StateReport` has all stores; :class:`StoreParts` has the largest segments of one store and
+the edges that read it.
 
 Sizes are bytes on disk. Totals are of the newest committed state, amplification of the pipeline's
 whole life (``docs/state.md``).
@@ -31,9 +32,9 @@ class IndexReport(Body):
 
     Attributes:
         key: its columns and their types.
-        entries: rows that have the key, over all segments.
-        bytes: of the index, its filters included. ``filter_bytes``: of these.
-        life: its reads since the store began.
+        entries: number of rows with the key, over all segments.
+        bytes: size of the index with its filters. ``filter_bytes``: size of the filters.
+        life: reads of the index since the store began.
     """
 
     key: str
@@ -51,19 +52,19 @@ class StoreReport(Body):
         store: its id.
         mir: the canonical relation or intermediate result that it holds.
         members: labels of an intermediate result; none for a stream.
-        streams: whose tuples it holds.
+        streams: the streams whose tuples it holds.
         filter: conjuncts that its rows satisfy.
         partition: the attribute by which rows are partitioned; None: none.
-        partitions: how many there are.
-        batches: the runs of batches that it has all rows of.
-        growing: whether the running epoch adds to it.
-        queries: those whose results depend on it.
-        rows, bytes, index_bytes, segments: of its segments; ``bytes`` includes the indexes.
-        levels: the same by level, smallest first.
-        expired_below: per member, event time (microseconds) below which rows may be gone.
-        backfill: whether its past is being computed.
-        ttl: per member, its stream's in microseconds; None: it has none.
-        disk_bytes: its share, by bytes, of the files that its segments lie in.
+        partitions: number of partitions.
+        batches: ranges (first, last) of batches whose rows are all in the store.
+        growing: whether the running epoch adds rows to it.
+        queries: the queries whose results depend on it.
+        rows, bytes, index_bytes, segments: totals of its segments; ``bytes`` includes the indexes.
+        levels: the same totals by level, smallest first.
+        expired_below: per member, event time (microseconds) below which rows may have expired.
+        backfill: whether a backfill computes its past.
+        ttl: per member, the ttl of its stream in microseconds; None: it has none.
+        disk_bytes: its share, by bytes, of the size of the files with its segments.
     """
 
     store: str
@@ -94,18 +95,18 @@ class StoreReport(Body):
 
     @property
     def life(self) -> Reads:
-        """Its reads since it began, by all indexes."""
+        """Reads by all its indexes since the store began."""
         return sum((index.life for index in self.indexes), Reads())
 
     @property
     def space_amplification(self) -> float | None:
-        """Bytes of its files over bytes of its live segments; None where nothing is stored."""
+        """Bytes of its files over bytes of its live segments; None if nothing is stored."""
         return self.disk_bytes / self.bytes if self.bytes and self.disk_bytes else None
 
     @property
     def write_amplification(self) -> float | None:
-        """How often a byte that is stored has been written: once by its batch, and once per level;
-        None where nothing is stored.
+        """Mean number of writes per stored byte: one by its batch, and one per level of merges;
+        None if nothing is stored.
         """
         written = sum((1 + level.level) * level.bytes for level in self.levels)
         return written / self.bytes if self.bytes else None
@@ -113,8 +114,8 @@ class StoreReport(Body):
 
 @dataclass(frozen=True, slots=True)
 class SegmentReport(Body):
-    """One segment. ``batches``: its first and last, of its rows' last-arriving members;
-    ``event_time``: the least and the greatest of any member, microseconds; None: it has none.
+    """One segment. ``batches``: first and last batch in which a member of its rows arrived last;
+    ``event_time``: least and greatest event time of any member, in microseconds; None: none.
     """
 
     partition: int
@@ -131,7 +132,7 @@ class EdgeReport(Body):
 
     Attributes:
         queries: the queries that it serves.
-        fill: the store replaces an intermediate result where that has gaps.
+        fill: whether the store is probed in place of an intermediate result that has gaps.
     """
 
     edge: str
@@ -145,8 +146,8 @@ class StoreParts(Message):
 
     Attributes:
         segments: the largest, in the order in which they are probed.
-        omitted: how many smaller ones are left out.
-        edges: by name; ``edges_omitted`` more are left out.
+        omitted: number of smaller segments left out.
+        edges: the first edges by name. ``edges_omitted``: number of edges left out.
     """
 
     store: str
@@ -159,16 +160,16 @@ class StoreParts(Message):
 
 @dataclass(frozen=True, slots=True)
 class StateReport(Body, Message):
-    """All stores, and what keeping them has cost.
+    """All stores of a pipeline, and the disk space and writes that they have cost.
 
     Attributes:
-        next_batch, epoch, ruleset_epoch, revision: where the pipeline stands.
-        bytes: of all segments of the newest state.
-        packs: files that it names. ``disk_bytes``: of these files, which may still hold segments
-            that have been merged or dropped.
-        space_amplification: ``disk_bytes`` over ``bytes``; None where nothing is stored.
-        inserted_bytes, merged_bytes: what batches, and merges, have ever written.
-        write_amplification: both over ``inserted_bytes``; None before the first.
+        next_batch, epoch, ruleset_epoch, revision: the pipeline's next batch, epoch and ruleset.
+        bytes: size of all segments of the newest state.
+        packs: number of files of the newest state. ``disk_bytes``: their size; they may still hold
+            segments that have been merged or dropped.
+        space_amplification: ``disk_bytes`` over ``bytes``; None if nothing is stored.
+        inserted_bytes, merged_bytes: all bytes ever written by batches, and by merges.
+        write_amplification: their sum over ``inserted_bytes``; None before the first insert.
     """
 
     next_batch: int

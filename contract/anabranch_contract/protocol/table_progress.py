@@ -1,4 +1,4 @@
-"""Versions and rows of a table, as the runtime reports them."""
+"""The runtime's report of a table: its versions and number of rows."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TableProgress:
-    """The rows of a table.
+    """Versions and number of rows of a table.
 
     Attributes:
-        version: version that queries look up; 0: the first has not been read whole.
+        version: version that queries look up; 0: none, the first has not been read completely.
         reading: version that is being read; 0: none.
-        read_at: seconds since 1970 at which ``version`` had been read whole; None: it has not.
-        rows: stored rows of the version that is looked up; None: they can't be counted.
+        read_at: seconds since 1970 at which ``version`` had been read completely; None: never.
+        rows: number of stored rows of ``version``; None: they can't be counted.
     """
 
     version: int = 0

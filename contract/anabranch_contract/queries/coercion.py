@@ -1,7 +1,7 @@
-"""Spark's ANSI type rules: the common type of two sides, and the result type of arithmetic.
+"""Spark's ANSI type rules: the common type of two operands, and the result type of arithmetic.
 
-Where Spark would convert silently across families (string with number, date with timestamp) the
-answer here is None, and the caller asks for a cast: such a conversion is rarely meant.
+Spark converts silently between some families of types (string with number, date with timestamp).
+Such a conversion is rarely meant: these functions return None, and the caller demands a cast.
 
 >>> common_type(parse_type("int"), parse_type("decimal(10,2)"))
 'decimal(12,2)'
@@ -41,14 +41,14 @@ TIMESTAMP = DataType(TypeKind.TIMESTAMP)
 
 
 def as_decimal(type_: DataType) -> DataType:
-    """The decimal that holds every value of an integral ``type_``; a decimal stays itself."""
+    """Return the decimal type for all values of an integral ``type_``; a decimal type as it is."""
     if type_.kind is TypeKind.DECIMAL:
         return type_
     return DataType(TypeKind.DECIMAL, _DIGITS[type_.kind], 0)
 
 
 def decimal_of(value: Decimal | int) -> DataType:
-    """The narrowest decimal type of a constant, as Spark types its literals.
+    """Return the narrowest decimal type of a constant, as Spark does for literals.
 
     >>> str(decimal_of(Decimal("0.001"))), str(decimal_of(Decimal("100.00")))
     ('decimal(3,3)', 'decimal(5,2)')
@@ -64,17 +64,17 @@ def fits(value: int, kind: TypeKind) -> bool:
 
 
 def integer_digits(type_: DataType) -> int:
-    """How many digits before the point an exact number of ``type_`` may have."""
+    """Return the maximum number of digits before the point of an exact number of ``type_``."""
     if type_.kind is TypeKind.BIGINT:
         return 19
     return as_decimal(type_).precision - type_.scale
 
 
 def common_type(left: DataType, right: DataType) -> DataType | None:
-    """The type in which two values meet (comparison, CASE, coalesce); None where a cast is due.
+    """Return the common type of two values (comparison, CASE, coalesce); None: a cast is needed.
 
-    Exact numbers meet exactly or not at all: two decimals whose common type would need more
-    than 38 digits have none.
+    The common type of exact numbers holds all their values: two decimals that would need more than
+    38 digits have no common type.
     """
     if left == right:
         return left
@@ -98,10 +98,10 @@ def common_type(left: DataType, right: DataType) -> DataType | None:
 
 
 def arithmetic_type(op: str, left: DataType, right: DataType) -> DataType | None:
-    """The result type of ``add, sub, mul, div, mod`` over two numbers; None for other operands.
+    """Return the result type of ``add, sub, mul, div, mod`` of two numbers; None: no numbers.
 
-    Division of integers is in double. Decimals follow the SQL rules for precision and scale; a
-    result that needs more than 38 digits gives up fraction digits, down to six.
+    The quotient of integers is a double. Decimals follow the SQL rules for precision and scale; a
+    result of more than 38 digits loses fraction digits, down to six.
     """
     kinds = {left.kind, right.kind}
     if not kinds <= NUMERIC:
@@ -150,6 +150,6 @@ def _adjusted(precision: int, scale: int) -> DataType:
     )
 
 
-#: Parsed here once, so that callers need not spell the type out.
+#: The type ``string``.
 STRING = parse_type("string")
 DATE = parse_type("date")

@@ -1,4 +1,4 @@
-"""Typed scalar expressions: the form in which filters, residuals and projections travel.
+"""Typed scalar expressions of filters, residuals and projections.
 
 The planner builds them (from SQL or from a structured query), a ruleset carries them as JSON,
 and the runtime compiles them to Arrow kernels. ``Column.alias`` is empty inside an expression
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     Value: TypeAlias = bool | int | float | str | Decimal | None
 else:
-    #: Decimals and texts look alike in a document: the type decides.
+    #: In documents decimals are texts: the type tells them from strings.
     Value = Any
 
 BOOLEAN = DataType(TypeKind.BOOLEAN)
@@ -58,11 +58,11 @@ _INFIX = {"eq", "ne", "lt", "le", "gt", "ge", "eq_null_safe", "and", "or", "add"
 
 
 class Term(msgspec.Struct, frozen=True, tag_field="term"):
-    """One node of an expression; its document names its kind in ``term``."""
+    """One node of an expression; in JSON the field ``term`` names its kind."""
 
 
 class Column(Term, frozen=True, tag="column", rename={"name": "column"}):
-    """A stream's column, seen through ``alias`` (a canonical label, or empty)."""
+    """A stream's column under ``alias``, a canonical label or empty."""
 
     alias: str
     name: str
@@ -75,7 +75,7 @@ class Column(Term, frozen=True, tag="column", rename={"name": "column"}):
 class Literal(Term, frozen=True, tag="literal", rename={"value": "literal"}):
     """A constant. Dates are days, timestamps and intervals microseconds (ints), binary is hex.
 
-    A float is finite, since JSON has no other. In documents decimals are text.
+    Floats are finite, since JSON has no others. In documents decimals are texts.
     """
 
     value: Value
@@ -108,10 +108,10 @@ class Literal(Term, frozen=True, tag="literal", rename={"value": "literal"}):
 
 
 class Call(Term, frozen=True, tag="call"):
-    """An operation over arguments; ``type`` is its result type.
+    """An operation on arguments; ``type`` is its result type.
 
-    ``case`` takes condition, value pairs and an optional last ELSE value; ``in`` takes the
-    tested value first; ``substring`` is (text, 1-based position, length).
+    Arguments of ``case``: pairs of condition and value, then optionally the ELSE value. Of ``in``:
+    the tested value, then the list. Of ``substring``: text, position from 1, length.
     """
 
     op: str
@@ -144,7 +144,7 @@ class Output(codec.Row, frozen=True):
 
 
 def columns(expr: Expr) -> Iterator[Column]:
-    """Every column that ``expr`` reads, in order of appearance, repeats included."""
+    """Yield every column that ``expr`` reads, in order of appearance, with repeats."""
     if isinstance(expr, Column):
         yield expr
     elif isinstance(expr, Call):
@@ -153,7 +153,7 @@ def columns(expr: Expr) -> Iterator[Column]:
 
 
 def size(expr: Expr, most: int) -> int:
-    """How many terms ``expr`` has; counting stops a little beyond ``most``."""
+    """Return the number of terms of ``expr``; counting stops a little beyond ``most``."""
     found, pending = 0, [expr]
     while pending and found <= most:
         found += 1
@@ -164,7 +164,7 @@ def size(expr: Expr, most: int) -> int:
 
 
 def substitute(expr: Expr, replace: Callable[[Column], Expr]) -> Expr:
-    """``expr`` with every column replaced by ``replace(column)``."""
+    """Return ``expr`` with every column replaced by ``replace(column)``."""
     if isinstance(expr, Column):
         return replace(expr)
     if isinstance(expr, Call):

@@ -1,9 +1,9 @@
-"""The planner's nouns: stream, relation, label, query, join key class, time bounds.
+"""Join queries and their parts: stream, relation, label, join key class, time bounds.
 
-A *relation* is a stream with a local filter: the unit that a base store holds. Inside a query
-each alias gets a canonical *label*: its relation's id, with ``#k`` from the second alias of the
-same relation on. Two queries that name the same relation therefore speak of the same label, and
-everything they have in common (sub-joins, stores, steps) can be found by comparing labels.
+A *relation* is a stream with a local filter: the content of a base store. Within a query each alias
+gets a canonical *label*: its relation's id, with a suffix ``#k`` from the second alias of the same
+relation on. So two queries over the same relation use the same label, and their common sub-joins,
+stores and steps are found by comparing labels.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Bounds = tuple[tuple[int | None, ...], ...]
 
 
 class StreamKind(StrEnum):
-    """The kind of a stream: its tuples happen, or they are the rows of a table to look up."""
+    """The kind of a stream: its tuples are events, or the rows of a table to look up."""
 
     STREAM = "stream"
     TABLE = "table"
@@ -46,19 +46,21 @@ class Stream:
         columns: (name, type) in order.
         event_time: the event-time column (a timestamp), or None.
         lateness: allowed lateness in microseconds; None is unbounded (nothing is ever late).
-        idle_timeout: microseconds of silence after which its watermark moves with the others';
-            None: never.
-        keep_late: whether late, invalid and too early tuples are kept in quarantine.
-        ttl: microseconds: a window on every alias over the stream, in every query; None: none.
-        latest: key columns: among tuples with equal keys only those with the greatest event time
-            join, as of each batch; empty: all tuples do. Of a table its key: the row that has
-            arrived last joins.
-        ahead_of_clock: microseconds by which an event time may exceed the clock, live; None: any.
-        ahead_of_stream: microseconds by which it may exceed the stream's event times; None: any.
-        retain: microseconds of event time, behind its watermark, for which all of its tuples stay
-            stored, with or without queries; None: for ever; 0: only as long as queries need.
-        registration: differs from that of a stream of the same name that was deleted before.
-        kind: a table has no event time and is retained for ever.
+        idle_timeout: microseconds without tuples after which its watermark follows the other
+            streams' watermarks; None: never.
+        keep_late: whether late, invalid and future tuples are kept in quarantine.
+        ttl: window in microseconds on every alias over the stream, in every query; None: no window.
+        latest: key columns. Of tuples with equal keys only those with the greatest event time, as
+            of each batch, take part in joins; empty: all tuples do. A table's key: the row that
+            arrived last takes part.
+        ahead_of_clock: microseconds by which an event time may exceed the clock in live mode;
+            None: any number.
+        ahead_of_stream: microseconds by which an event time may exceed the stream's earlier event
+            times; None: any number.
+        retain: microseconds of event time behind the watermark for which all tuples stay stored,
+            with or without queries; None: for ever; 0: only as long as queries need them.
+        registration: id that distinguishes the stream from a deleted one of the same name.
+        kind: stream or table; a table has no event time and is retained for ever.
     """
 
     name: StreamName
@@ -115,8 +117,8 @@ class Stream:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether its tuples have a ``τ``: an event time, or their place in the batch's input,
-        which says of two rows of a table that arrive together which one is the later.
+        """Whether its tuples have a ``τ``: an event time, or for a table the position in the
+        batch's input, by which the later of two rows of one batch is known.
         """
         return self.event_time is not None or (self.is_table and bool(self.latest))
 
@@ -141,7 +143,7 @@ class Stream:
 
     @property
     def is_retained(self) -> bool:
-        """Whether its tuples are stored even where no query reads it."""
+        """Whether its tuples are stored even if no query reads the stream."""
         return self.retain != 0
 
     def _check_retain(self) -> None:
@@ -202,13 +204,13 @@ class Stream:
                 )
 
     def type_of(self, column: str) -> DataType | None:
-        """The type of ``column``, or None if the stream has none of that name."""
+        """Return the type of ``column``, or None if the stream has no such column."""
         return dict(self.columns).get(column)
 
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A stream seen through a conjunction of local filters (``Column.alias`` empty in them)."""
+    """A stream under a conjunction of local filters (whose columns have an empty alias)."""
 
     id: RelationId
     stream: StreamName
@@ -216,7 +218,7 @@ class Relation:
 
 
 def make_relation(stream: StreamName, conjuncts: Iterable[Expr]) -> Relation:
-    """The relation of ``stream`` under ``conjuncts``; equal conjunct sets give equal ids.
+    """Return the relation of ``stream`` under ``conjuncts``; equal conjunct sets give equal ids.
 
     >>> make_relation(StreamName("orders"), ()).id
     'orders'
@@ -282,14 +284,14 @@ class JoinQuery:
         classes: the same, closed under equality.
         bounds: closed difference matrix in microseconds, indexed like ``members``: ``bounds[i][j] =
             D`` means ``tau_j - tau_i <= D``; None is infinite; diagonal 0.
-        residuals: conditions over several labels, conjuncts.
+        residuals: conjuncts over several labels that are neither equi-joins nor time bounds.
         projection: output columns in order.
         derived: key expressions that are not plain columns: (stream, text) -> expression over the
             stream's columns (``Column.alias`` empty).
-        view: the post-join part; the projection is then its input.
-        outer: the outer join of this join (its pairs) with ``left``, and with ``others`` for the
-            look-ups after the first; the projection is then its input. A view besides reads its
-            rows, not joined ones.
+        view: the post-join part, which reads the projection's columns.
+        outer: the outer join of the left rows ``left`` with the results of this join (its pairs),
+            and with ``others``, the pairs of the look-ups after the first. It reads the
+            projection's columns. A view reads the outer join's rows, not joined rows.
     """
 
     id: QueryId
@@ -320,13 +322,13 @@ class JoinQuery:
 
     @property
     def shown(self) -> tuple[Output, ...]:
-        """The columns of the query's results: the view's or outer join's, if there is one."""
+        """The columns of the query's results: the view's, the outer join's or the projection."""
         post_join = self.view or self.outer
         return self.projection if post_join is None else post_join.projection
 
     @property
     def planned(self) -> tuple[JoinQuery, ...]:
-        """The joins that have to be planned for it."""
+        """The inner joins to plan: this one, the left rows, and the pairs of further look-ups."""
         return (self,) if self.left is None else (self, self.left, *self.others)
 
     @property
@@ -335,17 +337,17 @@ class JoinQuery:
         return tuple(m.label for m in self.members)
 
     def relation_of(self, label: Label) -> Relation:
-        """The relation that ``label`` stands for."""
+        """Return the relation of ``label``."""
         wanted = next(m.relation for m in self.members if m.label == label)
         return next(r for r in self.relations if r.id == wanted)
 
 
 def label_for(relation: RelationId, occurrence: int) -> Label:
-    """The canonical label of the ``occurrence``-th (from 0) alias of ``relation`` in a query."""
+    """Return the label of the ``occurrence``-th alias (from 0) of ``relation`` in a query."""
     return Label(relation if occurrence == 0 else f"{relation}#{occurrence}")
 
 
 def needed_columns(query: JoinQuery, label: Label) -> frozenset[str]:
-    """The stream columns of ``label`` that the projection and the residuals read."""
+    """Return the stream columns of ``label`` that the projection and the residuals read."""
     exprs = (*query.residuals, *(o.expr for o in query.projection))
     return frozenset(c.name for e in exprs for c in columns(e) if c.alias == label)

@@ -1,8 +1,8 @@
 """Materializable intermediate results (MIR): canonical connected sub-joins.
 
-Two MIRs are the same store exactly if their labels (stream, local filter, occurrence) and their
-key classes restricted to those labels agree. Time bounds and residuals are *not* part of the
-identity: a store keeps the loosest bounds of its users, and each query applies its own.
+Two MIRs are identical exactly if their labels (stream, local filter, occurrence), and the key
+classes restricted to these labels, are equal. Time bounds and residuals are *not* part of the
+identity: a store keeps the loosest bounds of its queries, and each query applies its own.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Mir:
     """A base relation (one member) or a materializable intermediate result (several).
 
     Attributes:
-        members: labels, sorted. A base MIR's only member is the relation id itself (without
-            ``#k``): all occurrences of a relation read the same base store.
+        members: labels, sorted. The only member of a base relation is the relation's id, without
+            ``#k``: all occurrences of a relation read the same base store.
         relations: the members' relations, in the same order.
         classes: the key classes among the members (empty for a base relation), sorted.
     """
@@ -40,14 +40,14 @@ class Mir:
 
 
 def base_mir(relation: RelationId) -> Mir:
-    """The MIR that stands for a base relation's store."""
+    """Return the MIR of a base relation."""
     return Mir(MirId(relation), (Label(relation),), (relation,), ())
 
 
 def restrict_classes(
     classes: tuple[KeyClass, ...], labels: frozenset[Label]
 ) -> tuple[KeyClass, ...]:
-    """The key classes restricted to ``labels``; classes of fewer than two labels are dropped."""
+    """Restrict key classes to ``labels``; classes left with fewer than two labels are dropped."""
     kept = []
     for key_class in classes:
         members = key_class.restrict(labels)
@@ -61,7 +61,7 @@ def restrict_classes(
 
 
 def is_connected(query: JoinQuery, labels: frozenset[Label]) -> bool:
-    """Whether the key classes connect ``labels`` (so that joining them is no cross product)."""
+    """Whether the key classes connect ``labels``, so that they join without a cross product."""
     if not labels:
         return False
     reached = {min(labels)}
@@ -77,7 +77,7 @@ def is_connected(query: JoinQuery, labels: frozenset[Label]) -> bool:
 
 
 def sub_join(query: JoinQuery, labels: frozenset[Label]) -> Mir:
-    """The canonical MIR of ``query`` over ``labels`` (which must be connected if several).
+    """Return the canonical MIR of ``query`` over ``labels``, which must be connected.
 
     A single label gives the base MIR of its relation.
     """
@@ -89,7 +89,7 @@ def canonical(
     relation_of: Mapping[Label, RelationId],
     labels: frozenset[Label],
 ) -> Mir:
-    """The canonical MIR over ``labels`` under ``key_classes`` (a query's, or a larger MIR's)."""
+    """Return the canonical MIR over ``labels`` under the key classes of a query or larger MIR."""
     ordered = tuple(sorted(labels))
     if len(ordered) == 1:
         return base_mir(relation_of[ordered[0]])
@@ -103,10 +103,10 @@ def canonical(
 def join_keys(
     classes: tuple[KeyClass, ...], head: frozenset[Label], target: frozenset[Label]
 ) -> tuple[tuple[AttrRef, AttrRef, str], ...]:
-    """How a partial result over ``head`` joins ``target``: (head side, target side, key type).
+    """Return the equalities that join ``head`` with ``target``: (head's attribute, target's, type).
 
-    One pair per key class that has members on both sides; by transitivity the first member of
-    each side stands for all. Empty if the two can't be joined without a cross product.
+    Each key class with members on both sides gives one, between its first members of each side,
+    which equal its other members. Empty: the two join only as a cross product.
     """
     pairs = []
     for key_class in classes:

@@ -1,17 +1,17 @@
 """Outer, semi and anti joins over a query's inner joins.
 
-Such a query is two joins to the planner: the *left rows* (everything but the partner), and the
-*pairs* (everything). Both are inner joins over the same stores, planned and shared like any other.
-A left row without a partner is final once no partner can arrive any more: when the watermark of the
-partner's stream has passed the row's *deadline*, the latest event time that the time bounds allow a
-partner.
+The planner plans such a query as two inner joins: the *left rows* (all members but the partner) and
+the *pairs* (all members). They share stores and steps like any other joins. A left row without a
+partner is final when no partner can arrive any more. The latest event time that the time bounds
+allow a partner is the row's *deadline*: the row is final once the watermark of the partner's stream
+has passed it.
 
-Left rows are identified by the values that the condition and the SELECT list read: rows equal in
-all of them have the same partners.
+Left rows are identified by the columns that the condition and the SELECT list read: rows equal in
+these columns have the same partners.
 
-An outer join with a table is a *look-up*: a left row has all of its partners in its own batch, so
-nothing waits (``semantics.md``, "Tables"). Several look-ups may follow each other. Each has its own
-pairs: left rows joined with its table, and with the look-up that its condition reads.
+An outer join with a table is a *look-up*. All partners of a left row are found in the row's own
+batch, so no row waits (``semantics.md``, "Tables"). A query may have several look-ups. Each has its
+own pairs: left rows joined with its table, and with the earlier look-up that its condition reads.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from enum import StrEnum
 from anabranch_contract.queries.expressions import Expr, Output
 from anabranch_contract.queries.types import DataType
 
-#: Suffix of the id of the join of left rows; users' ids have no ``+``.
+#: Suffix of the id of the left rows' join; users' ids have no ``+``.
 _SEPARATOR = "+"
 LEFT_SUFFIX = f"{_SEPARATOR}left"
 
 
 def registered(query: str) -> str:
-    """The id of the registered query that a join serves.
+    """Return the id of the registered query that a join belongs to.
 
     >>> registered("unpaid+left"), registered("unpaid+2"), registered("unpaid")
     ('unpaid', 'unpaid', 'unpaid')
@@ -37,7 +37,7 @@ def registered(query: str) -> str:
 
 
 def pairs_id(query: str, number: int) -> str:
-    """The id of the join that gives the pairs of the ``number``-th look-up (from 1) of ``query``.
+    """Return the id of the join for the pairs of the ``number``-th look-up (from 1) of ``query``.
 
     >>> pairs_id("named", 1), pairs_id("named", 2)
     ('named', 'named+2')
@@ -46,7 +46,7 @@ def pairs_id(query: str, number: int) -> str:
 
 
 def part_number(query: str) -> int:
-    """The number of the look-up whose pairs a join gives; 0: it gives left rows.
+    """Return the number of the look-up whose pairs a join computes; 0: it computes left rows.
 
     >>> part_number("named+left"), part_number("named"), part_number("named+2")
     (0, 1, 2)
@@ -56,7 +56,7 @@ def part_number(query: str) -> int:
 
 
 class JoinKind(StrEnum):
-    """The treatment of left rows with and without matches."""
+    """The kinds of join whose results include or test left rows without a match."""
 
     LEFT = "left"
     SEMI = "semi"
@@ -68,10 +68,11 @@ class LookUp:
     """An outer, semi or anti join with a table.
 
     Attributes:
-        table: the stream.
-        columns: (name, type) of the table's columns in its pairs.
-        parent: number (from 1) of the look-up whose rows its condition reads; 0: left rows only.
-            Its pairs have all columns of the parent's pairs, or of left rows, and ``columns``.
+        table: name of the table.
+        columns: (name, type) of the table's columns in the look-up's pairs.
+        parent: number (from 1) of the earlier look-up that the condition reads; 0: left rows only.
+            The look-up's pairs have the columns of the parent's pairs (0: of left rows), and
+            ``columns``.
     """
 
     kind: JoinKind
@@ -86,13 +87,14 @@ class OuterJoin:
 
     Attributes:
         left: (name, type) of the columns of left rows; pairs have them too, by the same names.
-        times: (event-time column among ``left``, microseconds): no partner's event time is later
-            than any of these sums. The least of them is the deadline.
-        partner: the stream whose watermark passes deadlines.
-        projection: over the columns of pairs; the partner's columns are NULL without a partner.
+        times: (event-time column among ``left``, microseconds). A row's deadline is the least sum
+            of such a column and its microseconds: no partner has a later event time.
+        partner: the stream whose watermark is compared with deadlines.
+        projection: output columns over the pairs' columns; for a row without a partner the
+            partner's columns are NULL.
         look_ups: the joins with tables, in order; empty: a join with a stream. With look-ups,
-            ``kind`` and ``partner`` are the first one's, and ``times`` is empty.
-        where: conditions on results of look-ups, over the columns that ``projection`` may read.
+            ``kind`` and ``partner`` are the first look-up's, and ``times`` is empty.
+        where: conditions on the results of look-ups, over the same columns as ``projection``.
     """
 
     kind: JoinKind

@@ -1,21 +1,21 @@
-"""Runs of a query: what the planner and the runtime know of it.
+"""Runs of a query: the units that the planner plans and the runtime runs.
 
-A query whose SQL is replaced, that is resumed after a pause, or whose id is registered again after
-it has ended goes on as another run. A run has an activation, a place in the plan and a results
-folder of its own, so nothing of an earlier run is taken for something of it. The first run is named
-like the query.
+A new run begins when a query's SQL is replaced, when it is resumed after a pause, and when its id
+is registered again after it has ended. A run has its own activation, its own part of the plan and
+its own results folder, so it can't be mistaken for an earlier run. The first run has the query's
+name.
 """
 
 from __future__ import annotations
 
 from anabranch_contract.queries.outer_joins import registered
 
-#: Between a query's id, which can't have it, and the number of a run.
+#: Separates a query's id, which can't contain it, from the number of a run.
 SEPARATOR = "~"
 
 
 def run_name(query: str, number: int) -> str:
-    """The name of a query's run, counted from 1.
+    """Return the name of a query's run; ``number`` counts from 1.
 
     >>> run_name("unpaid", 1), run_name("unpaid", 2)
     ('unpaid', 'unpaid~2')
@@ -24,7 +24,7 @@ def run_name(query: str, number: int) -> str:
 
 
 def query_of(run: str) -> str:
-    """The id of the query that a run, or a join of it, belongs to.
+    """Return the id of the query of a run, or of a join of a run.
 
     >>> query_of("unpaid"), query_of("unpaid~2"), query_of("unpaid~2+left")
     ('unpaid', 'unpaid', 'unpaid')
@@ -33,7 +33,7 @@ def query_of(run: str) -> str:
 
 
 def number_of(run: str) -> int:
-    """The number of a run among its query's, from 1.
+    """Return the number of a run among its query's runs, from 1.
 
     >>> number_of("unpaid"), number_of("unpaid~2")
     (1, 2)

@@ -1,7 +1,7 @@
-"""Estimates for a view with withheld rows: scalable columns, and marks for the others.
+"""Estimates for views that lack joined rows: scalable columns, and marks for the others.
 
 Rations withhold joined rows (``semantics.md``, "Views over a part"). Counts, sums and averages of
-all rows can be estimated from the kept ones; any other column covers the kept rows only.
+all rows can be estimated from the kept rows; any other column describes the kept rows only.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _SPREAD = "the spread of the joined rows that were kept"
 
 
 class PartialMark(Row, frozen=True):
-    """Something that does not hold for all joined rows.
+    """A column of a view, or its set of rows, that is inexact because joined rows are missing.
 
     Attributes:
-        column: of the view; empty: which rows there are.
-        code: a word for programs. ``reason``: a sentence without its full stop.
+        column: the view's column; empty: the set of rows.
+        code: a machine-readable reason. ``reason``: a sentence without its full stop.
     """
 
     column: str
@@ -38,7 +38,7 @@ class PartialMark(Row, frozen=True):
 
 
 def scalable(view: View) -> Mapping[str, ViewAggregate]:
-    """Column -> its aggregate, where that is a count, a sum or an average (or one as a double)."""
+    """Return the columns that are a count, sum or average (or its cast to double), with it."""
     if not view.grouped:
         return {}
     known = {a.name: a for a in view.aggregates}
@@ -54,7 +54,7 @@ def scalable(view: View) -> Mapping[str, ViewAggregate]:
 
 
 def partial_marks(view: View) -> tuple[PartialMark, ...]:
-    """Marks of rows and columns that cover only the kept rows: first rows, then columns."""
+    """Return marks for the view's set of rows, then for its columns that can't be estimated."""
     found = []
     if not view.grouped:
         found.append(PartialMark("", "limit", "the first of the joined rows that were kept"))

@@ -1,8 +1,8 @@
-"""Values that text spells, one by one, as Spark's casts in ANSI mode read them.
+"""Parsers of values from text, one value at a time, as Spark's ANSI casts parse them.
 
-The runtime casts whole columns by these functions, and the service judges samples of sources by
-them. Not read, though Spark does: years outside 0001 to 9999, time zones by region name, times
-without a date, and numbers too close to the middle between two floats.
+The runtime casts whole columns with these functions, and the service checks samples of sources.
+Unlike Spark they refuse years outside 0001 to 9999, time zones by region name, times without a
+date, and numbers too close to the middle between two floats.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from anabranch_contract.queries.types import INTEGRAL, DataType, TypeKind
 
-#: Digits of intermediate results: no decimal of a type has as many.
+#: Decimal context for intermediate results, with more digits than any decimal type.
 WIDE = Context(prec=400, Emax=999_999, Emin=-999_999)
 #: Bits of the integral types.
 BITS = {TypeKind.TINYINT: 8, TypeKind.SMALLINT: 16, TypeKind.INT: 32, TypeKind.BIGINT: 64}
@@ -28,7 +28,7 @@ _FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[dDfF]?")
 _TRUE = frozenset({"t", "true", "y", "yes", "1"})
 _FALSE = frozenset({"f", "false", "n", "no", "0"})
 _DATE = re.compile(r"([+-]?\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", re.ASCII | re.DOTALL)
-# A zone may follow the seconds only.
+# A time zone may only follow seconds.
 _TIMESTAMP = re.compile(
     r"([+-]?\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})"
     r"(?:[ T](\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?\s*([^\d\s.].*)?)?)?)?)?)?",
@@ -43,12 +43,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def reader_of(kind: DataType) -> Callable[[str], Any]:
-    """The function that reads text as ``kind``: numbers and booleans, days since 1970, microseconds
-    since then, bytes; None: the text spells no such value.
+    """Return the function that parses text as ``kind``. It returns numbers and booleans, dates in
+    days and timestamps in microseconds since 1970, bytes; None: the text is no such value.
 
-    Raises:
-        ValueError: by the function, of text that is not read though Spark does.
-        OverflowError: by the function, of a decimal that has too many digits.
+    The function raises ValueError for text that only Spark can parse, and OverflowError for a
+    decimal with too many digits.
     """
     here = kind.kind
     if here in INTEGRAL:
@@ -68,10 +67,10 @@ def reader_of(kind: DataType) -> Callable[[str], Any]:
 
 
 def quantized(value: Decimal, target: DataType) -> Decimal:
-    """``value`` with the scale of ``target``, rounded half up.
+    """Return ``value`` with the scale of ``target``, rounded half up.
 
     Raises:
-        OverflowError: it has too many digits.
+        OverflowError: the rounded value has too many digits for ``target``.
     """
     step = Decimal(1).scaleb(-target.scale)
     try:

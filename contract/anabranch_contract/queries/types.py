@@ -45,7 +45,7 @@ TIMESTAMPS = frozenset({TypeKind.TIMESTAMP, TypeKind.TIMESTAMP_NTZ})
 
 
 class DataType(str):
-    """A column type: its text, with its parts; only a ``decimal`` has precision and scale.
+    """A column type: its text, and its parts as attributes. Precision and scale are a decimal's.
 
     >>> DataType(TypeKind.DECIMAL, 12, 2), DataType(TypeKind.INT).kind
     ('decimal(12,2)', <TypeKind.INT: 'int'>)
@@ -57,7 +57,7 @@ class DataType(str):
     scale: int
 
     def __new__(cls, kind: TypeKind, precision: int = 0, scale: int = 0) -> Self:
-        """Return the type of ``kind``."""
+        """Make the type of ``kind``; precision and scale are for decimals."""
         decimal = kind is TypeKind.DECIMAL
         self = super().__new__(cls, f"decimal({precision},{scale})" if decimal else kind.value)
         self.kind, self.precision, self.scale = kind, precision, scale
@@ -66,7 +66,7 @@ class DataType(str):
     @classmethod
     @lru_cache(maxsize=1024)
     def from_text(cls, text: str) -> DataType:
-        """Return the type whose text is ``text``: one of a column, or of expressions only.
+        """Parse a type, also one that only expressions have (``interval``, ``void``).
 
         Raises:
             PlannerError: the text names no supported type.
@@ -115,12 +115,12 @@ def parse_type(text: str) -> DataType:
 
 
 def key_type(types: Iterable[DataType]) -> str | None:
-    """The type in which an equality class compares, or None if the types can't be compared.
+    """Return the type in which the members of a key class are compared; None: not comparable.
 
-    Within one class equality is exact and transitive: integers and decimals meet in
-    ``bigint`` or ``decimal(38,s)`` (``s`` the greatest scale), floats in ``double``. A float
-    against an exact number is *not* transitive and is therefore not one class; the normaliser
-    puts a cast around the exact side first, as Spark does.
+    Equality within a class must be exact and transitive. So integers and decimals are compared as
+    ``bigint`` or ``decimal(38,s)`` (``s`` the greatest scale), floats as ``double``. Equality of
+    floats with exact numbers is *not* transitive, so they never share a class; the normaliser first
+    casts the exact side to a float, as Spark does.
     """
     seen = list(types)
     kinds = {t.kind for t in seen}

@@ -1,12 +1,12 @@
 """The post-join part of a query: aggregates, HAVING, the SELECT list, ORDER BY, LIMIT.
 
-A query with a view is planned and run as its join, whose results (*joined rows*) have the columns
-that the view reads and no others. A view is a table that follows from all joined rows so far; it is
-maintained, and each change of a row is an upsert or a delete by the row's *identity*: the columns
-grouped by, or the rank where nothing is grouped.
+Planner and tasks handle a query with a view as its join, whose results (*joined rows*) have exactly
+the columns that the view reads. A view is a table derived from all joined rows so far and
+maintained incrementally: each change of a row is an upsert or a delete by the row's *identity*, the
+grouping columns, or without grouping the rank.
 
-Expressions over aggregates have columns with an empty alias: keys and aggregates by their names,
-or the columns of joined rows where nothing is grouped.
+Columns in a view's expressions have an empty alias. They are keys and aggregates by name, or
+without grouping the columns of joined rows.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from anabranch_contract.codec import Row
 from anabranch_contract.queries.expressions import Column, Expr, Output
 from anabranch_contract.queries.types import DataType, TypeKind
 
-#: Columns of a view's changes beside its own: the kind of change, and its version.
+#: Additional columns of a view's changes: the kind of change, and the view's version.
 CHANGE, VERSION = "anabranch_change", "anabranch_version"
-#: The identity of a row where nothing is grouped.
+#: The identity of a row of a view without grouping.
 RANK = "anabranch_rank"
-#: The two columns of a time window that is grouped by.
+#: The two grouping columns of a time window.
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 _TIMESTAMP = DataType(TypeKind.TIMESTAMP)
 
@@ -49,7 +49,7 @@ class AggregateFunction(StrEnum):
 
 
 class ViewAggregate(Row, frozen=True):
-    """An aggregate of the joined rows' ``column`` (None: of rows), called ``name``."""
+    """The aggregate ``name`` over the joined rows' ``column`` (None: over the rows)."""
 
     name: str
     function: AggregateFunction
@@ -59,8 +59,8 @@ class ViewAggregate(Row, frozen=True):
 
 
 class Total(Row, frozen=True):
-    """An aggregate of all joined rows, from that of the groups: a sum of sums, a sum of counts, the
-    least of the least. HAVING does not matter for it.
+    """An aggregate over all joined rows, computed from the groups' aggregates: a sum of sums, a sum
+    of counts, the minimum of minima. HAVING does not exclude groups from it.
     """
 
     name: str
@@ -70,8 +70,8 @@ class Total(Row, frozen=True):
 
 
 class TimeWindow(Row, frozen=True):
-    """Windows of ``length`` that begin every ``slide`` (microseconds), ``start`` after the epoch's
-    multiples of it; a row is in each that its ``column`` falls into, as in Spark.
+    """Time windows as in Spark, in microseconds: they are ``length`` long and begin ``start`` after
+    every multiple of ``slide`` since 1970. A row is in every window that contains its ``column``.
     """
 
     column: str
@@ -93,12 +93,12 @@ class View:
     """A maintained table over joined rows.
 
     Attributes:
-        grouped: whether joined rows are grouped; if not, they are ordered and limited only.
-        keys: (column of the joined rows, type) that are grouped by, beside ``window``.
-        having: what a group must satisfy.
-        order: how rows are ranked; ties are broken by identity, then by all columns.
-        limit: how many rows there are at most, after ``offset``; None: all.
-        totals: what expressions may read beside keys and aggregates, the same for all groups.
+        grouped: whether joined rows are grouped; if not, they are only ordered and limited.
+        keys: grouping columns of the joined rows as (name, type), without ``window``.
+        having: condition that a group must satisfy.
+        order: sort keys; ties are broken by identity, then by all columns.
+        limit: maximum number of rows after the first ``offset`` rows; None: all.
+        totals: aggregates over all groups, which expressions may read besides keys and aggregates.
     """
 
     grouped: bool
@@ -114,19 +114,19 @@ class View:
 
     @property
     def whole(self) -> bool:
-        """Whether a change of one group may change the shown rows of others."""
+        """Whether a change of one group may change the view's rows of other groups."""
         return self.limit is not None or bool(self.totals)
 
     @property
     def group_keys(self) -> tuple[tuple[str, DataType], ...]:
-        """All columns of a group's identity; none where all rows are one group, or none is."""
+        """All grouping columns; empty without grouping, or if all rows form one group."""
         if self.window is None:
             return self.keys
         return (*self.keys, (WINDOW_START, _TIMESTAMP), (WINDOW_END, _TIMESTAMP))
 
     @property
     def hidden(self) -> tuple[Output, ...]:
-        """Identities that the SELECT list does not show by themselves."""
+        """Grouping columns that the SELECT list lacks, with unique names."""
         shown = {o.expr for o in self.projection}
         keys = (Column("", name, kind) for name, kind in self.group_keys)
         taken = {o.name.lower() for o in self.projection}
@@ -142,7 +142,7 @@ class View:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The columns that identify the row of a change; none: there is one row."""
+        """The columns that identify a changed row; empty: the view has one row only."""
         if not self.grouped:
             return (RANK,)
         names = {o.expr: o.name for o in reversed((*self.projection, *self.hidden))}
@@ -150,8 +150,8 @@ class View:
 
 
 def change_columns(view: View) -> tuple[tuple[str, DataType], ...]:
-    """(name, type) of a change: the row's columns, hidden identities, the kind of change, and the
-    version.
+    """Return (name, type) of a change's columns: the view's, hidden grouping columns, rank, kind of
+    change, and version.
     """
     rank = () if view.grouped else ((RANK, DataType(TypeKind.BIGINT)),)
     return (

@@ -1,1 +1,1 @@
-"""The bodies of the REST API. Requests refuse what they don't know; answers are explicit."""
+"""The bodies of the REST API. Requests with unknown fields are refused; answers have all fields."""

@@ -57,7 +57,7 @@ class TokenOut(Document):
 
 
 class TokenMade(TokenOut):
-    """A new token. The secret is in no other answer."""
+    """A new token with its secret, which no other answer contains."""
 
     token: str = Field(description="Send it as `Authorization: Bearer TOKEN`.")
 

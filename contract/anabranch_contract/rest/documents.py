@@ -39,7 +39,7 @@ def printable(text: str) -> str:
 
 
 def distinct(texts: list[str]) -> list[str]:
-    """Refuse a text that is given twice."""
+    """Refuse duplicate texts."""
     if len(set(texts)) < len(texts):
         raise PydanticCustomError("given-twice", "must not have the same entry twice")
     return texts
@@ -68,7 +68,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 def iso_time(micros: int | None) -> str | None:
-    """ISO 8601 text, in UTC with Z, of microseconds since 1970; None stays None.
+    """Convert microseconds since 1970 to ISO 8601 text in UTC with Z; None stays None.
 
     >>> iso_time(0)
     '1970-01-01T00:00:00Z'
@@ -90,7 +90,7 @@ def _text_of_time(value: Any) -> Any:
     return value
 
 
-#: A moment as ISO 8601 text with a time zone; a ``datetime`` becomes that.
+#: A moment as ISO 8601 text with a time zone; a ``datetime`` is converted.
 Time = Annotated[
     str,
     BeforeValidator(_text_of_time),
@@ -111,7 +111,7 @@ _Choice = TypeVar("_Choice")
 _Body = TypeVar("_Body", bound=Body)
 _Kind = TypeVar("_Kind", bound="type[Document]")
 
-#: A closed choice of this release; a client keeps what a newer service adds to it, as text.
+#: A choice of this release's values; a client keeps a newer service's further values as text.
 Open = Annotated[_Choice, WrapValidator(_known_or_text)]
 
 
@@ -122,8 +122,8 @@ class Document(BaseModel):
 
     @classmethod
     def read(cls, document: Any) -> Self:
-        """The answer of a service of any release: fields that a newer one adds are kept, fields
-        that an older one lacks are None, or empty.
+        """Parse the answer of a service of any release: further fields of a newer release are kept,
+        fields that an older release lacks become None or empty.
 
         Raises:
             ValidationError: the document is no such answer.
@@ -132,8 +132,8 @@ class Document(BaseModel):
 
     @classmethod
     def of(cls, value: object, **others: Any) -> Self:
-        """The answer with ``others``, and else the attributes of ``value`` by its fields' names;
-        so are answers within it made.
+        """Make the answer from the attributes of ``value`` with its fields' names, and ``others``
+        in place of these; nested answers are made alike.
         """
         names = cls.model_fields.keys() - others.keys()
         own = {name: getattr(value, name) for name in names if hasattr(value, name)}
@@ -155,11 +155,11 @@ class Document(BaseModel):
         return {name: empty(field.annotation) for name, field in fields if field.is_required()}
 
     def document(self) -> dict[str, Any]:
-        """The answer as JSON, unknown fields included."""
+        """Return the answer as JSON, including unknown fields."""
         return {name: document(value) for name, value in self}
 
     def __getitem__(self, name: str) -> Any:
-        """A field by its name, as in the JSON document."""
+        """Return a field by its name in the JSON document."""
         try:
             return getattr(self, name)
         except AttributeError:
@@ -167,7 +167,7 @@ class Document(BaseModel):
 
 
 def read_body(kind: type[_Body], document: Any) -> _Body:
-    """An answer that is no :class:`Document`, of a service of any release.
+    """Parse an answer of another type than :class:`Document`, of a service of any release.
 
     Raises:
         ValidationError: the document is no such answer.
@@ -176,7 +176,7 @@ def read_body(kind: type[_Body], document: Any) -> _Body:
 
 
 def document(value: Any) -> Any:
-    """An answer, or a part of it, as JSON; unknown fields included."""
+    """Return an answer, or a part of it, as JSON, including unknown fields."""
     if isinstance(value, Document | Body):
         value = value.document()
     if isinstance(value, dict):
@@ -187,7 +187,7 @@ def document(value: Any) -> Any:
 
 
 def examples(*bodies: dict[str, Any]) -> ConfigDict:
-    """The configuration of a request with whole bodies to try out, for the API's document."""
+    """Return a request's model configuration with example bodies for the OpenAPI document."""
     return ConfigDict(json_schema_extra={"examples": list(bodies)})
 
 
@@ -198,7 +198,7 @@ class Closed(Document):
 
 
 def with_fields(body: _Kind, fields: dict[str, tuple[Any, FieldInfo]]) -> _Kind:
-    """``body`` with further fields."""
+    """Return a subclass of ``body`` with additional fields."""
     make: Any = create_model
     names = {"__module__": body.__module__, "__doc__": body.__doc__}
     made: _Kind = make(body.__name__, __base__=body, **names, **fields)

@@ -1,7 +1,7 @@
-"""Names of relations and intermediate results for people, in place of the planner's ids.
+"""Readable names of relations and intermediate results, in place of the planner's ids.
 
-Epochs are immutable and contain the ids; their names follow from the queries' aliases, which come
-and go. So names are made when a plan is shown: by the service's comments and the command line.
+Epochs are immutable and contain ids, while readable names depend on the present queries' aliases.
+So names are computed when a plan is displayed, by the service's comments and the command line.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PARTITION = re.compile(r"\[(\w+)\]$")
 
 
 def relation_names(meanings: Iterable[NormalisedInfo]) -> dict[str, str]:
-    """Relation -> its stream, with the local filter if it has one."""
+    """Map each relation to a readable name: its stream, and its local filter if any."""
     found: dict[str, str] = {}
     for meaning in meanings:
         for alias in meaning.aliases:
@@ -31,7 +31,7 @@ def relation_names(meanings: Iterable[NormalisedInfo]) -> dict[str, str]:
 
 
 def readable(label: str, names: Mapping[str, str]) -> str:
-    """The label of a step or store with names for people in place of the planner's ids.
+    """Replace the planner's ids in the label of a step or store by readable names.
 
     >>> readable("from R[1a]: R[1a] probes S", {"R[1a]": "R where x > 1", "S": "S"})
     'from (R where x > 1): (R where x > 1) probes S'
@@ -51,7 +51,7 @@ def readable(label: str, names: Mapping[str, str]) -> str:
 
 
 def readable_explain(explain: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """The explanation of a plan with names for people; ids of steps stay."""
+    """Replace the planner's ids in a plan's explanation by readable names, except steps' ids."""
     goals = {query["id"] for query in explain.get("queries", ())}
 
     def goal(name: str) -> str:
@@ -122,7 +122,7 @@ def _goal(name: str) -> str:
 
 
 def bare(text: str) -> str:
-    """``text`` without parentheses around all of it.
+    """Return ``text`` without parentheses that enclose all of it.
 
     >>> bare("(x > 10)"), bare("(a) OR (b)")
     ('x > 10', '(a) OR (b)')

@@ -1,4 +1,4 @@
-"""How the planner understood a query: part of the query's record and of its answers."""
+"""The planner's normalised form of a query: part of the query's record and of answers."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class ViewInfo(Closed):
     """Post-join operators of a query.
 
     Attributes:
-        identity: the columns of a change that identify the row of the view; empty: there is one
-            row.
+        identity: the columns of a change that identify the view's row; empty: the view has one row
+            only.
         joined: the columns of the joined rows, with their expressions.
         keys, aggregates: the GROUP BY keys and the aggregates; empty if joined rows are ranked.
         changes: all columns of a change.
@@ -118,5 +118,5 @@ class NormalisedInfo(Closed):
 
     @property
     def post_join(self) -> bool:
-        """Whether its sink gets something else than the rows that its joins find."""
+        """Whether the sink gets a view's or an outer join's rows instead of joined rows."""
         return self.view is not None or self.outer is not None

@@ -64,7 +64,7 @@ Past = Annotated[
 
 
 class SinkRecord(Closed):
-    """Where results go (``docs/sinks.md``)."""
+    """Destination of results (``docs/sinks.md``)."""
 
     format: str = Field(
         default="parquet",
@@ -180,7 +180,7 @@ class QueryPatch(Closed):
 
 
 class VisibleFrom(Document):
-    """From when on stored tuples of an alias are visible; no event time: no bound."""
+    """The first batch, and least event time, of an alias's visible tuples; null: any event time."""
 
     batch: int
     event_time: str | None

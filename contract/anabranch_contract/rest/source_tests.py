@@ -22,7 +22,7 @@ class MisfitOut(Document):
 
 
 class SourceTestOut(Document):
-    """A look at a source. Nothing is stored, and nothing is taken from the source."""
+    """Test of a source. No input is stored, and none is removed from the source."""
 
     outcome: Open[Literal["read", "empty", "failed", "not tested"]] = Field(
         description="`read`: rows were looked at; `empty`: it can be read and has none; `failed`: "

@@ -23,7 +23,7 @@ class Ready(Document):
 
 
 class LeaderOut(Document):
-    """Which of several services plans and publishes."""
+    """The service, among several, that plans and publishes."""
 
     leads: bool = Field(
         default=False,
@@ -42,7 +42,7 @@ class LeaderOut(Document):
 
 
 class FieldError(Document):
-    """One complaint about one input field; in a statement, where in it (both from 1)."""
+    """An error in one input field; for a statement with line and column, both from 1."""
 
     field: str
     code: str

@@ -76,9 +76,7 @@ class SetAside:
         return self._known[mir.id]
 
     def _common(self, mir: Mir, inside: KeyClass, users: Sequence[JoinQuery]) -> frozenset[int]:
-        """Values of the key class ``inside`` that all labels outside ``mir`` exclude from
-        probes.
-        """
+        """Values of the key class ``inside`` that all labels outside ``mir`` exclude."""
         found: frozenset[int] | None = None
         for query in users:
             (whole,) = (c for c in query.classes if set(inside.members) <= set(c.members))

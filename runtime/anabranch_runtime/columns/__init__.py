@@ -1,1 +1,1 @@
-"""Arrow arrays and types, as everything here reads them."""
+"""Helpers for Arrow arrays, and the conversion between Spark's and Arrow's types."""

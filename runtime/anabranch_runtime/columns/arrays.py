@@ -23,7 +23,7 @@ MICROS_PER_DAY = 86_400_000_000
 
 
 def fixed(column: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """The value buffer of a fixed-width column, without copying; NULL slots hold anything."""
+    """Return the value buffer of a fixed-width column, uncopied; values at NULLs are undefined."""
     if len(column) == 0:
         return np.empty(0, dtype=dtype)
     width = np.dtype(dtype).itemsize
@@ -31,30 +31,30 @@ def fixed(column: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 
 
 def present(column: pa.Array) -> Bools | None:
-    """False where ``column`` is NULL; None if it never is."""
+    """Return the mask of non-NULL values of ``column``; None if it has no NULL."""
     if column.null_count == 0:
         return None
     return np.asarray(column.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
 def with_nulls(values: npt.NDArray[Any], target: pa.DataType, valid: Bools | None) -> pa.Array:
-    """``values`` as an Arrow array of ``target`` (same width), NULL where ``valid`` is False."""
+    """Return an Arrow array of ``values``, of the type ``target`` (same width); NULL if invalid."""
     mask = None if valid is None else ~valid
     return pa.array(values, mask=mask).view(target)
 
 
 def both(left: Bools | None, right: Bools | None) -> Bools | None:
-    """The rows that are valid on both sides."""
+    """Return the mask of rows that are valid in both masks (None: all rows)."""
     return right if left is None else left if right is None else left & right
 
 
 def truths(column: pa.Array) -> Bools:
-    """A boolean column as numpy, NULL as False."""
+    """Return a boolean column as numpy array, NULL as False."""
     return np.asarray(column.fill_null(False).to_numpy(zero_copy_only=False), dtype=np.bool_)
 
 
 def plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """``column`` in one piece and without a dictionary."""
+    """Return ``column`` as a single array without dictionary encoding."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
     if pa.types.is_dictionary(column.type):
@@ -63,7 +63,7 @@ def plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def floored_micros(column: pa.Array, target: pa.DataType) -> pa.Array:
-    """A timestamp column of any unit in microseconds; nanoseconds are cut off, as Spark does."""
+    """Convert a timestamp column of any unit to microseconds; rounds down, as Spark does."""
     if column.type.unit == "ns":
         micros = np.floor_divide(fixed(column, np.int64), 1000)
         return with_nulls(micros, target, present(column))
@@ -71,10 +71,10 @@ def floored_micros(column: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def conform(column: pa.Array | pa.ChunkedArray, kind: DataType) -> pa.Array:
-    """A stored column in the Arrow type of its declared type; no value changes.
+    """Convert a stored column to the Arrow type of its declared type, without changing values.
 
     Raises:
-        ExpressionError: the column holds values of another type.
+        ExpressionError: the column's values are of another type.
     """
     target = arrow_type(kind)
     column = plain(column)
@@ -113,7 +113,7 @@ def _same_family(given: pa.DataType, target: pa.DataType) -> bool:
 
 
 def by_value(column: pa.Array, function: Callable[[Any], Any], target: pa.DataType) -> pa.Array:
-    """``function`` of every value, called once per distinct one; NULL stays NULL."""
+    """Apply ``function`` to every value, with one call per distinct value; NULL stays NULL."""
     if pa.types.is_floating(column.type):
         width = np.uint32 if pa.types.is_float32(column.type) else np.uint64
         floats = np.float32 if pa.types.is_float32(column.type) else np.float64
@@ -131,12 +131,12 @@ def by_value(column: pa.Array, function: Callable[[Any], Any], target: pa.DataTy
 
 
 def scatter(values: pa.Array, rows: Ints, length: int) -> pa.Array:
-    """``values`` at ``rows`` of a column of ``length`` rows, NULL elsewhere."""
+    """Return a column of ``length`` rows with ``values`` at ``rows`` and NULL elsewhere."""
     return assemble([(rows, values)], length, values.type)
 
 
 def assemble(pieces: Iterable[tuple[Ints, pa.Array]], length: int, target: pa.DataType) -> pa.Array:
-    """One column out of disjoint pieces, each with the rows it fills; NULL elsewhere."""
+    """Assemble a column from disjoint pieces, each with its row numbers; NULL elsewhere."""
     source = np.full(length, -1, dtype=np.int64)
     arrays: list[pa.Array] = []
     offset = 0
@@ -150,7 +150,7 @@ def assemble(pieces: Iterable[tuple[Ints, pa.Array]], length: int, target: pa.Da
 
 
 def unscaled(column: pa.Array) -> list[int | None]:
-    """The unscaled integers of a ``decimal128`` column."""
+    """Return the unscaled integers of a ``decimal128`` column."""
     raw = memoryview(fixed(column, np.dtype("V16")).tobytes())
     valid = present(column)
     return [
@@ -162,10 +162,10 @@ def unscaled(column: pa.Array) -> list[int | None]:
 
 
 def decimals(values: Sequence[int | None], kind: DataType) -> pa.Array:
-    """A decimal column from unscaled integers.
+    """Make a decimal column from unscaled integers.
 
     Raises:
-        ExpressionError: one has more digits than ``kind`` holds.
+        ExpressionError: a value has more digits than ``kind`` allows.
     """
     bound = 10**kind.precision
     if any(v is not None and not -bound < v < bound for v in values):
@@ -176,7 +176,7 @@ def decimals(values: Sequence[int | None], kind: DataType) -> pa.Array:
 
 
 def overflow(kind: DataType) -> ExpressionError:
-    """The complaint about a value that ``kind`` can't hold."""
+    """Return the error for a value that does not fit ``kind``."""
     return ExpressionError(
         "overflow",
         f"a value is out of the range of {kind}",

@@ -1,4 +1,4 @@
-"""Spark's column types as Arrow types and back.
+"""Conversion between Spark's column types and Arrow types.
 
 >>> from anabranch_contract.queries.types import parse_type
 >>> str(arrow_type(parse_type("decimal(12,2)")))
@@ -33,7 +33,7 @@ _TO_ARROW: dict[TypeKind, pa.DataType] = {
     TypeKind.INTERVAL: pa.duration("us"),
     TypeKind.NULL: pa.null(),
 }
-#: Unsigned integers take the next wider signed type, as Spark's Parquet reader does.
+#: Unsigned integers become the next wider signed type, as in Spark's Parquet reader.
 _FROM_ARROW: dict[pa.DataType, DataType] = {
     pa.int8(): DataType(TypeKind.TINYINT),
     pa.int16(): DataType(TypeKind.SMALLINT),
@@ -58,22 +58,22 @@ _FROM_ARROW: dict[pa.DataType, DataType] = {
 
 
 def arrow_type(kind: DataType) -> pa.DataType:
-    """The Arrow type in which values of ``kind`` travel."""
+    """Return the Arrow type for values of ``kind``."""
     if kind.kind is TypeKind.DECIMAL:
         return pa.decimal128(kind.precision, kind.scale)
     return _TO_ARROW[kind.kind]
 
 
 def schema_of(outputs: Iterable[Output]) -> pa.Schema:
-    """The Arrow schema of a projection."""
+    """Return the Arrow schema of a projection."""
     return pa.schema([(o.name, arrow_type(o.expr.type)) for o in outputs])
 
 
 def spark_type(kind: pa.DataType) -> DataType:
-    """The column type under which Spark reads ``kind``; nanoseconds become microseconds.
+    """Return the column type as which Spark reads ``kind``; nanoseconds become microseconds.
 
     Raises:
-        ArrowTypeError: Spark has no such column type, or the language doesn't support it.
+        ArrowTypeError: Spark has no such column type, or the query language doesn't support it.
     """
     if pa.types.is_dictionary(kind):
         return spark_type(kind.value_type)

@@ -1,1 +1,1 @@
-"""Progress of event time: idle streams, and how far ahead of it tuples may be."""
+"""Progress of event time: idle streams, and limits of event times in the future."""

@@ -1,13 +1,12 @@
-"""Idle streams: whose watermark moves although they send nothing. Pure functions over the state.
+"""Idle streams, whose watermark advances without tuples. Pure functions over the state.
 
-The pipeline has a *clock*: one reading per batch, in microseconds, that never goes back. Live it is
-the time that the driver has been running, read at the start of the batch; in step mode it is the
-greatest event time of any stream up to and including the batch. A batch without tuples of a stream
-shows that the stream had none until that batch's reading. So, after a batch with reading ``c``, a
-stream whose last tuple came with reading ``a`` has been silent for ``c - a``; from its
-``idle_timeout`` on it is *idle*, and its watermark is raised to the least one of the streams that
-are not. All of it is decided when a batch commits and is part of its manifest, so that the next
-batch starts with watermarks that no repetition can change.
+The pipeline has a *clock*: one reading per batch, in microseconds, that never goes back. In live
+mode it is the driver's running time at the start of the batch. In step mode it is the greatest
+event time of any stream up to and including the batch. Suppose that a stream's last tuple came in a
+batch with reading ``a``. After a batch with reading ``c`` the stream has been silent for ``c - a``.
+From its ``idle_timeout`` on it is *idle*: its watermark is raised to the least watermark of the
+streams that are not idle. This is decided when a batch commits and is part of its manifest, so the
+next batch starts with the same watermarks however often it is repeated.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from anabranch_runtime.state.manifest import StreamState
 def clock_reading(
     streams: Mapping[str, StreamState], running: int | None, last: int | None
 ) -> int | None:
-    """The clock's reading of the batch after which ``streams`` stand.
+    """Return the clock's reading of a batch.
 
     Args:
-        streams: every stream after the batch.
-        running: microseconds that the driver had been running at its start; None: event time is
-            the clock.
+        streams: every stream's state after the batch.
+        running: microseconds that the driver had been running at the start of the batch; None: step
+            mode, where event time is the clock.
         last: the reading of the batch before.
     """
     if running is not None:
@@ -39,11 +38,11 @@ def clock_reading(
 def pass_time(
     before: Mapping[str, StreamState], after: Mapping[str, StreamState], clock: int | None
 ) -> dict[str, StreamState]:
-    """The streams after a batch, with the clock's reading applied.
+    """Return the streams after a batch, with idle streams' watermarks raised by the clock.
 
-    ``before`` and ``after`` are the streams as the batch found and left them. A stream that has
-    never sent anything is silent since the first batch in which it could have. An idle stream's
-    watermark never goes back: rows that others have dropped by it are lost.
+    ``before`` and ``after`` are the streams before and after the batch. A stream without any tuple
+    has been silent since the first batch that could have had one. An idle stream's watermark never
+    goes back, since rows of other streams have been dropped by it.
     """
     if clock is None:
         return dict(after)
@@ -66,8 +65,8 @@ def pass_time(
 
 
 def is_idle(stream: StreamState, clock: int) -> bool:
-    """Whether ``stream`` has been silent for its time-out. One without a bounded lateness, of
-    which nothing is ever late, is never idle.
+    """Whether ``stream`` has been silent for its ``idle_timeout``. A stream with unbounded lateness
+    has no late tuples and is never idle.
     """
     spec = stream.spec
     if spec is None or spec.idle_timeout is None or spec.lateness is None:

@@ -1,8 +1,8 @@
-"""Limits of event times in the future, which would move a watermark past all later tuples.
+"""Limits of event times in the future: such a tuple would move a watermark past all later tuples.
 
-The greatest allowed event time is fixed for a whole batch before it starts, from the state and from
-the time at which Spark planned the batch, which is part of its offsets: so a repeated batch judges
-alike, and no tuple's verdict depends on the others of its batch or its task.
+The greatest allowed event time of a batch is fixed before it starts, from the state and the time at
+which Spark planned the batch, which is part of its offsets. So a repeated batch rejects the same
+tuples, and whether a tuple is rejected does not depend on other tuples of its batch or task.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from anabranch_runtime.state.manifest import State, StreamState
 
 
 def newest_allowed(streams: Mapping[str, StreamState], clock: int | None) -> dict[str, int]:
-    """Stream -> the greatest event time that a tuple of the next batch may have, in microseconds,
-    for streams that have a bound.
+    """Return the greatest event time that tuples of the next batch may have, in microseconds, for
+    each stream with a limit.
 
     Args:
-        streams: as the batch finds them.
-        clock: microseconds since 1970 when the batch was planned; None: no clock is used.
+        streams: the streams before the batch.
+        clock: time at which the batch was planned, microseconds since 1970; None: no clock is used.
     """
     found = {}
     for name, stream in streams.items():
@@ -30,7 +30,7 @@ def newest_allowed(streams: Mapping[str, StreamState], clock: int | None) -> dic
             continue
         if spec.ahead_of_clock is not None and clock is not None:
             limits.append(clock + spec.ahead_of_clock)
-        # A stream that was idle is as far as its watermark.
+        # An idle stream's event time has advanced to its raised watermark.
         reached = [t for t in (stream.max_tau, stream.floor) if t is not None]
         if spec.ahead_of_stream is not None and reached:
             limits.append(max(reached) + spec.ahead_of_stream)

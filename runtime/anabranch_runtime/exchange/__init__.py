@@ -1,1 +1,1 @@
-"""Messages between the tasks of a batch on several hosts."""
+"""Messages between the tasks of a batch that runs on several hosts."""

@@ -1,7 +1,7 @@
-"""A task's error on its way to the driver: data, with the host in it.
+"""Task errors sent to the driver as structured data, with the task's host.
 
-Spark passes on a failed task's traceback as text. When several tasks fail, most fail because of a
-first one: that one's error counts.
+Spark passes on only the text of a failed task's traceback. When several tasks fail, most fail as a
+consequence of the first failure: the first error is reported.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from anabranch_runtime.exchange.host import unusable
 _KINDS: dict[str, type[AnabranchRuntimeError]] = {
     kind.__name__: kind for kind in (AnabranchRuntimeError, PipelineError, SourceError, StateError)
 }
-#: Codes of errors that are others' as well.
+#: Codes of errors that may be a consequence of another task's error.
 _CONSEQUENCES = ("host-unreachable", "driver-unreachable")
 
 
 def own_version() -> str:
-    """The version of this package that is installed here."""
+    """Return the installed version of this package."""
     try:
         return version("anabranch")
     except PackageNotFoundError:
@@ -32,7 +32,7 @@ def own_version() -> str:
 
 
 def complaint(error: Exception, host: str, cache: Path) -> dict[str, Any] | None:
-    """``error`` of a task on ``host`` as data; None where nothing is known but its traceback."""
+    """Return ``error`` of a task on ``host`` as data; None if it is no structured error."""
     found = error if isinstance(error, AnabranchRuntimeError) else _of_disk(error, cache)
     if found is None:
         return None
@@ -47,7 +47,7 @@ def complaint(error: Exception, host: str, cache: Path) -> dict[str, Any] | None
 
 
 def first_cause(complaints: Iterable[dict[str, Any]]) -> AnabranchRuntimeError | None:
-    """The error behind ``complaints``, in order of their arrival; None: there are none."""
+    """Return the error that caused ``complaints``, given in order of arrival; None: no error."""
     found = sorted(complaints, key=lambda one: one["code"] in _CONSEQUENCES)
     if not found:
         return None
@@ -57,7 +57,7 @@ def first_cause(complaints: Iterable[dict[str, Any]]) -> AnabranchRuntimeError |
 
 
 def other_version(wanted: str) -> PipelineError | None:
-    """The error of a host whose package is not the driver's."""
+    """Return the error if this host's package version differs from the driver's, else None."""
     if own_version() == wanted:
         return None
     return PipelineError(

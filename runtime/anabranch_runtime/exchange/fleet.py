@@ -17,14 +17,15 @@ if TYPE_CHECKING:  # Arrow Flight is for several hosts only
 
 @dataclass(frozen=True, slots=True)
 class BatchHosts:
-    """The hosts of a batch, where they share nothing but the object store.
+    """Placement and directories of a batch whose hosts share only the object store.
 
     Attributes:
-        placement: partition -> host; None: there has been one host. ``coming``: placement of an
-            epoch that began now; None: the same.
-        meeting: address of the coordinator of tasks; None: they share the state directory.
-        cache: the directory that serves the tasks of one host as the state directory; if relative,
-            below their executors' own. ``cache_size``: bytes of packs in it; None: any number.
+        placement: partition -> host; None: only one host so far.
+        coming: placement for an epoch that would begin now; None: the same.
+        meeting: address of the coordinator of tasks; None: tasks share the state directory.
+        cache: state directory of the tasks of one host; a relative path is below the executor's
+            working directory.
+        cache_size: maximum bytes of packs in the cache; None: no limit.
     """
 
     placement: Placement | None = None
@@ -36,15 +37,16 @@ class BatchHosts:
 
 @dataclass(slots=True)
 class Fleet:
-    """The tasks of a batch as one of them sees them; the same for all but for ``task``.
+    """The tasks of a batch and their hosts; equal in all tasks except for ``task``.
 
-    A partition belongs to its host in the placement, if that takes part; else to another, which all
-    tasks compute alike. A host's tasks write the rows sent to it, and read all of them.
+    A partition is owned by its host in the placement if this host takes part in the batch; else by
+    another host, which all tasks compute alike. A host's tasks write the rows sent to the host, and
+    each of them can read all rows of the host.
 
     Attributes:
         hosts: of every task, in task order.
         task: number of this task.
-        placement: placement as the batch began; None: nothing was placed.
+        placement: placement at the start of the batch; None: no partition was placed.
     """
 
     hosts: Sequence[str]
@@ -63,7 +65,7 @@ class Fleet:
 
     @property
     def alone(self) -> bool:
-        """Whether all tasks are on one host, so that nothing has to be sent."""
+        """Whether all tasks are on one host, so that no tuples have to be sent."""
         return len(self.names) == 1
 
     @property
@@ -72,12 +74,12 @@ class Fleet:
         return self._tasks[self.here]
 
     def peer(self, host: int) -> int:
-        """The task of ``host`` that this task sends partial results to."""
+        """Return the task of ``host`` to which this task sends partial results."""
         tasks = self._tasks[host]
         return tasks[self.task % len(tasks)]
 
     def owners(self, partitions: int) -> Ints:
-        """The host of each partition, for stores with ``partitions`` partitions."""
+        """Return the host of each partition, for stores with ``partitions`` partitions."""
         found = self._owners.get(partitions)
         if found is None:
             ((_, owners),) = place([partitions], self.names, self.placement).owners
@@ -85,7 +87,7 @@ class Fleet:
         return found
 
     def own(self, partitions: int) -> Bools:
-        """Mask of this host's partitions, for stores with ``partitions`` partitions."""
+        """Return the mask of this host's partitions, for stores with ``partitions`` partitions."""
         found = self._own.get(partitions)
         if found is None:
             found = self._own[partitions] = self.owners(partitions) == self.here

@@ -1,10 +1,11 @@
 """Identity of a host: the executors that share a cache directory.
 
-The directory has a file with a random name, drawn when it was made. So a host is recognised at its
-next start, and executors that share no directory are separate hosts, even on one machine.
+A file in the directory contains the host's random name, chosen when the directory was created. So a
+host is recognised after a restart, and executors that share no directory are separate hosts, even
+on one machine.
 
-A *site* is a group of hosts, a data centre say. An executor is at the site named by the variable
-``ANABRANCH_SITE`` of its environment, or else at the site with its machine's name.
+A *site* is a group of hosts, such as a data centre. An executor's site is named by its environment
+variable ``ANABRANCH_SITE``; the default is its machine's name.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ SITE = "ANABRANCH_SITE"
 
 
 def host_id(cache: Path) -> str:
-    """The name of the host whose cache is ``cache``, which is made if it is not there.
+    """Return the name of the host with the directory ``cache``, which is created if missing.
 
     Raises:
-        StateError: ``no-cache-directory``: it can't be made or written.
+        StateError: ``no-cache-directory``: the directory can't be created or written to.
     """
     path = cache / "host"
     try:
@@ -36,7 +37,7 @@ def host_id(cache: Path) -> str:
             drawn = cache / f"host.{uuid.uuid4().hex}"
             drawn.write_text(uuid.uuid4().hex[:12])
             try:
-                # Of several tasks that begin at once one gives the name.
+                # If several tasks begin at once, only one of them sets the name.
                 path.hardlink_to(drawn)
             except FileExistsError:
                 pass
@@ -48,12 +49,12 @@ def host_id(cache: Path) -> str:
 
 
 def site() -> str:
-    """The site that this process is at."""
+    """Return the site of this process."""
     return os.environ.get(SITE) or socket.gethostname()
 
 
 def unusable(cache: Path, cause: OSError) -> StateError:
-    """The error of a directory that can't be a cache."""
+    """Return the error for a directory that can't be used as a cache."""
     return StateError(
         "no-cache-directory",
         f"{cache} can't be used as an executor's cache: {cause}",
@@ -62,16 +63,17 @@ def unusable(cache: Path, cause: OSError) -> StateError:
     )
 
 
-#: Seconds since its last use after which a pack that is not live may go: a pack in use is younger.
+#: Seconds since its last use after which a pack that is not live is deleted; packs of a running
+#: batch have been used more recently.
 AGE = 600.0
 
 
 def sweep(cache: Path, needed: Collection[str], spent: Collection[str], batch: int) -> None:
     """Delete the unneeded files of a cache.
 
-    Manifests before ``batch`` go. Of other files that are not ``needed``, packs that are ``spent``
-    or older than the batch go at once; all others (new packs of merges, staged results, input) go
-    when they have not been used for a while.
+    Manifests before ``batch`` are deleted. Of the other files that are not ``needed``, packs that
+    are ``spent`` or older than the batch are deleted at once; new packs of merges, staged results
+    and input are deleted when they have not been used for :data:`AGE` seconds.
     """
     for path in cache.glob("manifest/*.json"):
         if path.stem.isdecimal() and int(path.stem) < batch:

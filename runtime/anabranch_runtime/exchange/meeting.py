@@ -1,9 +1,8 @@
-"""Coordinator of tasks on several hosts: a server of the driver for all-gather rounds.
+"""Coordinator of tasks on several hosts: a server in the driver for all-gather rounds.
 
-Tasks of a barrier stage call it over TCP (Arrow Flight), each with its message and the number of
-the round; the answer comes when all have called. Calls need the token that tasks get with their
-batch. Spark's own ``allGather`` looks at its answer once a second, which is longer than most
-batches take.
+Each task of a barrier stage calls it over TCP (Arrow Flight) with its message and the number of the
+round, and gets the reply when all tasks have called. Calls need the token that tasks get with their
+batch. Spark's own ``allGather`` polls once a second, which is longer than most batches take.
 """
 
 from __future__ import annotations
@@ -24,22 +23,22 @@ import pyarrow.flight as flight
 from anabranch_runtime.errors import AnabranchRuntimeError, PipelineError
 from anabranch_runtime.exchange.complaints import first_cause, own_version
 
-#: Seconds for which a call may wait for others; Spark ends the survivors of a failed task long
-#: before that.
+#: Seconds for which a call may wait for other tasks. If a task fails, Spark ends the waiting tasks
+#: long before that.
 PATIENCE = 3600.0
 #: Seconds between two signs of life of a task.
 EVERY = 1.0
-#: Number of last attempts whose tasks may still call.
+#: Number of ended attempts that are remembered, because their tasks may still call.
 _REMEMBERED = 100
 _HEADER = "authorization"
-#: A peer that does not answer for so long is gone (milliseconds).
+#: Milliseconds without an answer after which a peer counts as lost.
 _KEEPALIVE = 20_000
 _OPTIONS = [("grpc.keepalive_time_ms", _KEEPALIVE), ("grpc.keepalive_timeout_ms", _KEEPALIVE)]
 
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorAddress:
-    """Address and token of the coordinator; ``version``: of the driver's package."""
+    """Address and token of the coordinator; ``version``: version of the driver's package."""
 
     location: str
     token: str = field(repr=False)
@@ -47,7 +46,7 @@ class CoordinatorAddress:
 
 
 class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Admits calls with the token."""
+    """Rejects calls without the token."""
 
     def __init__(self, token: str) -> None:
         super().__init__()
@@ -61,12 +60,12 @@ class _Gate(flight.ServerMiddlewareFactory):  # type: ignore[misc]
 
 
 def gate(token: str) -> dict[str, flight.ServerMiddlewareFactory]:
-    """Middleware that admits only callers with ``token``."""
+    """Return server middleware that rejects calls without ``token``."""
     return {"token": _Gate(token)}
 
 
 def call_options(token: str, seconds: float) -> flight.FlightCallOptions:
-    """Options of a call that has ``token`` and may take so long."""
+    """Return the options of a call with ``token`` and a timeout in seconds."""
     return flight.FlightCallOptions(
         timeout=seconds, headers=[(_HEADER.encode(), f"Bearer {token}".encode())]
     )
@@ -77,7 +76,7 @@ _LOCK = threading.Lock()
 
 
 def client_of(location: str) -> flight.FlightClient:
-    """This process's connection to ``location``."""
+    """Return this process's connection to ``location``."""
     with _LOCK:
         found = _CLIENTS.get(location)
         if found is None:
@@ -86,13 +85,13 @@ def client_of(location: str) -> flight.FlightClient:
 
 
 def forget_client(location: str) -> None:
-    """Reconnect at the next call."""
+    """Drop the connection to ``location``, so that the next call reconnects."""
     with _LOCK:
         _CLIENTS.pop(location, None)
 
 
 def keep_clients(locations: Iterable[str]) -> None:
-    """Forget the connections to all others, which have gone."""
+    """Drop the connections to all other locations, whose servers have ended."""
     wanted = set(locations)
     with _LOCK:
         for location in set(_CLIENTS) - wanted:
@@ -108,7 +107,7 @@ class _Round:
     answers: dict[str, bytes] = field(default_factory=dict)
 
     def answer(self, tasks: int) -> None:
-        """All have called. An answer is made once per group: with many tasks it is long."""
+        """Compute the replies after all calls, once per group as they are long for many tasks."""
         for group in set(self.groups.values()):
             told = [self.messages[t] if self.groups[t] == group else "" for t in range(tasks)]
             self.answers[group] = json.dumps(told).encode()
@@ -122,7 +121,7 @@ class Meeting(flight.FlightServerBase):  # type: ignore[misc]
     """
 
     def __init__(self, host: str, port: int = 0, bind: str | None = None) -> None:
-        """Listen on ``port`` (0: any) of ``bind``; ``host`` is its name for tasks.
+        """Listen on ``port`` (0: any) of ``bind``; tasks connect to the name ``host``.
 
         Raises:
             PipelineError: ``no-port``.
@@ -140,13 +139,13 @@ class Meeting(flight.FlightServerBase):  # type: ignore[misc]
         self.place = CoordinatorAddress(f"grpc://{host}:{self.port}", token)
         self._changed = threading.Condition()
         self._rounds: dict[str, dict[int, _Round]] = defaultdict(dict)
-        #: The last attempts: tasks of earlier ones have gone.
+        #: The last ended attempts; the tasks of earlier attempts have ended too.
         self._over: deque[str] = deque(maxlen=_REMEMBERED)
         self._signs: Counter[str] = Counter()
         self._complaints: dict[str, list[dict[str, Any]]] = {}
 
     def do_action(self, context: Any, action: flight.Action) -> Iterator[bytes]:
-        """``gather``: a message for all; ``sign``: a task has got further; ``fail``: it can't."""
+        """Handle a call: ``gather`` (all-gather), ``sign`` (of life) or ``fail`` (task error)."""
         call = json.loads(action.body.to_pybytes())
         attempt = call["attempt"]
         with self._changed:
@@ -161,16 +160,16 @@ class Meeting(flight.FlightServerBase):  # type: ignore[misc]
         return iter([])
 
     def signs(self, attempt: str) -> int:
-        """Number of calls by tasks of an attempt."""
+        """Return the number of calls by tasks of an attempt."""
         return self._signs[attempt]
 
     def failure(self, attempt: str) -> AnabranchRuntimeError | None:
-        """The cause of an attempt's failure among its task errors, if any."""
+        """Return the error that caused an attempt's failure, if any."""
         with self._changed:
             return first_cause(self._complaints.get(attempt, ()))
 
     def over(self, attempt: str) -> None:
-        """End the waiting of all tasks of an attempt."""
+        """End an attempt: its waiting tasks fail."""
         with self._changed:
             self._over.append(attempt)
             self._complaints.pop(attempt, None)
@@ -183,7 +182,7 @@ class Meeting(flight.FlightServerBase):  # type: ignore[misc]
         here = self._rounds[attempt].setdefault(number, _Round())
         here.messages[call["task"]] = call["message"]
         here.groups[call["task"]] = call["group"]
-        # All who call have had the answers of the round before the last.
+        # Every calling task has had its reply of the round before the last.
         self._rounds[attempt].pop(number - 2, None)
         deadline = time.monotonic() + PATIENCE
         if len(here.messages) == tasks:
@@ -199,7 +198,7 @@ class Meeting(flight.FlightServerBase):  # type: ignore[misc]
 
 @dataclass(slots=True)
 class Delegate:
-    """One task's side; maps a message to the messages of all, in task order."""
+    """A task's client of the coordinator; called with a message, it returns all tasks' messages."""
 
     place: CoordinatorAddress
     attempt: str
@@ -209,7 +208,8 @@ class Delegate:
     _next: float = field(init=False, default_factory=lambda: time.monotonic() + EVERY)
 
     def __call__(self, message: str, group: str = "") -> list[str]:
-        """Give a message, wait for the others'. Of tasks of another group it is empty.
+        """Send a message, and return the messages of all tasks in task order, once all have sent
+        theirs; the messages of tasks of other groups are empty.
 
         Raises:
             PipelineError: ``driver-unreachable``.
@@ -224,7 +224,7 @@ class Delegate:
         return found
 
     def fail(self, complaint: dict[str, Any]) -> None:
-        """Report a task error; tasks that wait for this one fail.
+        """Report a task error; tasks that wait for this task fail.
 
         Raises:
             PipelineError: ``driver-unreachable``.
@@ -232,7 +232,7 @@ class Delegate:
         self._call("fail", {"complaint": complaint}, 10 * EVERY)
 
     def sign(self) -> None:
-        """The task has got further; the driver hears of it about once a second."""
+        """Record progress of the task; sends a sign of life to the driver about once a second."""
         now = time.monotonic()
         if now >= self._next:
             self._next = now + EVERY

@@ -1,8 +1,8 @@
 """Messages over the network: every worker process has a server (Arrow Flight) that receives them.
 
-A message travels as an Arrow IPC message of its own in a column of bytes, since messages of one
-call have different columns. Sending runs in the background; :meth:`Deliveries.settled` waits until
-the receivers have everything. A receiver writes messages beyond its memory to a file.
+Messages of one call have different columns, so each is an Arrow IPC message in a column of bytes.
+Sending runs in the background; :meth:`Deliveries.settled` waits until the receivers have all
+messages. A receiver writes messages beyond :data:`IN_MEMORY` bytes to a file.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.exchange.meeting import call_options, client_of, forget_client, gate
 from anabranch_runtime.exchange.traffic import Letter
 
-#: Bytes of messages that a receiver keeps in memory.
+#: Maximum bytes of messages that a receiver keeps in memory.
 IN_MEMORY = 64 << 20
-#: Calls that may be under way at once.
+#: Maximum number of concurrent calls.
 AT_ONCE = 4
-#: Seconds that one call may take.
+#: Timeout of a call, in seconds.
 PATIENCE = 600.0
 _ENVELOPES = pa.schema(
     [
@@ -60,7 +60,7 @@ class _Box:
                 return
             if self._writer is None:
                 self._folder.mkdir(parents=True, exist_ok=True)
-                # Without a name: whatever happens, the disk has it back with the process.
+                # An unnamed file: its disk space is freed when the process ends, however it ends.
                 self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115
                 self._writer = pa.ipc.new_stream(self._file, _ENVELOPES)
             self._writer.write_batch(envelopes)
@@ -81,7 +81,7 @@ class PostOffice(flight.FlightServerBase):  # type: ignore[misc]
     """Receives the messages for the tasks of this process.
 
     Attributes:
-        location: its address for other processes.
+        location: the server's address for other processes.
         requests: kind of request -> its handler.
     """
 
@@ -94,25 +94,25 @@ class PostOffice(flight.FlightServerBase):  # type: ignore[misc]
         self._lock = threading.Lock()
 
     def box(self, name: str) -> _Box:
-        """The box of a task of an attempt."""
+        """Return the mailbox ``name``, of one task of an attempt."""
         with self._lock:
             return self._boxes.setdefault(name, _Box(self._folder))
 
     def only(self, attempt: str) -> None:
-        """Forget the boxes of other attempts."""
+        """Delete the mailboxes of other attempts."""
         with self._lock:
             self._boxes = {k: v for k, v in self._boxes.items() if k.startswith(f"{attempt}/")}
 
     def do_put(
         self, context: Any, descriptor: flight.FlightDescriptor, reader: Any, writer: Any
     ) -> None:
-        """Put envelopes into the box that the path names."""
+        """Put the messages into the mailbox named by the path."""
         box = self.box(descriptor.path[0].decode())
         for chunk in reader:
             box.put(chunk.data)
 
     def do_action(self, context: Any, action: flight.Action) -> Iterator[bytes]:
-        """Answer a request."""
+        """Reply to a request with the result of its handler."""
         return iter([self.requests[action.type](action.body.to_pybytes())])
 
 
@@ -120,10 +120,10 @@ _OFFICE: PostOffice | None = None
 
 
 def post_office(host: str, token: str, folder: Path) -> PostOffice:
-    """The server of this process; it is started by the first task that needs it.
+    """Return this process's server, started at the first call.
 
     Raises:
-        PipelineError: ``no-port``: it can't listen on ``host``.
+        PipelineError: ``no-port``: the server can't listen on ``host``.
     """
     global _OFFICE
     if _OFFICE is None or _OFFICE.token != token:
@@ -140,11 +140,11 @@ def post_office(host: str, token: str, folder: Path) -> PostOffice:
 
 @dataclass(slots=True)
 class Deliveries:
-    """The post of one task (``traffic.Post``).
+    """Transport of one task's messages (``traffic.Post``).
 
     Attributes:
-        office: of this process. ``attempt``: its name.
-        locations: of every task's server, in task order.
+        office: this process's server. ``attempt``: name of the batch's attempt.
+        locations: address of every task's server, in task order.
     """
 
     office: PostOffice
@@ -157,10 +157,10 @@ class Deliveries:
     _under_way: list[Future[None]] = field(default_factory=list)
 
     def send(self, task: int, letters: Sequence[Letter]) -> int:
-        """Begin to send ``letters``.
+        """Begin to send messages to ``task``, and return their bytes.
 
         Raises:
-            PipelineError: ``host-unreachable``: earlier ones could not be sent.
+            PipelineError: ``host-unreachable``: earlier messages could not be sent.
         """
         if len(self._under_way) >= AT_ONCE:
             self._under_way.pop(0).result()
@@ -179,12 +179,12 @@ class Deliveries:
             self._under_way.pop(0).result()
 
     def receive(self) -> Iterator[Letter]:
-        """Messages that arrived since the last call."""
+        """Yield the messages that arrived since the last call."""
         for envelopes in self.office.box(f"{self.attempt}/{self.task}").take():
             yield from opened(envelopes)
 
     def close(self) -> None:
-        """Send nothing any more."""
+        """Cancel messages that have not been sent."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _deliver(self, task: int, envelopes: pa.RecordBatch) -> None:
@@ -206,7 +206,7 @@ class Deliveries:
 
 
 def enclosed(letters: Sequence[Letter]) -> pa.RecordBatch:
-    """Messages as one record batch."""
+    """Encode messages as one record batch."""
     return pa.RecordBatch.from_arrays(
         [
             pa.array([list(letter.address) for letter in letters], pa.list_(pa.string())),
@@ -219,7 +219,7 @@ def enclosed(letters: Sequence[Letter]) -> pa.RecordBatch:
 
 
 def _binary(texts: Sequence[pa.Buffer]) -> pa.Array:
-    """A column of bytes; each text is copied once."""
+    """Make a binary column of buffers; each buffer is copied once."""
     offsets = np.zeros(len(texts) + 1, np.int64)
     np.cumsum([text.size for text in texts], out=offsets[1:])
     joined = pa.py_buffer(b"".join(texts))
@@ -228,7 +228,7 @@ def _binary(texts: Sequence[pa.Buffer]) -> pa.Array:
 
 
 def opened(envelopes: pa.RecordBatch) -> Iterator[Letter]:
-    """The messages of a record batch; their rows stay in the batch's memory."""
+    """Decode the messages of a record batch; their rows are not copied."""
     addresses, sizes = envelopes.column("address").to_pylist(), envelopes.column("of").to_pylist()
     schemas, texts = envelopes.column("schema").to_pylist(), envelopes.column("rows")
     for address, of, schema, text in zip(addresses, sizes, schemas, texts, strict=True):

@@ -1,11 +1,11 @@
-"""Destination hosts of tuples: the hosts of the rows that they may match.
+"""Destination hosts of probing tuples: the hosts with rows that they may match.
 
-A tuple that knows the attribute by which a store is partitioned goes to the owner of one partition,
-any other to all hosts. Stores of several generations may answer one probe, each partitioned its own
-way: the tuple goes once to each host that one of them requires. There it is matched with the host's
-rows of all of them. A stored row is on one host, so no pair is found twice. Where a store has
-spread rows of a value, the value's tuples go to the hosts of all partitions that may hold some
-(``state.dealt``).
+A tuple with a value for the store's partition attribute is sent to the owner of one partition, any
+other tuple to all hosts. One probe may read several generations of stores with different
+partitioning: then the tuple is sent once to each host that any of them requires, and is matched
+with the host's rows of all of them. A stored row is on one host only, so no pair is found twice. If
+a store has spread the rows of a hot value, tuples with this value are sent to the hosts of all
+partitions that may have such rows (``state.dealt``).
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def destinations(
     tiles: Sequence[Tile],
     count: Callable[[Ints], None] | None = None,
 ) -> Iterator[tuple[int, I32]]:
-    """Hosts, and the positions of the tuples that have to go there to be probed by ``key``.
+    """Return the hosts, and for each the positions of the tuples to send there to probe by ``key``.
 
     Args:
-        count: is given how many of the tuples go to each partition, for every way in which stores
-            that answer are partitioned. Tuples that go to all hosts are not counted.
+        count: called with the number of tuples per partition, for every partitioning of the probed
+            stores. Tuples that are sent to all hosts are not counted.
 
     Raises:
         ExpressionError, KeyTypeError: a key can't be evaluated.
@@ -53,7 +53,7 @@ def destinations(
         if array.null_count:
             alive &= array.is_valid().to_numpy(zero_copy_only=False)
     routes: dict[tuple[int, int], Ints] = {}
-    #: Per host, the tuples that go there because rows of their values may be spread to it.
+    #: Per host, the tuples sent there because rows of their hot values may be spread to it.
     dealt: dict[tuple[int, int, tuple[Dealt, ...]], list[Bools]] = {}
     hosts = len(fleet.names)
     everywhere = False
@@ -92,10 +92,10 @@ _LABELS = b"labels"
 
 
 def pack(layout: Layout, partial: Partial, needed: Needed) -> pa.RecordBatch:
-    """The tuples of ``partial`` with their ``needed`` columns, as a batch that can be sent.
+    """Return the tuples of ``partial`` with their ``needed`` columns, as a record batch to send.
 
-    It is laid out like rows of an intermediate result: ``<label>.<column>``, ``#sigma:<label>``,
-    ``#tau:<label>``. So received rows are a table like any other for the next probe.
+    Its columns are named as in stores of intermediate results: ``<label>.<column>``,
+    ``#sigma:<label>``, ``#tau:<label>``. So the next probe reads received rows like any table.
     """
     names, arrays = [], []
     for label, column in sorted(needed.columns_of(partial.start, layout.stream)):
@@ -116,7 +116,7 @@ def pack(layout: Layout, partial: Partial, needed: Needed) -> pa.RecordBatch:
 
 
 def unpack(rows: pa.RecordBatch) -> Partial:
-    """The partial result that :func:`pack` has laid out."""
+    """Return the partial result encoded by :func:`pack`."""
     labels: list[Label] = json.loads(rows.schema.metadata[_LABELS])
     positions = np.arange(rows.num_rows, dtype=np.int32)
     found = RowSet(Tables([BatchTable(rows)]), None, positions)

@@ -1,8 +1,8 @@
-"""Messages of one task to and from others within a batch.
+"""Messages between one task and the other tasks within a batch.
 
-Messages go out as they fill up, while their sender works on. A round (:meth:`Traffic.settle`) ends
-when all its messages have arrived; a stage of a batch is over after a round without messages. A
-message may be read in the round in which it was sent or in the next: nothing depends on it.
+Messages are sent when a buffer is full, while their sender continues. A round
+(:meth:`Traffic.settle`) ends when all its messages have arrived. A stage of a batch ends after a
+round without messages. Results do not depend on whether a message is read in its round or the next.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from anabranch_runtime.exchange.fleet import Fleet
 
-#: Bytes that wait for one receiver before they are sent.
+#: Bytes buffered for one receiver before they are sent.
 FULL = 4 << 20
 
 
@@ -27,8 +27,8 @@ class Letter(NamedTuple):
     """A message: rows, and the work to do on them.
 
     Attributes:
-        address: the kind of work, its subject, and more.
-        of: number of rows that these were selected from.
+        address: kind of work, its edge, relation or store, and further arguments.
+        of: number of rows from which these were selected.
     """
 
     address: tuple[str, ...]
@@ -37,7 +37,7 @@ class Letter(NamedTuple):
 
     @property
     def about(self) -> str:
-        """The edge, relation or store whose tuples these are."""
+        """The edge, relation or store of the message's tuples."""
         return self.address[1]
 
 
@@ -45,7 +45,7 @@ class Gather(Protocol):
     """An all-gather of messages."""
 
     def __call__(self, message: str, group: str = "") -> list[str]:
-        """Every task's message, in task order; an empty one of tasks of another group."""
+        """Return every task's message in task order; empty for tasks of another group."""
 
 
 class Post(Protocol):
@@ -58,14 +58,14 @@ class Post(Protocol):
             The bytes that are sent.
 
         Raises:
-            PipelineError: earlier ones could not be sent.
+            PipelineError: earlier messages could not be sent.
         """
 
     def settled(self) -> None:
         """Wait until the receivers have all messages sent so far.
 
         Raises:
-            PipelineError: one can't be reached.
+            PipelineError: a receiver can't be reached.
         """
 
     def receive(self) -> Iterator[Letter]:
@@ -77,10 +77,10 @@ class Traffic:
     """Router of a task's messages.
 
     Attributes:
-        gather: all-gather of the tasks' messages; called equally often by all.
-        rows: edge, relation or store of messages -> tuples sent. ``bytes``: of all.
-        demand: number of partitions -> bytes of tuples that arrived on this host, by the partition
-            that needs them, here or elsewhere.
+        gather: all-gather of the tasks' messages; all tasks must call it equally often.
+        rows: edge, relation or store -> number of tuples sent. ``bytes``: bytes of all of them.
+        demand: number of partitions -> array with, for each partition, the bytes of tuples that
+            arrived on this host and are needed there.
     """
 
     fleet: Fleet
@@ -103,7 +103,7 @@ class Traffic:
             self._flush(task)
 
     def add_demand(self, tuples: NDArray[np.int64], width: float) -> None:
-        """Add ``tuples`` of ``width`` bytes each to the demand, per partition that needs them."""
+        """Add ``tuples``, a number per partition, of ``width`` bytes each to the demand."""
         count = len(tuples)
         self.demand[count] = self.demand.get(count, np.zeros(count)) + tuples * width
 
@@ -116,7 +116,7 @@ class Traffic:
         return any(json.loads(message) for message in self.gather(json.dumps(sent)))
 
     def share(self, message: str) -> list[str]:
-        """The messages of this host's tasks."""
+        """Exchange a message among this host's tasks, and return their messages."""
         told = self.gather(message, self.fleet.names[self.fleet.here])
         return [told[task] for task in self.fleet.mates]
 

@@ -1,1 +1,1 @@
-"""Partitions' hosts: moves at epochs, and frequent values spread over several."""
+"""Placement of partitions on hosts: moves between epochs, and hot values on several hosts."""

@@ -1,13 +1,13 @@
 """Placement of partitions on hosts, from one epoch to the next.
 
-The weight of a partition is its share of all bytes plus its share of the CPU time of all probes.
-The sum over all hosts is constant, so each host should have an equal part of it; a host that has
-more of one has less of the other. Seconds of earlier epochs count half as much with each.
+The weight of a partition is its share of all stored bytes plus its share of the CPU time of all
+probes. The weights are divided equally over the hosts, so a host with more bytes has less probe
+time. With each epoch, the measured seconds of earlier epochs count half as much.
 
-Within these bounds partitions go to where their tuples arrive (``state.placement.draw``): tasks
-count the bytes that arriving tuples have for each partition, whether they were sent or not. Partial
-results are not counted, for their hosts follow from the placement. To bring a partition to another
-host costs the bytes that it has stored, and has to pay in a few epochs.
+Within these bounds partitions are placed on the hosts where their tuples arrive
+(``state.placement.draw``). Tasks count the bytes of arriving tuples per partition, whether or not
+they were sent to another host. Partial results are not counted, as their hosts depend on the
+placement. Moving a partition costs its stored bytes, and must save as much within a few epochs.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.state.placement import Demand, Hosts, Placement, place
 
-#: Least CPU seconds of probes, of all partitions together, that tell anything about one.
+#: Least CPU seconds of all probes from which on partitions' shares of them are meaningful.
 LEAST_SECONDS = 1.0
-#: Bytes added to each partition's own: the little that one batch has stored must not decide the
-#: first placement.
+#: Bytes added to each partition's stored bytes, so that the first batch's few rows do not determine
+#: the placement.
 PRIOR = 1 << 20
-#: Digits of seconds and bytes that are kept.
+#: Decimal places to which seconds and bytes are rounded.
 _DIGITS = 6
-#: Epochs in which it has to pay that a partition moves.
+#: Number of epochs within which the move of a partition must pay off.
 HORIZON = 4
 
 
 def met(state: State, reports: Sequence[TaskReport]) -> State:
-    """``state`` with the hosts of a batch, and the cost of its probes."""
+    """Return ``state`` with a batch's hosts and the measured cost of its probes."""
     known = state.hosts
     load = dict(known.load)
     demand = {host: dict(wanted) for host, wanted in known.demand.items()}
@@ -49,9 +49,8 @@ def met(state: State, reports: Sequence[TaskReport]) -> State:
 
 
 def placed(state: State) -> State:
-    """``state`` with its partitions assigned to the hosts of the last batch, by their bytes, the
-    seconds of their probes, and the arrivals of their tuples; unchanged where tasks share a state
-    directory.
+    """Return ``state`` with its partitions placed on the hosts of the last batch, by stored bytes,
+    seconds of probes, and hosts of arrival; unchanged if tasks share a state directory.
     """
     known = state.hosts
     if not known.tasks:
@@ -77,17 +76,15 @@ def placed(state: State) -> State:
 
 
 def _demand(hosts: Hosts, stored: Sequence[float]) -> Demand:
-    """Demand per partition and host; ``stored``: bytes of each partition."""
+    """Return the demand per partition and host; ``stored``: bytes of each partition."""
     count, nothing = str(len(stored)), np.zeros(len(stored))
     arriving = [hosts.demand.get(host, {}).get(count, nothing) for host in sorted(hosts.tasks)]
-    # Half the count of an epoch earlier, and so on, is twice an epoch's in the long run.
+    # Counts that halve with each epoch add up to twice an epoch's count in the long run.
     return Demand(np.array(arriving).T * (HORIZON / 2), np.array(stored))
 
 
 def locality(state: State) -> float | None:
-    """The share of bytes of arriving tuples whose partitions are where they arrive; None: nothing
-    of that is known.
-    """
+    """Return the share of arriving bytes with partitions on the host of arrival; None: unknown."""
     placement = state.hosts.placement
     if placement is None:
         return None
@@ -104,9 +101,9 @@ def locality(state: State) -> float | None:
 
 
 def coming(state: State) -> Placement | None:
-    """Expected placement of the next epoch; None: the present one.
+    """Return the expected placement of the next epoch; None: the present placement.
 
-    Hosts can fetch packs of their coming partitions beforehand.
+    With it hosts can prefetch packs of their next partitions.
     """
     placement = state.hosts.placement
     if placement is None or set(placement.hosts) == state.hosts.tasks.keys():
@@ -115,7 +112,7 @@ def coming(state: State) -> Placement | None:
 
 
 def weighed(sizes: Sequence[float], seconds: Sequence[float]) -> list[float]:
-    """Per partition its share of the bytes and of the seconds together.
+    """Return the weight of each partition: its share of the bytes plus its share of the seconds.
 
     >>> weighed([0, 0, 1 << 20], [4.0, 0.0, 0.0])
     [1.25, 0.25, 0.5]

@@ -1,4 +1,4 @@
-"""Hot values from one ruleset to the next: the partitions over which their new rows are spread.
+"""Spreading of hot values: the partitions over which their new rows are spread, per ruleset.
 
 Rulesets name the hot values of a store's partition attribute, and the number of hosts over which to
 spread their new rows (``StoreSpec.hot``); the partitions follow from the placement. Nothing is
@@ -16,15 +16,14 @@ from anabranch_runtime.state.dealt import Dealt, forget_cold
 from anabranch_runtime.state.manifest import State, StoreState
 from anabranch_runtime.state.placement import Placement
 
-#: Greatest number of spread values of a store. Rows of further hot values go home.
+#: Maximum number of spread values of a store. Further hot values' rows go to their home partition.
 REMEMBERED = 256
 
 
 def deal(state: State, ruleset: Ruleset) -> State:
-    """``state`` at the start of ``ruleset``, with the partitions over which its new rows are
-    spread.
+    """Return ``state`` with the partitions over which new rows are spread under ``ruleset``.
 
-    Where tasks share a state directory, or hosts have no partitions yet, no rows are spread.
+    No rows are spread if tasks share a state directory, or before partitions are placed on hosts.
     """
     specs = {str(s.id): s for s in ruleset.stores}
     stores = {}
@@ -42,9 +41,9 @@ def deal(state: State, ruleset: Ruleset) -> State:
 def _dealt(
     store: StoreState, hot: Sequence[HotValue], placement: Placement | None, batch: int
 ) -> tuple[Dealt, ...]:
-    """Entries of ``store`` once batches from ``batch`` on spread ``hot`` values."""
+    """Return the spreading entries of ``store`` if ``hot`` values are spread from ``batch`` on."""
     last = batch - 1
-    # Rows spread so far arrived up to the batch before.
+    # Rows that were spread before arrived up to the previous batch.
     known = {
         one.hash: Dealt(one.hash, one.partitions, (), one.first, last) if one.now else one
         for one in forget_cold(store.dealt, store.kept)
@@ -64,8 +63,8 @@ def _dealt(
 
 
 def _targets(spec: StoreSpec, value: HotValue, placement: Placement | None) -> tuple[int, ...]:
-    """One partition on each of the hosts over which rows of ``value`` are spread: from its home on,
-    the next one of each new host. None where there is one host.
+    """Return the partitions over which to spread rows of ``value``, one per host: starting at its
+    home, the next partition of each further host. Empty if there is only one host.
     """
     owners = None if placement is None else placement.of(spec.partitions)
     if spec.partition is None or owners is None:

@@ -1,1 +1,1 @@
-"""Restart of a pipeline: which state is whole, Spark's logs, the journal, kept rulesets."""
+"""Recovery of a pipeline: newest intact state, Spark's checkpoint, journal, stored rulesets."""

@@ -1,21 +1,21 @@
-"""Spark's checkpoint made to agree with the state before a query starts.
+"""Repair of Spark's checkpoint, so that it agrees with the state before a query starts.
 
-Spark keeps two logs, ``offsets`` (what batch ``n`` reads up to, written before it runs) and
-``commits`` (that it has run). From the newest entries of both it decides which batch comes next.
-The state decides otherwise: it has batches up to ``next_batch - 1``, and its journal has the input
-of every batch that has been begun since the oldest manifest that is kept. So:
+Spark keeps two logs: ``offsets`` (the end offsets of batch ``n``, written before it runs) and
+``commits`` (that it has run). From their newest entries Spark derives the next batch. But the state
+is authoritative: it has batches up to ``next_batch - 1``, and its journal has the input of every
+batch begun since the oldest kept manifest. So after a repair:
 
 * offsets up to and including the last batch of the state equal the state's;
-* the next batch, if it was begun, has the offsets with which it was begun; if not, it has none and
-  Spark plans it again (no effect of it is visible);
-* later batches have neither offsets nor commits, and the next one has no commit: after a roll back
-  they run again. Where Spark plans one of them differently than it had been begun, the driver
-  notices and the offsets are put in place once more (:class:`RewoundError`).
+* the next batch has its offsets from the journal if it was begun; else it has none, and Spark plans
+  it again (none of its effects is visible);
+* the next batch has no commit, and later batches have neither offsets nor commits: after a rollback
+  they run again. If Spark plans one of them differently than before, the driver detects it and
+  puts the offsets in place once more (:class:`RewoundError`).
 
-A checkpoint that has less than the state is not repaired: the records of a source in it would be
-gone as well, and its input would be read twice. The exception is a missing checkpoint of a pipeline
-whose state is in an object store: our own sources keep nothing in it, so it is rebuilt. The
-decision is a pure function of the logs' contents.
+A checkpoint that is behind the state is not repaired: it may have lost records of Spark's sources
+too, and their input would be read twice. One exception: a missing checkpoint of a pipeline with an
+object store is rebuilt if only our own sources, which keep no records in it, are used. The decision
+is a pure function of the logs' contents.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _BACKUP = "restore state, checkpoint and results from one backup"
 _ANEW = "start again from the sources with an empty state directory and another namespace"
 
 
-#: Sources that keep nothing in a checkpoint but their offsets (``sources``).
+#: Sources of the main query that keep only offsets in a checkpoint (``sources``).
 OURS = frozenset(("recorded", "feeds"))
 #: Prefix of the keys of landed feeds in the offset of ``feeds``.
 LANDED = "spark:"
-#: A key in the offset of ``feeds`` that is no feed: the number of the last batch that was planned
-#: only to make withheld results good.
+#: Key in the offset of ``feeds`` for the number of the last batch that was planned only to compute
+#: withheld results.
 OWED = "+"
 #: Spark's text of an entry of a commit log.
 COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
@@ -48,9 +48,9 @@ COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The entries of a checkpoint: batch -> text of its entry; None where it can't be read.
+    """The entries of a checkpoint: batch -> text of its entry, None if unreadable.
 
-    ``metadata`` is None where there is none, and empty where it can't be read.
+    ``metadata`` is None if it does not exist, and empty if it is unreadable.
     """
 
     offsets: Mapping[int, str | None] = field(default_factory=dict)
@@ -63,8 +63,8 @@ class Repair:
     """Changes of a checkpoint; names are relative to it.
 
     Attributes:
-        write: name -> text. ``remove``: names.
-        back: batches that Spark has committed and that will run again.
+        write: file name -> text to write. ``remove``: names of files to delete.
+        back: number of batches that Spark has committed and that will run again.
     """
 
     write: Mapping[str, str] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Repair:
 
 
 def look(checkpoint: Path) -> Seen:
-    """Read both logs."""
+    """Read the checkpoint's offset log, commit log and metadata."""
     metadata = checkpoint / "metadata"
     return Seen(
         _entries(checkpoint / "offsets"),
@@ -83,15 +83,15 @@ def look(checkpoint: Path) -> Seen:
 
 
 def offsets_of(checkpoint: Path, batch: int) -> str | None:
-    """Spark's text of a batch's offsets; None without such an entry."""
+    """Return Spark's text of a batch's offsets; None if the log has no such entry."""
     return _text(checkpoint / "offsets" / str(batch))
 
 
 def source_offsets(text: str | None) -> dict[str, Any]:
-    """Name of a source -> its offset, of a text of offsets of Spark's; none of none.
+    """Return each source's offset, by name, in Spark's text of offsets; empty for None.
 
     Raises:
-        StateError: ``unknown-offsets``: it is not of the form in which sources have names.
+        StateError: ``unknown-offsets``: the text is not in the format with source names.
     """
     if text is None:
         return {}
@@ -110,7 +110,7 @@ def source_offsets(text: str | None) -> dict[str, Any]:
 
 
 def brings_nothing(before: str | None, upto: str | None) -> bool:
-    """Whether a batch between two texts of offsets was planned only to pay debt."""
+    """Whether a batch between two texts of offsets was planned only to compute owed results."""
     if before is None or upto is None:
         return False
     first, last = (
@@ -127,8 +127,8 @@ def _without_owed(offset: Any) -> Any:
 
 
 def planned_at(text: str | None) -> int | None:
-    """Microseconds since 1970 at which Spark planned the batch whose text of offsets this is; None
-    if the text has no time.
+    """Return the time at which Spark planned a batch, by its text of offsets, in microseconds since
+    1970; None if the text has no time.
     """
     try:
         metadata = json.loads((text or "").split("\n")[1])
@@ -148,18 +148,18 @@ def decide(
 ) -> Repair:
     """Decide the repairs that make a checkpoint agree with a state.
 
-    An empty checkpoint is rebuilt if the last argument allows it, and is an error otherwise.
+    An empty checkpoint is rebuilt if the last argument allows it; else it is an error.
 
     Args:
         seen: contents of the checkpoint.
-        next_batch: the state's.
+        next_batch: the state's next batch.
         reached: the text of the offsets of ``next_batch - 1``; None if the state has none.
         choices: the state's journal.
-        replay: whether a lost choice would be made again in the same way (step mode).
+        replay: whether a lost choice would be repeated identically (step mode).
 
     Raises:
-        StateError: they can't be made to agree: ``checkpoint-lost``, ``checkpoint-behind``,
-            ``state-behind``, ``damaged-journal``.
+        StateError: checkpoint and state can't be made to agree: ``checkpoint-lost``,
+            ``checkpoint-behind``, ``state-behind``, ``damaged-journal``.
     """
     last = next_batch - 1
     committed = max(seen.commits, default=-1)
@@ -207,7 +207,7 @@ def decide(
     remove += [f"commits/{b}" for b, t in seen.commits.items() if b > last or not is_commit(t)]
     if not is_json(seen.metadata):
         if write or any(b <= kept for b in seen.offsets):
-            # Spark does not start over entries without it.
+            # Without metadata Spark does not start with existing entries.
             write["metadata"] = json.dumps({"id": str(uuid5(NAMESPACE_OID, reached or ""))})
         elif seen.metadata is not None:
             remove.append("metadata")
@@ -233,7 +233,7 @@ def _check_ours(last: int, reached: str | None, choices: Journal) -> None:
             "state directory; "
             f"or {_ANEW}",
         )
-    # Spark begins a batch where the one before has ended.
+    # Spark begins a batch at the end offsets of the batch before.
     if reached is None or (last > 0 and _begun(choices, last - 1) is None):
         raise StateError(
             "checkpoint-lost",
@@ -245,7 +245,7 @@ def _check_ours(last: int, reached: str | None, choices: Journal) -> None:
 
 def perform(checkpoint: Path, repair: Repair) -> None:
     """Carry out a repair; returns once it is durable."""
-    # Spark's local file system leaves checksums beside what it writes; they would not match.
+    # Delete the checksum files that Spark's local file system has written: they would not match.
     for name in (*repair.remove, *repair.write):
         path = checkpoint / name
         path.unlink(missing_ok=True)

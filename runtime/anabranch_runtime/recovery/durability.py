@@ -1,4 +1,4 @@
-"""Everything that makes a batch survive: journal, manifests, checkpoint, kept rulesets, logs."""
+"""Durable records of batches: journal, manifests, checkpoint, stored rulesets, sources' logs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from anabranch_runtime.storage.verify import REMEDY, Verify
 _LOG = structlog.get_logger("anabranch.runtime")
 #: Seconds between two searches for leftovers of failed attempts and lost merges.
 TIDY = 600.0
-#: Errors that tell nothing about whether a state is intact.
+#: Codes of errors after which it is unknown whether a state is intact.
 _TELL_NOTHING = ("unknown-version", *UNAVAILABLE)
 
 
@@ -33,8 +33,8 @@ class Durability:
     """Durable records of one state directory.
 
     Attributes:
-        storage: packs. ``manifests``: committed states. ``choices``: journal of batches begun.
-        rulesets: kept beside the state.
+        storage: storage of packs. ``manifests``: committed states.
+        choices: journal of batches begun. ``rulesets``: rulesets stored beside the state.
     """
 
     def __init__(self, root: Path, storage: Durable, control: Control, *, replay: bool) -> None:
@@ -47,16 +47,16 @@ class Durability:
         self._tidied = time.monotonic()
 
     def recover(self, verify: Verify) -> State:
-        """The newest whole state; leftovers of an interrupted batch are deleted: packs that no
-        manifest names, and messages between tasks.
+        """Return the newest intact state, and delete leftovers of an interrupted batch: packs that
+        no manifest names, and messages between tasks.
 
         Raises:
             StateError: the state is damaged, or of another pipeline; nothing has been deleted.
         """
         state = recover(self._root, self.manifests, self.choices, verify)
-        # Damaged logs are refused before anything is deleted.
+        # Check the logs before anything is deleted.
         check_logs(self._root, self.choices.logs)
-        # A driver may run without Spark.
+        # There may be no checkpoint, as a driver may run without Spark.
         if state.offsets is not None or self._checkpoint.exists():
             self._repair(state)
         shutil.rmtree(self._root / "exchange", ignore_errors=True)
@@ -64,8 +64,8 @@ class Durability:
         return state
 
     def rules(self, state: State) -> Ruleset | None:
-        """The ruleset of ``state``; None before the first, and where neither the state folder nor
-        Redis has it any more.
+        """Return the ruleset of ``state``; None before the first epoch, or if neither the state
+        directory nor Redis has it any more.
         """
         if state.ruleset.epoch < 0:
             return None
@@ -79,7 +79,7 @@ class Durability:
         """Make Spark's checkpoint agree with ``state``.
 
         Raises:
-            StateError: it can't be (``recovery.checkpoint``).
+            StateError: they can't be made to agree (``recovery.checkpoint``).
         """
         repair = self._repair(state)
         if repair.write or repair.remove:
@@ -101,42 +101,42 @@ class Durability:
         return offsets_of(self._checkpoint, number)
 
     def keep_logs(self) -> Prefixes:
-        """Keep what the logs of sources have gained; their lengths and checksums."""
+        """Make additions to the sources' logs durable; returns the logs' lengths and checksums."""
         logs = prefixes(self._root, self.choices.logs)
         self.storage.keep(logs, self.choices.logs)
         return logs
 
     def forget(self, written: Collection[str]) -> None:
-        """Delete packs and rulesets of no kept manifest, the packs just ``written`` among them."""
+        """Delete packs and rulesets that no kept manifest names, even packs just ``written``."""
         unnamed = set(written) - self.manifests.named
         self.storage.discard(self.manifests.dropped() | unnamed)
         self.rulesets.forget(self.used)
 
     def tidy(self, pending: Collection[str], next_batch: int) -> None:
-        """Now and then delete leftovers of failed attempts and lost merges."""
+        """Delete leftovers of failed attempts and lost merges, every :data:`TIDY` seconds."""
         if time.monotonic() < self._tidied + TIDY:
             return
         self._tidied = time.monotonic()
-        # The state may be rolled back by as many batches.
+        # Keep the packs of the newest batches, to which the state may be rolled back.
         self.storage.tidy(self.manifests.named | set(pending), next_batch - KEPT)
 
     @property
     def used(self) -> frozenset[RulesetId]:
-        """Rulesets of kept manifests and of batches begun."""
+        """Return the rulesets of kept manifests and of batches begun."""
         return self.manifests.rulesets | self.choices.rulesets
 
 
 def recover(root: Path, manifests: Manifests, choices: Journal, depth: Verify) -> State:
-    """The newest whole state below ``root``; an empty one where nothing was ever committed, or
-    where so little was that the journal still has the first batch.
+    """Return the newest intact state below ``root``. It is empty if nothing was ever committed, or
+    if no manifest is intact but the journal still has the first batch.
 
-    Manifests are tried from the newest to the oldest that is kept; one counts if it can be read and
-    every pack that it names passes ``depth``. Whether the pipeline may go back that far is for
-    ``recovery.checkpoint`` to decide.
+    Manifests are tried from the newest to the oldest kept one. A manifest is intact if it can be
+    read and every pack that it names passes the check ``depth``. Whether the pipeline may be rolled
+    back that far is decided by ``recovery.checkpoint``.
 
     Raises:
         StateError: ``unknown-version``; ``store-unreachable`` or ``store-refused``; or
-            ``state-lost``: something was committed, and none of it is whole.
+            ``state-lost``: batches were committed, and no manifest is intact.
     """
     verified: set[Segment] = set()
     problems: list[StateError] = []

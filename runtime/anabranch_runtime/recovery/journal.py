@@ -1,8 +1,8 @@
-"""Choices for the batches that may have to be repeated: a small journal, ``choice.json``.
+"""Journal of the choices for batches that may have to be repeated: ``choice.json``.
 
-Before a batch starts, its epoch, its ruleset and Spark's text of its input offsets are made durable
-here. A repetition reads them back, after an interrupted batch or a roll back to before it: so every
-run of a batch has the same input and the same rules.
+Before a batch starts, its epoch, its ruleset and Spark's text of its input offsets are written
+durably to the journal. After an interruption or a rollback the repeated batch reads them back, so
+every run of a batch has the same input and the same rules.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from anabranch_runtime.storage.documents import Kind, read_document
 from anabranch_runtime.storage.durable import durable
 
 KIND = Kind("journal", "choices")
-#: Batches remembered: all that follow the oldest manifest that is kept, one to spare, and the one
-#: before: a rebuilt checkpoint needs the offsets at which a batch begins.
+#: Number of batches in the journal: all batches after the oldest kept manifest, a spare one, and
+#: the batch before, as a rebuilt checkpoint needs the offsets at which a batch begins.
 REMEMBERED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class KnownLoad:
-    """Load before a batch, for the driver that repeats it."""
+    """The load before a batch (``rations``), for the driver that repeats the batch."""
 
     budget: float
     savable: float
@@ -38,15 +38,14 @@ class JournalEntry:
     """Journal entry of a batch: epoch, ruleset, input offsets, rations.
 
     Attributes:
-        offsets: Spark's offset log entry, as text; None where it is not known (no Spark).
+        offsets: text of Spark's offset log entry; None: unknown (no Spark).
         logs: lengths and checksums of the sources' logs (``recovery.logs``).
         left_out: feed -> its input that the batch leaves out, known once its tasks are done.
-        rations: of goals whose share of tuples is less than 1. ``owed``: whether a catch-up
-            delivers the withheld results.
-        load: load that the budget of rations was chosen for; None: not known, or no rations.
+        rations: the rations below 1. ``owed``: whether the withheld results will be computed later.
+        load: load for which the budget of rations was chosen; None: unknown, or no rations.
         costs: stream -> expected seconds of probing per tuple, for the assignment of input to
-            tasks. Numbers of tuples depend on the assignment, and rations withhold by these
-            numbers.
+            tasks. A repeated batch needs the same assignment: tuples' arrival numbers depend on it,
+            and rations depend on these numbers.
     """
 
     epoch: int
@@ -64,7 +63,7 @@ class Journal:
     """The journal of one state directory.
 
     Attributes:
-        damage: why it can't be read; it then knows of nothing until the next choice is recorded.
+        damage: why the file can't be read. The journal is then empty until the next record.
     """
 
     def __init__(self, root: Path) -> None:
@@ -88,33 +87,33 @@ class Journal:
 
     @property
     def load(self) -> KnownLoad | None:
-        """The load as of the beginning of the newest known batch."""
+        """The load at the beginning of the newest known batch."""
         return self._known[self.newest].load if self.newest is not None else None
 
     @property
     def offsets_before(self) -> str | None:
-        """The offsets at the beginning of all batches that may have to be repeated; None where
-        that is the beginning of the sources, or not known.
+        """The offsets at which the first batch of the journal begins; None if this is the start of
+        the sources, or unknown.
         """
         oldest = self._known[min(self._known)] if len(self._known) == REMEMBERED else None
         return None if oldest is None else oldest.offsets
 
     @property
     def logs(self) -> dict[str, tuple[int, int]]:
-        """The sources' logs as of the beginning of the newest batch."""
+        """The sources' logs at the beginning of the newest batch: lengths and checksums."""
         return self._known[self.newest].logs if self.newest is not None else {}
 
     @property
     def rulesets(self) -> frozenset[RulesetId]:
-        """The rulesets that batches have been begun by."""
+        """The rulesets of the batches in the journal."""
         return frozenset(c.ruleset for c in self._known.values())
 
     def get(self, batch: int) -> JournalEntry | None:
-        """The choice for ``batch``; None if it has not begun."""
+        """Return the entry of ``batch``; None if it has not begun."""
         return self._known.get(batch)
 
     def record(self, batch: int, choice: JournalEntry) -> None:
-        """Make ``choice`` durable; returns once it is."""
+        """Record ``choice`` for ``batch``; returns once it is durable."""
         known = {b: c for b, c in self._known.items() if b < batch} | {batch: choice}
         known = dict(sorted(known.items())[-REMEMBERED:])
         self._durable.write(self._path, KIND, list(known.items()))

@@ -1,10 +1,10 @@
-"""Logs that sources keep below the state, and offsets refer to: they must not change behind them.
+"""Checks of the sources' logs below the state: entries that offsets refer to must not change.
 
 The feed of files appends to ``files/*.jsonl``. Spark's own sources of files write one file per
-entry, and a ``.compact`` one now and then that stands for all before it, below
-``checkpoint/sources``. When a batch is begun the journal takes down how long each is and its
-CRC-32; at the next start the same bytes must be there. More may have been added since: nothing that
-has been begun refers to it.
+entry below ``checkpoint/sources``, and at intervals a ``.compact`` file that replaces all entries
+before it. When a batch begins, the journal records each log's length and CRC-32. At the next start
+the logs must begin with the same bytes. Entries added later are not checked, as no batch that has
+begun refers to them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Prefixes = dict[str, tuple[int, int]]
 
 
 def prefixes(root: Path, known: Mapping[str, tuple[int, int]]) -> Prefixes:
-    """Length and checksum of each log below ``root``; only additions to ``known`` logs are read."""
+    """Return length and checksum of each log below ``root``; reads only additions to ``known``."""
     found: Prefixes = {}
     for path in _logs(root):
         name = str(path.relative_to(root))
@@ -51,7 +51,7 @@ def check_logs(root: Path, expected: Mapping[str, tuple[int, int]]) -> None:
                 begins = file.read(length)
             whole = len(begins) == length and zlib.crc32(begins) == crc
         else:
-            # Spark deletes entries that a later one replaces.
+            # Spark deletes entries that a later ``.compact`` entry replaces.
             whole = path.suffix != ".jsonl" and _number(path) <= compact.get(path.parent, -1)
         if not whole:
             raise StateError(

@@ -1,13 +1,13 @@
-"""The rulesets of the state, kept beside it.
+"""The rulesets in the state directory.
 
-A ruleset is published through Redis and never changes. Before the first batch of a ruleset, the
-driver keeps it in ``rulesets/<epoch>.json``, a revision in ``rulesets/<epoch>.<revision>.json``;
-tasks read it there. So a batch can be repeated without Redis, and a Redis that publishes another
-ruleset under the same number is noticed.
+A ruleset is published through Redis and never changes. Before its first batch, the driver stores it
+in ``rulesets/<epoch>.json``, or a revision in ``rulesets/<epoch>.<revision>.json``, where tasks
+read it. So a batch can be repeated without Redis, and another ruleset published under the same
+number is detected.
 
-A file has the whole ruleset, or a patch whose base is another file (:mod:`~.plans.patches`). Both
-are written here, whether Redis has a patch or not, and from which base. A ruleset is one file, and
-its base is complete before. A base stays for as long as a patch of it.
+A file has the whole ruleset, or a patch of the ruleset in another file, its base
+(:mod:`~.plans.patches`). The driver chooses between them on its own, whatever Redis has. A base is
+written before its patches, and kept as long as they are.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from anabranch_runtime.storage.documents import Kind, Spelling, canonical, read_
 from anabranch_runtime.storage.durable import durable
 
 KIND = Kind("ruleset", "ruleset")
-#: Rulesets kept besides those in use.
+#: Number of rulesets kept in addition to the used ones.
 SPARE = 2
 
 _LOG = structlog.get_logger("anabranch.runtime")
@@ -44,16 +44,16 @@ class Rulesets:
         self._folder = root / "rulesets"
         self._control = control
         self._known: dict[RulesetId, Ruleset] = {}
-        #: The last one that was written in full: its text.
+        #: The last ruleset that was written in full: its id and text.
         self._base: tuple[RulesetId, str] | None = None
         #: File -> file needed to read it: its base, or itself.
         self._needs: dict[RulesetId, RulesetId] = {}
 
     def get(self, name: RulesetId) -> Ruleset:
-        """The ruleset that ``name`` is the id of, kept from now on.
+        """Return the ruleset with the id ``name``, and store it.
 
         Raises:
-            PipelineError: ``no-ruleset``: it is neither here nor in Redis.
+            PipelineError: ``no-ruleset``: neither the state directory nor Redis has it.
         """
         found = self._known.get(name)
         if found is None:
@@ -67,10 +67,10 @@ class Rulesets:
         return found
 
     def keep(self, ruleset: Ruleset, text: str) -> None:
-        """Keep ``ruleset``, spelled ``text``, from now on."""
+        """Store ``ruleset``, whose text is ``text``."""
         name = ruleset.id
         short = None if self._base is None else _shorter(*self._base, text)
-        # No revision is a base: under its number another may be published if it was never taken.
+        # A revision can't be a base: if it was never taken, its number may be published again.
         if short is None and not name.revision:
             self._base = name, text
         self._durable.write(_path(self._folder, name), KIND, Spelling(short or text))
@@ -78,11 +78,11 @@ class Rulesets:
         self._known[name] = ruleset
 
     def restore(self, used: Collection[RulesetId]) -> None:
-        """Give Redis the rulesets that it has lost, revisions only if ``used``: the number of a
-        revision that was never taken may be published again.
+        """Write the rulesets that Redis has lost back to it; revisions only if ``used``, since the
+        number of a revision that was never taken may be published again.
 
         Raises:
-            StateError: ``foreign-ruleset``: Redis has another ruleset under one of the numbers.
+            StateError: ``foreign-ruleset``: Redis has a different ruleset under one of the numbers.
         """
         for path in self._paths():
             name = RulesetId.parse(path.stem)
@@ -99,13 +99,13 @@ class Rulesets:
                 )
 
     def forget(self, used: Collection[RulesetId]) -> None:
-        """Keep the ``used`` rulesets, the newest few, and the bases of these and of the next."""
+        """Delete rulesets except ``used`` ones, the newest, and the bases of these and the next."""
         names = [RulesetId.parse(path.stem) for path in self._paths()]
         staying = {*names[-SPARE:], *used}
         staying |= {self._base_of(name) for name in names if name in staying}
         if self._base is not None:
             staying.add(self._base[0])
-        # Patches before their bases.
+        # Delete patches before their bases.
         for name in reversed(names):
             if name not in staying:
                 self._durable.remove([_path(self._folder, name)])
@@ -113,7 +113,7 @@ class Rulesets:
                 self._needs.pop(name, None)
 
     def _text(self, name: RulesetId) -> str | None:
-        """The document that is kept; None: there is none that can be read."""
+        """Return the stored ruleset's text; None if it is missing or unreadable."""
         path = _path(self._folder, name)
         if not path.exists():
             return None
@@ -126,7 +126,7 @@ class Rulesets:
             return None
 
     def _base_of(self, name: RulesetId) -> RulesetId:
-        """The ruleset whose file is needed to read the file of ``name``."""
+        """Return the ruleset whose file is needed to read the file of ``name``."""
         if name not in self._needs:
             self._needs[name] = name
             try:
@@ -143,11 +143,11 @@ class Rulesets:
 
 
 def kept_ruleset(root: Path, name: RulesetId) -> Ruleset | None:
-    """The ruleset that ``name`` is the id of, if the state directory has it.
+    """Return the ruleset with the id ``name``; None if the state directory lacks it.
 
     Raises:
-        StateError: the file, or that of its base, is damaged or of another release.
-        RulesetError: it is a patch of another base.
+        StateError: its file or its base's file is damaged or of another release.
+        RulesetError: the file is a patch of another base.
     """
     path = _path(root / "rulesets", name)
     return read_ruleset(_kept_text(path), name) if path.exists() else None
@@ -155,19 +155,19 @@ def kept_ruleset(root: Path, name: RulesetId) -> Ruleset | None:
 
 @lru_cache(maxsize=8)
 def task_ruleset(root: str, url: str, namespace: str, name: RulesetId) -> Ruleset:
-    """The ruleset that ``name`` is the id of, as a task gets it: from the state directory, or
-    (should the file not have reached this host) from Redis.
+    """Return the ruleset with the id ``name`` in a task: from the state directory or, if the file
+    has not reached this host, from Redis.
 
     Raises:
-        PipelineError: ``no-ruleset``: it did not come for a while.
-        StateError, RulesetError: as :func:`kept_ruleset` does.
+        PipelineError: ``no-ruleset``: it has not been found for a while.
+        StateError, RulesetError: as :func:`kept_ruleset`.
     """
     kept = kept_ruleset(Path(root), name)
     return fetch_ruleset(url, namespace, name) if kept is None else kept
 
 
 def _kept_text(path: Path) -> str:
-    """The document in the file at ``path``, patched from its base where the file has a patch."""
+    """Return the ruleset's text from the file at ``path``; a patch is applied to its base."""
     text = read_text(path, KIND)
     if not is_patch(text):
         return text
@@ -176,10 +176,10 @@ def _kept_text(path: Path) -> str:
 
 
 def _shorter(base: RulesetId, base_text: str, text: str) -> str | None:
-    """A patch that makes exactly ``text``; None: there is none that is worth it."""
+    """Return a patch that gives exactly ``text``; None if it would not be much shorter."""
     try:
         patch = difference(base, base_text, text)
-        # As spelled by others it is not what a patch makes.
+        # If the text is not as ``ruleset.dumps`` writes it, a patch can't give it.
         applied(base_text, patch)
     except RulesetError:
         return None

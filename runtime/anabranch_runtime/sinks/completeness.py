@@ -1,9 +1,9 @@
 """Completeness of results: ``<results>/.completeness/<query>.json``, beside the results.
 
-For readers of results without access to the service. There is a file for each query that has ever
-had results withheld. It is of a committed batch, some seconds old at most while batches go on, and
-up to date after a start and at the end. A start removes entries of batches that the state does not
-have (any more).
+The files are for readers of results without access to the service. Every query that has ever had
+results withheld has a file. It describes a committed batch, a few seconds old at most while batches
+run, and is up to date after a start and at the end. A start removes entries of batches that the
+state does not have, e.g. after a rollback.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from anabranch_contract.protocol.activations import Activation, LeftRows, counte
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX, registered
 from anabranch_runtime.sinks.ledger import put
 
-#: Of no outer join anything is known.
+#: No counts of left rows.
 NONE: Mapping[str, LeftRows] = MappingProxyType({})
-#: The folder below the results. No query can have a name that begins with a dot.
+#: The folder below the results directory. No query's name begins with a dot.
 HOME = ".completeness"
 #: Seconds between two updates.
 INTERVAL = 2.0
@@ -32,13 +32,13 @@ class Completeness:
     """A query's results so far.
 
     Attributes:
-        batch: the last one that counts. ``results``: found in and before it; of an outer join, or
-            a view over one, what the join has given (``activations.counted``): left rows may be
+        batch: the last batch counted. ``results``: number of results up to it; for an outer join,
+            or a view over it, results of the join (``activations.counted``), whose left rows may be
             some batches behind.
-        undecided: of an outer join, left rows that were not emitted.
-        withheld, owed, blind, caught_up: as of
+        undecided: for an outer join, number of left rows that were not emitted.
+        withheld, owed, blind, caught_up: as in
             :class:`~anabranch_contract.protocol.activations.Activation`.
-        completeness: the share of the results that is there, estimated.
+        completeness: estimated share of the results emitted so far.
     """
 
     query: str
@@ -54,7 +54,7 @@ class Completeness:
 
 @dataclass(slots=True)
 class CompletenessFiles:
-    """The files of one pipeline."""
+    """The completeness files of one pipeline."""
 
     results: Path
     _written: dict[str, Completeness] = field(default_factory=dict)
@@ -68,10 +68,10 @@ class CompletenessFiles:
         *,
         at_once: bool = False,
     ) -> None:
-        """Write the changes as of ``batch``, where that is due or has to be ``at_once``.
+        """Write the changed files as of ``batch``, if an update is due or ``at_once``.
 
         Args:
-            left_rows: outer join -> its left rows; a missing one is skipped.
+            left_rows: outer join -> counts of its left rows; outer joins without are skipped.
         """
         now = time.monotonic()
         if not at_once and now - self._looked < INTERVAL:
@@ -85,10 +85,10 @@ class CompletenessFiles:
                 self._write(_completeness(name, batch, one, undecided))
 
     def begin(self, queries: Mapping[str, Activation], batch: int) -> None:
-        """Write all as of ``batch`` at a start; remove an earlier run's other entries."""
+        """Write all files as of ``batch`` at a start; remove an earlier run's other files."""
         for path in (self.results / HOME).glob("*.json"):
             known, found = queries.get(path.stem), codec.loads(path.read_bytes(), Completeness)
-            # The state has forgotten queries that ended long ago, and left rows are in views.
+            # Keep files of ended queries that the state has forgotten, and counts of left rows.
             ahead = found.batch > batch
             whole = known is not None and not known.incomplete
             if ahead or (whole and path.stem + LEFT_SUFFIX not in queries):

@@ -1,4 +1,4 @@
-"""A delivery to a sink outside: one query's results of one batch, as staged files."""
+"""A delivery to an external sink: one query's results of one batch, as staged files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from anabranch_contract import codec
 from anabranch_contract.connectors.sinks import SinkSpec
 
-#: Writes a delivery to its sink, idempotently as far as the sink can; raises where it can't.
+#: Writes a delivery to its sink, idempotently if the sink supports that; raises if it fails.
 Write = Callable[["Delivery"], None]
 
 
@@ -22,7 +22,7 @@ class Delivery:
     """One query's results of one batch on their way to a sink.
 
     Attributes:
-        files: staged Parquet files of one schema, in order of their tasks; never none.
+        files: staged Parquet files of one schema, in order of their tasks; never empty.
     """
 
     query: str
@@ -31,19 +31,19 @@ class Delivery:
     files: tuple[Path, ...]
 
     def read(self) -> pa.Table:
-        """All rows, in no order that a repeated batch would have again."""
+        """Return all rows, in an order that may differ when the batch is repeated."""
         return pq.read_table([str(file) for file in self.files], use_threads=False)
 
     def schema(self) -> pa.Schema:
-        """The columns."""
+        """Return the schema of the rows."""
         return pq.read_schema(self.files[0])
 
     def describe(self) -> str:
-        """The text that :meth:`from_text` needs beside the files."""
+        """Return a text from which, with the files, :meth:`from_text` restores the delivery."""
         return codec.dumps({"query": self.query, "batch": self.batch, "sink": self.sink})
 
     @staticmethod
     def from_text(text: str, files: tuple[Path, ...]) -> Delivery:
-        """The delivery that :meth:`describe` described."""
+        """Restore the delivery from the text of :meth:`describe` and its files."""
         doc = json.loads(text)
         return Delivery(doc["query"], codec.from_json(doc["sink"], SinkSpec), doc["batch"], files)

@@ -1,14 +1,13 @@
 """Quarantine: files of late, future and invalid tuples, per stream that keeps them.
 
 ``<results>/.late/<stream>/<batch>-<task>.parquet`` has the stream's columns as they arrived, and
-four more: ``_reason`` (``late``: below the watermark; ``ahead``: too far after the clock or the
-stream; ``invalid``: without event time, or unlike the stream's declaration), ``_batch``,
-``_watermark``, the stream's at the start of that batch (null where it had none), and ``_raw``: the
-text of a row with values that the stream's columns can't hold (``sources.invalid``), which are null
-there. It is null for all other rows. Underscores are put before these names until they differ from
-the stream's own, ignoring case. The files follow the protocol of results
-(:mod:`anabranch_runtime.sinks.parquet`): staged by the attempt, moved before the batch commits,
-replaced where a batch is applied again.
+four more: ``_reason`` (``late``: below the watermark; ``ahead``: too far in the future;
+``invalid``: without event time or unlike the declaration); ``_batch``; ``_watermark``, its stream's
+watermark at the start of the batch (NULL: none); and ``_raw``, the raw text of an invalid row whose
+values do not fit the stream's columns (``sources.invalid``), which are then NULL. ``_raw`` is NULL
+for all other rows. If a name occurs among the stream's columns, ignoring case, underscores are put
+before it. The files follow the protocol of results (:mod:`anabranch_runtime.sinks.parquet`): staged
+by the attempt, moved before the batch commits, replaced if the batch is repeated.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _OWN = ("_reason", "_batch", "_watermark", "_raw")
 
 
 def own_columns(names: Iterable[str]) -> tuple[str, str, str, str]:
-    """The names of the four columns beside a stream's ``names``.
+    """Return the names of the four added columns for a stream with columns ``names``.
 
     >>> own_columns(["id", "_BATCH"])
     ('__reason', '__batch', '__watermark', '__raw')
@@ -41,8 +40,8 @@ def own_columns(names: Iterable[str]) -> tuple[str, str, str, str]:
 
 
 def aside(rows: pa.RecordBatch, reason: str, batch: int, watermark: int | None) -> pa.RecordBatch:
-    """``rows`` with reason, batch and watermark (microseconds) of their rejection, and their raw
-    input if they have it.
+    """Add reason, batch and watermark (microseconds) of their rejection to ``rows``, and the raw
+    input if available.
     """
     count, raw = rows.num_rows, pa.nulls(rows.num_rows, pa.large_string())
     if rows.schema.names[-1] == ARRIVED:

@@ -1,14 +1,13 @@
 """The ledger of rations: ``<results>/.rations/<batch>.json`` for each batch with rations.
 
-With it and the input a reader can compute the exact results (``semantics.md``, "Rations"). A
-document is a :class:`~anabranch_contract.plans.rations.RationedBatches` of one batch. It is written
-before the batch commits, and replaced where the batch is applied again. The manifest has the newest
-entries only. ``<results>/.rations/paid/<batch>.json`` is a
-:class:`~anabranch_contract.plans.rations.PaidBatches`, for each batch that completes another's
-debt. ``<results>/.rations/reads/<batch>.json`` is a
-:class:`~anabranch_contract.plans.batch_reads.BatchReads`: from the first batch under a policy that
-rations on there is one for every batch, since of two members of a result the batch of each says
-which one arrived last.
+From the ledger and the input a reader can compute the exact results (``semantics.md``, "Rations").
+Each document is a :class:`~anabranch_contract.plans.rations.RationedBatches` of one batch, written
+before the batch commits and replaced if the batch is repeated. The manifest has only the newest
+entries. A batch that completes the catch-up of other batches has a
+:class:`~anabranch_contract.plans.rations.PaidBatches` in ``<results>/.rations/paid/<batch>.json``.
+``<results>/.rations/reads/<batch>.json`` is a
+:class:`~anabranch_contract.plans.batch_reads.BatchReads`. It exists for every batch since the first
+one under a policy with rations, as the batches of a result's members tell which arrived last.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _T = TypeVar("_T", RationedBatches, PaidBatches)
 
 #: The folder below the results. No query can have a name that begins with a dot.
 LEDGER = ".rations"
-#: The folders below it for debts that were paid, and for the input of batches.
+#: Its subfolders for completed catch-ups, and for the input of batches.
 PAID, READS = "paid", "reads"
 
 
@@ -46,7 +45,7 @@ def publish_rations(
 
 
 def publish_paid(results: Path, batch: int, paid: PaidBatches | None) -> None:
-    """Write the debt that ``batch`` completes; None removes its entry."""
+    """Write the batches whose catch-up ``batch`` completes; None removes the entry."""
     put(results / LEDGER / PAID / f"{batch:010d}.json", paid)
 
 
@@ -67,12 +66,12 @@ class Ledger:
         paid: PaidBatches | None,
         read: BatchReads | None,
     ) -> bool:
-        """Write the rations, paid debt and input of ``batch``, in place of an earlier attempt's;
-        returns whether there is anything to sync.
+        """Write the rations, completed catch-ups and input of ``batch``, replacing an earlier
+        attempt's; returns whether files must be synced.
 
         Args:
             rations, watermarks, now, paid: as :func:`publish_rations` and :func:`publish_paid`.
-            read: None: the policy is not to ration, or the job makes the input.
+            read: the batch's input; None: no rations by policy, or the job generates the input.
         """
         publish_rations(self.results, batch, rations, watermarks, now)
         publish_paid(self.results, batch, paid)
@@ -80,7 +79,7 @@ class Ledger:
         return bool(rations) or paid is not None or read is not None
 
     def records(self, batch: int) -> bool:
-        """Whether a batch before ``batch`` has recorded its input, so that it has to as well."""
+        """Whether ``batch`` must record its input, because an earlier batch has recorded one."""
         files = (self.results / LEDGER / READS).glob("*.json")
         self._recording = self._recording or any(int(file.stem) < batch for file in files)
         return self._recording
@@ -88,19 +87,19 @@ class Ledger:
 
 @dataclass(slots=True)
 class NewEntries:
-    """Reads the ledger bit by bit. It may read documents of batches that have not committed: a
-    repetition of such a batch writes the same.
+    """Incremental reader of the ledger. It may read documents of batches that have not committed: a
+    repeated batch writes the same documents.
     """
 
     results: Path
     _seen: set[str] = field(init=False, default_factory=set)
 
     def rationed(self) -> list[RationedBatches]:
-        """New entries of withheld results, oldest first."""
+        """Return new entries of withheld results, oldest first."""
         return self._new(self.results / LEDGER, RationedBatches)
 
     def paid(self) -> list[PaidBatches]:
-        """New entries of paid debt, in the order of payment."""
+        """Return new entries of completed catch-ups, in order of completion."""
         return self._new(self.results / LEDGER / PAID, PaidBatches)
 
     def _new(self, folder: Path, kind: type[_T]) -> list[_T]:

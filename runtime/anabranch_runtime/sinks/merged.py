@@ -1,20 +1,20 @@
-"""Merging result files: many small ones of a query become few large ones, on demand.
+"""Merging of result files on demand: many small files of a query become few large files.
 
-Batches and tasks have a file each, so a thousand queries have thousands of files after a dozen
-batches. Files ``<batch>-<task>.parquet`` of one query that follow each other become one, with all
-of their rows in their order, which has the name of the last of them. Only batches that can't be
-repeated any more are touched, so it does not matter whether the pipeline runs meanwhile.
+Every task of every batch writes a file, so a thousand queries have thousands of files after a dozen
+batches. Successive files ``<batch>-<task>.parquet`` of one query are merged into one file with all
+their rows in order, under the name of the last of them. Only batches that can't be repeated any
+more are merged, so the pipeline may run meanwhile.
 
-A folder that is listed shows no row twice at any moment, even after a kill:
+At no moment does a folder's listing show a row twice, even after a kill:
 
 1. The merged file is written below ``.merging/<query>/``, made durable, and renamed there to
-   ``<first>..<last>.parquet``, the names of the files that it replaces. From here on it will.
-2. All of these but the last are deleted, durably.
-3. The merged file is renamed to the name of the last.
+   ``<first>..<last>.parquet``, by the files to replace. From now on the merge is irrevocable.
+2. All of these files except the last are deleted, durably.
+3. The merged file is renamed to the name of the last file.
 
-Steps 2 and 3 of a file of step 1 are completed (:func:`settle`) by the runtime when it starts, and
-by the next merge. Between 2 and 3, some milliseconds, a listed folder lacks the rows of the others;
-a reader that has listed it before finds files gone.
+If steps 2 and 3 were interrupted, they are completed (:func:`settle`) when the runtime starts, and
+by the next merge. Between 2 and 3, for some milliseconds, the folder lacks the deleted files' rows;
+a reader that has listed it before finds files missing.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from anabranch_runtime.sinks import view_inputs
 from anabranch_runtime.sinks.parquet import ResultWriter, batch_of, version_of
 
 HOME = ".merging"
-#: Bytes of a merged file from which on it takes no more.
+#: Bytes of a merged file from which on no more files are added to it.
 LARGE = 128 << 20
-#: Bytes of rows that wait for their row group.
+#: Bytes of rows buffered for a row group.
 PAGE = 32 << 20
 _BETWEEN = ".."
 
@@ -61,11 +61,11 @@ def merge_results(results: Path, settled: int, large: int = LARGE) -> MergedResu
     Args:
         results: the results directory.
         settled: batches before this one are never repeated.
-        large: bytes from which on a merged file takes no more.
+        large: bytes of a merged file from which on no more files are added to it.
 
     Raises:
-        SinkError: ``merging``: another process does.
-        OSError: the disk is full, say: unmerged files stay as they were.
+        SinkError: ``merging``: another process is merging.
+        OSError: e.g. the disk is full; files that were not merged are unchanged.
     """
     queries = before = after = size = 0
     with _alone(results) as alone:
@@ -94,7 +94,7 @@ def merge_results(results: Path, settled: int, large: int = LARGE) -> MergedResu
 
 
 def settle(results: Path) -> None:
-    """Complete the merge of a killed process; nothing to do while another merge runs."""
+    """Complete the merge of a killed process; does nothing while another merge runs."""
     if (results / HOME).exists():
         with _alone(results) as alone:
             if alone:
@@ -102,7 +102,7 @@ def settle(results: Path) -> None:
 
 
 def _files(folder: Path) -> list[Path]:
-    """A query's files of batches in their order; none where versions are written."""
+    """Return a query's files of batches in order; empty for files of versions."""
     files = sorted(folder.glob("*.parquet"))
     if any(version_of(file) is not None for file in files):
         return []
@@ -110,7 +110,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _groups(files: Sequence[Path], large: int) -> list[list[Path]]:
-    """Neighbours that become one file each."""
+    """Return groups of successive files, each to be merged into one file."""
     groups: list[list[Path]] = []
     room = 0
     for file in files:
@@ -133,7 +133,7 @@ def _merge(results: Path, folder: Path, group: Sequence[Path]) -> None:
     for file in group:
         with pq.ParquetFile(file) as found:
             if not found.schema_arrow.equals(schema):
-                # Files with other columns are foreign: they stay.
+                # Files with other columns are not the pipeline's: leave them alone.
                 writer.close()
                 draft.unlink()
                 return
@@ -152,7 +152,7 @@ def _merge(results: Path, folder: Path, group: Sequence[Path]) -> None:
 
 
 def _take_place(folder: Path, ready: Path) -> None:
-    """Steps 2 and 3; as often as it takes."""
+    """Do steps 2 and 3; may be repeated after an interruption."""
     first, _, last = ready.stem.partition(_BETWEEN)
     for file in _files(folder):
         if first <= file.stem < last:

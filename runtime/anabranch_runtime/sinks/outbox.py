@@ -1,12 +1,12 @@
-"""Results that wait for a sink that does not take them.
+"""Outbox of results that wait for a failing external sink.
 
-A sink outside that fails (a broker that is down, a full disk) must lose nothing and must not stop
-other queries. Results that it does not take are parked in ``.outbox/<query>/<batch>/`` in the
-results directory, are made durable with the published ones, and the batch commits. Parked batches
-are delivered later, in order, before any younger one.
+A failing sink (a broker that is down, a full disk) must not lose results or stop other queries. Its
+results are parked in ``.outbox/<query>/<batch>/`` in the results directory and made durable with
+the published results, and the batch commits. Parked batches are delivered later, in order, before
+any newer batch.
 
-A batch that has been parked and then does not commit is repeated, so its parked results are
-dropped when the outbox is opened again.
+If a batch with parked results does not commit, it is repeated. So its parked results are deleted
+when the outbox is opened again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Outbox:
     """The parked deliveries of all queries."""
 
     def __init__(self, directory: Path, next_batch: int) -> None:
-        """Open it, without results parked for ``next_batch`` and later."""
+        """Open the outbox, and delete results parked for ``next_batch`` and later batches."""
         self._directory = directory
         self._waiting: dict[str, list[int]] = {}
         for folder in sorted(directory.glob("*/*")):
@@ -34,15 +34,15 @@ class Outbox:
                 self._waiting.setdefault(folder.parent.name, []).append(int(folder.name))
 
     def queries(self) -> tuple[str, ...]:
-        """The queries that something is parked for."""
+        """Return the queries with parked results."""
         return tuple(self._waiting)
 
     def waiting(self, query: str) -> tuple[int, ...]:
-        """The parked batches of a query, oldest first."""
+        """Return the parked batches of a query, oldest first."""
         return tuple(self._waiting.get(query, ()))
 
     def park(self, delivery: Delivery) -> tuple[Path, ...]:
-        """Keep a delivery; its files move. Returns where they are."""
+        """Park a delivery: move its files into the outbox and return their new paths."""
         query = self._directory / delivery.query
         target, draft = query / f"{delivery.batch:010d}", query / _UNFINISHED
         for leftover in (target, draft):
@@ -59,13 +59,13 @@ class Outbox:
         return tuple(target / file.name for file in files)
 
     def oldest(self, query: str) -> Delivery:
-        """The parked delivery that is next."""
+        """Return the oldest parked delivery of a query."""
         folder = self._directory / query / f"{self._waiting[query][0]:010d}"
         files = tuple(sorted(folder.glob("*.parquet")))
         return Delivery.from_text((folder / _DESCRIPTION).read_text(), files)
 
     def remove(self, delivery: Delivery) -> None:
-        """Forget a delivery that has been parked, if it has."""
+        """Delete a parked delivery, if it exists."""
         batches = self._waiting.get(delivery.query, [])
         if delivery.batch not in batches:
             return

@@ -1,10 +1,10 @@
-"""Columns of left rows in an outer join's joined rows, beside the projection.
+"""Additional columns of an outer join's joined rows, after the projection.
 
-The *batch* in which a left row's last member arrived tells it from equal ones: rations since that
-batch decide whether it is known to have no partner (``views.undecided``). The *floor* is the
-watermark of the partner's stream as the batch began that found the row. All pairs of a left row
-whose deadline had passed by then are found by that batch too, so ``max(deadline, floor)`` is the
-same for all of them, and not before the clock of any earlier release.
+The *batch* in which a left row's last member arrived distinguishes it from equal left rows: rations
+since that batch decide whether it is known to have no partner (``views.undecided``). The *floor* is
+the watermark of the partner's stream at the start of the batch that found the row. If a left row's
+deadline had passed by then, the same batch finds all its pairs. So ``max(deadline, floor)`` is the
+same for the row and its pairs, and is not before the clock of any earlier release.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from anabranch_contract.plans.ruleset import QuerySpec
 from anabranch_runtime.storage.partial import Partial
 
 BATCH, FLOOR = "anabranch_batch", "anabranch_floor"
-#: The columns beside the projection.
+#: The columns after the projection.
 SCHEMA = pa.schema([(BATCH, pa.int64()), (FLOOR, pa.timestamp("us", "UTC"))])
 
 
 def left_row_columns(
     query: QuerySpec, partner: str, partial: Partial, marks: Mapping[str, int]
 ) -> list[pa.Array]:
-    """The columns of :data:`SCHEMA` for left rows or pairs.
+    """Return the columns of :data:`SCHEMA` for left rows or pairs.
 
     Args:
-        query: one of the two joins of an outer join. ``partner``: the stream of that.
-        marks: stream -> watermark in microseconds, as the batch began whose results these are.
+        query: the join of left rows, or of pairs. ``partner``: the partner's stream.
+        marks: stream -> watermark in microseconds at the start of the batch of these results.
     """
     labels = [label for _, label, _ in query.members]
     if query.outer is not None:

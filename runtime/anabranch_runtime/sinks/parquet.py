@@ -34,7 +34,7 @@ _FIRST_ROWS = 1 << 4
 
 
 def output_schema(query: QuerySpec) -> pa.Schema:
-    """The Arrow schema of a query's files by tasks: its results, or joined rows."""
+    """Return the Arrow schema of the files that tasks write: results, or joined rows."""
     own = schema_of(query.projection)
     return pa.schema([*own, *outer_rows.SCHEMA]) if query.has_outer_join else own
 
@@ -45,11 +45,11 @@ def project(
     schema: pa.Schema,
     beside: Iterable[pa.Array] = (),
 ) -> pa.RecordBatch:
-    """The query's projection of complete results.
+    """Return the query's projection of complete results.
 
     Args:
-        schema: its :func:`output_schema`.
-        beside: the columns of that beside the projection (``outer_rows``).
+        schema: the query's :func:`output_schema`.
+        beside: the schema's columns after the projection (``outer_rows``).
     """
     read = fetcher(partial)
     arrays = [evaluate(o.expr, read, partial.length) for o in query.projection]
@@ -57,11 +57,11 @@ def project(
 
 
 class ResultWriter:
-    """Writes one task's results of one batch for one query, below a folder that is there."""
+    """Writes one task's results of one batch for one query, in an existing folder."""
 
     def __init__(self, path: Path, schema: pa.Schema, page: int) -> None:
-        """``page``: bytes of rows that may wait for their row group."""
-        # Opened here: to find out what kind of file system a path is on takes longer than to open.
+        """Open the file; ``page``: maximum bytes of rows buffered for a row group."""
+        # Opened directly, because Arrow's detection of a path's file system takes longer.
         self._file = pa.OSFile(str(path), "wb")
         self._writer = pq.ParquetWriter(self._file, schema, use_dictionary=False)
         self._pending: list[pa.RecordBatch] = []
@@ -71,7 +71,7 @@ class ResultWriter:
 
     @property
     def room(self) -> int:
-        """How many rows to add at once."""
+        """Number of rows to add at once."""
         if not self._width:
             return _FIRST_ROWS
         return max(1, min(GROUP_ROWS, int(self._page / self._width)))
@@ -101,7 +101,7 @@ class ParquetSink:
     """Published result files of all queries."""
 
     def __init__(self, results: Path, next_batch: int) -> None:
-        """Take stock: files of ``next_batch`` and later are left from attempts that never ended."""
+        """Find the files of ``next_batch`` and later, which are left from interrupted attempts."""
         self._results = results
         self._stale: dict[int, list[Path]] = {}
         for file in results.glob("*/*.parquet"):
@@ -128,32 +128,32 @@ class ParquetSink:
             target = directory / f"{batch:010d}-{task:05d}.parquet"
             file.rename(target)
             published.setdefault(query, []).append(target)
-        # Should the batch be published once more by this process, it replaces these.
+        # If this process publishes the batch again, the new files replace these.
         self._stale = {batch: [file for files in published.values() for file in files]}
         return {query: tuple(files) for query, files in published.items()}
 
 
 def batch_of(file: Path) -> int | None:
-    """The batch of a published file; None for files that are none."""
+    """Return the batch of a published file; None for other files."""
     batch, dash, task = file.stem.partition("-")
     return int(batch) if dash and batch.isdecimal() and task.isdecimal() else None
 
 
 def version_file(folder: Path, version: int) -> Path:
-    """Where a version of a view, or of an outer join, has its rows: no name that a batch's file may
-    have, since versions are not numbered as batches are.
+    """Return the file with the rows of a version of a view or outer join. Its name differs from the
+    names of batches' files, since versions are not numbered like batches.
     """
     return folder / f"version-{version:010d}.parquet"
 
 
 def version_of(file: Path) -> int | None:
-    """The version of a file; None for files that are none."""
+    """Return the version of a version's file; None for other files."""
     word, dash, version = file.stem.partition("-")
     return int(version) if word == "version" and dash and version.isdecimal() else None
 
 
 def _fixed_width(schema: pa.Schema) -> float:
-    """Bytes of a row; 0 where rows differ."""
+    """Return the bytes per row; 0 if rows have variable width."""
     try:
         return float(sum(f.type.bit_width for f in schema)) / 8
     except ValueError:
@@ -170,14 +170,14 @@ def clear_staging(results: Path, keep: str = "") -> None:
 
 
 def _sink_schema(query: QuerySpec) -> pa.Schema:
-    """The schema of results, of changes of a view, or of an outer join's results."""
+    """Return the schema of a query's results, a view's changes, or an outer join's rows."""
     if query.view is not None:
         return change_schema(query.view)
     return schema_of(query.projection if query.outer is None else query.outer.projection)
 
 
 def write_empty(results: Path, query: QuerySpec) -> None:
-    """An empty file with the schema, for a query that has had no result."""
+    """Write an empty file with the schema, for a query without results."""
     directory = results / query.id
     directory.mkdir(parents=True, exist_ok=True)
     if not any(directory.glob("*.parquet")):
@@ -186,5 +186,5 @@ def write_empty(results: Path, query: QuerySpec) -> None:
 
 
 def change_schema(view: View) -> pa.Schema:
-    """The columns of changes: a row's columns, the kind of change, and the version."""
+    """Return the schema of changes: a row's columns, the kind of change, and the version."""
     return pa.schema([(name, arrow_type(kind)) for name, kind in change_columns(view)])

@@ -1,4 +1,4 @@
-"""The step of the batch protocol that makes a batch's results available, sink by sink."""
+"""Publication of a batch's results to the queries' sinks, a step of the batch protocol."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from anabranch_runtime.storage.pipeline_lock import identity
 _LOG = structlog.get_logger("anabranch.runtime")
 
 OUTBOX = ".outbox"
-#: Batches that may wait for one sink before the pipeline stops and its input waits.
+#: Maximum number of batches that wait for one sink; beyond it the pipeline stops.
 MOST_WAITING = 1000
-#: Seconds between two attempts at a sink that fails: at first, and at most.
+#: Seconds between two attempts to write to a failing sink: at first, and at most.
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class SinkFailure:
-    """A sink that has failed ``times`` in a row and is not tried before ``retry``."""
+    """A sink that has failed ``times`` times in a row, and the time of the next attempt."""
 
     message: str
     times: int
@@ -48,7 +48,7 @@ class Publisher:
 
     Attributes:
         results: the results directory.
-        writers: writers of outside sinks; results without a writer here are parked.
+        writers: writers of external sinks; results for a sink without a writer are parked.
     """
 
     results: Path
@@ -72,17 +72,17 @@ class Publisher:
     ) -> dict[str, tuple[Path, ...]]:
         """Make a batch's staged files, (query, task, file), available before the batch commits.
 
-        May be called again for the same batch, with the same rows: nothing comes twice, as far
-        as the sinks allow (``docs/sinks.md``).
+        May be called again for the same batch with the same rows: they are not duplicated, if the
+        sink is idempotent (``docs/sinks.md``).
 
         Args:
             sampled: queries whose rows carry their inclusion probabilities.
 
         Returns:
-            Query -> present files of its rows; none, if a view is to read them.
+            Query -> files with its rows; empty if a view is to read them.
 
         Raises:
-            SinkError: too much waits for a sink.
+            SinkError: too many batches wait for a sink.
         """
         known = {str(query.id): query for query in queries}
         sinks = {name: query.sink for name, query in known.items()}
@@ -109,7 +109,7 @@ class Publisher:
         return found
 
     def retry(self, *, now: bool = False) -> None:
-        """Deliver results that wait for sinks whose pause is over, or for all of them."""
+        """Deliver parked results to sinks whose pause is over; with ``now`` to all sinks."""
         waiting = self._outbox.queries()
         for query in waiting:
             if now and query in self._failures:
@@ -118,10 +118,10 @@ class Publisher:
             self._drain(query)
 
     def finish(self) -> None:
-        """Deliver everything that waits.
+        """Deliver all parked results.
 
         Raises:
-            SinkError: a sink still fails. What waits for it is kept.
+            SinkError: a sink still fails; its results stay parked.
         """
         self.retry(now=True)
         for query, message in self.problems().items():
@@ -133,11 +133,11 @@ class Publisher:
             )
 
     def parked(self) -> dict[str, int]:
-        """Query -> how many batches wait for its sink."""
+        """Return the number of batches that wait for each query's sink."""
         return {query: len(self._outbox.waiting(query)) for query in self._outbox.queries()}
 
     def problems(self) -> dict[str, str]:
-        """Query -> why its sink does not take its results."""
+        """Return the error of each query's failing sink."""
         found = {}
         for query in self._outbox.queries():
             count = len(self._outbox.waiting(query))
@@ -147,7 +147,7 @@ class Publisher:
         return found
 
     def _deliver(self, delivery: Delivery) -> tuple[Path, ...]:
-        # Of an earlier attempt at this batch by this process.
+        # Delete results parked by an earlier attempt at this batch.
         self._outbox.remove(delivery)
         if self._drain(delivery.query) and self._write(delivery):
             return delivery.files
@@ -162,9 +162,9 @@ class Publisher:
         return self._outbox.park(delivery)
 
     def _drain(self, query: str) -> bool:
-        """Deliver a query's waiting results, oldest first; True if none wait any more.
+        """Deliver a query's parked results, oldest first; True if none are left.
 
-        Runs of a query may share a sink, so results of an earlier run come before.
+        Runs of a query may share a sink, so results of earlier runs are delivered first.
         """
         earlier = [
             run
@@ -184,7 +184,7 @@ class Publisher:
         return True
 
     def _write(self, delivery: Delivery) -> bool:
-        """Write to the sink; whether it took it."""
+        """Write a delivery to its sink; returns whether the sink accepted it."""
         sink = delivery.sink
         try:
             writer = self.writers.get(sink.kind)
@@ -215,7 +215,7 @@ class Publisher:
 def local_writers(
     *, url: str, namespace: str, state: Path, access: AccessPolicy
 ) -> dict[SinkKind, Write]:
-    """The writers that need no Spark."""
+    """Return the writers that do not need Spark."""
 
     def append(delivery: Delivery) -> None:
         delivery = replace(delivery, sink=permitted_sink(delivery.sink, access, namespace))
@@ -225,14 +225,14 @@ def local_writers(
 
 
 def pause_after(times: int) -> float:
-    """Seconds until a sink that has failed ``times`` in a row is tried again."""
+    """Return the seconds until a sink that has failed ``times`` times in a row is tried again."""
     return min(FIRST_PAUSE * 2.0 ** (times - 1), LONGEST_PAUSE)
 
 
 def first_line(error: Exception) -> str:
-    """The message of an error, without traces."""
+    """Return the message of an error without stack traces."""
     lines = [line.strip(" :\t") for line in str(error).splitlines() if line.strip()]
-    # An error of Spark's that has come through its gateway says on the second line what it is.
+    # In an error passed on by Spark's Java gateway, the second line has the message.
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
         del lines[0]
     return f"{type(error).__name__}: {lines[0] if lines else ''}"[:1000]

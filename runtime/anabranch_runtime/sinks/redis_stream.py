@@ -1,9 +1,9 @@
 """Results appended to a Redis Stream, each exactly once.
 
-Entry ids are ``<batch + 1>-<number within the batch>``. A batch's rows are put in the order of
-their JSON text, which is the same in every attempt whatever task has found them. So an entry id
-always means the same row, and a batch that an earlier attempt has written in part is continued
-where that attempt ended: what a reader has seen stays, and nothing comes twice.
+Entry ids are ``<batch + 1>-<number within the batch>``. A batch's rows are sorted by their JSON
+text, so their order is the same in every attempt, whichever task found them. So an entry id always
+means the same row. If an earlier attempt has written part of a batch, the next attempt continues
+after it: entries that a reader has seen stay, and none is duplicated.
 
 The position of the stream is kept beside it in the hash ``{<stream>}:anabranch`` (``owner``,
 ``batch``, ``next``), moved forward by the script that appends, in one step. The owner is one query
@@ -30,11 +30,11 @@ from anabranch_runtime.sinks.rows import json_rows
 
 #: The field of an entry; the same as what a Redis Streams source reads by default.
 FIELD = "data"
-#: Entries per call of the script: few enough that the server is not held up for long.
+#: Entries per call of the script: few enough not to block the server for long.
 ENTRIES = 500
-#: Bytes of entries per call at most, but for one entry that is larger.
+#: Maximum bytes of entries per call; a single larger entry has a call of its own.
 BYTES = 1 << 20
-#: Rows whose JSON text is made at a time.
+#: Number of rows encoded as JSON at once.
 ROWS = 1 << 16
 #: Seconds to wait for the server, for a connection and for an answer.
 PATIENCE = 10.0
@@ -68,7 +68,7 @@ return {'done', tostring(upcoming)}
 
 
 def default_stream(namespace: str, query: str) -> str:
-    """Key of a query's results if its sink names no stream."""
+    """Return the default key of a query's results, if its sink names no stream."""
     return f"{namespace}:results:{query}"
 
 
@@ -78,11 +78,11 @@ def position_key(stream: str) -> str:
 
 
 def append(delivery: Delivery, *, url: str, namespace: str, identity: str) -> None:
-    """Append a batch's results; a batch that the stream has already is skipped.
+    """Append a batch's results, unless the stream has them already.
 
     Args:
         delivery: the batch.
-        url: the pipeline's own Redis, where the sink names no other.
+        url: the pipeline's own Redis, used if the sink names no server.
         namespace: the pipeline's namespace.
         identity: of the pipeline's state.
 
@@ -144,7 +144,7 @@ def _check(stream: str, answer: list[str]) -> None:
 
 
 def _entries(delivery: Delivery, payload: SinkPayload) -> Iterator[bytes]:
-    """A batch's entries in the order that every attempt has."""
+    """Yield a batch's entries, in the same order in every attempt."""
     table = delivery.read()
     text = _texts(table)
     order = pc.sort_indices(text)
@@ -167,7 +167,7 @@ def _texts(table: pa.Table) -> pa.Array:
 
 
 def _chunks(entries: Iterator[bytes]) -> Iterator[list[bytes]]:
-    """Entries by the call."""
+    """Group entries into calls of the script."""
     chunk: list[bytes] = []
     size = 0
     for entry in entries:

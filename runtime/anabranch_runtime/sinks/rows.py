@@ -1,4 +1,4 @@
-"""Rows as JSON objects, a column at a time: what a Redis Stream and the live tail carry.
+"""Encoding of rows as JSON objects for Redis Streams and the live tail, column by column.
 
 ===================  ==================================================
 type                 JSON
@@ -33,7 +33,7 @@ _CONTROLS = "[\\x00-\\x1f]"
 
 
 def json_rows(rows: pa.RecordBatch) -> pa.Array:
-    """One JSON object per row, its members in the order of the columns."""
+    """Return one JSON object per row, with members in the order of the columns."""
     if not rows.num_rows:
         return pa.array([], pa.large_string())
     parts: list[Any] = []
@@ -50,7 +50,7 @@ def json_rows(rows: pa.RecordBatch) -> pa.Array:
 
 
 def _values(column: pa.Array) -> pa.Array:
-    """The JSON text of each value; null where the value is."""
+    """Return the JSON text of each value; null for NULL."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         column, kind = column.dictionary_decode(), kind.value_type

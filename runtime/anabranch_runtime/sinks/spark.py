@@ -1,4 +1,4 @@
-"""Results written by Spark: any format that ``DataFrameWriter`` knows, or finds at run time.
+"""Sinks written by Spark, in any format of ``DataFrameWriter``, including formats on its path.
 
 Idempotence of a repeated batch depends on the format:
 
@@ -53,15 +53,15 @@ def spark_writer(
     identity: Callable[[], str],
     access: AccessPolicy,
 ) -> Callable[[Delivery], None]:
-    """Return the writer of deliveries by ``session``.
+    """Return a writer of deliveries through Spark.
 
     Args:
         session: the pipeline's session.
         results: the results directory, for files without a path.
         namespace: the pipeline's namespace.
-        identity: of the pipeline's state; with the namespace and the query it names the writer
-            in a Delta table's log.
-        access: what sinks may use.
+        identity: returns the id of the pipeline's state; with the namespace and the query it
+            identifies the writer in a Delta table's log.
+        access: the access policy for sinks.
     """
 
     def write(delivery: Delivery) -> None:
@@ -85,12 +85,12 @@ def spark_writer(
 
 
 def batch_mark(query: str, batch: int) -> str:
-    """The value of a sink's batch column: unique per query and batch, in order of batches."""
+    """Return the value of a sink's batch column: unique per query and batch, in batch order."""
     return f"{query}/{batch:010d}"
 
 
 def _frame(session: SparkSession, delivery: Delivery) -> DataFrame:
-    # With the schema at hand Spark starts no job to find it out.
+    # Given the schema, Spark starts no job to infer it.
     columns = ", ".join(f"`{_escaped(c.name)}` {spark_type(c.type)}" for c in delivery.schema())
     frame = session.read.schema(columns).parquet(*(f"file://{p}" for p in delivery.files))
     added = delivery.sink.option(BATCH_COLUMN)
@@ -132,13 +132,13 @@ def _write_files(frame: DataFrame, delivery: Delivery, results: Path) -> None:
 
 
 def _local(path: str) -> Path | None:
-    """The directory, where it is this machine's. Hadoop takes paths as they are, unescaped."""
+    """Return the directory if the path is local, else None. Hadoop does not unescape paths."""
     plain = path.removeprefix("file://")
     return Path(plain) if plain.startswith("/") else None
 
 
 def _messages(frame: DataFrame, delivery: Delivery) -> DataFrame:
-    """Kafka messages: rows that have a ``value`` as they are, others as JSON.
+    """Return Kafka messages: rows with a column ``value`` unchanged, other rows as JSON.
 
     Each carries where it comes from in its headers, which ``includeHeaders`` lets through.
     """
@@ -177,7 +177,7 @@ def _write_jdbc(session: SparkSession, frame: DataFrame, delivery: Delivery) -> 
 
 
 def _delete_batch(session: SparkSession, sink: SinkSpec, column: str, mark: str) -> None:
-    """Delete what an earlier attempt at the batch has inserted, if the table is there."""
+    """Delete the rows that an earlier attempt at the batch has inserted, if the table exists."""
     jvm: Any = session._jvm
     given = {name: text for name, text in sink.options if not name.startswith(OWN)}
     package = jvm.org.apache.spark.sql.execution.datasources.jdbc

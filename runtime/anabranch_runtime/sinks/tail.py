@@ -32,13 +32,13 @@ _LOG = structlog.get_logger("anabranch.runtime")
 
 #: Greatest number of rows of one batch, and of earlier results when a tail begins.
 BATCH_ROWS, OPEN_ROWS = 2_000, 10_000
-#: Rows and bytes per entry at most; a row that is larger by itself is left out.
+#: Maximum rows and bytes per entry; a single larger row is left out.
 ENTRY_ROWS, ENTRY_BYTES = 100, 1 << 16
-#: Entries that a stream keeps.
+#: Maximum number of entries in a tail's stream.
 ENTRIES = 512
 #: No view, and no outer join.
 NOTHING: Mapping[str, tuple[int, int]] = MappingProxyType({})
-#: Seconds to wait for Redis, and to leave it alone after it has failed.
+#: Timeout of Redis in seconds, and seconds without calls after a failure.
 PATIENCE, PAUSE = 1.0, 5.0
 #: Errors that cost the tail rows and must not cost the pipeline a batch.
 _HARMLESS = (RedisError, OSError, pa.ArrowException)
@@ -127,7 +127,7 @@ class Tails:
 
     @contextmanager
     def _harmless(self) -> Iterator[None]:
-        """One at a time; what fails costs the tail rows."""
+        """Run one block at a time; an error in it loses rows of the tail and is not raised."""
         with self._lock:
             try:
                 yield
@@ -135,7 +135,7 @@ class Tails:
                 self._fall_silent(error)
 
     def _listened(self) -> list[str]:
-        """The queries that somebody follows."""
+        """Return the queries that clients follow."""
         if time.monotonic() < self._silent_until:
             return []
         with self._redis.pipeline(transaction=False) as pipe:
@@ -157,7 +157,7 @@ class Tails:
                 pipe.expire(key, TAIL_SECONDS)
                 pipe.execute()
         except ResponseError as error:
-            # Entries of a pipeline that had come further, under the same name: begin again.
+            # The stream has later entries of another pipeline of this name: begin it again.
             _LOG.warning("tail begun again", query=query, error=str(error))
             self._redis.delete(key)
 
@@ -191,7 +191,7 @@ class Tails:
 
 
 def last_rows(files: Sequence[Path], limit: int) -> pa.Table:
-    """The last ``limit`` rows of several files of one schema, in their order."""
+    """Return the last ``limit`` rows of several files of one schema, in order."""
     parts: list[pa.Table] = []
     left = limit
     for path in reversed(files):
@@ -209,7 +209,7 @@ def last_rows(files: Sequence[Path], limit: int) -> pa.Table:
 
 
 def _entries(batch: int, ordinal: int, rows: pa.Table) -> Iterator[tuple[str, bytes]]:
-    """Rows by the entry: its id, and their text."""
+    """Yield entries: id, and the JSON text of the entry's rows."""
     for part in rows.combine_chunks().to_batches(max_chunksize=ENTRY_ROWS):
         text = json_rows(part)
         sizes = pc.binary_length(text).to_pylist()

@@ -1,4 +1,4 @@
-"""Joined rows between the batch that finds them and the view that reads them, as files.
+"""Files of joined rows on their way from the batch that finds them to the view that reads them.
 
 Below ``<results>/.views/<query>/``::
 
@@ -32,7 +32,7 @@ from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.storage.documents import write_durably
 
 HOME = ".views"
-#: The column of the file that has the clock; other files lack it.
+#: The column of the clock's file; other files lack it.
 CLOCK = "anabranch_clock"
 _CLOCK_SCHEMA = pa.schema([(CLOCK, pa.timestamp("us", "UTC"))])
 _CLOCK_FILE = "clock.parquet"
@@ -42,7 +42,7 @@ LEFT_PREFIX = "left-"
 
 
 def home_of(results: Path, query: str) -> Path:
-    """The folder of one view."""
+    """Return the folder of one view."""
     return results / HOME / query
 
 
@@ -53,11 +53,11 @@ def stage(
     *,
     sampled: bool = False,
 ) -> None:
-    """Take a batch's joined rows, in place of what an earlier attempt has left of it.
+    """Stage a batch's joined rows, replacing the rows of an earlier attempt.
 
     Args:
-        parts: number of a join (``part_number``; 1 where there is one) -> its files.
-        sampled: they say with which probability they were kept (``sampling``).
+        parts: number of a join (``part_number``; 1 for a single join) -> its files.
+        sampled: whether the rows have their inclusion probabilities (``sampling``).
     """
     if batch <= released(home):
         return
@@ -72,7 +72,7 @@ def stage(
 
 
 def forget_from(home: Path, next_batch: int) -> None:
-    """Remove what attempts at ``next_batch`` and later batches have left."""
+    """Delete staged rows of ``next_batch`` and later batches, left by interrupted attempts."""
     for batch, folder in _batches(home / "pending"):
         if batch >= next_batch:
             shutil.rmtree(folder)
@@ -90,8 +90,8 @@ def release(
     known) as of the last of them; whether there is anything to read.
 
     Args:
-        always: release the clock also where there is nothing else.
-        missing: the query's activation as of the last of them, where something was ever withheld.
+        always: whether to release the clock even without rows.
+        missing: the query's activation as of the last batch; None: no row was ever withheld.
     """
     source, made = home / "input", home / "making"
     source.mkdir(parents=True, exist_ok=True)
@@ -119,20 +119,20 @@ def release(
 
 
 def pending(home: Path, next_batch: int) -> list[int]:
-    """The batches before ``next_batch`` that wait to be released, batches of an interrupted release
-    first.
+    """Return the batches before ``next_batch`` that wait to be released; batches of an interrupted
+    release come first.
     """
     found = (*_batches(home / "making"), *_batches(home / "pending"))
     return [batch for batch, _ in found if batch < next_batch]
 
 
 def after_all(home: Path) -> int:
-    """The number after the last batch that waits."""
+    """Return the number after the last staged batch."""
     return max((batch + 1 for batch, _ in _batches(home / "pending")), default=0)
 
 
 def released_clock(home: Path) -> int | None:
-    """The last clock that Spark may know of; None: none."""
+    """Return the last clock given to Spark; None: none."""
     found = [
         pq.read_table(file, schema=_CLOCK_SCHEMA)[CLOCK].cast(pa.int64())[0].as_py()
         for file in (home / "input").glob(f"*/{_CLOCK_FILE}")
@@ -149,42 +149,42 @@ def waiting(home: Path, next_batch: int) -> bool:
 
 
 def unread(home: Path) -> bool:
-    """Whether something is released that may not have been read."""
+    """Whether a release may not have been read yet."""
     source = home / "input"
     return source.exists() and any(source.iterdir())
 
 
 def last_batch(home: Path) -> int:
-    """The last released batch; -1: none."""
+    """Return the last released batch; -1: none."""
     names = (p.name.partition("@")[0] for p in (home / "input").iterdir())
     return max((int(name) for name in names), default=-1)
 
 
 def missing(home: Path) -> Activation | None:
-    """Missing results as of the last released batch; None: none ever were."""
+    """Return the activation as of the last released batch; None: no row was ever withheld."""
     found = sorted((home / "input").glob(f"*/{_MISSING}"))
     return Activation.loads(found[-1].read_text(encoding="utf-8")) if found else None
 
 
 def sampled(home: Path) -> list[list[Path]]:
-    """Files of sampled rows, a list for each released batch that has some."""
+    """Return the files of rows with inclusion probabilities, a list per released batch."""
     folders = sorted(p.parent for p in (home / "input").glob(f"*/*/{_SAMPLED}"))
     return [sorted(folder.glob("[0-9]*.parquet")) for folder in folders]
 
 
 def files_of(home: Path, part: int) -> list[Path]:
-    """The released files of a join (``part_number``)."""
+    """Return the released files of a join (``part_number``)."""
     return sorted((home / "input").glob(f"*/*/{_prefix(part)}[0-9]*.parquet"))
 
 
 def read(home: Path) -> None:
-    """Everything released has been read, and is not needed any more."""
+    """Delete all released files, which have been read."""
     for folder in (home / "input").iterdir():
         shutil.rmtree(folder)
 
 
 def released(home: Path) -> int:
-    """The last batch that was released; -1: none."""
+    """Return the last batch that was released; -1: none."""
     try:
         return int((home / "released").read_text())
     except FileNotFoundError:

@@ -1,30 +1,29 @@
-"""Row limit of the next batch, so that batches take about the target time and no more memory than
-there is.
+"""Row limit of the next batch, for batches of about the target time within the memory limit.
 
-Design. A batch costs ``fixed + rows / rate`` seconds. Both are fitted to the last batches by least
-squares, later ones weighing more. The next batch gets the rows that take ``target - fixed``
-seconds, and never less than ``MARGIN * fixed`` seconds' worth: with a fixed cost near the target,
-or more, a batch limited by the target alone would spend its time on the fixed cost only, ever more
-input would wait, and latency would be worse in the end. So throughput is about half of what
-unlimited batches have, or more, and a batch takes about ``max(target, (1 + MARGIN) fixed)``.
+Design. A batch takes ``fixed + rows / rate`` seconds. Both parameters are fitted to the last
+batches by least squares, with more weight on later batches. The next batch gets as many rows as
+take ``target - fixed`` seconds, and at least as many as take ``MARGIN * fixed`` seconds. Without
+this minimum, a batch with a fixed cost near the target or above would do little but its fixed work:
+the backlog and the latency would grow without bound. So throughput is at least about half of that
+of unlimited batches, and a batch takes about ``max(target, (1 + MARGIN) fixed)``.
 
-The fixed cost is at most ``CAP`` of the *mean* time of the last batches. It must not be bounded by
-the fastest: batches differ, and one that was lucky would have the rest of the fixed cost taken for
-the rows' (``(mean - fixed) / rows``). Fewer rows would then be allowed, by which each seems dearer
-still, down to ``LEAST_ROWS``. By the mean a limit can't collapse: where batches have become so
-small that only the fixed cost is left, the fit says so, and the limit grows.
+The estimated fixed cost is at most ``CAP`` of the *mean* time of the last batches. The time of the
+fastest would be a bad bound: after one lucky batch, fixed cost would be attributed to the rows
+(``(mean - fixed) / rows``), the limit would shrink, each row would seem even more expensive, and so
+on down to ``LEAST_ROWS``. Bounded by the mean, the limit recovers: in tiny batches nearly all time
+is fixed cost, the fit shows it, and the limit grows.
 
-Memory is fitted in the same way, as the part of its share that the fullest task of a batch took.
+Memory use is fitted in the same way, as the fullest task's fraction of its memory share.
 
-Batches of equal size don't show the fixed cost. So the last fit is kept while they are alike, and
-every ``PROBE``-th full batch is smaller than it could be, which shows the difference. Where the
-fixed cost decides the limit (it is above half of the target) more depends on the difference: full
-batches are then larger and smaller by ``SWING`` in turns, which costs some percent of throughput
-and shows it through noise of a third.
+Batches of equal size do not reveal the fixed cost. So the estimate is kept while sizes are alike,
+and every ``PROBE``-th full batch is made smaller to vary the size. If the fixed cost is above half
+of the target, it determines the limit and must be known better: full batches are then alternately
+larger and smaller by ``SWING``. This costs some percent of throughput, and works with a noise of a
+third.
 
-Small batches show the fixed cost but not the rate: one that used less than half of its limit never
-raises the limit, and lowers it where the fixed cost decides only if it took longer than a full one
-should.
+Small batches reveal the fixed cost but not the rate. A batch with less than half of its limit never
+raises the limit. If the fixed cost determines the limit, such a batch lowers it only if it took
+longer than a full batch should.
 
 Pure. Replays are unaffected, as a batch's content is fixed by Spark's offset log before it starts.
 """
@@ -35,24 +34,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-#: Rows that the first batch may bring.
+#: Row limit of the first batch.
 FIRST_ROWS = 20_000
-#: Bounds of the limit.
+#: Least and greatest limit, in rows.
 LEAST_ROWS, MOST_ROWS = 100, 1 << 26
 #: Greatest factor of growth or shrinkage of the limit from one batch to the next.
 STEP = 2.0
-#: Batches that are remembered, and the weight of each compared with the one after it.
+#: Number of batches in the fit, and the weight of each relative to the next.
 MEMORY, FADING = 12, 0.85
-#: Period in batches of the smaller batch, and its part of the limit.
+#: Every ``PROBE``-th batch is smaller: ``PROBE_PART`` of the limit.
 PROBE, PROBE_PART = 6, 0.7
-#: By how much batches are larger and smaller in turns where the fixed cost decides.
+#: Relative variation of alternate batches if the fixed cost determines the limit.
 SWING = 0.3
-#: Seconds that rows get at least, in parts of the fixed cost. Above 1, because an estimate that is
-#: too low costs more throughput than one that is too high by as much brings.
+#: Minimum time for rows as a multiple of the fixed cost. Above 1, because underestimating the fixed
+#: cost loses more throughput than overestimating it by as much gains.
 MARGIN = 1.15
-#: The most that is taken for fixed, in parts of the mean time of batches.
+#: Maximum of the fixed cost, as a share of the mean time of batches.
 CAP = 0.7
-#: Standard deviation of the sizes, in parts of their mean, from which a fit counts in full.
+#: Relative standard deviation of batch sizes from which on a fit replaces the estimate.
 TELLING = 0.3
 
 
@@ -61,13 +60,13 @@ class BackPressure:
     """The limit for the next batch, with the measurements of the last ones.
 
     Attributes:
-        limit: rows that the next batch may bring.
-        batches: (rows, seconds) of the last ones, oldest first.
-        fixed: the estimate of the fixed seconds of a batch; None: not known yet.
-        fullness: (rows, part of its share of memory that a task took) of the last ones.
-        base: estimate of the fixed part of the fullness; None: not known yet.
-        seen: batches seen so far.
-        full: limit without the variation that shows the fixed cost.
+        limit: maximum number of rows of the next batch.
+        batches: (rows, seconds) of the last batches, oldest first.
+        fixed: estimated fixed seconds of a batch; None: unknown.
+        fullness: (rows, fullest task's fraction of its memory share) of the last batches.
+        base: estimated fullness of a batch without rows; None: unknown.
+        seen: number of batches so far.
+        full: limit without the variation that reveals the fixed cost.
     """
 
     limit: int = FIRST_ROWS
@@ -82,14 +81,14 @@ class BackPressure:
 def observe(
     pressure: BackPressure, rows: int, seconds: float, target: float | None, full: float = 0.0
 ) -> BackPressure:
-    """The pressure after a batch of ``rows`` rows that took ``seconds``.
+    """Return the pressure after a batch.
 
     Args:
-        pressure: before the batch.
-        rows: its rows.
-        seconds: from its planning to its commit.
+        pressure: the pressure before the batch.
+        rows: number of its rows.
+        seconds: its time from planning to commit.
         target: seconds that a batch should take; None: any number.
-        full: the part of its share of memory that the fullest task took; 0: there is no limit.
+        full: the fullest task's fraction of its memory share; 0: memory has no limit.
 
     >>> p = BackPressure()
     >>> for _ in range(30):
@@ -107,11 +106,11 @@ def observe(
         fullness = (*fullness, (rows, full))[-MEMORY:]
         held, per_row, base = fit(fullness, base)
         room = max(1.0 - held, 0.0) / per_row
-    # Whether the limit is decided by the fixed cost.
+    # Whether the fixed cost determines the limit.
     dear = target is not None and fixed > target / 2
     low, high = pressure.full / STEP, pressure.full * STEP
     if rows < pressure.limit / 2:
-        # Nothing is known of batches as large as the limit.
+        # The batch tells nothing about batches as large as the limit.
         meant = (1 + MARGIN) * (pressure.fixed or 0.0)
         if full > 1.0 or (target is not None and seconds > max(target, meant)):
             high = max(rows, low)
@@ -137,10 +136,10 @@ class Line(NamedTuple):
     """Fitted cost of a batch as a line over its rows.
 
     Attributes:
-        fixed: seconds of a batch that its rows have no part in; 0 or more, and less than the mean.
-        per_row: seconds of a row; above 0.
-        estimate: estimate of the fixed seconds to pass to the next fit. It may exceed ``fixed``,
-            which must leave something to the rows.
+        fixed: seconds of a batch without rows; at least 0, below the mean time.
+        per_row: seconds per row; above 0.
+        estimate: estimated fixed seconds as input of the next fit. May exceed ``fixed``, which is
+            capped.
     """
 
     fixed: float
@@ -149,10 +148,10 @@ class Line(NamedTuple):
 
 
 def fit(batches: tuple[tuple[int, float], ...], known: float | None = None) -> Line:
-    """The line that fits (rows, seconds) of ``batches`` best, oldest first.
+    """Fit a line to the (rows, seconds) of ``batches``, oldest first.
 
-    ``known`` is the estimate before: it counts the more, the more the batches are alike. Without it
-    that is half of the mean time.
+    ``known`` is the previous estimate of the fixed seconds (None: half of the mean time). The more
+    alike the batches' sizes are, the more it counts.
 
     >>> line = fit(((1000, 0.3), (2000, 0.4), (4000, 0.6)))
     >>> round(line.fixed, 6), round(line.per_row, 9)
@@ -169,7 +168,7 @@ def fit(batches: tuple[tuple[int, float], ...], known: float | None = None) -> L
         covariance += weight * (rows - mean_rows) * (seconds - mean_seconds) / total
     estimate = mean_seconds / 2 if known is None else known
     if spread > 0:
-        # Noise may tilt the line: nothing is negative, and rows make no batch faster.
+        # Noise may tilt the line: keep the fixed cost and the cost per row from being negative.
         found = min(max(mean_seconds - covariance / spread * mean_rows, 0.0), mean_seconds)
         estimate += min(spread**0.5 / (TELLING * mean_rows), 1.0) * (found - estimate)
     fixed = min(estimate, CAP * mean_seconds)
@@ -177,10 +176,10 @@ def fit(batches: tuple[tuple[int, float], ...], known: float | None = None) -> L
 
 
 def shares(limit: int | None, waiting: Mapping[str, int]) -> dict[str, int]:
-    """Feed -> rows that the next batch may bring of it.
+    """Return the number of rows of each feed in the next batch.
 
-    Feeds get parts of ``limit`` (None: no limit) in proportion to their waiting rows, so that their
-    backlogs shrink alike, and each with waiting rows gets at least one.
+    Feeds share ``limit`` (None: no limit) in proportion to their waiting rows, so that their
+    backlogs shrink alike. Each feed with waiting rows gets at least one row.
 
     >>> shares(100, {"a": 300, "b": 100, "c": 0})
     {'a': 75, 'b': 25}

@@ -1,17 +1,17 @@
 """The input of a batch from the sources that the runtime reads itself, without unreadable parts.
 
-Planning sets the offsets of each feed between which a batch reads. Its pieces go to the tasks.
-Where a task can't read one, the attempt counts for nothing and the batch runs again without it, so
-that a piece is read all or not at all:
+Planning fixes the offsets between which a batch reads each feed, and divides this input into pieces
+for the tasks. If a task can't read a piece, the attempt is discarded and the batch runs again
+without the piece, so each piece is read completely or not at all:
 
-* The feed is *held* before the piece and everything after it (``Held``). Later batches skip the
-  feed, except the source's trials (``TRIALS``), which begin where it is held.
-* Or, where the stream skips unreadable input, the batch's whole part of that file is left out and
-  recorded, however it was divided. Of a Redis Stream the remaining entries are read, and the number
-  of lost ones is recorded.
+* The feed is *held* at the piece (``Held``): nothing from the piece on is read. Later batches skip
+  the feed, except for trials to read it again (``TRIALS``), which begin at the held offset.
+* Or, if the stream's policy is to skip unreadable input, the batch leaves out its whole part of the
+  file and records it, however the part was divided. In a Redis Stream it reads the remaining
+  entries and records the number of lost entries.
 
 The outcome is committed with the batch. It is written to the journal before any result of the batch
-is published, so that a repetition leaves out the same.
+is published, so that a repeated batch leaves out the same input.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from anabranch_runtime.state.unread import FeedState, Held, UnreadInput
 Shares = tuple[tuple[Piece, ...], ...]
 
 
-#: Multiple of the tasks' number into which feeds are divided if the assignment would be uneven.
+#: Pieces per feed and task if fewer pieces would give an uneven assignment.
 FINER = 4
 
 _LOG = structlog.get_logger("anabranch.runtime")
@@ -58,9 +58,9 @@ class Sources:
     """The sources that a pipeline reads at present.
 
     Attributes:
-        planned: sources with nothing but offsets in Spark. ``tasks``: number of tasks that read
-            them.
-        records: the streams as registered. ``feeds``: the ids of their feeds.
+        planned: sources for which Spark handles only offsets (``sources.planned``).
+        tasks: number of tasks that read them.
+        records: the registered streams. ``feeds``: the ids of their feeds.
         errors: stream -> why its source can't be opened.
     """
 
@@ -71,14 +71,14 @@ class Sources:
     errors: Mapping[str, str] = field(default_factory=dict)
 
     def redefined(self, ruleset: Ruleset) -> frozenset[str]:
-        """The streams registered with other columns than those in ``ruleset``."""
+        """Return the streams whose registered columns differ from the columns in ``ruleset``."""
         known = {r.name: r for r in self.records}
         return frozenset(
             s.name for s in ruleset.streams if s.name in known and not _is_same(known[s.name], s)
         )
 
     def gone(self, feeds: Mapping[str, FeedState]) -> frozenset[str]:
-        """Feeds whose stream is not registered any more, or is another one."""
+        """Return the feeds whose stream has been deleted, or registered again."""
         return frozenset(
             name
             for name, feed in feeds.items()
@@ -88,7 +88,7 @@ class Sources:
 
 @dataclass(slots=True)
 class _FeedInput:
-    """The input of a batch from one feed: ``start`` to ``upto``, without ``skipped`` sources."""
+    """A batch's input from one feed: offsets ``start`` to ``upto`` without ``skipped`` sources."""
 
     feed: Feed
     known: FeedState
@@ -98,13 +98,13 @@ class _FeedInput:
     upto: Any
     pieces: list[Piece] = field(default_factory=list)
     held: Held | None = None
-    #: Source -> reason why the batch leaves it out.
+    #: Source (file or key) -> reason why the batch leaves it out.
     skipped: dict[str, PieceError] = field(default_factory=dict)
-    #: Number of a piece -> problem of its missing entries.
+    #: Number of a piece -> error about its missing entries.
     missing: dict[int, PieceError] = field(default_factory=dict)
 
     def plan(self) -> None:
-        """Divide the input between the offsets."""
+        """Divide the input between the offsets into pieces."""
         self.pieces = self.feed.pieces(self.start, self.upto, self.parts)
         self.missing = {}
 
@@ -118,14 +118,14 @@ class _FeedInput:
         return 0 if self.known.held is None else self.known.held.trials
 
     def refuse(self, failed: Sequence[tuple[Piece, PieceError]]) -> None:
-        """Go on without these pieces."""
+        """Skip the failed pieces, or hold the feed at the first of them."""
         wait = [(p, why) for p, why in failed if not self._is_given_up(why)]
         if not wait:
             self.skipped |= {p.source: why for p, why in failed}
             return
         piece, why = min(wait, key=lambda found: found[0].number)
         self.upto = self.feed.before(self.upto, [p for p, _ in wait])
-        # Skipped input may lie behind the hold.
+        # Input skipped before may lie after the offset at which the feed is held now.
         self.skipped = {}
         self.plan()
         again = self.known.held is not None and self.known.held.start == self.upto
@@ -149,7 +149,7 @@ class _FeedInput:
 
     @property
     def left_out(self) -> UnreadInput | None:
-        """For the journal."""
+        """The input that the batch leaves out, for the journal."""
         if self.held is None and not self.skipped:
             return None
         skipped = {source: (why.code, why.message) for source, why in self.skipped.items()}
@@ -157,7 +157,7 @@ class _FeedInput:
 
 
 class BatchInput:
-    """The input of one batch, as its attempts find out about it."""
+    """The input of one batch; its attempts find out which pieces are unreadable."""
 
     def __init__(
         self,
@@ -169,19 +169,19 @@ class BatchInput:
         left_out: Mapping[str, UnreadInput] | None = None,
         costs: Mapping[str, float] | None = None,
     ) -> None:
-        """Plan it.
+        """Plan the batch's input.
 
         Args:
             sources: the present sources.
             feeds: states of the feeds.
-            batch: its number.
+            batch: the batch's number.
             before, upto: Spark's texts of the offsets before and after the batch.
             left_out: feed -> input that an earlier attempt has left out, from the journal.
-            costs: stream -> seconds of probing per tuple, from the journal too: a repetition
-                assigns pieces as the batch did.
+            costs: stream -> seconds of probing per tuple, also from the journal, so that a repeated
+                batch assigns the same pieces to the same tasks.
 
         Raises:
-            StateError: offsets that can't be read.
+            StateError: an offset text can't be read.
         """
         self._sources, self._known, self._tasks = sources, feeds, sources.tasks
         self._costs = costs or {}
@@ -218,7 +218,7 @@ class BatchInput:
         self._number()
 
     def _divide(self) -> None:
-        """Divide feeds finer where an even assignment needs it, and it is worth it."""
+        """Divide feeds into more pieces if the assignment is uneven and the batch large enough."""
         pieces = self._readable
         if sum(p.rows for p in pieces) < WORTH:
             return
@@ -233,13 +233,13 @@ class BatchInput:
         return [p for found in self._feeds.values() for p in found.readable]
 
     def _weigh(self, pieces: list[Piece]) -> tuple[list[PieceCost], list[PieceCost]]:
-        """Weight of each of ``pieces``, and load of each task before the assignment."""
+        """Return the weight of each of ``pieces``, and each task's load before the assignment."""
         price = self._price(pieces)
         loads = [together(weigh(share, price)) for share in self._fixed]
         return weigh(pieces, price), loads
 
     def _price(self, pieces: list[Piece]) -> dict[str, float]:
-        """Stream -> seconds of probing per row, where feeds have ``pieces``."""
+        """Return seconds of probing per row, by stream, for the batch's ``pieces``."""
         return prices([*pieces, *(p for share in self._fixed for p in share)], self._costs)
 
     def _number(self) -> None:
@@ -249,21 +249,21 @@ class BatchInput:
             number += len(found.pieces)
 
     def shares(self) -> Shares:
-        """The pieces of each task, such that all are expected to take equally long."""
+        """Assign pieces to tasks such that all tasks are expected to take equally long."""
         pieces, shares = self._readable, [list(share) for share in self._fixed]
         for piece, task in zip(pieces, deal(*self._weigh(pieces)), strict=True):
             shares[task].append(piece)
         return tuple(map(tuple, shares))
 
     def sites(self) -> Sites:
-        """Sites of the streams, with the prices of their rows."""
+        """Return the streams' sites and their seconds of probing per row."""
         given = {record.name: record.site for record in self._sources.records if record.site}
         return Sites(given, self._price(self._readable)) if given else Sites()
 
     def accept(self, notes: Iterable[UnreadNote]) -> bool:
-        """Take in the pieces that tasks could not read; whether the attempt counts.
+        """Record the pieces that tasks could not read, and return whether the attempt is valid.
 
-        If not, the batch is to be run again with the present shares.
+        If it is not, the batch must run again with the new :meth:`shares`.
         """
         failed: dict[str, list[tuple[Piece, PieceError]]] = {}
         pieces = {p.number: (i, p) for i, f in self._feeds.items() for p in f.pieces}
@@ -285,7 +285,7 @@ class BatchInput:
         return not failed
 
     def ranges(self) -> tuple[ReadRange, ...]:
-        """The input that is read, for the ledger."""
+        """Return the input that the batch reads, for the ledger."""
         found: list[ReadRange] = []
         fixed = sorted((p for share in self._fixed for p in share), key=_order)
         for piece in (*fixed, *sorted(self._readable, key=lambda p: p.number)):
@@ -302,7 +302,7 @@ class BatchInput:
         return {name: left for name, left in found.items() if left is not None}
 
     def feeds(self) -> dict[str, FeedState]:
-        """The state of the feeds after the batch."""
+        """Return the states of the feeds after the batch."""
         feeds = dict(self._known)
         for name in self._sources.gone(feeds) - self._planned:
             dropped = feeds.pop(name)
@@ -325,7 +325,7 @@ class BatchInput:
 
 
 def _order(piece: Piece) -> tuple[str, int]:
-    """The place of a piece of a recording."""
+    """Sort key of a recording's piece: stream and first row."""
     assert isinstance(piece.first, int)
     return piece.stream, piece.first
 
@@ -337,7 +337,7 @@ def _is_same(record: StreamRecord, spec: Stream) -> bool:
 
 
 def _record(pieces: Sequence[Piece], why: PieceError, batch: int) -> UnreadPiece:
-    """The record of a batch's unread part of one file or key."""
+    """Return the record of the unread part of one file or key in a batch."""
     one, counted = pieces[0], why.missing is None
     lengths = [
         p.last - p.first

@@ -1,5 +1,5 @@
-"""Blocks: the output of every source. Tasks read them themselves from planned pieces (``planned``):
-through Spark the rows would be copied four times.
+"""Blocks of tuples: the output of every source. Tasks read them directly from planned pieces
+(``planned``), as passing rows through Spark would copy them four times.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from anabranch_runtime.errors import EntriesLost, SourceError
 from anabranch_runtime.sources.feed import Piece, PieceError
 from anabranch_runtime.sources.invalid import Decoded
 
-#: Bits of a position that count the rows of one piece.
+#: Number of low bits of a position that count rows within a piece.
 PIECE_BITS = 40
-#: The schema that Spark is given for a source of ours; it never gets a row.
+#: The schema declared to Spark for planned sources; Spark never gets a row.
 SCHEMA = "stream string, block binary"
 
 
@@ -24,8 +24,8 @@ SCHEMA = "stream string, block binary"
 class Block:
     """Tuples of one stream, and rows that do not fit its declaration (``sources.invalid``).
 
-    ``position`` is the place of the first row in the batch's part of the stream: a number that
-    grows from row to row and from block to block, on any tasks.
+    ``position`` is the position of the first row in the batch's input of the stream: it increases
+    from row to row and from block to block, across all tasks.
     """
 
     stream: str
@@ -39,14 +39,14 @@ def read_pieces(
     failed: Callable[[Piece, PieceError], None] | None = None,
     here: Callable[[Piece], Piece] = lambda piece: piece,
 ) -> Iterator[Block]:
-    """The tuples of a task's share of a batch. ``here`` gives the local form of each piece on this
+    """Yield the tuples of a task's share of a batch. ``here`` maps each piece to its form on this
     host.
 
-    ``failed`` is called with unreadable pieces of feeds, some of whose tuples may have been given;
-    None: the first such piece is an error.
+    ``failed`` is called with unreadable pieces of feeds, some of whose tuples may have been yielded
+    before; None: the first such piece raises.
 
     Raises:
-        SourceError: a recording is not there (any more).
+        SourceError: a recording does not exist (any more).
     """
     for piece in pieces:
         try:
@@ -63,8 +63,8 @@ def read_pieces(
 
 
 def _position(piece: Piece) -> int:
-    """The position of a piece's first row: pieces of a feed are numbered in the order of its input,
-    pieces of a recording contain their row numbers.
+    """Return the position of a piece's first row: from the piece's number, which is in the order of
+    the feed's input, or from a recording's row number.
     """
     if piece.kind == "recording":
         return int(piece.where["first"])
@@ -79,13 +79,13 @@ def _problem(error: Exception) -> PieceError:
 
 
 def read_piece(piece: Piece) -> Iterator[Decoded]:
-    """The rows of ``piece``, with invalid rows beside the valid ones.
+    """Yield the rows of ``piece``, valid and invalid rows separately.
 
     Raises:
-        SourceError: they are not there (any more); or, as ``EntriesLost``, some are missing, and
-            all others have been given.
+        SourceError: the rows do not exist (any more). The subclass ``EntriesLost``: some entries
+            are missing, and all others have been yielded.
     """
-    # Imported when needed: most tasks read pieces of one kind.
+    # Readers are imported when needed: most tasks read pieces of one kind.
     if piece.kind == "recording":
         from anabranch_runtime.sources.recordings.recording import read_recording
 

@@ -1,20 +1,20 @@
 """Assignment of a batch's pieces to tasks, so that all are expected to take equally long.
 
-Tasks wait for the slowest at every exchange: when arrivals are taken in, and after their probes. A
-tuple of one stream may cost many times as much as one of another, because it is sent down other
-probe trees. So a piece has two weights, the time to take in its rows and the time of their probes,
-and both are to be equal. If only their sum were, one task would probe for long while another reads
-for long, and each would wait for the other.
+Tasks wait for the slowest task at every exchange: after reading and storing arrivals, and after
+their probes. A tuple of one stream may cost many times as much as a tuple of another, because it
+takes different probe orders. So a piece has two weights, the time to read and store its rows and
+the time of their probes, and both are balanced over tasks. If only the sums were balanced, one task
+might read for long and another probe for long, and each would wait for the other.
 
-The heaviest piece comes first. Each goes to the task whose loads, times its weights, are least:
-there the sum of the squares of all loads grows least. Where all pieces have one weight only this is
-Graham's LPT rule. Tasks that start with nothing then get no more than ``4/3 - 1/(3 tasks)`` times
-the slowest load of the best assignment. A task with assigned pieces has at most one piece more than
-the mean.
+Pieces are assigned in descending order of weight, each to the task with the least scalar product of
+the task's loads and the piece's weights: there the sum of the squares of all loads grows least. If
+all pieces have one weight only, this is Graham's LPT rule. Then the greatest load, of tasks that
+start without load, is at most ``4/3 - 1/(3 tasks)`` times that of the best assignment, and a task
+with assigned pieces has at most one piece more than the mean.
 
-**Sites.** A stream may be read at a site, which has some of the hosts. Where tasks run is Spark's
-choice and known once they do, so the tasks repeat the assignment of such a batch, all alike: first
-pieces with a site, among the tasks there, and then the rest.
+**Sites.** A stream may have a site, a group of hosts, at which it should be read. Spark chooses
+the tasks' hosts, and they are known only when the tasks run. So all tasks of such a batch repeat
+the same assignment: first pieces with a site among the site's tasks, then the other pieces.
 """
 
 from __future__ import annotations
@@ -26,30 +26,29 @@ from typing import NamedTuple
 
 from anabranch_runtime.sources.feed import Piece
 
-#: Seconds that it takes to read, check and store a tuple: phases ``read`` and ``store`` of all
-#: tasks, divided by the tuples. 0.4e-6 where streams have two columns, 0.8e-6 for TPC-H at SF 1.
+#: Seconds to read, check and store a tuple: measured as phases ``read`` and ``store`` of all tasks
+#: per tuple: 0.4e-6 for streams of two columns, 0.8e-6 for TPC-H at SF 1.
 TAKEN_IN = 6e-7
-#: An assignment is uneven if batches take this factor longer than with equal loads.
+#: An assignment is uneven if a batch takes more than this factor longer than with equal loads.
 UNEVEN = 1.1
-#: Fewer rows are not divided any finer: the fixed cost of a piece would exceed the gain.
+#: Least rows of a batch for more pieces: with fewer, their fixed costs would exceed the gain.
 WORTH = 1 << 14
 
 
 class PieceCost(NamedTuple):
-    """Seconds between two exchanges: ``taken`` until tuples are stored, ``probed`` after that."""
+    """Seconds of a piece: ``taken`` to read and store its tuples, ``probed`` for their probes."""
 
     taken: float = 0.0
     probed: float = 0.0
 
 
 def prices(pieces: Sequence[Piece], costs: Mapping[str, float]) -> dict[str, float]:
-    """Stream -> seconds of probing per row, for each stream that ``pieces`` have rows of.
+    """Return seconds of probing per row for each stream of ``pieces``.
 
     Args:
-        pieces: all of a batch's.
-        costs: the same of streams where it is known. Of others it is what rows of known streams
-            among ``pieces`` take on average, and 0 where none of those is known: then pieces weigh
-            their rows.
+        pieces: all pieces of a batch.
+        costs: the known seconds by stream. Any other stream gets the mean over the rows of known
+            streams among ``pieces``; 0 if none is known, so that only the number of rows counts.
     """
     rows: dict[str, int] = defaultdict(int)
     for piece in pieces:
@@ -61,7 +60,7 @@ def prices(pieces: Sequence[Piece], costs: Mapping[str, float]) -> dict[str, flo
 
 
 def weigh(pieces: Sequence[Piece], price: Mapping[str, float]) -> list[PieceCost]:
-    """The weight of each piece; ``price``: stream -> seconds of probing per row."""
+    """Return the weight of each piece; ``price``: stream -> seconds of probing per row."""
     return [PieceCost(TAKEN_IN * p.rows, price[p.stream] * p.rows) for p in pieces]
 
 
@@ -70,12 +69,12 @@ def deal(
     loads: Sequence[PieceCost],
     allowed: Sequence[Collection[int]] | None = None,
 ) -> list[int]:
-    """The task of each weight: a function of its arguments alone.
+    """Assign each weight to a task, and return the tasks; depends on the arguments alone.
 
     Args:
-        weights: of the pieces, in any order; of equal ones the first is assigned first.
+        weights: weights of the pieces, in any order; equal weights are assigned in this order.
         loads: present load of each task; at least one task.
-        allowed: the tasks that each weight may go to, at least one; None: to any.
+        allowed: for each weight the tasks it may be assigned to, at least one; None: any task.
     """
     loads, found = list(loads), [0] * len(weights)
     for number in sorted(range(len(weights)), key=lambda n: -sum(weights[n])):
@@ -90,7 +89,7 @@ def deal(
 
 
 def pieces_of(shares: Sequence[Sequence[Piece]], task: int, tasks: int) -> list[Piece]:
-    """Pieces of ``task``: the ``i``-th of ``n`` has the shares ``i``, ``i + n`` and so on."""
+    """Return the pieces of ``task``: task ``i`` of ``n`` has the shares ``i``, ``i + n``, ..."""
     return [piece for share in shares[task::tasks] for piece in share]
 
 
@@ -99,19 +98,19 @@ class Sites:
     """Sites at which streams are to be read.
 
     Attributes:
-        of: stream -> its site; streams without one can be read anywhere.
-        price: stream -> seconds of probing per row, of all streams of the batch.
+        of: stream -> its site; streams without a site can be read anywhere.
+        price: stream -> seconds of probing per row, for all streams of the batch.
     """
 
     of: Mapping[str, str] = field(default_factory=dict)
     price: Mapping[str, float] = field(default_factory=dict)
 
     def share(self, shares: Sequence[Sequence[Piece]], at: Sequence[str], task: int) -> list[Piece]:
-        """Pieces of ``task`` in a batch.
+        """Return the pieces of ``task`` in a batch.
 
         Args:
-            shares: as assigned without regard to sites.
-            at: the site of each task. A stream whose site has none is read anywhere.
+            shares: the assignment without regard to sites.
+            at: the site of each task. A stream is read anywhere if no task is at its site.
         """
         if set(at).isdisjoint(self.of.values()):
             return pieces_of(shares, task, len(at))
@@ -134,11 +133,11 @@ class Sites:
 
 @dataclass(frozen=True, slots=True)
 class InputShares:
-    """Input of a batch as its tasks read it.
+    """The input of a batch, assigned to tasks.
 
     Attributes:
         shares: per task, its pieces of the sources that the runtime reads itself.
-        sites: preferred sites of reading, per stream.
+        sites: the sites at which streams should be read.
         redefined: streams registered with other columns than the ruleset's; their tuples are
             counted and skipped.
     """
@@ -149,7 +148,7 @@ class InputShares:
 
 
 def together(weights: Sequence[PieceCost]) -> PieceCost:
-    """The weight of them all."""
+    """Return the sum of ``weights``."""
     return PieceCost(sum(w.taken for w in weights), sum(w.probed for w in weights))
 
 

@@ -1,9 +1,8 @@
 """Decoders from a source's bytes to typed record batches: JSON lines, Arrow IPC.
 
-A line, a row or an IPC stream that does not fit its stream's declaration is invalid: rejected by
-itself (``sources.invalid``), never dropped silently and never a reason to stop. Parsing and casting
-are vectorised; only where some of the lines are bad they are halved until the bad lines stand
-alone.
+A line, row or IPC stream that does not fit its stream's declaration is invalid. It is rejected
+alone (``sources.invalid``), never dropped silently, and never stops the stream. Parsing and casting
+are vectorised. A block with bad lines is halved repeatedly until every bad line is isolated.
 """
 
 from __future__ import annotations
@@ -36,36 +35,36 @@ Kinds = Sequence[tuple[str, DataType]]
 
 
 _STRING = DataType(TypeKind.STRING)
-#: Types that are text in JSON and read by Spark's casts, which know more spellings.
+#: Types that are strings in JSON; they are parsed by Spark's casts, which accept more formats.
 _AS_TEXT = frozenset({TypeKind.DATE, TypeKind.BINARY}) | TIMESTAMPS
-#: Has room for every integer of 64 bits.
+#: A decimal type for every integer of 64 bits.
 _ANY_INTEGER = pa.decimal128(20)
 _BOM = b"\xef\xbb\xbf"
-#: Up to this many lines that can't be parsed together are checked one by one: parsing a single line
-#: takes Arrow as long as parsing some hundreds.
+#: Blocks of up to this many lines that can't be parsed as a whole are checked line by line: Arrow
+#: takes as long for a single line as for some hundreds.
 _FEW = 256
 
 
 def schema_of(columns: Columns) -> pa.Schema:
-    """The Arrow schema in which tuples of a stream travel."""
+    """Return the Arrow schema of a stream's tuples."""
     return pa.schema([(name, arrow_type(parse_type(text))) for name, text in columns])
 
 
 def from_json(lines: bytes, columns: Columns, *, text: bool = False) -> Iterator[Decoded]:
-    """The objects in ``lines``, one per line, and the lines that do not fit the declaration.
+    """Decode JSON lines to rows, and separate the lines that do not fit the declaration.
 
     Values are read as Spark's ``from_json`` reads them: numbers and booleans as such, dates and
     timestamps as text, binary in base64; missing values are NULL, undeclared ones are ignored.
 
     Args:
-        lines: UTF-8; empty lines don't count.
-        columns: as declared.
-        text: every value is text, to be cast to its column's type.
+        lines: UTF-8; empty lines are ignored.
+        columns: the declared columns.
+        text: whether every value is a string, to be cast to its column's type.
     """
     kinds = [(name, parse_type(kind)) for name, kind in columns]
     lines = lines.strip()
     count = lines.count(b"\n") + 1
-    # Where there are no empty lines and no spaces around objects, each is sure to be an object.
+    # Without empty lines and spaces around objects, every line is known to be one object.
     if _is_object(lines) and lines.count(b"}\n{") == count - 1:
         yield from _parse(lines, count, kinds, text)
         return
@@ -79,7 +78,7 @@ def from_json(lines: bytes, columns: Columns, *, text: bool = False) -> Iterator
 
 
 def from_arrow(stream: bytes, columns: Columns) -> Iterator[Decoded]:
-    """The rows of an Arrow IPC stream; one that can't be read is one invalid row."""
+    """Decode an Arrow IPC stream to rows; an unreadable stream gives one invalid row."""
     schema = schema_of(columns)
     try:
         with pa.ipc.open_stream(stream) as reader:
@@ -95,10 +94,10 @@ def from_arrow(stream: bytes, columns: Columns) -> Iterator[Decoded]:
 
 
 def typed(batch: pa.RecordBatch, schema: pa.Schema) -> Decoded:
-    """The columns of ``schema`` out of ``batch``, found by name.
+    """Select the columns of ``schema`` from ``batch`` by name, and convert them to its types.
 
-    Nanoseconds are cut to microseconds. A row with a value that can't be converted without loss
-    otherwise is invalid, and so is every row where a column is missing.
+    Nanoseconds are cut to microseconds. A row is invalid if another conversion would lose
+    information. If a column is missing, all rows are invalid.
     """
     columns: list[pa.Array] = []
     bad: NDArray[np.bool_] | None = None
@@ -121,7 +120,7 @@ def _to(kind: pa.DataType) -> Callable[[pa.Array], pa.Array]:
         if column.type == kind:
             return column
         if pa.types.is_integer(column.type) and pa.types.is_decimal(kind):
-            # Arrow refuses the cast if some value of the type would not fit, for any actual values.
+            # Arrow refuses the cast if any value of the source type would not fit, present or not.
             column = column.cast(_ANY_INTEGER)
         return column.cast(options=options)
 
@@ -129,17 +128,17 @@ def _to(kind: pa.DataType) -> Callable[[pa.Array], pa.Array]:
 
 
 def _is_object(line: bytes) -> bool:
-    """Whether a line can be one object.
+    """Whether a line can be one JSON object: it begins and ends with a brace.
 
-    Where each begins with a brace and ends with one, no object spans lines. (Arrow's parser also
-    takes objects that do, and crashes on a line that is ``null``.)
+    If all lines do, no object spans several lines. (Arrow's parser accepts objects that do, and
+    crashes on the line ``null``.)
     """
     line = line.strip()
     return line.startswith(b"{") and line.endswith(b"}")
 
 
 def _parse(lines: bytes, count: int, kinds: Kinds, text: bool) -> Iterator[Decoded]:
-    """The tuples of ``count`` lines; unparsable lines are separate from parsable ones."""
+    """Yield the tuples of ``count`` lines; lines that can't be parsed are separated."""
     try:
         parsed = _read(lines, count, kinds, text)
     except FAILURES:
@@ -162,13 +161,13 @@ def _parse(lines: bytes, count: int, kinds: Kinds, text: bool) -> Iterator[Decod
 
 
 def _read(lines: bytes, count: int, kinds: Kinds, text: bool) -> pa.RecordBatch:
-    """Parse ``count`` lines; dates, times and binary stay text, and with ``text`` everything does.
+    """Parse ``count`` lines; dates, times and binary (with ``text`` all values) stay strings.
 
     Raises:
         pa.ArrowException, ValueError: a line can't be parsed.
     """
     if not lines.isascii():
-        # Arrow would take any bytes for text.
+        # Arrow would accept any bytes as text: check that the lines are UTF-8.
         lines.decode()
     schema = pa.schema(
         [(n, pa.string() if text or k.kind in _AS_TEXT else arrow_type(k)) for n, k in kinds]
@@ -186,13 +185,13 @@ def _read(lines: bytes, count: int, kinds: Kinds, text: bool) -> pa.RecordBatch:
     ]
     for array in arrays:
         if pa.types.is_decimal(array.type):
-            # Arrow's parser does not look whether a number has more digits than its type.
+            # Arrow's parser does not check whether a number has more digits than its type.
             array.validate(full=True)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _is_hopeless(row: bytes, kinds: Kinds) -> bool:
-    """Whether a line certainly can't be parsed; False: undecided."""
+    """Whether a line certainly can't be parsed; False: unknown."""
     try:
         values = json.loads(row)
     except (json.JSONDecodeError, UnicodeDecodeError):
@@ -218,7 +217,7 @@ def _is_hopeless(row: bytes, kinds: Kinds) -> bool:
 
 
 def _converted(parsed: pa.RecordBatch, lines: bytes, kinds: Kinds, text: bool) -> Decoded:
-    """Parsed lines in their columns' types."""
+    """Convert parsed lines to their columns' types."""
 
     def arrived(which: pa.Array) -> pa.Array:
         rows = lines.split(b"\n")
@@ -241,7 +240,7 @@ def _converted(parsed: pa.RecordBatch, lines: bytes, kinds: Kinds, text: bool) -
 
 
 def from_text(kind: DataType) -> Callable[[pa.Array], pa.Array]:
-    """The conversion of strings to values of ``kind``."""
+    """Return the function that converts strings to values of ``kind``."""
     return lambda column: cast(column, _STRING, kind)
 
 

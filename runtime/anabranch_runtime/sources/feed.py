@@ -1,8 +1,8 @@
-"""A feed: one stream's input as the multiplexed source reads it, with exact offsets.
+"""Feed: the input of one stream with exact offsets, read by the multiplexed source (``feeds``).
 
-Offsets are JSON values that a feed alone understands. They are exact: the input between two of them
-is fixed once it has been planned, and reading it again gives the same rows or an error. An error
-concerns one piece of one feed; ``batch_input`` handles it.
+Offsets are JSON values that only their feed interprets. They are exact: the input between two
+offsets is fixed once it has been planned, and reading it again gives the same rows or an error. An
+error concerns one piece of one feed; ``batch_input`` handles it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:  # pydantic is large, and tasks read no registrations
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Input that was not read yet: rows (estimated), and how long the oldest waits."""
+    """Input that has not been read yet: estimated rows, and seconds that the oldest has waited."""
 
     rows: int
     seconds: float = 0.0
 
 
-#: Codes of errors that may pass -> trials after which a stream that skips unreadable input gives up
-#: all the same; with other codes it gives up at once.
+#: Code of a possibly temporary error -> number of trials before a stream that skips unreadable
+#: input skips the piece. After errors with other codes it skips the piece at once.
 PATIENT = {"unreadable-file": 3.0, "unreadable": 3.0, "no-server": inf, "bad-stream": inf}
 
 
@@ -38,8 +38,8 @@ class PieceError:
     """Error in reading a piece.
 
     Attributes:
-        missing: number of lost entries of a piece that has been read otherwise; None: the piece has
-            not been read.
+        missing: number of lost entries of a piece whose other entries have been read; None: nothing
+            of the piece has been read.
     """
 
     code: str
@@ -50,7 +50,7 @@ class PieceError:
 
 @dataclass(frozen=True, slots=True)
 class UnreadNote:
-    """A task's note of a piece, by number, that it could not read."""
+    """A task's report of a piece, by number, that it could not read."""
 
     piece: int
     why: PieceError
@@ -61,13 +61,13 @@ class Piece:
     """A part of a batch that one task reads: stream, approximate rows, and exact range.
 
     Attributes:
-        kind: its reader (``blocks``). ``where``: arguments of the reader.
-        columns: names and SQL types, where they are not known otherwise.
+        kind: selects the piece's reader (``blocks``). ``where``: arguments of the reader.
+        columns: names and SQL types; empty if the reader finds them in the input.
         feed: the id of its feed; empty for a recording.
-        source: the file or key that it is a part of; ``unit``, ``first``, ``last``: which part
-            (``UnreadPiece``).
-        before: the offset within ``source`` at which it begins, as its feed has it.
-        gone: why it can't be read and never will be, where planning knows that already.
+        source: the file or key that contains the piece. ``unit``, ``first``, ``last``: the range of
+            the piece within it (``UnreadPiece``).
+        before: the feed's offset within ``source`` at which the piece begins.
+        gone: why the piece can never be read, if planning has found that out.
         number: unique among the pieces of its batch.
     """
 
@@ -91,7 +91,7 @@ class Feed(Protocol):
 
     @property
     def id(self) -> str:
-        """The key of its offset: another for a stream that is defined otherwise."""
+        """Key of the feed's offset; a redefined stream's feed has a different id."""
 
     @property
     def record(self) -> StreamRecord:
@@ -99,67 +99,67 @@ class Feed(Protocol):
 
     @property
     def on_loss(self) -> OnLoss:
-        """The policy for input that can't be read any more."""
+        """The policy for input that can no longer be read."""
 
     def look(self, offset: Any) -> None:
-        """Check whether the input after ``offset``, which has been planned before, may be readable.
+        """Check whether the planned input after ``offset`` seems readable.
 
         Raises:
-            SourceError: it can't be.
+            SourceError: it is not readable.
         """
 
     def begin(self) -> Any:
-        """The offset to start from, where that must be fixed before anything is read; or None.
+        """Return the first offset if it must be fixed before anything is read; else None.
 
         Raises:
             SourceError: as :meth:`waiting`.
         """
 
     def waiting(self, offset: Any) -> Waiting:
-        """The input that can be read after ``offset`` (None: nothing has been read yet).
+        """Return the amount of input after ``offset`` (None: nothing has been read yet).
 
         Raises:
-            SourceError: the feed can't be read for now, or something is gone that it should read.
+            SourceError: the feed can't be read for now, or some of its unread input is lost.
         """
 
     def load_end(self, offset: Any, load: Load) -> Any:
-        """The end of the load (``sources.loads``) that input after ``offset`` belongs to; None
-        while more input may belong to it.
+        """Return the end of the load (``sources.loads``) of the input after ``offset``; None while
+        more input may arrive for the load.
 
         Raises:
             SourceError: as :meth:`waiting`.
         """
 
     def has_reached(self, offset: Any, end: Any) -> bool:
-        """Whether a load that ends at ``end`` has been read at ``offset``."""
+        """Whether ``offset`` is at or after ``end``, the end of a load."""
 
     def is_apart(self, offset: Any, load: Load) -> bool:
-        """Whether input after ``offset`` came so long after all before it that it is of another
-        load than ``load``, though its end was not fixed.
+        """Whether the input after ``offset`` came so long after the input before it that it belongs
+        to the load after ``load``, although the end of ``load`` has not been fixed.
         """
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
-        """The offset about ``rows`` rows on, at least one entry if one waits, not beyond ``end``.
+        """Return the offset about ``rows`` rows later: at least one entry, if any, up to ``end``.
 
         Raises:
             SourceError: as :meth:`waiting`.
         """
 
     def pieces(self, start: Any, end: Any, parts: int) -> list[Piece]:
-        """The input between two offsets, in pieces of about equal size, ``parts`` or more of them.
+        """Divide the input between two offsets into ``parts`` or more pieces of similar size.
 
-        Where something of it is not there any more, or can't be looked at, the pieces are such
-        that reading them fails.
+        If some of the input is lost or can't be examined, pieces are returned all the same, and
+        reading them fails.
         """
 
     def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
-        """The greatest offset up to ``end`` before which none of ``pieces`` lies."""
+        """Return the greatest offset up to ``end`` that is before all of ``pieces``."""
 
 
 def feed_id(record: StreamRecord, made_of: object) -> str:
-    """The offset's key: the stream's name, a digest of its registration and its source, and the
-    version of a table. A stream that is deleted and registered again, or a table that is to be read
-    again, is read from the beginning.
+    """Return a feed's id: the stream's name, a digest of its registration and source, and a table's
+    version. So a stream that is registered again after its deletion, or a table that is to be
+    re-read, is read from the beginning.
     """
     digest = hashlib.sha256(repr((record.registration, made_of)).encode()).hexdigest()[:12]
     version = f".{record.version}" if record.version > 1 else ""
@@ -167,7 +167,7 @@ def feed_id(record: StreamRecord, made_of: object) -> str:
 
 
 def version_of(feed: str) -> tuple[str, int]:
-    """The id of a feed's first version, and its version.
+    """Split a feed's id into the id of its first version and the version number.
 
     >>> version_of("R-0123456789ab.3"), version_of("a.b-0123456789ab")
     (('R-0123456789ab', 3), ('a.b-0123456789ab', 1))

@@ -1,23 +1,23 @@
 """One Spark source for all feeds: Redis Streams, directories of files, and landed batches of the
 ingest queries of Spark's own sources.
 
-Each further source of a Spark query costs every batch some time, so streams that the runtime reads
-itself share one. The offset maps the id of each feed to its own offset; a feed that is removed
-keeps its entry; a redefined feed, or one of a stream that is registered again, has another id and
-starts from its beginning. So does a new version of a table.
+Every source of a Spark query adds a cost to each batch, so all streams that the runtime reads
+itself share one source. Its offset maps the id of each feed to the feed's own offset. A removed
+feed keeps its entry. A feed has a new id, and starts from its beginning, when its stream is
+redefined or registered again, and for a new version of a table.
 
-Planning happens in one Python process of Spark's beside the driver. It fills a batch with the rows
-that the driver allows (``Keys.limit``; see ``back_pressure``), shared among feeds in proportion to
-their waiting rows. It also reports the progress of the feeds (``Keys.intake``). A feed that can't
-be read stays at its offset, and is reported; the others go on. Tasks read their pieces themselves
-(``planned``).
+Planning runs in one Python process that Spark starts beside the driver. It fills a batch with as
+many rows as the driver allows (``Keys.limit``; see ``back_pressure``), shared among feeds in
+proportion to their waiting rows. It also reports the progress of the feeds (``Keys.intake``). An
+unreadable feed stays at its offset and is reported; the other feeds advance. Tasks read their
+pieces themselves (``planned``).
 
-A feed that the driver holds (``Keys.held``: a planned piece of it could not be read) is not planned
-further. Now and then a trial to read it is planned, which the offset counts: so there is a batch
-for it though nothing else has arrived, and a repeated batch tries the same. There is also a batch
-where withheld results are owed (``Keys.owed``) and nothing arrives.
+The driver holds a feed (``Keys.held``) when a planned piece of it could not be read: no more of it
+is planned, except from time to time a trial to read it. The offset counts trials, so a trial starts
+a batch even if nothing has arrived, and a repeated batch repeats its trials. A batch is also
+planned, without new rows, if withheld results are to be computed (``Keys.owed``).
 
-Until the first load of some version of a table has been read, batches bring rows of tables only.
+Until the first load of one version of a table has been read, batches have rows of tables only.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ from anabranch_runtime.sources.planned import TRIALS, PlannedReader
 from anabranch_runtime.sources.redis_stream import redis_feed
 
 FORMAT = "anabranch-feeds"
-#: Seconds between two reports of how feeds stand while nothing is read.
+#: Seconds between two reports of the feeds' progress while no batch is planned.
 REPORT = 0.5
-#: Seconds for which an unreadable feed is left alone, also as a factor of the time that its check
-#: has taken: during a check nothing is planned for the others.
+#: Seconds for which an unreadable feed is not checked again, and the same as a multiple of the
+#: duration of its check, which delays the planning of all other feeds. The longer pause applies.
 REST, REST_FACTOR = 1.0, 10.0
-#: Seconds between two trials of a feed that is held: at first, and at most.
+#: Seconds between two trials to read a held feed: at first, and at most.
 TRIAL_REST, LONGEST_TRIAL_REST = 2.0, 30.0
 
 
@@ -73,30 +73,30 @@ class FeedsReader(PlannedReader):
         records = [StreamRecord.model_validate(r) for r in json.loads(options["streams"])]
         self._state, self._access = options["state"], AccessPolicy.loads(options["access"])
         self._feeds = {feed.id: feed for feed in map(self._feed, records)}
-        #: First version of a feed -> the record of its present version.
+        #: Id of a feed's first version -> the record of its present version.
         self._versions = {version_of(i)[0]: feed.record for i, feed in self._feeds.items()}
         self._awaited = awaited_marks(records) if options["live"] else {}
         self._retained: dict[str, str] = {}
         self._errors: dict[str, tuple[float, str]] = {}
         self._held: dict[str, tuple[int, Any]] = {}
         self._owed: int | None = None
-        #: Feed that is held -> after how many trials, and when the next is due; None: not known.
+        #: Held feed -> number of its trials, and time of the next; None: not known yet.
         self._due: dict[str, tuple[int, float]] | None = None
         self._intake = Intake()
         self._reported = 0.0
 
     def getDefaultReadLimit(self) -> ReadMaxRows:
-        """A formality: the limit that counts is the driver's, which changes."""
+        """Return a limit for Spark that has no effect: the driver's own limit changes per batch."""
         return ReadMaxRows(MOST_ROWS)
 
     @property
     def feeds(self) -> Mapping[str, Feed]:
-        """All of them."""
+        """The present feeds by id."""
         return self._feeds
 
     def feeds_of(self, offset: dict[str, Any]) -> Mapping[str, Feed]:
-        """All of them, and feeds of earlier versions in ``offset``: a batch that was planned before
-        a table is read again is repeated with their rows.
+        """Return the present feeds, and feeds of earlier table versions in ``offset``: a batch
+        planned before a table's re-read is repeated with the rows of the earlier version.
         """
         earlier = [self._earlier(k) for k in offset if self._is_earlier(k)]
         return {**self._feeds, **{feed.id: feed for feed in earlier}}
@@ -113,9 +113,9 @@ class FeedsReader(PlannedReader):
         return self._feed(self._versions[first].model_copy(update={"version": version}))
 
     def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
-        """As far on as the driver allows, in every feed that can be read."""
-        # Landed batches of a removed stream are deleted; its id never comes again, and neither does
-        # an earlier version.
+        """Return the end offset of the next batch: every readable feed advances by its share."""
+        # Entries of removed ingest queries and of earlier table versions are dropped: their ids
+        # never occur again.
         end = {
             k: v
             for k, v in start.items()
@@ -161,8 +161,8 @@ class FeedsReader(PlannedReader):
         return end
 
     def _loading(self, loads: Mapping[str, Load], waiting: Mapping[str, Waiting]) -> bool:
-        """Whether a table is read for the first time, or will be as soon as an epoch has it: until
-        that is over, streams wait. An unreadable table delays no stream.
+        """Whether streams must wait for a table: its first load is being read, or will be read once
+        an epoch has the table. An unreadable table delays no stream.
         """
         unplanned = awaited(self._awaited, self._retained)
         whole = {version_of(k)[0] for k, load in loads.items() if not load.is_first}
@@ -177,7 +177,7 @@ class FeedsReader(PlannedReader):
         return self._feeds[feed_id].record.kind is StreamKind.TABLE
 
     def _waiting(self, offset: dict[str, Any]) -> dict[str, Waiting]:
-        """Rows that wait in feeds that can be read; notes in ``offset`` where new ones begin."""
+        """Return the waiting input of readable feeds; adds new feeds' offsets to ``offset``."""
         found, unplanned = {}, awaited(self._awaited, self._retained)
         for feed_id, feed in self._feeds.items():
             if feed_id in self._held or self._rests(feed_id) or feed.record.name in unplanned:
@@ -192,10 +192,10 @@ class FeedsReader(PlannedReader):
         return found
 
     def _trials(self) -> list[str]:
-        """The held feeds to be tried with this batch.
+        """Return the held feeds to try to read with this batch.
 
-        Feeds held since before this process began are tried at once: their streams may have
-        changed. A feed whose source can't even be looked at is not tried.
+        Feeds that were held before this process began are tried at once, as their input may have
+        been repaired. A feed is not tried if its source can't even be checked (``Feed.look``).
         """
         now, first = time.monotonic(), self._due is None
         known, due = self._due or {}, {}
@@ -220,7 +220,7 @@ class FeedsReader(PlannedReader):
 
     @contextmanager
     def _noted(self, feed_id: str) -> Iterator[None]:
-        """Let a feed that can't be read rest."""
+        """Catch a feed's error, and do not check the feed again for a while."""
         began = time.monotonic()
         try:
             yield
@@ -230,10 +230,10 @@ class FeedsReader(PlannedReader):
             self._errors[feed_id] = (now + rest, masked(str(error)))
 
     def _allowed_rows(self) -> int | None:
-        """Rows that the driver allows, None: any number; notes the held feeds, the retained streams
-        of the epoch, and the debt.
+        """Return the driver's row limit (None: no limit), and update the held feeds, the epoch's
+        retained streams and the owed results from Redis.
 
-        Without a server there is no limit, and the last known values hold.
+        If Redis is unreachable, there is no limit, and the last known values are kept.
         """
         try:
             keys = (self._keys.limit, self._keys.held, self._keys.owed, self._keys.retained)
@@ -248,7 +248,7 @@ class FeedsReader(PlannedReader):
         return None if limit is None else int(limit)
 
     def _report(self, waiting: dict[str, Waiting], *, advanced: bool) -> None:
-        """Report the progress of the feeds, where a batch was planned or a report is due."""
+        """Report the progress of the feeds if a batch was planned or a report is due."""
         now = time.monotonic()
         errors = {self._feeds[k].record.name: text for k, (_, text) in self._errors.items()}
         known = {name: s.error for name, s in self._intake.streams.items() if s.error}
@@ -264,24 +264,24 @@ class FeedsReader(PlannedReader):
         try:
             connection(self._redis_url).set(self._keys.intake, self._intake.dumps())
         except RedisError:
-            # Only a report; the next one makes up for it.
+            # A lost report does not matter: the next one follows soon.
             return
 
 
 def plan(
     feed: Feed, offset: Any, rows: int, load: Load, now: float, *, empty: bool = False
 ) -> tuple[Any, Load]:
-    """Plan a batch's part of a feed that stands at ``offset`` in ``load``.
+    """Plan a batch's input from a feed that has been read up to ``offset``, within ``load``.
 
     Args:
-        feed: one that can be read.
-        rows: number of its rows that the batch may bring; 0: nothing waits.
-        load: the feed's newest.
+        feed: a readable feed.
+        rows: maximum number of its rows in the batch; 0: no rows wait.
+        load: the feed's newest load.
         now: seconds since 1970.
-        empty: whether a load is to begin though nothing waits, as that of an empty table.
+        empty: whether to begin a load although no rows wait, e.g. for an empty table.
 
     Returns:
-        The offset after the batch, and the feed's load then.
+        The feed's offset and load after the batch.
 
     Raises:
         SourceError: the feed can't be read for now.
@@ -326,10 +326,10 @@ class FeedsSource(DataSource):
 def make_feed(
     record: StreamRecord, redis_url: str, keys: Keys, state: str, access: AccessPolicy
 ) -> Feed:
-    """The feed of one stream.
+    """Make the feed of one stream.
 
     Raises:
-        StreamError: its source has options that mean nothing.
+        StreamError: an option of its source is unknown.
     """
     if record.source.format == REDIS_STREAM:
         return redis_feed(record, redis_url, keys.stream(record.name))
@@ -349,8 +349,8 @@ def source_options(
     *,
     live: bool = True,
 ) -> dict[str, str]:
-    """The options under which :class:`FeedsSource` reads ``records``; ``live``: streams that are
-    retained wait for their epoch (``awaited``).
+    """Return the options with which :class:`FeedsSource` reads ``records``; ``live``: whether
+    retained streams wait for their epoch (``awaited``).
     """
     return {
         "streams": json.dumps([r.model_dump() for r in records]),

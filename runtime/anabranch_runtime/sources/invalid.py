@@ -1,9 +1,9 @@
-"""Rows that do not fit their stream's declaration: found one by one, and kept as they arrived.
+"""Invalid rows: detection of rows that do not fit their stream's declaration; their raw input.
 
-Whole columns are converted at once. Only a column that can't be is halved until the values that
-can't be converted stand alone, so a clean column costs one conversion and ``k`` bad values among
-``n`` cost about ``2 k log n`` more. A row's verdict depends on the row alone: not on which others
-are converted with it, and so not on how a source was cut into pieces.
+Columns are converted as a whole. Only a column whose conversion fails is halved repeatedly until
+the bad values are isolated. So a clean column costs one conversion, and ``k`` bad values among
+``n`` cost about ``2 k log n`` more. Whether a row is valid depends on the row alone, and so not on
+the division of the input into pieces.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from numpy.typing import NDArray
 
 from anabranch_runtime.errors import AnabranchRuntimeError
 
-#: Raises one of ``FAILURES`` for an array with a value that can't be converted.
+#: A conversion of arrays; raises one of ``FAILURES`` if a value can't be converted.
 Convert = Callable[[pa.Array], pa.Array]
 #: Rows that fit the declaration, and invalid rows (:func:`invalid_rows`); None: no invalid rows.
 Decoded = tuple[pa.RecordBatch, pa.RecordBatch | None]
 
 
-#: Errors of conversions.
+#: Errors that conversions raise.
 FAILURES = (pa.ArrowException, AnabranchRuntimeError, ValueError)
 #: The last column of invalid rows: raw input, as text or bytes, or as a struct of its columns.
 ARRIVED = "#arrived"
-#: Characters of a row's text that are kept.
+#: Maximum number of characters kept of an invalid row's text.
 LENGTH = 1 << 16
-#: Ranges of up to this many values are not halved any more, but converted one by one.
+#: Ranges of up to this many values are converted value by value instead of halved.
 _FEW = 8
 
 
 def convert_values(
     column: pa.Array, kind: pa.DataType, convert: Convert
 ) -> tuple[pa.Array, NDArray[np.bool_] | None]:
-    """``column`` converted to ``kind``, NULL where a value can't be; and which those are (None:
-    none).
+    """Convert ``column`` to ``kind``, bad values to NULL; also returns the mask of bad values
+    (None: no bad value).
     """
     try:
         return convert(column), None
     except FAILURES:
         if not _converts(column.slice(0, 0), convert):
-            # The types do not go together, for any values.
+            # There is no conversion between the types.
             return pa.nulls(len(column), kind), np.ones(len(column), np.bool_)
         bad = _unconvertible(column, convert)
     kept = np.arange(len(column))
@@ -54,7 +54,7 @@ def convert_values(
 
 
 def _unconvertible(column: pa.Array, convert: Convert) -> NDArray[np.bool_]:
-    """True for the values of a column that fails as a whole."""
+    """Return the mask of bad values in a column whose conversion as a whole has failed."""
     bad = np.zeros(len(column), np.bool_)
     ranges = [(0, len(column))]
     while ranges:
@@ -79,7 +79,7 @@ def _converts(column: pa.Array, convert: Convert) -> bool:
 
 
 def invalid_rows(rows: pa.RecordBatch, arrived: pa.Array) -> pa.RecordBatch:
-    """Invalid rows: the stream's columns, NULL where the input does not fit, and ``arrived``."""
+    """Append the raw input ``arrived`` to invalid rows, whose unfit values are NULL."""
     names = [*rows.schema.names, ARRIVED]
     return pa.RecordBatch.from_arrays([*rows.columns, arrived], names=names)
 
@@ -87,9 +87,9 @@ def invalid_rows(rows: pa.RecordBatch, arrived: pa.Array) -> pa.RecordBatch:
 def split(
     rows: pa.RecordBatch, bad: NDArray[np.bool_] | None, arrived: Callable[[pa.Array], pa.Array]
 ) -> Decoded:
-    """``rows`` without ``bad`` ones, which are returned beside them.
+    """Split ``rows`` into valid rows and ``bad`` rows.
 
-    ``arrived`` gives the raw input for an array of row numbers.
+    ``arrived`` returns the raw input for an array of row numbers.
     """
     if bad is None or not bad.any():
         return rows, None
@@ -98,15 +98,15 @@ def split(
 
 
 def unreadable(schema: pa.Schema, arrived: pa.Array) -> Decoded:
-    """Invalid rows only, without a readable column."""
+    """Return invalid rows only, with all columns NULL."""
     nothing = [pa.nulls(len(arrived), f.type) for f in schema]
     rows = pa.RecordBatch.from_arrays(nothing, schema=schema)
     return rows.slice(0, 0), invalid_rows(rows, arrived)
 
 
 def raw_text(arrived: pa.Array) -> pa.Array:
-    """The rows that arrived, as text of at most ``LENGTH`` characters: JSON objects, in which
-    binary values are base64; bytes that are no UTF-8 as base64 after ``base64:``.
+    """Return raw input as text of at most ``LENGTH`` characters. Structs become JSON objects with
+    binary values in base64; bytes that are not UTF-8 become ``base64:`` and their base64.
     """
     texts = _objects(arrived) if pa.types.is_struct(arrived.type) else map(_text, arrived)
     return pa.array([None if t is None else t[:LENGTH] for t in texts], pa.large_string())
@@ -132,14 +132,14 @@ def _objects(rows: pa.StructArray) -> Iterator[str]:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """Python values of a column; of any that Python does not have, the text."""
+    """Return the Python values of a column; the text of values that Python can't represent."""
     kind = column.type
     if pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
         column = pc.cast(column, pa.string())
     try:
         return column.to_pylist()  # type: ignore[no-any-return]
     except (ValueError, OverflowError):
-        # Text that is no UTF-8; times that are out of Python's range, in a nested value.
+        # Strings that are not UTF-8, or nested times beyond Python's range.
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
             return column.cast(pa.large_binary()).to_pylist()  # type: ignore[no-any-return]
         each = (column.slice(i, 1) for i in range(len(column)))

@@ -1,19 +1,19 @@
 """Loads: the parts of a feed's input that move its stream's watermark as a whole.
 
-A watermark that followed every batch would make rows late by accident: batches are cut by size, and
+A watermark that followed every batch would make rows late by accident. Batches are cut by size, and
 the files of a folder, the keys of a Redis Stream or the partitions of a topic are not in the order
-of event times. So input is divided into *loads*. Within a load nothing is late because of other
-rows of it; the greatest event time counts for the watermark when the whole load has been read.
+of event times. So input is divided into *loads*. No row is late because of other rows of its load:
+the load's greatest event time affects the watermark only after the whole load has been read.
 
-* The first load is the backlog: all that is there when reading begins. A feed fixes its end once
-  nothing more appears for a moment (``Feed.load_end``).
-* Of a table and other streams without event times there are no later ones.
-* Later loads begin where the one before ended, and have all that was found meanwhile, so a feed
-  that has fallen behind has few large loads and one that keeps up many small ones.
+* The first load is the backlog: all input that exists when reading begins. A feed fixes its end
+  once no more input has appeared for a while (``Feed.load_end``).
+* Tables, and other streams without event times, have no further loads.
+* A later load begins where the previous load ended, and contains all input found until then. So a
+  feed that has fallen behind has few large loads, and a feed that keeps up has many small loads.
 
-A load ends with a batch: planning never lets a batch cross its end. Each feed's load is part of the
-offset of all feeds, under :data:`LOADS`; so a repeated batch begins and ends the same loads. A load
-whose end is only known after everything was read ends with a batch of its own, without rows.
+A load ends at the end of a batch: planning never lets a batch cross its end. The loads are part of
+the offset of all feeds, under :data:`LOADS`, so a repeated batch begins and ends the same loads. If
+a load's end becomes known only after all its rows were read, an extra batch without rows ends it.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ from anabranch_runtime.recovery.checkpoint import source_offsets
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.state.unread import FeedState
 
-#: Seconds without new files after which a load of files has all of them, and seconds after which
-#: files that keep appearing belong to the next one: of a backlog, which may be copied slowly, and
-#: of others.
+#: Seconds without new files after which a load of files is complete, and greatest duration of a
+#: load, after which new files belong to the next: for a backlog, which may be copied slowly, and
+#: for later loads.
 QUIET_FIRST, LONGEST_FIRST = 1.0, 60.0
 QUIET, LONGEST = 0.25, 5.0
-#: Factor by which that is longer at least than the longest pause between files of the load: a
-#: writer on a busy machine pauses again and again.
+#: Least ratio of the seconds without new files to the longest pause between files of the load: a
+#: writer on a busy machine pauses repeatedly.
 PAUSES = 4.0
-#: Bytes per second by which files are written at least: a large one may be waited for longer.
+#: Assumed least speed of writing files, bytes per second: a large file is waited for longer.
 WRITING = 50e6
-#: Seconds after which a load of a source of Spark's ends that always has more to give, or fails.
+#: Greatest duration in seconds of a load from one of Spark's sources that always has more input, or
+#: fails.
 LONGEST_READING = 3600.0
-#: Key of an offset's entry that is no feed: id of a feed -> its load, as JSON.
+#: Key in the offset of all feeds for their loads: id of a feed -> its load, as JSON.
 LOADS = "="
 
 
@@ -48,12 +49,12 @@ class Load:
     """The load that the newest input of a feed belongs to.
 
     Attributes:
-        stream: the feed's.
-        number: how many loads came before it.
-        is_open: whether more of it is to be read; else all that was read belongs to ended loads.
-        end: the feed's offset at which it ends; None while that is not known.
-        began: seconds since 1970 when it was first seen.
-        version: of the table that the feed reads.
+        stream: the feed's stream.
+        number: number of loads before it.
+        is_open: whether some of its input may still have to be read; else it has ended.
+        end: the feed's offset at which it ends; None: not known yet.
+        began: time at which it began, seconds since 1970.
+        version: version of the table that the feed reads.
     """
 
     stream: str
@@ -65,58 +66,58 @@ class Load:
 
     @property
     def is_first(self) -> bool:
-        """Whether it is the backlog: no load of the feed has ended."""
+        """Whether it is the backlog, the feed's first load, and has not ended."""
         return self.number == 0 and (self.is_open or self.began == 0.0)
 
     def quiet(self, pause: float) -> float:
-        """Seconds without new files after which it has all of them.
+        """Return the seconds without new files after which the load is complete.
 
         Args:
-            pause: seconds, the longest so far between two of its files.
+            pause: longest pause so far between two of its files, in seconds.
         """
         quiet = QUIET_FIRST if self.is_first else QUIET
         return min(max(quiet, PAUSES * pause), self.longest)
 
     @property
     def longest(self) -> float:
-        """Seconds after its begin when files that still appear belong to the next load."""
+        """Greatest duration in seconds; files that appear later belong to the next load."""
         return LONGEST_FIRST if self.is_first else LONGEST
 
     def opened(self, now: float) -> Load:
-        """The load of input that is planned ``now``: this one while it is open, else the next."""
+        """Return the load of input planned at ``now``: this load if it is open, else the next."""
         if self.is_open:
             return self
         number = 0 if self.is_first else self.number + 1
         return replace(self, number=number, is_open=True, end=None, began=now)
 
     def ended(self) -> Load:
-        """This load once all of it has been read."""
+        """Return this load as ended."""
         return replace(self, is_open=False, end=None)
 
 
 def longest_pause(times: Iterable[float]) -> float:
-    """Longest pause between two of ``times``, in seconds; 0 without two."""
+    """Return the longest pause between successive ``times``, in seconds; 0 for a single time."""
     return max((after - before for before, after in pairwise(sorted(times))), default=0.0)
 
 
 def loads_of(offset: Mapping[str, Any]) -> dict[str, Load]:
-    """Feed -> its load, in an offset of all feeds."""
+    """Return each feed's load in an offset of all feeds."""
     return {feed: Load(**fields) for feed, fields in offset.get(LOADS, {}).items()}
 
 
 def with_loads(offset: dict[str, Any], loads: Mapping[str, Load]) -> dict[str, Any]:
-    """``offset`` with these loads."""
+    """Return ``offset`` with these loads."""
     if not loads:
         return offset
     return {**offset, LOADS: {feed: asdict(load) for feed, load in loads.items()}}
 
 
 def end_loads(state: State, upto: str | None) -> State:
-    """``state`` as a batch up to ``upto`` finds it: open loads to which its input does not belong
-    have ended.
+    """Return ``state`` before a batch up to ``upto``, with open loads ended that have no part in
+    the batch's input.
 
     Raises:
-        StateError: a text of Spark's offsets that can't be read.
+        StateError: Spark's offsets can't be read.
     """
     first, last = loads_upto(state.offsets), loads_upto(upto)
     held = _held(state.feeds)
@@ -129,10 +130,13 @@ def end_loads(state: State, upto: str | None) -> State:
 
 
 def open_loads(upto: str | None, feeds: Mapping[str, FeedState]) -> frozenset[str]:
-    """Streams whose load goes on after a batch up to ``upto``, which left ``feeds`` so.
+    """Return the streams whose load continues after a batch up to ``upto``.
+
+    Args:
+        feeds: states of the feeds after the batch; the load of a held feed continues.
 
     Raises:
-        StateError: a text of Spark's offsets that can't be read.
+        StateError: Spark's offsets can't be read.
     """
     return _held(feeds) | {load.stream for load in loads_upto(upto).values() if load.is_open}
 
@@ -142,7 +146,7 @@ def _held(feeds: Mapping[str, FeedState]) -> frozenset[str]:
 
 
 def loads_upto(text: str | None) -> dict[str, Load]:
-    """Feed -> its load, in Spark's text of offsets.
+    """Return each feed's load in Spark's text of offsets.
 
     Raises:
         StateError: the text can't be read.

@@ -1,8 +1,8 @@
-"""Permissions of registrations, checked again where they are about to be used.
+"""Checks of registrations against the access policy, repeated at every use.
 
-Records may be older than the policy, and links may have appeared since: so the service's check is
-repeated whenever a source is opened, a file is found and a sink is written to. Secrets are taken
-from the environment here, at use only, and masked in every message.
+The policy may be newer than a registration, and links may have appeared. So the service's check is
+repeated whenever a source is opened, a file is found or a sink is written to. Secrets are read from
+the environment only here, when they are used, and masked in every message.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from anabranch_contract.protocol.registered import StreamRecord
 
 
 def resolve(path: str) -> str:
-    """The path that ``path`` leads to: absolute, links and ``..`` followed."""
+    """Return the absolute path of ``path`` with links and ``..`` resolved."""
     return os.path.realpath(path)
 
 
 def permitted_source(record: StreamRecord, policy: AccessPolicy, namespace: str) -> str | None:
-    """The resolved path of a stream's source, if it has one and may be read.
+    """Return the resolved path of a stream's source, or None if it has no path.
 
     Raises:
-        AccessError: it needs a path or option that is not allowed.
+        AccessError: the source has a path or option that is not allowed.
     """
     source = record.source
     options = dict(source.options)
@@ -44,10 +44,10 @@ def permitted_sink(
     namespace: str,
     environ: Mapping[str, str] = os.environ,
 ) -> SinkSpec:
-    """The sink with its path resolved, and its references replaced by their values.
+    """Return the sink with its path resolved and its references replaced by secrets.
 
     Raises:
-        AccessError: it needs a path or option that is not allowed, or a variable is not set.
+        AccessError: the sink has a path or option that is not allowed, or a variable is not set.
     """
     options = dict(sink.options)
     path = check_sink_access(sink.format, sink.path, options, policy, resolve)
@@ -59,16 +59,16 @@ def permitted_sink(
 
 
 def source_options(record: StreamRecord, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The options of a source with its references replaced by their values.
+    """Return the options of a source with its references replaced by secrets.
 
     Raises:
-        AccessError: a variable is not set, or a reference stands where no secret belongs.
+        AccessError: a variable is not set, or an option that takes no secret has a reference.
     """
     return resolved("source", record.source.format, record.source.options, environ)
 
 
 def revealed(url: str) -> str:
-    """The address of a Redis server, with its reference replaced by its value.
+    """Return the address of a Redis server with its reference replaced by the secret.
 
     Raises:
         AccessError: the variable is not set.
@@ -77,5 +77,5 @@ def revealed(url: str) -> str:
 
 
 def masked(message: str) -> str:
-    """``message`` without the values of variables that hold secrets."""
+    """Return ``message`` with the values of secret variables masked."""
     return without_secrets(message, os.environ)

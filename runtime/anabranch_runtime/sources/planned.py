@@ -1,10 +1,9 @@
-"""Sources whose offsets, and nothing else, go through Spark.
+"""Planned sources: Spark handles their offsets, but not their rows.
 
-Spark asks a source how far a batch goes, writes that down, and repeats the batch up to the same
-offsets if it fails: that is what makes input exact. The rows need not go through Spark as well. The
-driver derives a batch's pieces from the offsets before and after it (``batch_input``), and each
-task reads its share of them (``blocks.read_pieces``): no second Python process per task, no copies
-through the JVM.
+Spark gets a batch's end offsets from a source, logs them, and repeats a failed batch up to the same
+offsets; this makes input exact. The rows do not pass through Spark. The driver derives a batch's
+pieces from the offsets before and after it (``batch_input``), and each task reads its share of the
+pieces (``blocks.read_pieces``), without a second Python process per task and copies in the JVM.
 """
 
 from __future__ import annotations
@@ -17,55 +16,55 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from anabranch_runtime.sources.feed import Feed, Piece
 
-#: Name of a source in the Spark query -> factory of a reader of its present state.
+#: Name of a source in the Spark query -> factory of its reader.
 Planned = Mapping[str, Callable[[], "PlannedReader"]]
 
 
-#: Key of an offset's entry that is no feed: id of a feed that is held -> how many trials to read it
-#: have been planned.
+#: Key in the offset of all feeds for trials: id of a held feed -> number of planned trials to read
+#: it.
 TRIALS = "~"
 
 
 class PlannedReader(DataSourceStreamReader):
-    """Such a source as Spark sees it; subclasses define the offsets."""
+    """Base of planned sources as Spark's data sources; subclasses define the offsets."""
 
     def __init__(self, tasks: int) -> None:
         self._tasks = tasks
 
     def initialOffset(self) -> dict[str, Any]:
-        """Nothing has been read of any stream."""
+        """Return the empty offset: no stream has been read."""
         return {}
 
     @property
     def feeds(self) -> Mapping[str, Feed]:
-        """The feeds that its offsets are about, by their ids."""
+        """The feeds in the source's offsets, by id."""
         return {}
 
     def feeds_of(self, offset: dict[str, Any]) -> Mapping[str, Feed]:
-        """:attr:`feeds`, and feeds of earlier versions of tables that ``offset`` has."""
+        """Return :attr:`feeds`, and feeds of earlier table versions in ``offset``."""
         return self.feeds
 
     def shares(self, start: dict[str, Any], end: dict[str, Any]) -> list[list[Piece]]:
-        """The input between two offsets outside the feeds, in as many shares as there are tasks.
+        """Return the input between two offsets that belongs to no feed, as one share per task.
 
-        The same at every call, except that a stream which has been removed meanwhile has no pieces:
-        no query uses it any more.
+        Every call gives the same shares, except that a removed stream has no pieces: no query reads
+        it any more.
 
         Raises:
-            SourceError: some of it is not there any more.
+            SourceError: some of the input no longer exists.
         """
         return [[] for _ in range(self._tasks)]
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """As many as there are tasks, empty."""
+        """Return one empty partition per task."""
         return [InputPartition(number) for number in range(self._tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """No rows."""
+        """Yield no rows."""
         yield from ()
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to forget: read input stays where it is."""
+        """Do nothing: the source keeps its input."""
 
     def stop(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""

@@ -1,6 +1,6 @@
-"""The driver's end of back-pressure: limits the rows of the next batch.
+"""The driver's side of back-pressure: limits the rows of the next batch.
 
-The sources plan in a process of their own, so the limit and their progress go through the control
+Sources plan in another process, so the limit and their progress are exchanged through the control
 plane's Redis.
 """
 
@@ -18,25 +18,25 @@ from anabranch_runtime.state.unread import FeedState
 
 @dataclass(slots=True)
 class RateLimiter:
-    """Holds batches to ``target`` seconds (None: any number), and to their share of memory where
-    there is a limit (``frugal``); without either it lets everything through.
+    """Limits batches to ``target`` seconds (None: no target) and, if ``frugal``, to their share of
+    memory. Without both there is no row limit.
     """
 
     control: Control
     target: float | None
     frugal: bool = False
-    #: Seconds that the last batch took, from its planning to its commit.
+    #: Seconds of the last batch from its planning to its commit.
     seconds: float = 0.0
-    #: Progress of the input when it was done.
+    #: Progress of the input when the last batch was committed.
     standing: dict[str, StreamIntake] = field(default_factory=dict)
-    #: Age in seconds of the oldest row, per stream of the last batch, when that was done.
+    #: Per stream of the last batch: age in seconds of its oldest row at the commit.
     ages: tuple[float, ...] = ()
     _pressure: BackPressure = field(default_factory=BackPressure)
-    #: Unix time at which the last batch was done; one that was planned before is not timed.
+    #: Unix time of the last commit; a batch planned before it is not timed.
     _done: float = field(default_factory=time.time)
 
     def open(self) -> None:
-        """Before the first batch: take over the limit that an earlier run found, if any."""
+        """Continue with the limit of an earlier run, if any; called before the first batch."""
         if self._holds:
             known = self.control.limit()
             if known is not None:
@@ -45,7 +45,7 @@ class RateLimiter:
 
     @property
     def limit(self) -> int | None:
-        """Rows that the next batch may bring; None: any number."""
+        """Maximum number of rows of the next batch; None: no limit."""
         return self._pressure.limit if self._holds else None
 
     @property
@@ -53,19 +53,20 @@ class RateLimiter:
         return self.target is not None or self.frugal
 
     def done(self, rows: int, seconds: float, full: float, allowed: float | None = None) -> None:
-        """A batch of ``rows`` rows is committed, ``seconds`` of its time spent in the driver.
+        """Set the next limit after the commit of a batch of ``rows`` rows.
 
         Args:
-            full: the part of its share of memory that its fullest task took; 0: no limit.
-            allowed: seconds that a batch may take where a latency is promised: the fixed cost
-                counts for less, the longer batches are.
+            seconds: time of the batch within the driver.
+            full: the fullest task's fraction of its memory share; 0: no limit.
+            allowed: seconds that a batch may take under a promised latency. Longer batches spend a
+                smaller share of their time on the fixed cost.
         """
         now, intake = time.time(), self.control.intake()
         self.ages = ()
         if intake.planned > self._done:
-            # From its planning: what Spark does around the driver's part takes time as well.
+            # Count from the batch's planning, as Spark's own work takes time too.
             seconds = max(now - intake.planned, seconds)
-            # The batch begins with the rows that had waited longest at its planning.
+            # The batch contains the rows that had waited longest at its planning.
             waited = [s.seconds for s in intake.streams.values() if s.waiting]
             self.ages = tuple(age + now - intake.planned for age in waited)
         self._done, self.seconds, self.standing = now, seconds, intake.streams
@@ -80,10 +81,10 @@ class RateLimiter:
     def intake(
         self, left_out: Mapping[str, str], feeds: Iterable[FeedState] = ()
     ) -> dict[str, StreamIntake]:
-        """Stream -> progress of its input.
+        """Return the progress of each stream's input.
 
         Args:
-            left_out: streams whose source can't be opened.
+            left_out: stream whose source can't be opened -> reason.
             feeds: states of the feeds that are read.
         """
         found = dict(self.control.intake().streams)

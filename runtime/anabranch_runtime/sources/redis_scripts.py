@@ -1,7 +1,7 @@
-"""Scripts that run inside Redis, each atomically, so that a look and what it is about fit together.
+"""Lua scripts that run in Redis, each atomically, so that their results are consistent.
 
-Scripts only read. Ids travel as text. ``XRANGE`` from inside a script spares the client a parse
-per entry, which is the slowest part of reading a Redis Stream from Python.
+Scripts only read. Ids are sent as text. With ``XRANGE`` within a script, the client need not parse
+every entry, which is the slowest part of reading a Redis Stream from Python.
 """
 
 from __future__ import annotations

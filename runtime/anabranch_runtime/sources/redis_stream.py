@@ -1,17 +1,17 @@
-"""Redis Streams as a feed: any number of them (its partitions) make up one stream.
+"""Redis Streams as a feed: one or more Redis Streams (its partitions) form one stream.
 
-The offset is, per Redis Stream, the id of the last entry read, that entry's *ordinal* (how many
-entries had ever been added up to it), the ordinal before the first entry that was read at all, and
-how many times the Redis Stream was replaced by another since.
-The server counts what it adds, so a difference shows that something was removed unread:
+The offset has, per Redis Stream: the id of the last entry read; that entry's *ordinal*, the number
+of entries ever added up to it; the *base*, the ordinal before the first entry that was read; and
+the *generation*, how many times the Redis Stream was replaced by another since.
+The server counts the entries that it adds, so a difference reveals entries removed unread:
 
-* After entry ``n`` of ``N`` ever added, ``N - n`` must be unread. A stream is trimmed from its
-  front, so where fewer than ``N - n`` entries are left at all, some of them are gone.
-* Entries deleted one by one are missed where the last entry is reached with too small an ordinal.
+* After entry ``n`` of ``N`` ever added, ``N - n`` must be unread. Trimming removes the oldest
+  entries, so if the stream has fewer than ``N - n`` entries left, unread entries are lost.
+* Entries deleted one by one are detected when the ordinal at the last entry is too small.
 
-A planned batch is read by exact ranges of ids, each with the number of entries that it must hold.
-Where a range holds fewer, reading it ends in an error that says how many are gone: the stream stops
-before the range, or (``on_loss``) goes on without them, and the batch records how many they were.
+A planned batch is read by exact ranges of ids, each with its expected number of entries. If a range
+has fewer, reading it raises an error with the number of lost entries: the stream stops before the
+range, or (``on_loss``) skips them, and the batch records their number.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ from anabranch_runtime.sources.loads import Load
 from anabranch_runtime.sources.permitted import revealed
 from anabranch_runtime.sources.redis_scripts import CUT, LOOK, READ
 
-#: Of a range of ids: the last, how many entries, how many rows.
+#: A range of ids after another: its last id, number of entries, number of rows.
 Cut = tuple[str, int, int]
 
 
-#: Entries read at once: few enough that the server is soon free again for others.
+#: Entries read by one call: few enough not to block the server's other clients for long.
 ENTRIES = 4096
-#: Up to this many entries of a key are read by one task: cutting costs more than it gives.
+#: Up to this many entries of a key form one piece: dividing them would cost more than it gains.
 WHOLE = 512
-#: Seconds for which a task that reads puts up with a server that doesn't answer: the batch waits.
+#: Seconds for which a reading task retries if the server doesn't answer; the batch waits meanwhile.
 PATIENCE = 2.0
-#: Seconds after which a server doesn't answer, to a question about its state and to a read.
+#: Timeouts in seconds: of :data:`LOOK`, and of reading entries.
 LOOKING, READING = 5.0, 30.0
-#: Ranges that a batch's part of a key is divided into, about; tasks get some of them each.
+#: Approximate number of ranges into which a batch's input from a key is divided for the tasks.
 CUTS = 16
 _NOTHING = "0-0"
 _ALL = 1 << 62
@@ -62,7 +62,7 @@ _ALL = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class StreamPosition:
-    """Read position in one Redis Stream: see the module."""
+    """Read position in one Redis Stream (see the module's docstring)."""
 
     last: str = _NOTHING
     ordinal: int = 0
@@ -70,13 +70,13 @@ class StreamPosition:
     generation: int = 0
 
     def to_json(self) -> list[Any]:
-        """A JSON value; the constructor takes its items."""
+        """Return a JSON list of the constructor's arguments."""
         return [self.last, self.ordinal, self.base, self.generation]
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The answer of :data:`LOOK` about one key."""
+    """The result of the script :data:`LOOK` for one key."""
 
     added: int
     length: int
@@ -91,12 +91,12 @@ class Look:
 def settle(
     key: str, look: Look, position: StreamPosition | None, on_loss: OnLoss
 ) -> StreamPosition:
-    """The position to go on from; it skips lost entries where ``on_loss`` allows.
+    """Return the position to continue from; it skips lost entries if ``on_loss`` allows that.
 
-    ``position`` None: the key was never read, and its present first entry is the beginning.
+    ``position`` None: the key was never read, so reading starts at its first present entry.
 
     Raises:
-        SourceError: entries were removed unread, or the key is not the one that was read.
+        SourceError: entries were removed unread, or another Redis Stream has replaced the one read.
     """
     if look.added < 0:
         raise SourceError(
@@ -131,7 +131,7 @@ def settle(
 def _not_beyond(
     look: Look, position: StreamPosition, end: StreamPosition
 ) -> tuple[Look, StreamPosition]:
-    """``look`` and ``position`` as if nothing were behind ``end``."""
+    """Return ``look`` and ``position`` as if no entries followed ``end``."""
     if position.generation != end.generation or look.added <= end.ordinal:
         return look, position
     return replace(look, added=max(end.ordinal, position.ordinal), last=end.last), position
@@ -146,29 +146,29 @@ class RedisFeed:
     url: str
     keys: tuple[str, ...]
     id: str
-    #: Key -> rows per entry, as last seen.
+    #: Key -> rows per entry at the last check.
     _density: dict[str, float] = field(default_factory=dict)
-    #: Key -> the range that was planned last, and where it can be divided.
+    #: Key -> the range planned last (after, up to), and its division into smaller ranges.
     _cuts: dict[str, tuple[str, str, list[Cut]]] = field(default_factory=dict)
 
     @property
     def on_loss(self) -> OnLoss:
-        """The policy for entries that are gone."""
+        """The policy for lost entries."""
         return self.options.on_loss
 
     def look(self, offset: Any) -> None:
-        """Look whether the server answers and, where none may be lost, has the entries."""
+        """Check that the server answers and, unless losses are skipped, has the entries."""
         self.waiting(offset)
 
     def begin(self) -> Any:
-        """First position of a stream that starts with new entries."""
+        """Return the present end as the first offset, if the stream starts with new entries."""
         if self.options.start is StreamStart.EARLIEST:
             return None
         looks = {key: self._look(key, _NOTHING) for key in self.keys}
         return {k: StreamPosition(v.newest, v.added, v.added).to_json() for k, v in looks.items()}
 
     def waiting(self, offset: Any) -> Waiting:
-        """Entries that are not read yet, by the rows that entries have lately had."""
+        """Return the rows of unread entries, estimated from the recent rows per entry."""
         rows, oldest = 0.0, 0.0
         for key in self.keys:
             look, position = self._settled(key, offset)
@@ -180,7 +180,7 @@ class RedisFeed:
         return Waiting(round(rows), max(oldest, 0.0))
 
     def load_end(self, offset: Any, load: Load) -> Any:
-        """All entries that are there: each key up to the same moment."""
+        """Return the end of all present entries: the same time for each key."""
         end = {}
         for key in self.keys:
             look, position = self._settled(key, offset)
@@ -190,12 +190,12 @@ class RedisFeed:
         return end
 
     def has_reached(self, offset: Any, end: Any) -> bool:
-        """Whether each key has been read as far, or is another one by now."""
+        """Whether each key has been read up to ``end``, or has been replaced since."""
         pairs = ((StreamPosition(*offset[k]), StreamPosition(*at)) for k, at in end.items())
         return all(a.generation > b.generation or a.ordinal >= b.ordinal for a, b in pairs)
 
     def is_apart(self, offset: Any, load: Load) -> bool:
-        """A load's end is known when it begins."""
+        """Return False: a load's end is fixed when the load begins."""
         return False
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
@@ -234,7 +234,7 @@ class RedisFeed:
         return replace(position, last=last, ordinal=position.ordinal + entries)
 
     def pieces(self, start: Any, end: Any, parts: int) -> list[Piece]:
-        """Ranges of ids; how many entries each must hold is part of it."""
+        """Return ranges of ids, each with its expected number of entries."""
         found = []
         for key, document in end.items():
             upto = StreamPosition(*document)
@@ -243,7 +243,7 @@ class RedisFeed:
                 found.append(self._replaced(key, before))
                 before = None
             if before is None:
-                # Nothing of it had been read: the first batch begins at its base.
+                # The key had not been read before: its first batch begins at its base.
                 before = StreamPosition(_NOTHING, upto.base, upto.base, upto.generation)
             count = upto.ordinal - before.ordinal
             if count > 0:
@@ -251,7 +251,7 @@ class RedisFeed:
         return found
 
     def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
-        """Per key, where the first of ``pieces`` begins."""
+        """Return, per key, the position at which the first of ``pieces`` begins."""
         first: dict[str, StreamPosition] = {}
         for piece in pieces:
             known, position = first.get(piece.source), StreamPosition(*piece.before)
@@ -266,7 +266,7 @@ class RedisFeed:
         if planned is not None and planned[:2] == (before.last, upto):
             cuts = planned[2]
         else:
-            # A batch that was planned before a restart, or without a look at its entries.
+            # The batch was planned before a restart, or without dividing its entries.
             try:
                 cuts = self._cut(key, before.last, upto, -1, max(count // CUTS, 1))
             except SourceError:
@@ -287,7 +287,7 @@ class RedisFeed:
         return found
 
     def _replaced(self, key: str, before: StreamPosition) -> Piece:
-        """The piece for the unread entries of a Redis Stream that is not there any more."""
+        """Return the piece for the unread entries of a Redis Stream that no longer exists."""
         gone = PieceError("stream-replaced", "the Redis Stream was deleted or its server lost it")
         return replace(self._piece(key, before, "", 0, 0), gone=gone, last=None)
 
@@ -331,7 +331,7 @@ class RedisFeed:
         return Look(added, length, newest, deleted, last, first, rows, int(now))
 
     def _cut(self, key: str, after: str, upto: str, most: int, step: int) -> list[Cut]:
-        """Consecutive ranges after ``after``."""
+        """Divide the entries after ``after`` into consecutive ranges."""
         counted = 0 if self.options.payload is SourcePayload.FIELDS else 1
         cuts = self._run(CUT, key, after, upto, most, step, counted)
         return [(last.decode(), entries, rows) for last, entries, rows in cuts]
@@ -344,23 +344,23 @@ class RedisFeed:
 
 
 def redis_feed(record: StreamRecord, url: str, key: str) -> RedisFeed:
-    """The feed of a ``redis-stream`` source; ``url`` and ``key`` where its options have none.
+    """Make the feed of a ``redis-stream`` source; ``url`` and ``key`` are the defaults.
 
     Raises:
         StreamError: bad options.
     """
     options = redis_stream_options(record.source.options)
     at, keys = options.url or url, options.keys or (key,)
-    # The pipeline's own server may move without its streams being others.
+    # The default server's address is no part of the id: the pipeline's own server may move.
     made_of = ("redis-stream", options.url, keys)
     return RedisFeed(record, options, at, keys, feed_id(record, made_of))
 
 
 def read_entries(piece: Piece) -> Iterator[Decoded]:
-    """The rows of a range of ids.
+    """Yield the rows of a range of ids.
 
     Raises:
-        EntriesLost: it has been read, but has lost entries.
+        EntriesLost: entries of the range are lost; all others have been yielded.
         SourceError: the server does not answer.
     """
     where = piece.where
@@ -388,7 +388,7 @@ def read_entries(piece: Piece) -> Iterator[Decoded]:
 
 
 def _patiently(url: str, key: str, arguments: list[Any]) -> Any:
-    """Run :data:`READ`, for some time again where the server does not answer."""
+    """Run :data:`READ`; retry for a while if the server does not answer."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
@@ -406,7 +406,7 @@ def _script(url: str, source: str, seconds: float) -> Any:
 
 @lru_cache(maxsize=16)
 def _server(url: str, seconds: float) -> redis.Redis:
-    # The address may refer to a secret, which stays in the reading process's environment.
+    # The address may have a reference to a secret, resolved in the reading process only.
     return redis.Redis.from_url(
         revealed(url), socket_timeout=seconds, socket_connect_timeout=LOOKING
     )

@@ -1,1 +1,1 @@
-"""Work on Spark: its session and workers, the job of a batch."""
+"""Use of Spark: its session, its workers, and the job of a batch."""

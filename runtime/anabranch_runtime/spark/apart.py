@@ -1,7 +1,8 @@
-"""A task on a host that shares nothing with others but the object store.
+"""Tasks on hosts that share only the object store.
 
-Its state directory is the host's cache: what it reads is fetched there, what it writes is put into
-the store from there. Tasks meet at the driver, and send each other letters.
+A task's state directory is its host's cache: files are fetched into it before they are read, and
+uploaded from it after they are written. The driver coordinates tasks, which send each other
+messages (``exchange``).
 """
 
 from __future__ import annotations
@@ -37,19 +38,19 @@ from anabranch_runtime.task.worker import run_task
 #: the last one took.
 SWEEP, REST = 10.0, 100.0
 _next_sweep = 0.0
-#: The packs that were needed then.
+#: The packs that were needed at the last sweep.
 _needed: frozenset[str] = frozenset()
 #: The cache of the last batch, and which partitions were the host's own, by how many there are.
 _known: tuple[str, dict[int, bytes]] | None = None
 
 
 def cache_directory(cache: str) -> Path:
-    """The cache of the executor that runs this; a relative path is below its working directory."""
+    """Return this executor's cache; a relative path is below its working directory."""
     return Path(cache).absolute()
 
 
 def as_here(context: BatchContext, piece: Piece) -> Piece:
-    """``piece`` with this host's paths: files below the driver's state directory are fetched.
+    """Return ``piece`` with this host's paths, after fetching files of the state directory.
 
     Raises:
         SourceError: ``missing-file``: the object store has no such file.
@@ -74,8 +75,8 @@ def as_here(context: BatchContext, piece: Piece) -> Piece:
 
 @contextmanager
 def told(context: BatchContext, task: int, addresses: Sequence[str]) -> Iterator[None]:
-    """Tell the driver why the block fails, where that is known: of a failed task Spark has a
-    traceback.
+    """Report the block's error to the driver as structured data; Spark would pass on only a failed
+    task's traceback.
 
     Raises:
         PipelineError: ``other-package``: this host has another version than the driver.
@@ -105,9 +106,9 @@ def run_apart(
     """As :func:`~anabranch_runtime.task.worker.run_task`.
 
     Args:
-        context: as the driver has it.
-        read: gives what pieces consist of, one after the other.
-        addresses: of the executors of all tasks.
+        context: the driver's context of the batch.
+        read: yields the blocks of pieces, one after the other.
+        addresses: addresses of the executors of all tasks.
     """
     place = context.hosts.meeting
     assert place is not None
@@ -158,7 +159,7 @@ def run_apart(
 
 
 def _bring(context: BatchContext, fleet: Fleet, advanced: Callable[[], None]) -> None:
-    """Fetch this task's share of the missing packs of partitions that are new at the host."""
+    """Fetch this task's share of the missing packs of partitions that are new on this host."""
     global _known
     live = live_segments(context, None if fleet.alone else fleet.own)
     counts = {context.stores[name].partitions for name in live}
@@ -173,11 +174,11 @@ def _bring(context: BatchContext, fleet: Fleet, advanced: Callable[[], None]) ->
 
 
 def _tidy(context: BatchContext, cache: Path, fleets: Sequence[Fleet]) -> None:
-    """Now and then delete what the cache need not have: what the manifest that the batch goes on
-    from does not name for this host.
+    """At intervals delete files from the cache that the batch's manifest does not name for this
+    host.
 
     Args:
-        fleets: who has which partition, and who will have it next.
+        fleets: the owners of partitions, now and in the next epoch.
     """
     global _next_sweep, _needed
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Spark's Python worker daemon, with the imports done once and garbage collection kept off tasks.
+"""Spark's Python worker daemon with shared imports and less frequent garbage collection.
 
 ``pyspark.daemon`` runs a full collection after every task; over the modules that a worker has
 imported that takes tens of milliseconds, several times a batch. Here everything that workers need

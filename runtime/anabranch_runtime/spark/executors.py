@@ -1,8 +1,8 @@
-"""The executors of a cluster: batches run on those whose Python works already.
+"""The executors of a cluster: batches run only on executors that have been warmed up.
 
-The first task on an executor waits until its Python has imported what tasks need, which takes as
-long as several batches. So an executor that comes while batches run is given tasks that do nothing,
-beside the batches, which go on where they were; when these are done it takes part.
+The first task on an executor waits for the imports of its Python process, which take as long as
+several batches. So a new executor first gets tasks that do nothing, while batches continue on the
+other executors. When these tasks are done, the executor takes part in batches.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _LOG = structlog.get_logger("anabranch.runtime")
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """One of Spark's.
+    """One of Spark's executors.
 
     Attributes:
-        place: what Spark calls it as a place for tasks.
-        slots: how many tasks it runs at once.
+        place: its name as a preferred location of Spark's tasks.
+        slots: number of tasks that it runs at once.
     """
 
     id: str
@@ -104,7 +104,7 @@ def executors(session: SparkSession) -> list[Executor]:
 
 
 def at(session: SparkSession, places: Sequence[str]) -> RDD[int]:
-    """A partition per place, which prefers to run there."""
+    """Return an RDD with one partition per place, which prefers to run there."""
     from pyspark import RDD
     from pyspark.serializers import CPickleSerializer
 

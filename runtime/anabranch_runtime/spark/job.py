@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark import RDD
 
 
-#: Python's messages about a module of ours without the wanted name.
+#: Python's messages about a missing module, or a missing name in one of anabranch's modules.
 _OTHER = re.compile(
     r"No module named 'anabranch_\w+\.[\w.]+'"
     r"|Can't get attribute '\w+' on <module 'anabranch_[\w.]+'"

@@ -1,4 +1,4 @@
-"""A merge on a cluster: done by the host that has the partition, else by any.
+"""Merges of segments on a cluster: by the host that owns the partition, else by any host.
 
 A worker process of the owner does it beside the tasks that it runs, in one thread at low priority.
 So no slot is taken from a batch, the parts are there already, and the merged segment is on the host
@@ -82,7 +82,7 @@ def take_orders(office: PostOffice, context: BatchContext) -> None:
 
 
 def lately() -> bool:
-    """Whether this process has merged since this was asked last."""
+    """Whether this process has merged since the last call of this function."""
     found = _LATELY.is_set() or _UNDER_WAY.locked()
     _LATELY.clear()
     return found

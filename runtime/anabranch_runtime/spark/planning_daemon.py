@@ -1,4 +1,4 @@
-"""The daemons of Python processes in which Spark plans sources, without tracebacks of no error.
+"""Daemon of the Python processes in which Spark plans sources, without needless tracebacks.
 
 Spark's JVM closes the connections of workers that have been idle for a minute, as each start's are.
 Spark names no module for these daemons, so the interpreter's script puts this one in the place of

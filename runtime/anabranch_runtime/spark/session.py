@@ -183,13 +183,13 @@ def free_slots(session: SparkSession) -> int:
 
 
 def slots_now(session: SparkSession) -> int:
-    """How many tasks the executors that are there can run at once; none where there are none."""
+    """Return the number of tasks that the present executors can run at once; 0: no executor."""
     spark = session.sparkContext._jsc.sc()
     return int(spark.maxNumConcurrentTasks(spark.resourceProfileManager().defaultResourceProfile()))
 
 
 def parallelism(session: SparkSession) -> int:
-    """How many tasks batches have: on a cluster as many as there is room for now."""
+    """Return the number of tasks per batch: on a cluster, the present number of task slots."""
     spark = session.sparkContext
     local = is_local(spark.master or "local")
     return spark.defaultParallelism if local else free_slots(session)
@@ -214,7 +214,7 @@ def with_spare_slots(master: str) -> tuple[str, int | None]:
 
 
 def one_each(session: SparkSession, tasks: int) -> RDD[int]:
-    """A partition per task."""
+    """Return an RDD with one partition per task."""
     return session.sparkContext.parallelize(range(tasks), tasks)
 
 

@@ -1,4 +1,4 @@
-"""The process that plans a streaming source, without tracebacks of no error.
+"""The process that plans a streaming source, without needless tracebacks.
 
 Spark starts one for each source and query, and closes its socket when the query stops, or after ten
 seconds. A process that comes too late for that says so in a line. The runtime tries again where it
@@ -13,7 +13,7 @@ import sys
 
 from pyspark.errors import PySparkRuntimeError
 
-#: The condition of Spark's error for a socket that is closed.
+#: Condition in Spark's error for a closed socket.
 NO_SOCKET = "CANNOT_OPEN_SOCKET"
 
 

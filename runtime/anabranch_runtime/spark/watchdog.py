@@ -1,5 +1,4 @@
-"""Batches that hang: tasks that give no sign of life any more are cancelled, so that the batch is
-tried again.
+"""Watchdog for hanging batches: a batch whose tasks give no sign of life is cancelled and retried.
 
 A task that dies fails its attempt. One that hangs (a worker that has been stopped, a read that
 never returns) would hold its batch for ever while all else looks well. So a task touches a file
@@ -36,7 +35,7 @@ GRACE = 60.0
 
 @dataclass(slots=True)
 class TaskSigns:
-    """The signs of life of one task; a batch that is over within a second costs nothing."""
+    """Signs of life of one task; a batch of less than a second gives none, at no cost."""
 
     directory: Path
     task: int
@@ -46,7 +45,7 @@ class TaskSigns:
         self._next = time.monotonic() + EVERY
 
     def give(self) -> None:
-        """The task has got further."""
+        """Give a sign of progress, at most one per :data:`EVERY` seconds."""
         now = time.monotonic()
         if now < self._next:
             return
@@ -57,7 +56,7 @@ class TaskSigns:
 
 @dataclass(slots=True)
 class Watchdog:
-    """Watches the job of the batch that runs; one thread runs it, another looks.
+    """Watches the running batch's job: one thread runs the job, another calls :meth:`look`.
 
     Attributes:
         limit: seconds without any sign after which the job is cancelled.
@@ -119,7 +118,7 @@ class Watchdog:
             watched.cancelled = now
             error = self._why(watched)
             _LOG.error("batch cancelled", batch=watched.batch, error=str(error))
-            # While the block can't be left: what runs after it must not be cancelled.
+            # Cancel under the lock, so that the block can't end: a later job must not be cancelled.
             cancel()
 
     def _why(self, watched: _Watched) -> PipelineError:

@@ -1,8 +1,8 @@
 """Fetching packs before they are opened: several at a time, or in the background.
 
-A host with newly assigned partitions needs all of their packs at once, and an object store takes
-its time for each. So the packs of newly assigned partitions are fetched in parallel before the
-batch begins, and packs for the next assignment by a thread that gives way (:class:`Prefetcher`).
+A host with newly assigned partitions needs all of their packs at once, and an object store is slow
+for each. So these packs are fetched in parallel before the batch begins, and packs for the next
+assignment are fetched by a background thread of low priority (:class:`Prefetcher`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from anabranch_runtime.errors import StateError
 from anabranch_runtime.storage.durable import durable
 from anabranch_runtime.storage.segment import Segment
 
-#: Packs that are fetched at once.
+#: Number of packs fetched in parallel.
 AT_ONCE = 8
 _NICE = 10
 
 
 def missing(root: str, segments: Iterable[Segment]) -> list[Segment]:
-    """A segment of each pack that is not below ``root``."""
+    """Return one segment of each pack that is missing below ``root``."""
     packs = {segment.path: segment for segment in segments}
     return [s for path, s in sorted(packs.items()) if not (Path(root) / path).exists()]
 
@@ -33,7 +33,7 @@ def bring(root: str, wanted: Iterable[Segment], advanced: Callable[[], None]) ->
     """Fetch the packs of ``wanted`` segments; ``advanced`` is called after each.
 
     Raises:
-        StateError: one is not there, or damaged.
+        StateError: a pack is missing in the object store, or damaged.
     """
     keeper = durable(root)
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="fetch") as pool:
@@ -43,7 +43,7 @@ def bring(root: str, wanted: Iterable[Segment], advanced: Callable[[], None]) ->
 
 @dataclass(slots=True)
 class Prefetcher:
-    """Fetches the packs that a host will need, in a thread; one at a time per process."""
+    """Fetches packs that a host will need, in a thread; at most one fetch runs per process."""
 
     _thread: threading.Thread | None = None
     _over: threading.Event = field(default_factory=threading.Event)
@@ -62,7 +62,7 @@ class Prefetcher:
         self._thread.start()
 
     def stop(self) -> None:
-        """Leave the rest to its readers; wait for the running fetch."""
+        """Stop after the pack being fetched, and wait for it; readers fetch the others."""
         self._over.set()
         if self._thread is not None:
             self._thread.join()
@@ -82,12 +82,12 @@ class Prefetcher:
 
 
 def give_way() -> None:
-    """Let the calling thread yield to all others (Linux: each has a priority of its own)."""
+    """Give the calling thread the lowest priority (on Linux threads have their own priority)."""
     try:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
     except (OSError, AttributeError):
         return
 
 
-#: This process's.
+#: This process's prefetcher.
 AHEAD = Prefetcher()

@@ -1,9 +1,9 @@
 """The state directory as a cache in front of an object store: fetching and eviction of packs.
 
-Packs never change, so a copy is as good as the object. One is fetched when it is opened: to a name
-of its own, compared with all its checksums, then renamed. So a file under a pack's name is always
-whole, whichever process fetched it, and damaged or truncated objects are noticed before they are
-read.
+Packs never change, so a local copy is as good as the object. A pack is fetched when it is opened:
+to a temporary name, compared with all its checksums, then renamed. So a file under a pack's name is
+always complete, whichever process fetched it, and damaged or truncated objects are detected before
+they are read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Cached:
 
 
 def evictions(cached: Iterable[Cached], limit: int) -> list[str]:
-    """The packs to remove so that at most ``limit`` bytes stay, least recently opened first.
+    """Return the packs to evict so that at most ``limit`` bytes stay: the least recently opened.
 
     >>> a, b, c = (Cached(name, 10, opened) for name, opened in (("a", 3), ("b", 1), ("c", 2)))
     >>> evictions([a, b, c], 25)
@@ -51,17 +51,17 @@ def evictions(cached: Iterable[Cached], limit: int) -> list[str]:
 def fetch(
     remote: Remote, root: Path, path: str, wanted: Iterable[Segment] = (), *, keep: bool = True
 ) -> int:
-    """Bring the pack ``path`` to its place below ``root``, if its checksums hold.
+    """Fetch the pack ``path`` into ``root``, if its checksums match.
 
     Args:
-        remote: the store that has it.
+        remote: the object store.
         root: the state directory.
-        path: the pack's.
-        wanted: segments that its footer must have.
-        keep: False only reads and compares it.
+        path: the pack's path relative to it.
+        wanted: segments that the pack's footer must contain.
+        keep: whether to keep the pack; False: only read and check it.
 
     Returns:
-        Its bytes.
+        The pack's size in bytes.
 
     Raises:
         StateError: ``missing-pack``, ``damaged-pack`` or ``unknown-version``; or the store does
@@ -86,5 +86,5 @@ def fetch(
 
 
 def missing(remote: Remote, path: str) -> StateError:
-    """A pack is neither here nor in the store."""
+    """Return the error for a pack that is neither in the directory nor in the store."""
     return StateError("missing-pack", f"{path} is not in {remote.where}", remedy=REMEDY)

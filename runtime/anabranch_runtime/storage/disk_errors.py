@@ -1,7 +1,7 @@
-"""Errors of a disk that can't be written, with the folder and the remedy.
+"""Diagnosis of errors caused by a full or read-only disk, with the folder and the remedy.
 
-A write fails wherever it is made: in the driver, in a task (Spark passes on its traceback), in the
-JVM. They all quote the operating system, so its texts are searched for.
+A write may fail in the driver, in a task (Spark passes on its traceback), or in the JVM. All these
+errors quote the operating system's message, so its text is searched for.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from anabranch_runtime.errors import PipelineError, StateError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)
-#: Errors of the pipeline that quote foreign ones.
+#: Codes of the pipeline's errors that quote errors of Spark or a task.
 _QUOTING = ("query-failed", "spark-not-started")
 
 
 def diagnosed(error: Exception, folders: Sequence[Path]) -> Exception:
-    """``error``, or ``disk-full`` or ``not-writable`` if a disk of ``folders`` is the cause."""
+    """Return ``error``; or ``disk-full`` or ``not-writable`` if a disk of ``folders`` caused it."""
     if isinstance(error, StateError) or (
         isinstance(error, PipelineError) and error.code not in _QUOTING
     ):
@@ -61,7 +61,7 @@ def _says(error: BaseException | None, numbers: Sequence[int]) -> bool:
 
 
 def _existing(folder: Path) -> Path:
-    """``folder``, or its nearest ancestor that is there."""
+    """Return ``folder`` or its nearest existing ancestor."""
     while not folder.exists():
         folder = folder.parent
     return folder

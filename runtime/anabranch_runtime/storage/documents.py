@@ -1,9 +1,9 @@
-"""Documents on disk that are whole or noticed not to be, and appear at once or not at all.
+"""Documents on disk: written atomically and durably, with a checksum that reveals any damage.
 
 A document is one JSON object, ``{"version": v, "crc": c, "<key>": body}``; ``c`` is the CRC-32 of
-the version and of the body in its canonical spelling (sorted keys, no blanks), so a flipped bit of
-either is noticed. It is written beside its place, synced, renamed into place, and its directory is
-synced, so that after a loss of power the name leads to the old document or to the new one.
+the version and of the body in canonical form (sorted keys, no blanks), so a flipped bit of either
+is detected. A document is written to a temporary file, synced and renamed, and its directory is
+synced. So after a power failure the name leads to the old document or to the new one.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import Any
 from anabranch_contract.codec import to_json
 from anabranch_runtime.errors import StateError
 
-#: Beginning of every document, up to its body, and its greatest length.
+#: Beginning of every document, up to its body; and the greatest length of this beginning.
 _HEAD = re.compile(rb'\{"version":(?P<version>\d+),"crc":(?P<crc>\d+),"[^"]*":')
 _LONGEST_HEAD = 128
 _LIBRARY = ctypes.CDLL(None, use_errno=True)
-#: Linux has it; elsewhere all file systems are synced.
+#: Linux's ``syncfs``; None on other systems, where all file systems are synced instead.
 _SYNCFS = getattr(_LIBRARY, "syncfs", None)
 
 
@@ -34,8 +34,8 @@ class Kind:
     """A kind of document.
 
     Attributes:
-        noun: what it is called in messages and error codes.
-        key: the body's key.
+        noun: name of the kind in messages and error codes.
+        key: key of the body in the JSON object.
         version: the only version that is written and read.
     """
 
@@ -44,26 +44,26 @@ class Kind:
     version: int = 1
 
     def crc(self, body: bytes) -> int:
-        """The checksum of the version and of a body's canonical text."""
+        """Return the checksum of the version and of a body's canonical text."""
         return zlib.crc32(body, zlib.crc32(str(self.version).encode()))
 
     def spelled(self, body: Any) -> str:
-        """The whole text of a document."""
+        """Return the whole text of a document with this body."""
         text = canonical(body)
         crc = self.crc(text.encode())
         return f'{{"version":{self.version},"crc":{crc},"{self.key}":{text}}}'
 
 
 def write_document(path: Path, kind: Kind, body: Any) -> None:
-    """Put a document in the place of ``path``; returns once it is durable."""
+    """Write or replace the document at ``path``; returns once it is durable."""
     write_durably(path, kind.spelled(body))
 
 
 def read_document(path: Path, kind: Kind) -> Any:
-    """The body of the document at ``path``.
+    """Return the body of the document at ``path``.
 
     Raises:
-        StateError: ``damaged-<noun>``, or ``unknown-version`` for a document of another release.
+        StateError: ``damaged-<noun>``; or ``unknown-version``: it is of another release.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -81,10 +81,10 @@ def read_document(path: Path, kind: Kind) -> Any:
 
 
 def read_text(path: Path, kind: Kind) -> str:
-    """The text of the body of the document at ``path``, as it was written.
+    """Return the text of the body of the document at ``path``, as it was written.
 
     Raises:
-        StateError: as :func:`read_document` does.
+        StateError: as :func:`read_document`.
     """
     try:
         return read_exactly(path, kind, checksum(path)).decode()
@@ -94,11 +94,11 @@ def read_text(path: Path, kind: Kind) -> str:
 
 
 def checksum(path: Path) -> int:
-    """The checksum that the document at ``path`` carries; it is not compared with the body.
+    """Return the checksum in the document at ``path``, without comparing it with the body.
 
     Raises:
         OSError: the file can't be read.
-        ValueError: it is no document.
+        ValueError: the file is no document.
     """
     with path.open("rb") as file:
         found = _HEAD.match(file.read(_LONGEST_HEAD))
@@ -108,12 +108,12 @@ def checksum(path: Path) -> int:
 
 
 def read_exactly(path: Path, kind: Kind, crc: int) -> bytes:
-    """The text of the body of the very document of ``kind`` that this release has written to
-    ``path`` with this checksum.
+    """Return the text of the body of the document at ``path``, which must have this version of
+    ``kind`` and the checksum ``crc``.
 
     Raises:
         OSError: the file can't be read.
-        ValueError: it is another document, or damaged.
+        ValueError: the document has another version or checksum, or is damaged.
     """
     text = path.read_bytes()
     found = _HEAD.match(text)
@@ -133,7 +133,9 @@ class Spelling:
 
 
 def canonical(body: Any) -> str:
-    """The spelling of a JSON value (dataclasses as objects) over which checksums are taken."""
+    """Return the canonical JSON text of a value, over which checksums are computed; dataclasses
+    become objects.
+    """
     if isinstance(body, Spelling):
         return body.text
     return json.dumps(body, default=to_json, separators=(",", ":"), sort_keys=True)
@@ -149,7 +151,7 @@ def write_durably(path: Path, text: str) -> None:
             os.fsync(file.fileno())
         partial.rename(path)
     except OSError:
-        # A partial file on a full disk must not take any room.
+        # Delete the partial file: on a full disk it must not take up space.
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
         raise
@@ -157,7 +159,7 @@ def write_durably(path: Path, text: str) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make the names in ``directory`` durable: a renamed file's content alone is not enough."""
+    """Make the names in ``directory`` durable, which syncing a renamed file does not do."""
     number = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(number)
@@ -166,7 +168,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def unknown_version(path: object, written: object, version: int) -> StateError:
-    """The refusal of a file in ``path`` whose format has another version than ``version``."""
+    """Return the error for a file in ``path`` of another format version than ``version``."""
     return StateError(
         "unknown-version",
         f"{path} has version {written!r}, not {version}",
@@ -179,13 +181,13 @@ def _said(cause: Exception) -> str:
 
 
 def sync_filesystem(path: Path) -> None:
-    """Wait until everything written to the file system of ``path`` is on the disk, names included.
+    """Wait until all files and names written to the file system of ``path`` are on the disk.
 
-    One call for a batch, however many files it has: measured with a hundred small files on a busy
-    disk, 25 ms instead of 900 ms for syncing each file and folder.
+    One call per batch is faster than a call per file: with a hundred small files on a busy disk it
+    took 25 ms, syncing each file and folder 900 ms.
 
     Raises:
-        OSError: something could not be written.
+        OSError: a write failed.
     """
     if _SYNCFS is None:
         os.sync()

@@ -1,16 +1,15 @@
-"""The keeper of a state: the state directory alone, or an object store with the directory as its
-cache.
+"""Durable storage of a state: the state directory alone, or an object store with the directory as
+its cache.
 
 All writes and deletions below a state directory go through :func:`durable`. Without an object store
-that is the directory: a document is written beside its place and renamed. With one (:func:`attach`)
-a document is put there before it is renamed here, packs are uploaded before a document that refers
-to them is committed, and missing files are fetched. So the store is always as far as the directory
-is, or further, and a start makes the directory agree with it (``adopt``). A document in the store
-changes only if this process has read or written its present version: of two drivers that go on from
-one manifest one commits.
+a document is written to a temporary file in the directory and renamed. With an object store
+(:func:`attach`) a document is put into the store before it is renamed in the directory, packs are
+uploaded before a document that refers to them is committed, and missing files are fetched. So the
+store is never behind the directory, and a start makes the directory agree with it (``adopt``). A
+document in the store is replaced only if this process has read or written its present version: of
+two drivers that continue from one manifest only one commits.
 
-Tasks and merges, too, know a state directory by its path, and its keeper by that path, once per
-process (as ``opened`` does it).
+Tasks and merges also look up a state directory's storage by its path, once per process.
 """
 
 from __future__ import annotations
@@ -50,22 +49,22 @@ ORIGIN = Kind("origin", "store")
 #: The document with the pipeline's id (``claim``).
 IDENTITY = Kind("identity", "pipeline")
 _MANIFESTS, _PACKS, _LOGS = "manifest/", "segments/", "files/"
-#: Staged results of tasks, for the driver to take.
+#: Folder of tasks' staged results, which the driver collects.
 _STAGED = "staging/"
 _FOLDERS = (_MANIFESTS, "rulesets/", _LOGS)
 _FILES = ("choice.json", "pipeline.json")
 #: Greatest number of leftover objects of attempts and merges to delete at once.
 MOST = 1000
-#: Quarantine of documents that the store does not have.
+#: Quarantine folder for documents that the store does not have.
 ASIDE = "aside"
 
 
 @dataclass(slots=True)
 class Durable:
-    """A state directory that is all there is.
+    """Storage in a state directory alone, and base class of storage with an object store.
 
     Attributes:
-        fetches, fetched: packs that this process has fetched from elsewhere, and their bytes.
+        fetches, fetched: number of packs fetched from the object store, and their bytes.
     """
 
     root: Path
@@ -78,14 +77,14 @@ class Durable:
         return None
 
     def held(self) -> AbstractContextManager[None]:
-        """Be the only one that runs the pipeline, beside the lock on the directory."""
+        """Hold exclusive ownership of the pipeline, in addition to the directory's lock."""
         return nullcontext()
 
     def adopt(self) -> None:
         """Before the first read: replace the directory's documents by the durable ones.
 
         Raises:
-            StateError: ``store-missing``: it is a cache, and its store was not named.
+            StateError: ``store-missing``: the directory is a cache, and its store was not given.
         """
         if (self.root / "store.json").exists():
             where = read_document(self.root / "store.json", ORIGIN)
@@ -101,27 +100,27 @@ class Durable:
         write_document(path, kind, body)
 
     def keep(self, logs: Mapping[str, object], known: Mapping[str, object]) -> None:
-        """Make the sources' ``logs`` durable, without unchanged ones in ``known``."""
+        """Make the sources' ``logs`` durable, except logs that are unchanged since ``known``."""
 
     def upload(self, pack: str) -> None:
-        """Make a pack that has been written durable."""
+        """Make a written pack durable."""
 
     def offer(self, name: str) -> None:
-        """Let other hosts fetch a file of the directory that never changes."""
+        """Let other hosts fetch an immutable file of the directory."""
 
     def fetch(self, wanted: Segment) -> bool:
         """Fetch the missing pack of a segment; False if there is no other copy."""
         return False
 
     def bring(self, name: str, to: Path) -> bool:
-        """Write the durable file ``name`` to ``to``, whole; False if there is no other copy."""
+        """Copy the durable file ``name`` to ``to``; False if there is no other copy."""
         return False
 
     def touch(self, path: str) -> None:
-        """Take down that a pack is used."""
+        """Record that a pack is used now."""
 
     def evicted(self, packs: Iterable[str]) -> frozenset[str]:
-        """Live packs of ``packs`` that have left the directory."""
+        """Return the packs of ``packs`` that have been evicted from the directory."""
         return frozenset()
 
     def remove(self, paths: Iterable[Path]) -> None:
@@ -130,12 +129,12 @@ class Durable:
             path.unlink(missing_ok=True)
 
     def discard(self, packs: Iterable[str]) -> None:
-        """Delete packs, at some time."""
+        """Delete packs, now or in the background."""
         for pack in packs:
             (self.root / pack).unlink(missing_ok=True)
 
     def verify(self, segments: Iterable[Segment], depth: Verify, known: set[Segment]) -> None:
-        """As :func:`verify_packs`."""
+        """Check packs, as :func:`verify_packs`."""
         verify_packs(self.root, segments, depth, known)
 
     def read(self, path: str, parts: list[Segment]) -> None:
@@ -154,18 +153,18 @@ class Durable:
                 file.unlink()
 
     def tidy(self, named: Collection[str], batch: int) -> None:
-        """Delete the leftovers of attempts and merges (``leftovers``), at some time."""
+        """Delete leftovers of attempts and merges (``leftovers``), now or in the background."""
         there = [(path, path.stat()) for path in (self.root / _PACKS).glob("*.pack")]
         found = [ListedFile(f"{_PACKS}{p.name}", s.st_size, s.st_mtime) for p, s in there]
         for name in leftovers(found, named, batch):
             (self.root / name).unlink(missing_ok=True)
 
     def withdraw(self, folder: str, names: Collection[str]) -> None:
-        """Let other hosts fetch these files of ``folder`` only (:meth:`offer`)."""
+        """Of the offered files of ``folder`` (:meth:`offer`) keep only ``names``."""
 
     def trim(self, named: Collection[str]) -> None:
-        """After a commit: make the directory as small as it has to be; of packs, ``named`` ones
-        may go that are durable elsewhere.
+        """After a commit, shrink the directory to its limit. Packs of ``named`` may be evicted, as
+        the object store has them.
         """
 
 
@@ -174,13 +173,13 @@ class Mirrored(Durable):
     """A state directory in front of an object store.
 
     Attributes:
-        limit: bytes of packs that stay in the directory after a commit; None: any number.
+        limit: maximum bytes of packs in the directory after a commit; None: no limit.
     """
 
     remote: Remote
     limit: int | None = None
     _lease: StoreLease | None = None
-    #: Document -> its version in the store, as it was read or written last.
+    #: Document -> its version in the store when this process last read or wrote it.
     _versions: dict[str, Version] = field(default_factory=dict)
     #: Deletes packs and old documents, in the order of the calls.
     _deleter: ThreadPoolExecutor = field(
@@ -220,12 +219,12 @@ class Mirrored(Durable):
             self._lease = None
 
     def adopt(self) -> None:
-        """Replace the directory's documents by the store's. An empty store takes over the documents
-        of a directory that was not a cache before.
+        """Replace the directory's documents by the store's. If the store is empty and the directory
+        was no cache before, upload the directory's documents instead.
 
         Raises:
-            StateError: ``store-lost``, ``foreign-store``: the two do not belong together; nothing
-                has been changed.
+            StateError: ``store-lost``, ``foreign-store``: directory and store do not belong
+                together; nothing has been changed.
         """
         self._there, self._versions = self.remote.names(), {}
         used = any(n == "pipeline.json" or n.startswith(_MANIFESTS) for n in self._there)
@@ -247,10 +246,10 @@ class Mirrored(Durable):
             write_document(self.root / "store.json", ORIGIN, self.remote.where)
 
     def write(self, path: Path, kind: Kind, body: Any) -> None:
-        """Put a document into the store, and then in the place of ``path``.
+        """Write a document to the store, and then to ``path``.
 
         Raises:
-            StateError: the store can't be written to, or another process has taken it.
+            StateError: the store can't be written to, or another process owns it now.
         """
         self._settle()
         if self._lease is not None:
@@ -261,27 +260,27 @@ class Mirrored(Durable):
         Durable.write(self, path, kind, body)
 
     def keep(self, logs: Mapping[str, object], known: Mapping[str, object]) -> None:
-        """Put the logs into the store that have grown. Spark's own logs are below the checkpoint:
-        it is not rebuilt if it had them (``checkpoint``).
+        """Upload the logs that have grown. Spark's own logs are not uploaded: they are below the
+        checkpoint, which is not rebuilt if it had such logs (``recovery.checkpoint``).
         """
         for name in logs:
             if name.startswith(_LOGS) and logs[name] != known.get(name):
                 self.remote.upload(name, self.root / name)
 
     def upload(self, pack: str) -> None:
-        """Put a pack into the store."""
+        """Upload a pack to the store."""
         self.remote.upload(pack, self.root / pack)
 
     def offer(self, name: str) -> None:
-        """Put a file into the store, unless it is there."""
+        """Upload a file to the store, unless the store has it."""
         if self.remote.size(name) != (self.root / name).stat().st_size:
             self.remote.upload(name, self.root / name)
 
     def fetch(self, wanted: Segment) -> bool:
-        """Fetch a pack.
+        """Fetch a pack from the store.
 
         Raises:
-            StateError: it is not there, or damaged.
+            StateError: the pack is missing or damaged.
         """
         self.fetched += fetch(self.remote, self.root, wanted.path, (wanted,))
         self.fetches += 1
@@ -305,16 +304,16 @@ class Mirrored(Durable):
         return True
 
     def touch(self, path: str) -> None:
-        """The time of modification is that of the last use, and nothing else."""
+        """Set the pack's modification time, which stands for its last use, to now."""
         with suppress(FileNotFoundError):
             os.utime(self.root / path)
 
     def evicted(self, packs: Iterable[str]) -> frozenset[str]:
-        """Packs that are missing here."""
+        """Return the packs that are missing in the directory."""
         return frozenset(p for p in packs if not (self.root / p).exists())
 
     def remove(self, paths: Iterable[Path]) -> None:
-        """Delete documents from the store, and from here."""
+        """Delete documents from the store, and then from the directory."""
         for path in paths:
             name = self._name(path)
             self.remote.delete(name)
@@ -322,8 +321,8 @@ class Mirrored(Durable):
             path.unlink(missing_ok=True)
 
     def discard(self, packs: Iterable[str]) -> None:
-        """Delete packs here, and in the background in the store; failures leave garbage until the
-        next start.
+        """Delete packs from the directory, and in the background from the store. Packs that can't
+        be deleted stay as garbage until the next start.
         """
         names = sorted(packs)
         Durable.discard(self, names)
@@ -331,8 +330,8 @@ class Mirrored(Durable):
             self._deleting = self._deleter.submit(self._delete, names)
 
     def verify(self, segments: Iterable[Segment], depth: Verify, known: set[Segment]) -> None:
-        """Check packs; one that is damaged here, or not here, is checked in the store. One that is
-        whole here and not there is put there again.
+        """Check packs. A pack that is missing or damaged in the directory is checked in the store.
+        A pack that is intact in the directory and missing in the store is uploaded again.
         """
 
         def check(path: str, parts: list[Segment]) -> None:
@@ -351,10 +350,10 @@ class Mirrored(Durable):
         each_pack(segments, check, known)
 
     def read(self, path: str, parts: list[Segment]) -> None:
-        """Compare a pack with its checksums, in the store if it is not here.
+        """Compare a pack with its checksums; in the store if the directory lacks it.
 
         Raises:
-            StateError: it is missing or damaged.
+            StateError: the pack is missing or damaged.
         """
         try:
             verify_file(self.root / path, path, parts, Verify.FULL)
@@ -362,20 +361,20 @@ class Mirrored(Durable):
             fetch(self.remote, self.root, path, parts, keep=False)
 
     def sweep(self, named: Collection[str]) -> None:
-        """Delete all packs but those ``named``, here and in the store."""
+        """Delete all packs except ``named`` from the directory and the store."""
         Durable.sweep(self, named)
         self.discard(n for n in self._there if n.startswith((_PACKS, _STAGED)) and n not in named)
         self._there = {}
         self.trim(named)
 
     def tidy(self, named: Collection[str], batch: int) -> None:
-        """Delete the leftovers of attempts and merges, here, and in the background in the store."""
+        """Delete leftovers from the directory, and in the background from the store."""
         Durable.tidy(self, named, batch)
         if self._tidying is None or self._tidying.done():
             self._tidying = self._tidier.submit(self._tidy, named, batch)
 
     def withdraw(self, folder: str, names: Collection[str]) -> None:
-        """Delete the other objects of ``folder``."""
+        """Delete all objects of ``folder`` except ``names``."""
         self._delete([one.name for one in self.remote.listed(folder) if one.name not in names])
 
     def trim(self, named: Collection[str]) -> None:
@@ -395,8 +394,8 @@ class Mirrored(Durable):
         if size is None:
             raise missing(self.remote, path)
         if depth is Verify.FULL:
-            # Packs are checked side by side: a little more than the limit may be there until the
-            # first commit.
+            # Packs are checked in parallel, so the directory may slightly exceed the limit until
+            # the first commit.
             fetch(self.remote, self.root, path, parts, keep=self._has_room(size))
             return
         name = f"{path} of {self.remote.where}"
@@ -415,7 +414,7 @@ class Mirrored(Durable):
             here = read_document(path, IDENTITY) if path.exists() else None
             there = json.loads(self.remote.get("pipeline.json") or b"{}").get(IDENTITY.key)
         except (StateError, ValueError, AttributeError):
-            # A damaged one here is replaced, and one there is reported when it is read.
+            # A damaged document in the directory is replaced; one in the store is reported later.
             return
         if None not in (here, there) and here != there:
             raise StateError(
@@ -426,7 +425,7 @@ class Mirrored(Durable):
             )
 
     def _mirror(self) -> None:
-        """Fetch documents that differ; move documents that the store lacks into quarantine."""
+        """Fetch documents that differ from the store's; quarantine documents that it lacks."""
         there = sorted(n for n in self._there if n in _FILES or n.startswith(_FOLDERS))
         for name in there:
             found, path = self.remote.read(name), self.root / name
@@ -446,7 +445,7 @@ class Mirrored(Durable):
             _LOG.warning("set aside: the object store does not have it", document=name)
 
     def _give(self) -> None:
-        """Upload all that the directory has; its identity last, which makes the store count."""
+        """Upload the directory; its identity last, as a store without identity counts as empty."""
         names = self._local()
         packs = sorted((self.root / "segments").glob("*.pack"))
         for pack in packs:
@@ -456,7 +455,7 @@ class Mirrored(Durable):
         self._there = self.remote.names() if names or packs else {}
 
     def _local(self) -> list[str]:
-        """The documents of the directory; manifests after their dependencies, identity last."""
+        """List the directory's documents; manifests after their dependencies, identity last."""
         found = [
             f"{folder}{path.name}"
             for folder in reversed(_FOLDERS)
@@ -469,10 +468,10 @@ class Mirrored(Durable):
         return path.relative_to(self.root).as_posix()
 
     def _put(self, name: str, content: bytes) -> None:
-        """Replace a document that is as this process knows it, or make one.
+        """Create a document, or replace the version that this process knows.
 
         Raises:
-            StateError: ``store-taken``: somebody else has written it.
+            StateError: ``store-taken``: another process has written it.
         """
         known = self._versions.get(name)
         try:
@@ -483,7 +482,7 @@ class Mirrored(Durable):
     def _tidy(self, named: Collection[str], batch: int) -> None:
         try:
             found = [one for folder in (_PACKS, _STAGED) for one in self.remote.listed(folder)]
-            # Files listed before this check of the lease are not a new owner's.
+            # If the lease is still held, the files listed before are not another owner's.
             if self._lease is not None:
                 self._lease.check()
         except StateError as error:
@@ -503,7 +502,7 @@ class Mirrored(Durable):
                 return
 
     def _settle(self) -> None:
-        """Wait for deletions: they come in the order of the other writes."""
+        """Wait for background deletions, to keep them in order with other writes."""
         if self._deleting is not None:
             self._deleting.result()
             self._deleting = None
@@ -513,8 +512,8 @@ _KEPT: dict[str, Durable] = {}
 
 
 def attach(root: Path | str, uri: str | None, limit: int | None = None) -> Durable:
-    """Let the object store ``uri`` (None: none) be behind the state directory ``root`` in this
-    process from now on.
+    """Use the object store ``uri`` (None: none) behind the state directory ``root`` in this process
+    from now on, and return the storage.
 
     Raises:
         PipelineError: ``bad-object-store``.
@@ -531,6 +530,6 @@ def attach(root: Path | str, uri: str | None, limit: int | None = None) -> Durab
 
 
 def durable(root: Path | str) -> Durable:
-    """The keeper of the state directory ``root``."""
+    """Return the storage of the state directory ``root``."""
     found = _KEPT.get(str(root))
     return attach(root, None) if found is None else found

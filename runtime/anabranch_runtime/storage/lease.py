@@ -1,13 +1,14 @@
-"""Ownership of an object store's pipeline: a lease, renewed for as long as its owner lives.
+"""Lease on the pipeline in an object store, renewed for as long as its owner lives.
 
-The lease is an object that names its owner and when it was last renewed. It is taken where there is
-none, where its owner has given it up or has not renewed it for ``STALE`` seconds, or where its
-owner was a process over the same state directory of the same host: that one has gone, since this
-one holds the directory's lock. It changes only as it was read (``object_store``): of several that
-take it one has it, and an owner who has lost it finds out when it renews it.
+The lease is an object with its owner and the time of its last renewal. A process may take it if
+there is none, if its owner has given it up or has not renewed it for ``STALE`` seconds, or if its
+owner was a process with the same state directory on the same host: that process has ended, since
+this process holds the directory's lock. A lease is written only by compare-and-swap
+(``object_store``): of several processes that try to take it one succeeds, and an owner that has
+lost it finds out at its next renewal.
 
-It decides which process goes on, and does not guard the data: documents change only as they were
-read, too, so a process that stood still, or whose clock is wrong, overwrites nothing (``durable``).
+The lease decides which process continues. It does not protect the data: documents, too, are written
+by compare-and-swap, so a process that was suspended or has a wrong clock overwrites nothing.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from anabranch_runtime.errors import StateError
 from anabranch_runtime.storage.object_store import ChangedError, Remote, Version
 
 NAME = "lease.json"
-#: Seconds between two renewals, and until an unrenewed lease may be taken. The difference is the
-#: tolerated difference of hosts' clocks.
+#: Seconds between two renewals, and seconds without renewal until a lease may be taken. Hosts'
+#: clocks may differ by the difference of these values.
 RENEWAL, STALE = 10.0, 60.0
 #: Renewal time of a lease that its owner has given up.
 GIVEN_UP = 0.0
@@ -39,7 +40,7 @@ _LOG = structlog.get_logger("anabranch.runtime")
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The owner of a lease; ``time``: of the renewal, in seconds since 1970."""
+    """The owner of a lease; ``time``: time of the last renewal, in seconds since 1970."""
 
     owner: str
     host: str
@@ -50,21 +51,21 @@ class Owner:
 
 @dataclass(slots=True)
 class StoreLease:
-    """This process's hold of a store."""
+    """This process's lease on a store."""
 
     remote: Remote
     root: Path
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     _ended: threading.Event = field(default_factory=threading.Event)
-    #: The lease as it was read or written last.
+    #: Version of the lease that this process last read or wrote.
     _known: Version | None = None
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the store; the caller holds the state directory's lock.
+        """Hold the lease; the caller must hold the state directory's lock.
 
         Raises:
-            StateError: ``store-in-use``: another process holds it.
+            StateError: ``store-in-use``: another process holds the lease.
         """
         holder, self._known = self._read()
         if holder is not None and not self._free(holder):
@@ -72,7 +73,7 @@ class StoreLease:
         try:
             self._renew()
         except ChangedError:
-            # Another process has taken it in the same moment.
+            # Another process has just taken the lease.
             holder, _ = self._read()
             raise self._in_use(holder) from None
         thread = threading.Thread(target=self._keep, name="lease", daemon=True)
@@ -104,14 +105,14 @@ class StoreLease:
             try:
                 self._renew()
             except (StateError, ChangedError) as error:
-                # The next commit fails by itself.
+                # If the lease is lost, the next commit fails.
                 _LOG.warning("lease not renewed", error=str(error))
 
     def _renew(self, when: float | None = None) -> None:
-        """Write it again as renewed at ``when`` (now).
+        """Write the lease with the renewal time ``when`` (None: now).
 
         Raises:
-            ChangedError: somebody else has written it.
+            ChangedError: another process has written the lease.
         """
         host, process = os.uname().nodename, os.getpid()
         moment = time.time() if when is None else when
@@ -119,7 +120,7 @@ class StoreLease:
         self._known = self.remote.replace(NAME, content, self._known)
 
     def _read(self) -> tuple[Owner | None, Version | None]:
-        """The lease's owner, None where it is not known, and the version of the object."""
+        """Return the lease's owner (None: unknown) and the object's version."""
         found = self.remote.read(NAME)
         if found is None:
             return None, None
@@ -143,7 +144,7 @@ class StoreLease:
 
 
 def taken(remote: Remote, who: str) -> StateError:
-    """The error of a process that has lost the store to ``who``."""
+    """Return the error for a process that has lost the store to ``who``."""
     return StateError(
         "store-taken",
         f"{who} has taken over {remote.where}",

@@ -1,8 +1,8 @@
 """Leftovers of failed attempts and lost merges.
 
-A pack has the number of its batch in its name. Once later batches have committed, a pack of that
-batch that no manifest names is garbage for ever. For packs of merges and staged results the age
-decides: a live process has named or dropped its files long before.
+A pack's name contains the number of its batch. Once later batches have committed, a pack of the
+batch that no manifest names is garbage. Packs of merges and staged results are garbage after
+``AGE`` seconds: a live process would have named or deleted its files long before.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ AGE = 3600.0
 
 
 class ListedFile(NamedTuple):
-    """A file or an object: its name, its bytes, and when it was written (seconds since 1970)."""
+    """A listed file or object: name, size in bytes, and modification time (seconds since 1970)."""
 
     name: str
     size: int
@@ -23,12 +23,12 @@ class ListedFile(NamedTuple):
 
 
 def leftovers(found: Sequence[ListedFile], named: Collection[str], batch: int) -> list[str]:
-    """Garbage among the packs and staged results ``found``.
+    """Return the garbage among the packs and staged results ``found``.
 
     Args:
-        found: of one store, whose clock is known by the newest of them.
-        named: by manifests that are kept, or soon.
-        batch: the first batch with packs that may still be named.
+        found: files of one store; the newest of them tells its present time.
+        named: packs named by kept manifests, or soon by the next one.
+        batch: the first batch whose packs may still be named.
 
     >>> old, new = 0.0, 2 * AGE
     >>> found = [ListedFile("segments/0000000007-a-0-base.pack", 1, new),

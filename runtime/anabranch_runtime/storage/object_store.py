@@ -1,13 +1,13 @@
-"""An object store by ``obstore``: named bytes below one prefix, of S3, of GCS or in a directory.
+"""An object store through ``obstore``: objects below one prefix of S3, of GCS or of a directory.
 
-An object appears whole or not at all. Two drivers may run for one pipeline: started by mistake,
-paused and waked up, or with clocks that differ. So each may replace only the version that it has
-read, and create only an object that was missing (:meth:`Remote.replace`): ``If-Match`` and
-``If-None-Match`` of S3 and GCS. In a directory the same is done while it is locked; an object is
-written beside its place there, synced and moved.
+Objects appear atomically. Two drivers may run for one pipeline: one was started by mistake, was
+suspended and resumed, or has a different clock. So a driver may replace only the version that it
+has read, and create only a missing object (:meth:`Remote.replace`), by ``If-Match`` and
+``If-None-Match`` of S3 and GCS. In a directory this is done under a lock; an object is written to a
+temporary file, synced and renamed.
 
-A failed call is tried again a few times, unless it was refused; the error then names the object and
-the remedy.
+A failed call is retried a few times, unless the store refused it; then an error names the object
+and the remedy.
 """
 
 from __future__ import annotations
@@ -44,23 +44,22 @@ from anabranch_runtime.storage.leftovers import ListedFile
 T = TypeVar("T")
 
 
-#: Seconds to wait between attempts, beside what the client tries by itself in each of them.
+#: Seconds between attempts, in addition to the client's own retries within each attempt.
 PAUSES = (0.1, 0.5, 2.0)
 _RETRIES: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}
-#: Bytes of one request: one must not take longer than half a minute.
+#: Maximum bytes of a request, so that no request takes longer than half a minute.
 BLOCK = 1 << 23
-#: Endings of names that are not complete objects.
+#: Suffix of incomplete files.
 _PARTIAL = ".partial"
-#: Messages of a store that answers and refuses, and codes of a disk that does; trying again does
-#: not help.
+#: Texts in the error of a store that refuses a call, which is not retried; below, a disk's codes.
 _REFUSALS = ("403 Forbidden", "401 Unauthorized", "ExpiredToken", "InvalidToken", "NoSuchBucket")
 _REFUSED = (errno.ENOSPC, errno.EROFS, errno.EDQUOT)
-#: Codes of errors of a store itself, not of its contents.
+#: Codes of errors of a store itself, as opposed to its contents.
 UNAVAILABLE = ("store-unreachable", "store-refused")
 
 
 class ChangedError(Exception):
-    """The object has another version than the one read."""
+    """The object has another version than the known one."""
 
 
 class Version(NamedTuple):
@@ -75,9 +74,9 @@ class Remote:
     """The objects of a store; names are relative to its prefix, with slashes.
 
     Attributes:
-        uri: by which other processes open the same; it may hold credentials.
-        where: the store for messages: without credentials.
-        folder: the directory that it is, if it is one.
+        uri: address with which other processes open the store; may contain credentials.
+        where: description of the store for messages, without credentials.
+        folder: the store's directory; None: not a directory.
     """
 
     uri: str
@@ -87,7 +86,7 @@ class Remote:
     folder: Path | None = None
 
     def put(self, name: str, content: bytes) -> None:
-        """Make ``name`` be ``content``; returns once it is durable."""
+        """Write ``content`` to ``name``; returns once it is durable."""
         self._attempt("written", name, lambda: self._write(name, content))
 
     def upload(self, name: str, file: Path) -> None:
@@ -95,20 +94,20 @@ class Remote:
         self._attempt("written", name, lambda: self._write(name, file))
 
     def replace(self, name: str, content: bytes, known: Version | None) -> Version:
-        """Make ``name`` be ``content`` if it is what is ``known`` (None: if it is not there).
+        """Write ``content`` to ``name`` if it has the version ``known`` (None: does not exist).
 
         Raises:
-            ChangedError: it is something else, and not ``content`` either.
+            ChangedError: the object has another version, with a content other than ``content``.
         """
         replace = self._replace if self.folder is None else self._replace_file
         return self._attempt("written", name, lambda: replace(name, content, known))
 
     def read(self, name: str) -> tuple[bytes, Version] | None:
-        """The content of ``name`` and its version; None where it is not there."""
+        """Return the content of ``name`` and its version; None if it does not exist."""
         return self._attempt("read", name, lambda: self._read(name))
 
     def get(self, name: str) -> bytes | None:
-        """The content of ``name``; None where it is not there."""
+        """Return the content of ``name``; None if it does not exist."""
         found = self.read(name)
         return None if found is None else found[0]
 
@@ -116,7 +115,7 @@ class Remote:
         """Write the contents of ``name`` to ``file``.
 
         Raises:
-            FileNotFoundError: it is not there.
+            FileNotFoundError: ``name`` does not exist.
             OSError: ``file`` can't be written.
         """
         size = self.size(name)
@@ -127,10 +126,10 @@ class Remote:
                 sink.write(self.part(name, start, min(BLOCK, size - start)))
 
     def part(self, name: str, offset: int, length: int) -> bytes:
-        """Some bytes of ``name``; fewer where it ends before.
+        """Return ``length`` bytes of ``name`` from ``offset`` on, or fewer at its end.
 
         Raises:
-            FileNotFoundError: it is not there.
+            FileNotFoundError: ``name`` does not exist.
         """
         path = self._path(name)
         return self._attempt(
@@ -140,7 +139,7 @@ class Remote:
         )
 
     def size(self, name: str) -> int | None:
-        """The bytes of ``name``; None where it is not there."""
+        """Return the size of ``name`` in bytes; None if it does not exist."""
         with contextlib.suppress(FileNotFoundError):
             return self._attempt(
                 "read", name, lambda: obstore.head(self.store, self._path(name))["size"]
@@ -148,11 +147,11 @@ class Remote:
         return None
 
     def names(self) -> dict[str, int]:
-        """Every object -> its size in bytes."""
+        """Return the size in bytes of every object, by name."""
         return {one.name: one.size for one in self.listed()}
 
     def listed(self, folder: str = "") -> list[ListedFile]:
-        """The objects whose names begin with ``folder``, which ends with a slash."""
+        """List the objects whose names begin with ``folder``, which must end with a slash."""
         place = self._path(folder).rstrip("/")
         found = self._attempt(
             "listed", folder, lambda: list(obstore.list(self.store, place).collect())
@@ -168,7 +167,7 @@ class Remote:
         ]
 
     def delete(self, name: str) -> None:
-        """Delete ``name`` if it is there."""
+        """Delete ``name`` if it exists."""
         with contextlib.suppress(FileNotFoundError):
             self._attempt("deleted", name, lambda: obstore.delete(self.store, self._path(name)))
 
@@ -205,8 +204,8 @@ class Remote:
         sync_directory(final.parent)
 
     def _replace(self, name: str, content: bytes, known: Version | None) -> Version:
-        """A request whose answer was lost may have written ``content``: then finding it there is
-        success.
+        """Replace by a conditional request. If its answer was lost, it may have succeeded: finding
+        ``content`` in the object then counts as success.
         """
         mode: Any = "create"
         if known is not None:
@@ -236,7 +235,7 @@ class Remote:
         return _digest(content)
 
     def _attempt(self, verb: str, name: str, call: Callable[[], T]) -> T:
-        """The result of ``call``, tried again a few times where it raises ``OSError``.
+        """Return the result of ``call``, retried a few times if it raises ``OSError``.
 
         Raises:
             StateError: ``store-refused``, ``store-unreachable``.
@@ -271,11 +270,10 @@ class Remote:
 
 
 def open_remote(uri: str) -> Remote:
-    """The store that ``uri`` names, such as ``s3://bucket/prefix?region=eu-west-1``; nothing is
-    read yet.
+    """Open the store at ``uri``, e.g. ``s3://bucket/prefix?region=eu-west-1``, without reading it.
 
     Raises:
-        PipelineError: ``bad-object-store``: it names none, or one of an unknown kind.
+        PipelineError: ``bad-object-store``: the address is malformed or of an unknown kind.
     """
     try:
         parts = urlsplit(uri)
@@ -319,7 +317,7 @@ def _s3(parts: SplitResult, options: Mapping[str, str]) -> ObjectStore:
 def _bad(uri: str, why: str) -> PipelineError:
     parts = urlsplit(uri)
     shown = f"{parts.scheme}://{parts.hostname or ''}{parts.path}" if parts.scheme else parts.path
-    # A parser that complains quotes what it was given.
+    # A parser's message may quote the address: mask its credentials.
     why = why.replace(uri, shown)
     return PipelineError(
         "bad-object-store",
@@ -332,7 +330,7 @@ def _bad(uri: str, why: str) -> PipelineError:
 
 @contextlib.contextmanager
 def _errors() -> Iterator[None]:
-    """Turn the library's errors into the operating system's."""
+    """Convert the library's errors to ``OSError`` and subclasses."""
     try:
         yield
     except BaseError as error:

@@ -1,11 +1,10 @@
-"""Read-ahead of the kernel for mapped state.
+"""Read-ahead of the kernel for memory-mapped state.
 
-A probe of a store touches pages here and there. While all of a state fits into memory it does not
-matter how they come; where it does not, the kernel's habit of reading on beyond the needed page
-(128 KiB, on some disks 8 MiB) pushes out needed pages for unneeded ones: a join within a small
-control group was seen to read 990 GB of a state of 44 MB. So then files are mapped for random
-access, as LMDB's ``MDB_NORDAHEAD`` does, and ranges with many needed rows are fetched as a whole
-(``index.prefetch``).
+A probe of a store touches scattered pages. If the state fits into memory, read-ahead does no harm.
+If it does not fit, the kernel's read-ahead beyond each needed page (128 KiB, on some disks 8 MiB)
+evicts needed pages for unneeded ones: a join in a small control group read 990 GB from a state of
+44 MB. So then files are mapped for random access, as LMDB's ``MDB_NORDAHEAD`` does, and ranges with
+many needed rows are prefetched as a whole (``index.prefetch``).
 """
 
 from __future__ import annotations
@@ -18,36 +17,36 @@ from pathlib import Path
 
 import pyarrow as pa
 
-#: The share of the memory left for pages that state may take and is still said to fit.
+#: A state counts as fitting if the memory left for pages is at least this multiple of its size.
 _SHARE = 2
 _PROC = Path("/proc")
 _GROUPS = Path("/sys/fs/cgroup")
-#: Of control groups of version 1 and 2: where, whose statistics call private memory so; the limit.
+#: Control groups, version 1 and 2: folder, name of private memory in statistics, file of the limit.
 _VERSION_1 = ("memory", "total_rss", "memory.limit_in_bytes")
 _VERSION_2 = ("", "anon", "memory.max")
 
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """A file's bytes as a buffer, and the mapping that they come by (None: there are none).
+    """A file's bytes as a buffer, and the memory mapping behind it (None: the file is empty).
 
-    The mapping goes with the last array that shows it.
+    The mapping ends with the last array over it.
     """
 
     buffer: pa.Buffer
     mapping: mmap.mmap | None
 
     def scatter(self, scattered: bool) -> None:
-        """Set whether its pages are read here and there, and are not to bring others."""
+        """Set whether its pages are accessed randomly, so that the kernel reads no others ahead."""
         if self.mapping is not None and hasattr(mmap, "MADV_RANDOM"):
             self.mapping.madvise(mmap.MADV_RANDOM if scattered else mmap.MADV_NORMAL)
 
 
 def map_file(path: Path) -> Mapped:
-    """The bytes of the file at ``path``.
+    """Map the file at ``path`` into memory.
 
     Raises:
-        OSError: it can't be read.
+        OSError: the file can't be read.
     """
     with path.open("rb") as file:
         if not os.fstat(file.fileno()).st_size:
@@ -57,25 +56,25 @@ def map_file(path: Path) -> Mapped:
 
 
 def fits(size: int, proc: Path = _PROC, groups: Path = _GROUPS) -> bool:
-    """Whether ``size`` bytes of files will stay in memory once they are there.
+    """Whether ``size`` bytes of files will stay in memory once they have been read.
 
-    True also where it is unknown, as on systems without ``/proc``.
+    True also if it is unknown, as on systems without ``/proc``.
 
     Args:
-        proc, groups: folders in which the system describes itself.
+        proc, groups: the folders ``/proc`` and of control groups.
     """
     left = [_on_host(proc), *_in_groups(proc, groups)]
     return all(size * _SHARE <= room for room in left if room is not None)
 
 
 def _on_host(proc: Path) -> int | None:
-    """Bytes that could hold pages of files, in all."""
+    """Return the host's bytes available for pages of files; None: unknown."""
     found = _table(proc / "meminfo").get("MemAvailable:")
     return None if found is None else found * 1024
 
 
 def _in_groups(proc: Path, groups: Path) -> Iterator[int | None]:
-    """The same for each control group that this process is in."""
+    """Yield the bytes available for pages of files in each control group of this process."""
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()
     except OSError:
@@ -98,14 +97,14 @@ def _left(folder: Path, private: str, limit: str) -> int | None:
     try:
         most = int((folder / limit).read_text())
     except (OSError, ValueError):
-        # No such group here, as in a container that sees another tree; or no limit ("max").
+        # The group does not exist, as in a container with another tree; or has no limit ("max").
         return None
     taken = _table(folder / "memory.stat").get(private)
     return None if taken is None else most - taken
 
 
 def _table(path: Path) -> dict[str, int]:
-    """Lines of a name and a number."""
+    """Parse a file with lines of a name and a number."""
     try:
         rows = (line.split() for line in path.read_text().splitlines())
         return {row[0]: int(row[1]) for row in rows if len(row) > 1 and row[1].isdigit()}

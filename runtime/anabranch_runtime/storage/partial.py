@@ -1,9 +1,8 @@
-"""Partial results as vectors of row references: nothing is copied until somebody reads it.
+"""Partial results as vectors of row references: values are copied only when they are read.
 
-A partial result over labels ``{R, S, ...}`` is, per *row set*, which table a row comes from and
-its number there. Labels that were filled by one probe of an MIR share a row set. Columns are
-gathered on first use, so a column that only the projection reads is fetched only for the tuples
-that reach the projection.
+A partial result over labels ``{R, S, ...}`` has, per *row set*, each row's table and its number in
+the table. Labels filled by one probe of an MIR share a row set. Columns are gathered on first use,
+so a column that only the projection reads is fetched only for the tuples that reach the projection.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU
 
 
 class Table(Protocol):
-    """Something with named columns: a segment reader, or this batch's arrivals."""
+    """A table with named columns: a segment reader, or this batch's arrivals."""
 
     def place(self, name: str) -> ColumnPlace:
-        """Location of a column."""
+        """Return the location of a column."""
 
 
 class Tables:
-    """Several tables as one: where their columns are is found out once."""
+    """Several tables as one; caches the locations of their columns."""
 
     __slots__ = ("_joined", "_places", "members")
 
@@ -51,14 +50,14 @@ class Tables:
         return len(self.members)
 
     def places(self, name: str) -> ColumnPlaces:
-        """Locations of a column."""
+        """Return the locations of a column, one per table."""
         found = self._places.get(name)
         if found is None:
             found = self._places[name] = places([t.place(name) for t in self.members])
         return found
 
     def join(self, others: tuple[Tables, ...]) -> Tables:
-        """These tables and the others', in this order; the same value for the same others."""
+        """Return these tables and then the others'; the same object for the same others."""
         found = self._joined.get(others)
         if found is None:
             members = [*self.members, *(t for other in others for t in other.members)]
@@ -68,19 +67,19 @@ class Tables:
 
 @dataclass(frozen=True, slots=True)
 class RowSet:
-    """Rows of several tables: row ``rows[i]`` of table ``which[i]`` (None: there is one table)."""
+    """Rows of several tables: row ``rows[i]`` of table ``which[i]`` (None: of the only table)."""
 
     tables: Tables
     which: NDArray[np.integer[Any]] | None
     rows: I32
 
     def take(self, positions: I32) -> RowSet:
-        """The rows at ``positions``, in that order."""
+        """Return the rows at ``positions``, in that order."""
         which = None if self.which is None else pick(self.which, positions)
         return RowSet(self.tables, which, pick(self.rows, positions))
 
     def cut(self, first: int, last: int) -> RowSet:
-        """The rows from ``first`` up to ``last``, without a copy."""
+        """Return the rows from ``first`` to before ``last``, without a copy."""
         which = None if self.which is None else self.which[first:last]
         return RowSet(self.tables, which, self.rows[first:last])
 
@@ -94,7 +93,7 @@ class RowSet:
 
 
 def concat_rows(sets: Sequence[RowSet]) -> RowSet:
-    """Row sets one after the other."""
+    """Concatenate row sets."""
     if len(sets) == 1:
         return sets[0]
     kind = narrow(sum(len(s.tables) for s in sets))
@@ -110,7 +109,7 @@ def concat_rows(sets: Sequence[RowSet]) -> RowSet:
 
 
 def narrow(tables: int) -> type[np.int16] | type[np.int32]:
-    """The integer type for numbers of ``tables`` tables."""
+    """Return the smallest integer type for the numbers of ``tables`` tables."""
     return np.int16 if tables < 1 << 15 else np.int32
 
 
@@ -120,10 +119,10 @@ class Partial:
 
     Attributes:
         sets: the row sets.
-        place: label -> (row set, member prefix in its tables: empty for base rows).
-        start: the label of the tuple whose arrival made this.
-        origins: each tuple's position in the partial result that it was extended from, since
-            ``numbered``; None: not tracked.
+        place: label -> (number of its row set, member prefix of its columns; empty for base rows).
+        start: the label of the arriving tuple that this result was computed for.
+        origins: each tuple's position in the partial result on which :meth:`numbered` was called
+            last; None: not tracked.
     """
 
     length: int
@@ -131,12 +130,12 @@ class Partial:
     place: dict[Label, tuple[int, str]]
     start: Label
     origins: I32 | None = None
-    #: Key vectors and the like that probes have made of it.
+    #: Values that probes have computed from it, such as key vectors.
     lookups: dict[Hashable, Any] = field(default_factory=dict)
     _cache: dict[tuple[str, str], Any] = field(default_factory=dict)
 
     def column(self, label: Label, name: str) -> pa.Array:
-        """A stream column of ``label``."""
+        """Return a stream column of ``label``."""
         key = (label, name)
         found = self._cache.get(key)
         if found is None:
@@ -146,15 +145,15 @@ class Partial:
         return found
 
     def sigma(self, label: Label) -> Ints:
-        """Arrival sequence of ``label``'s tuples."""
+        """Return the arrival numbers (sigma) of ``label``'s tuples."""
         return self._int64(label, SIGMA)
 
     def tau(self, label: Label) -> Ints:
-        """Event time of ``label``'s tuples, microseconds."""
+        """Return the event times of ``label``'s tuples, in microseconds."""
         return self._int64(label, TAU)
 
     def batch(self, label: Label) -> Ints:
-        """The batch in which ``label``'s tuples arrived."""
+        """Return the batches in which ``label``'s tuples arrived."""
         return self.sigma(label) >> OFFSET_BITS
 
     def _int64(self, label: Label, name: str) -> Ints:
@@ -167,7 +166,7 @@ class Partial:
         return found
 
     def take(self, positions: I32) -> Partial:
-        """The tuples at ``positions``."""
+        """Return the tuples at ``positions``."""
         return Partial(
             len(positions),
             tuple(s.take(positions) for s in self.sets),
@@ -177,15 +176,15 @@ class Partial:
         )
 
     def numbered(self) -> Partial:
-        """The same tuples, each its own origin."""
+        """Return the same tuples with their positions as origins."""
         return replace(self, origins=np.arange(self.length, dtype=np.int32))
 
     def _origins(self, positions: I32) -> I32 | None:
         return None if self.origins is None else pick(self.origins, positions)
 
     def cut(self, first: int, last: int) -> Partial:
-        """The tuples from ``first`` up to ``last`` (or the end), without a copy; the whole range
-        with its caches.
+        """Return the tuples from ``first`` to before ``last`` (or the end), without a copy. The
+        whole range keeps its caches.
         """
         if first == 0 and last >= self.length:
             return self
@@ -195,14 +194,14 @@ class Partial:
         )
 
     def where(self, mask: NDArray[np.bool_] | None) -> Partial:
-        """The tuples for which ``mask`` holds (all of them if it is None)."""
+        """Return the tuples for which ``mask`` is true (None: all tuples)."""
         if mask is None or bool(mask.all()):
             return self
         return self.take(np.flatnonzero(mask).astype(np.int32))
 
     def extend(self, positions: I32, rows: RowSet, place: dict[Label, str]) -> Partial:
-        """Join: tuple ``positions[i]`` with ``rows[i]``, which fills the labels of ``place``
-        (label -> member prefix).
+        """Join tuple ``positions[i]`` with row ``rows[i]``, for all ``i``. The rows fill the labels
+        of ``place`` (label -> member prefix).
         """
         sets = (*(s.take(positions) for s in self.sets), rows)
         at = len(self.sets)
@@ -216,10 +215,10 @@ class Partial:
 
 
 def concat_partials(parts: Sequence[Partial]) -> Partial:
-    """Partials over the same labels, one after the other.
+    """Concatenate partial results over the same labels.
 
-    Their row sets may be cut differently (an MIR's labels share one, its parts' don't), so every
-    label gets a row set of its own unless the cuts agree.
+    They may group labels into row sets differently: labels filled by an MIR share one, labels
+    filled by base probes don't. Unless they agree, every label gets its own row set.
     """
     first = parts[0]
     if len(parts) == 1:
@@ -244,7 +243,7 @@ def _own_rows(partial: Partial, label: Label) -> RowSet:
 
 @dataclass(frozen=True, slots=True)
 class _Renamed:
-    """An MIR's table seen as one of its members' base rows."""
+    """An MIR's table as a table of one member's rows, with columns renamed to the stream's."""
 
     table: Table
     member: str
@@ -256,5 +255,5 @@ class _Renamed:
 
 
 def fetcher(partial: Partial) -> Callable[[Column], pa.Array]:
-    """Reader of columns of ``partial`` for expressions over several labels."""
+    """Return a reader of ``partial``'s columns for expressions over several labels."""
     return lambda column: partial.column(Label(column.alias), column.name)

@@ -1,8 +1,8 @@
-"""Whose a state directory is: one pipeline's, and one process's at a time.
+"""Identity and lock of a state directory: it belongs to one pipeline, and to one process at a time.
 
-A pipeline is its state together with its Redis namespace. Both hold the same id, given when the
-pipeline first starts, so that a state that meets another Redis, or one without data, is noticed.
-The process that runs the pipeline holds a lock on the directory for as long as it lives.
+A pipeline consists of its state and its Redis namespace. Both have the same id, created at the
+pipeline's first start, so that a state with another pipeline's Redis, or with an empty one, is
+detected. The process that runs the pipeline holds a lock on the directory as long as it lives.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _ANEW = "start again with an empty state directory and another namespace"
 
 @contextmanager
 def exclusive(root: Path) -> Iterator[None]:
-    """Hold the directory; the lock ends with the process, however it ends.
+    """Hold the directory's lock; the operating system releases it when the process ends.
 
     Raises:
-        StateError: ``state-in-use``: another process holds it.
+        StateError: ``state-in-use``: another process holds the lock.
     """
     with (root / "lock").open("a+") as file:
         try:
@@ -46,8 +46,8 @@ def exclusive(root: Path) -> Iterator[None]:
 
 
 def identity(root: Path) -> str:
-    """The pipeline's id as the state has it, given now if it has none. What remembers which batches
-    it has had of a pipeline (a sink) knows it by this.
+    """Return the pipeline's id in the state, created now if it has none. Sinks that record which
+    batches they have received identify the pipeline by it.
 
     Raises:
         StateError: ``damaged-identity``.
@@ -59,7 +59,7 @@ def identity(root: Path) -> str:
 
 
 def identify(root: Path, control: Control, *, fresh: bool) -> str:
-    """The pipeline's id, in the state and in Redis from now on.
+    """Return the pipeline's id, and make sure that state and Redis both have it.
 
     Args:
         root: the state directory.
@@ -77,7 +77,7 @@ def identify(root: Path, control: Control, *, fresh: bool) -> str:
         try:
             here = str(read_document(path, IDENTITY))
         except StateError as error:
-            # Its twin in Redis is as good.
+            # The state's identity is damaged: restore it from Redis.
             if error.code == "unknown-version" or there is None:
                 raise
     if there is None:
@@ -105,7 +105,7 @@ def identify(root: Path, control: Control, *, fresh: bool) -> str:
 
 
 def lost(control: Control) -> StateError:
-    """Redis does not know the pipeline any more."""
+    """Return the error for a Redis that has lost the pipeline's data."""
     return StateError(
         "redis-lost",
         f"{control.where} has lost what it knew of this pipeline (streams, queries, rulesets)",

@@ -1,6 +1,6 @@
-"""Segments: immutable runs of a store's rows, in pack files that every worker memory-maps.
+"""Segments: immutable runs of a store's rows in pack files, which every worker memory-maps.
 
-On-disk format, version 1. A *pack* is what one task of one batch wrote at one level:
+On-disk format, version 1. A *pack* has the segments that one task of one batch wrote at one level:
 
     8 bytes   magic ``ANBPACK1``
     blobs     each aligned to 64 bytes
@@ -13,7 +13,7 @@ A file without the closing magic was never finished and is garbage. A segment is
 one Arrow IPC stream with a single uncompressed record batch (so columns are read in place), and
 per index four raw arrays (``hashes`` uint64, ``rows`` uint32, ``starts`` uint32, ``filter``
 uint64). Every blob's CRC-32 is in the descriptor and is checked at the pipeline's start
-(``storage.verify``) and whenever the segment is merged; probes trust it, but for the file's length.
+(``storage.verify``) and whenever the segment is merged; probes check only the file's length.
 
 Columns: a base store has the stream's columns plus ``#sigma`` and ``#tau`` (absent without event
 time); an MIR store has ``<member>.<column>``, ``#sigma:<member>`` and ``#tau:<member>``.
@@ -47,18 +47,18 @@ from anabranch_runtime.storage.paging import Mapped, map_file
 MAGIC = b"ANBPACK1"
 VERSION = 1
 ALIGNMENT = 64
-#: So few rows are copied once more: to write them column by column takes longer than that.
+#: Fewer rows than this are copied into one buffer, which is faster than writing by column.
 _FEW = 1 << 14
-#: Bits of a sigma that hold the offset within its batch: a bit that is 0 for rows of tables, so
-#: that these come first, the reading task, then a counter.
+#: Low bits of a sigma for the position within its batch. From the highest: a bit that is 0 for rows
+#: of tables, so that these come first; the number of the reading task; a counter.
 OFFSET_BITS = 36
-#: Bits of the counter: tuples that one task may read in one batch (and so 1,024 tasks).
+#: Bits of the counter, which limits the tuples per task and batch; bits for 1,024 tasks are left.
 COUNTER_BITS = 25
 
 SIGMA = "#sigma"
 TAU = "#tau"
 
-#: The remedy for a pack that turns out damaged while the pipeline runs.
+#: The remedy for a pack that is found damaged while the pipeline runs.
 AGAIN = "start the pipeline again: it goes back to the last whole batch, or says why it can not"
 #: (offset, length, crc32) of a blob in its pack.
 Blob = tuple[int, int, int]
@@ -66,18 +66,18 @@ Blob = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment's descriptor: all that a manifest keeps of it.
+    """A segment's descriptor, as manifests contain it.
 
     Attributes:
-        store, partition: where it belongs.
+        store, partition: the segment's store and partition.
         path: the pack, relative to the state's root.
-        rows: rows in it.
-        first_batch, last_batch: range of the batch of each row's last-arriving member.
-        tau_min, tau_max: per member (microseconds); empty without event times.
-        level: how often its rows have been merged.
+        rows: number of rows.
+        first_batch, last_batch: range of the batches in which rows' last members arrived.
+        tau_min, tau_max: per member, least and greatest event time (microseconds); empty without
+            event times.
+        level: number of merges that its rows have been through.
         data: blob of the record batch.
-        indexes: (index name, whether keys are unique, blobs of hashes, rows, starts and
-            filter).
+        indexes: (index name, whether keys are unique, blobs of hashes, rows, starts and filter).
     """
 
     store: str
@@ -94,12 +94,12 @@ class Segment:
 
     @property
     def blobs(self) -> tuple[Blob, ...]:
-        """All of its blobs, in the order in which they lie in the pack."""
+        """Its blobs, in their order in the pack."""
         return (self.data, *(b for _, _, blobs in self.indexes for b in blobs))
 
     @property
     def bytes(self) -> int:
-        """Bytes on disk, indexes included."""
+        """Size on disk in bytes, including indexes."""
         total = self.data[1]
         for _, _, blobs in self.indexes:
             for blob in blobs:
@@ -109,14 +109,14 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Segments of one store partition that become one."""
+    """Segments of one store partition to be merged into one."""
 
     segments: tuple[Segment, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class IndexKey:
-    """The columns of an index by their names in the segment, and their key types."""
+    """The columns of an index: their names in the segment, and their key types."""
 
     columns: tuple[str, ...]
     types: tuple[str, ...]
@@ -130,7 +130,7 @@ class IndexKey:
 class PackWriter:
     """Writes one pack; the file appears under its name only once it is complete.
 
-    Used as a context manager: on an error nothing is left behind.
+    Used as a context manager: after an error no file is left.
     """
 
     def __init__(self, root: Path, name: str) -> None:
@@ -152,7 +152,7 @@ class PackWriter:
             if kind is None and self.segments:
                 self._complete()
         finally:
-            # On a full disk closing fails as writing did, on a read-only one there is nothing.
+            # On a full disk closing fails too, and on a read-only disk there is no file.
             with contextlib.suppress(OSError):
                 self._file.close()
             with contextlib.suppress(OSError):
@@ -220,7 +220,7 @@ class PackWriter:
         return segment
 
     def _stream(self, batch: pa.RecordBatch) -> Blob:
-        """The rows as a blob. Many go to the file column by column: no copy of all is made."""
+        """Write the rows as a blob. Many rows are written by column, without copying them all."""
         if batch.num_rows < _FEW:
             copy = pa.BufferOutputStream()
             with pa.ipc.new_stream(copy, batch.schema) as writer:
@@ -228,7 +228,7 @@ class PackWriter:
             return self._blob(copy.getvalue())
         self._align()
         start, sink = self._at, _Counted(self._file)
-        # Buffers of columns are not copied on their way through a file object of Python's.
+        # Buffers of columns are not copied when written through a Python file object.
         with (
             pa.PythonFile(sink, mode="w") as file,
             pa.ipc.new_stream(file, batch.schema) as writer,
@@ -254,7 +254,7 @@ class PackWriter:
 
 
 class _Counted(io.RawIOBase):
-    """A part of a file, as it is written: how long it is so far, and its checksum."""
+    """A writer of a part of a file, which counts its bytes and computes its checksum."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -279,7 +279,7 @@ class SegmentReader:
     """A segment opened for reading; columns and indexes are views of the mapped file.
 
     Attributes:
-        lines: what others have found out about it as lines of tables, by whatever they call it.
+        lines: cache for users of the reader: values derived from the segment, by key.
     """
 
     def __init__(self, segment: Segment, buffer: pa.Buffer) -> None:
@@ -292,7 +292,7 @@ class SegmentReader:
 
     @staticmethod
     def of(segment: Segment, buffer: pa.Buffer) -> SegmentReader:
-        """``segment`` in the pack with the bytes ``buffer``.
+        """Open ``segment`` in the pack with the bytes ``buffer``.
 
         Raises:
             StateError: the pack is too short.
@@ -327,8 +327,8 @@ class SegmentReader:
         return found
 
     def index(self, key: IndexKey, columns: Callable[[], list[pa.Array]]) -> HashIndex:
-        """The index over ``key``: from the file, or built now from ``columns()`` where an older
-        rule did not need it. A built index lives as long as this reader.
+        """Return the index over ``key``: from the file, or built now from ``columns()`` if the
+        segment was written without it. A built index lives as long as this reader.
         """
         found = self._indexes.get(key)
         if found is None:
@@ -346,8 +346,7 @@ class SegmentReader:
                     unique,
                     np.frombuffer(screen, np.uint64),
                 )
-            # Tasks may share a reader; the second one has to take the index of the first, because
-            # addresses of it are handed out.
+            # Tasks may share a reader, and addresses of its index are in use: keep the first index.
             found = self._indexes.setdefault(key, found)
         return found
 
@@ -367,10 +366,10 @@ class SegmentReader:
 
 
 def map_pack(root: str, path: str) -> Mapped:
-    """A pack's bytes.
+    """Map a pack into memory.
 
     Raises:
-        StateError: it can't be read.
+        StateError: the pack can't be read.
     """
     try:
         return map_file(Path(root) / path)

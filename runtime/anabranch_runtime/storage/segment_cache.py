@@ -1,6 +1,6 @@
-"""Segments that this process has opened: each pack is mapped once, and let go of when no batch can
-need it any more, or when it has left the directory as a cache of an object store. Until then a
-pack that has been deleted still takes its place on the disk. A pack that is missing is fetched.
+"""Segments opened by this process. Each pack is mapped once, and released when no batch can need it
+any more, or when it has been evicted from the directory. Until then a deleted pack still takes up
+disk space. A missing pack is fetched from the object store.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ class _Opened:
     """The open packs and segments of one state directory."""
 
     packs: dict[str, Mapped] = field(default_factory=dict)
-    #: By pack and offset.
+    #: Open readers by pack and offset.
     readers: dict[tuple[str, int], SegmentReader] = field(default_factory=dict)
-    #: Store -> its segments at the last look, their packs, and their bytes.
+    #: Store -> its segments at the last update, their packs, and their total bytes.
     stores: dict[str, tuple[Sequence[Segment], frozenset[str], int]] = field(default_factory=dict)
-    #: Whether it is more than memory holds (``paging``).
+    #: Whether the live segments exceed memory (``paging``).
     scattered: bool = False
 
     def look(self, live: Mapping[str, Sequence[Segment]]) -> None:
-        """Look at those stores of ``live`` that are not the same object as the last time."""
+        """Update ``stores`` for the stores of ``live`` whose list of segments has changed."""
         known, self.stores = self.stores, {}
         for name, segments in live.items():
             one = known.get(name)
@@ -38,13 +38,13 @@ class _Opened:
             self.stores[name] = one
 
 
-#: Number of trials to fetch a pack before it must be there.
+#: Number of attempts to fetch and map a pack before its absence is an error.
 _TRIES = 3
 _ROOTS: dict[str, _Opened] = {}
 
 
 def open_segment(root: str, segment: Segment) -> SegmentReader:
-    """A reader for ``segment`` of the state directory ``root``; the same each time.
+    """Return the shared reader for ``segment`` of the state directory ``root``.
 
     Raises:
         StateError: its pack is missing, or too short.
@@ -65,7 +65,7 @@ def open_segment(root: str, segment: Segment) -> SegmentReader:
 
 
 def read_segment(root: str, segment: Segment) -> SegmentReader:
-    """A reader for ``segment``, for once.
+    """Return a new reader for ``segment`` that is not kept open.
 
     Raises:
         StateError: its pack is missing, or too short.
@@ -74,10 +74,10 @@ def read_segment(root: str, segment: Segment) -> SegmentReader:
 
 
 def keep_open(root: str, live: Mapping[str, Sequence[Segment]]) -> None:
-    """Let go of all packs of ``root`` without ``live`` segments (by store), and look whether all
-    live ones fit into memory, opened already or not.
+    """Release all packs of ``root`` without ``live`` segments (by store), and check whether all
+    live segments, open or not, fit into memory.
 
-    Memory is unmapped with the last array that shows it, so a reader may go on.
+    Memory is unmapped with the last array over it, so existing readers stay valid.
     """
     if root not in _ROOTS and not any(live.values()):
         return
@@ -105,13 +105,13 @@ def _map(root: str, segment: Segment) -> Mapped:
         try:
             return map_pack(root, segment.path)
         except StateError:
-            # It may leave the directory again before it is mapped.
+            # The pack may be evicted again before it is mapped: hence several attempts.
             if not durable(root).fetch(segment):
                 raise
     return map_pack(root, segment.path)
 
 
 def close_all() -> None:
-    """Let go of everything, as the end of the process would."""
+    """Release everything, as the end of the process would."""
     _ROOTS.clear()
     prefetch.enable(False)

@@ -1,8 +1,8 @@
-"""Check of the packs that a state names: present and unchanged.
+"""Check that the packs named by a state are present and unchanged.
 
-Footers, lengths and descriptors are compared at every start: a few reads per pack. A check of every
-byte needs the checksums of the blobs and reads all of them (about a second for every two gigabytes
-and core).
+Footers, lengths and descriptors are compared at every start, with a few reads per pack. The full
+check compares the checksums of all blobs and reads every byte: about a second per two gigabytes and
+core.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from anabranch_runtime.errors import StateError
 from anabranch_runtime.storage.documents import unknown_version
 from anabranch_runtime.storage.segment import MAGIC, VERSION, Segment
 
-#: Bytes after the footer: its length, its checksum, the magic.
+#: Number of bytes after the footer: its length, its checksum, the magic.
 TAIL = 8 + 4 + len(MAGIC)
-#: The remedy for packs that no manifest can do without.
+#: The remedy for missing or damaged packs that every kept manifest needs.
 REMEDY = (
     "restore state, checkpoint and results from one backup, or start again from the sources with "
     "an empty state directory, empty results and another namespace"
@@ -40,7 +40,7 @@ class Verify(StrEnum):
 def verify_packs(
     root: Path, segments: Iterable[Segment], depth: Verify, known: set[Segment] | None = None
 ) -> None:
-    """Check the packs of ``segments``; segments in ``known`` are skipped, the others join it.
+    """Check the packs of ``segments``; skips segments in ``known`` and adds the others to it.
 
     Raises:
         StateError: ``missing-pack``, ``damaged-pack`` or ``unknown-version``, naming the file.
@@ -53,8 +53,8 @@ def each_pack(
     check: Callable[[str, list[Segment]], None],
     known: set[Segment] | None = None,
 ) -> None:
-    """Call ``check`` with every pack of ``segments``, some in parallel; segments in ``known`` are
-    skipped, the others join it.
+    """Call ``check`` for every pack of ``segments``, several in parallel; skips segments in
+    ``known`` and adds the others to it.
     """
     fresh = [s for s in segments if known is None or s not in known]
     packs: dict[str, list[Segment]] = {}
@@ -67,11 +67,11 @@ def each_pack(
 
 
 def verify_file(file: Path, path: str, segments: list[Segment], depth: Verify) -> None:
-    """Check the pack in ``file``, called ``path``: that it has ``segments``, and that they (all
-    that it has, where none are given) are whole.
+    """Check that the pack ``path`` in ``file`` has ``segments``, and that they are intact; without
+    ``segments`` check all of the pack's segments.
 
     Raises:
-        FileNotFoundError: it is not there.
+        FileNotFoundError: the file does not exist.
         StateError: ``damaged-pack`` or ``unknown-version``.
     """
     try:
@@ -90,7 +90,7 @@ def verify_file(file: Path, path: str, segments: list[Segment], depth: Verify) -
 def verify_footer(
     path: str, size: int, read: Callable[[int, int], bytes], segments: Iterable[Segment]
 ) -> None:
-    """Check the lengths of a pack of ``size`` bytes; ``read`` gives its bytes by offset and count.
+    """Check footer and lengths of a pack of ``size`` bytes; ``read`` takes offset and count.
 
     Raises:
         StateError: ``damaged-pack`` or ``unknown-version``.
@@ -121,7 +121,7 @@ def _compare(path: str, view: memoryview, segments: list[Segment], depth: Verify
 def _footer(
     path: str, size: int, read: Callable[[int, int], bytes]
 ) -> tuple[frozenset[Segment], int]:
-    """The segments that a pack's footer has, and where it begins."""
+    """Return the segments in a pack's footer, and the footer's offset."""
     tail = read(size - TAIL, TAIL) if size >= len(MAGIC) + TAIL else b""
     if tail[-len(MAGIC) :] != MAGIC or read(0, len(MAGIC)) != MAGIC:
         raise _damaged(path, "it does not begin and end as a pack does")
@@ -144,8 +144,8 @@ def _has(path: str, written: frozenset[Segment], segments: Iterable[Segment]) ->
 
 
 def _check_gaps(path: str, view: memoryview, segments: Iterable[Segment], end: int) -> None:
-    """Check that only zeros lie between blobs, and before the footer at ``end``: a flipped bit
-    there does no harm, but shows that the disk is failing.
+    """Check that the gaps between blobs, and before the footer at ``end``, are zeros: a flipped bit
+    in a gap does no harm, but shows that the disk is failing.
     """
     at = len(MAGIC)
     blobs = sorted(blob for segment in segments for blob in segment.blobs)

@@ -1,10 +1,10 @@
-"""Post-join parts of queries, maintained: joined rows in, changes of a table (or final rows) out.
+"""Maintenance of views and outer joins: from joined rows to changes of a table (or final rows).
 
-``inputs`` keeps joined rows until Spark has read them. ``groups`` has Spark group and aggregate
-them (its state, its checkpoint), ``finishing`` evaluates expressions over aggregates, ``ranking``
-sorts, ``table`` keeps the former rows and derives changes. ``outer_joins`` decides the rows of
-outer, semi and anti joins. Where rations have withheld joined rows, ``left_out`` finds the affected
-groups, ``estimates`` and ``scaled`` estimate the complete aggregates, and ``parts`` reports both.
-``versions`` puts these together, ``clock`` derives the views' event time, ``upkeep`` brings views
-up to date one after the other.
+``sinks.view_inputs`` keeps joined rows until Spark has read them. ``groups`` makes Spark group and
+aggregate them (with Spark's state and checkpoint), ``finishing`` evaluates expressions over
+aggregates, ``ranking`` sorts, ``table`` keeps the former rows and derives changes. ``outer_joins``
+and ``look_ups`` decide the rows of outer, semi and anti joins. If rations have withheld joined
+rows, ``left_out`` finds the affected groups, ``estimates`` and ``scaled`` estimate the complete
+aggregates, and ``parts`` reports both. ``versions`` combines these steps, ``clock`` derives views'
+event time, and ``upkeep`` updates views one after the other.
 """

@@ -1,9 +1,9 @@
-"""Below which event time no joined row will come any more, in the column that windows are over.
+"""Clock of a view: the lower bound for the window column's event time in future joined rows.
 
-A joined row still to come has a last-arriving member ``j``, whose event time is not below its
-stream's watermark; and ``tau_j - tau_i <= D_ij`` for the member ``i`` whose event time the column
-is. So ``tau_i >= min_j (watermark_j - D_ij)``, with ``D_ii = 0``. Without the watermark of one
-stream, or with one infinite bound, nothing can be said: groups are then kept for ever.
+A future joined row has a last-arriving member ``j``, whose event time is not below its stream's
+watermark. And ``tau_j - tau_i <= D_ij`` for the member ``i`` whose event time the window column is.
+So ``tau_i >= min_j (watermark_j - D_ij)``, with ``D_ii = 0``. If a stream has no watermark, or a
+bound is infinite, there is no clock, and groups are kept for ever.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from anabranch_runtime.views.event_time import FIRST
 
 
 def clock_of(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> int | None:
-    """The clock of a query's view in microseconds, as of the watermarks ``marks``; None: none.
+    """Return the clock of a query's view in microseconds for the watermarks ``marks``, or None.
 
-    An outer join has the watermark of the partner's stream, to which deadlines are compared.
-    Look-ups have no deadlines: their clock is for the view over them, by their left rows.
+    The clock of an outer join is the watermark of the partner's stream, which is compared with
+    deadlines. Look-ups have no deadlines: the view over them has a clock by their left rows.
     """
     if query.outer is not None:
         if not query.outer.look_ups:
@@ -37,20 +37,20 @@ def clock_of(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> in
     found = []
     for j, stream in enumerate(streams):
         if stream in of_tables:
-            # Its rows complete nothing.
+            # A table's rows complete no results.
             continue
         bound = 0 if i == j else query.retention[i][j]
         mark = marks.get(stream)
         if mark is None or bound is None:
             return None
         found.append(mark - bound)
-    # A bound may be longer than all of time.
+    # A bound may exceed the range of times.
     return max(min(found), FIRST)
 
 
 def timed_by(query: QuerySpec, ruleset: Ruleset) -> tuple[int, StreamName] | None:
-    """The member, and its stream, whose event times the view's windows are over; None: no windows,
-    or windows over another column.
+    """Return the member (its position) and stream whose event time is the view's window column;
+    None: no windows, or windows over another column.
     """
     window = None if query.view is None else query.view.window
     if window is None:
@@ -70,6 +70,6 @@ def timed_by(query: QuerySpec, ruleset: Ruleset) -> tuple[int, StreamName] | Non
 
 
 def _streams(query: QuerySpec, ruleset: Ruleset) -> list[StreamName]:
-    """The stream of each member."""
+    """Return the stream of each member."""
     stream_of = {r.id: r.stream for r in ruleset.relations}
     return [stream_of[relation] for _, _, relation in query.members]

@@ -1,7 +1,7 @@
-"""Rows that outer joins have given or left out, and that views have now, counted once each.
+"""Counts of rows that outer joins have emitted or left undecided, and of views' present rows.
 
-What Spark repeats is made again. So a count is kept together with the version that it is as of and
-with the count before that.
+Spark may repeat a version. So a count is stored with its version and with the count before the
+version, and a repeated version is counted once.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from anabranch_runtime.storage.documents import write_durably
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """Attributes: a version, and the left rows ``before`` it and in ``total``."""
+    """Counts of left rows at a version: ``before`` it, and in ``total`` with it."""
 
     version: int
     before: LeftRows
     total: LeftRows
 
 
-#: Folders below the results with a file for each query: counts of its sink's rows, and of rows
-#: written to it. Unlike the joined rows they stay when the query has ended. No query can have a
-#: name that begins with a dot.
+#: Folders below the results with a file per query: rows in its sink, rows written to it, and left
+#: rows. Unlike joined rows they are kept when the query has ended. No query's name begins with a
+#: dot.
 _SHOWN, _WRITTEN, _LEFT = ".shown", ".written", ".left"
 
 
 def shown_file(results: Path, query: str) -> Path:
-    """The count of rows that an outer join has given to its sink, or that a view has."""
+    """Return the file with the count of an outer join's emitted rows, or of a view's rows."""
     return results / _SHOWN / f"{query}.json"
 
 
 def written_file(results: Path, query: str) -> Path:
-    """The count of rows that a view (changes) or an outer join has written to its sink."""
+    """Return the file with the count of rows (a view's changes) written to the query's sink."""
     return results / _WRITTEN / f"{query}.json"
 
 
 def add_left(results: Path, query: str, version: int, rows: LeftRows) -> LeftRows:
-    """Add ``rows`` of ``version`` to an outer join's left rows, once however often it is made;
-    return the total.
+    """Add ``rows`` of ``version`` to an outer join's counts of left rows, once even if the version
+    is repeated; return the total.
     """
     file = results / _LEFT / f"{query}.json"
     known = codec.loads(file.read_bytes(), _Left) if file.exists() else None
@@ -57,14 +57,14 @@ def add_left(results: Path, query: str, version: int, rows: LeftRows) -> LeftRow
 
 
 def all_left(results: Path) -> dict[str, LeftRows]:
-    """Outer join -> its left rows, of all that have ever given any or left any out."""
+    """Return the counts of left rows of every outer join that has had any, by query."""
     files = (results / _LEFT).glob("*.json")
     return {file.stem: codec.loads(file.read_bytes(), _Left).total for file in files}
 
 
 def add(file: Path, version: int, rows: int) -> int:
-    """How many there are up to ``version``, which adds ``rows``; a version that is made again
-    counts once.
+    """Add ``rows`` of ``version`` to the count in ``file``, once even if the version is repeated;
+    return the total.
     """
     last = before = 0
     if file.exists():
@@ -78,19 +78,19 @@ def add(file: Path, version: int, rows: int) -> int:
 
 
 def put(file: Path, version: int, rows: int) -> int:
-    """The same for ``rows`` in place of all before."""
+    """Replace the count in ``file`` by ``rows`` as of ``version``; return it."""
     if so_far(file) != rows:
         _write(file, version, rows, rows)
     return rows
 
 
 def so_far(file: Path) -> int:
-    """How many there have been so far."""
+    """Return the count in ``file``."""
     return int(json.loads(file.read_text())["total"]) if file.exists() else 0
 
 
 def all_written(results: Path) -> dict[str, tuple[int, int]]:
-    """Query -> its last version that has written something, and how many rows all have."""
+    """Return, by query, the last version that has written rows, and all versions' total of rows."""
     found = (
         (file.stem, json.loads(file.read_text())) for file in (results / _WRITTEN).glob("*.json")
     )
@@ -98,7 +98,7 @@ def all_written(results: Path) -> dict[str, tuple[int, int]]:
 
 
 def all_shown(results: Path) -> dict[str, int]:
-    """Query -> what its sink holds, of all that have ever been."""
+    """Return the number of rows in the sink of every query, ended ones included."""
     return {file.stem: so_far(file) for file in (results / _SHOWN).glob("*.json")}
 
 

@@ -1,22 +1,22 @@
 """Estimates of counts and sums over all joined rows, from the rows that rations have kept.
 
 A joined row that was kept with probability ``p`` stands for ``1/p`` rows (Horvitz and Thompson). So
-the estimate of a sum is the sum itself and, for each row of a rationed batch, ``1/p - 1`` times its
-value. Only this *correction* is kept here: groups without rows of rationed batches have none, and
-Spark's aggregates stay as they are.
+the estimate of a sum is the sum over kept rows plus, for each row of a rationed batch, ``1/p - 1``
+times its value. Only this addition, the *correction*, is computed here. Groups without rows of
+rationed batches have none, and Spark's aggregates are not changed.
 
-**Variance.** The sample is of ranks, not of rows. Let ``R`` be uniform on [0, 1): the rows with
-that rank in a batch are kept if ``R < p``, each by the ``p`` of its goal, and ranks are
-independent. With ``W(x)`` the sum of ``value / p`` over the rank's kept rows with ``p <= x``, the
-integral of ``W(x)^2`` over ``x`` from 0 to 1 is an unbiased estimate of the variance of the rank's
-part: two rows with probabilities ``p <= q`` have the covariance ``1/q - 1``, both are kept with
-probability ``p``, and the integral weighs their product by ``1 - q``. With one ``p`` it is ``(1 -
-p)/p^2`` times the square of the rank's total. A row that needs several ranks counts for each of
-them, with all of its weight: by the inequality of Efron and Stein the sum is then no less, in
-expectation, than the variance. For averages the residuals are summed, hence the sums of products.
+**Variance.** Ranks are sampled, not rows. Let ``R`` be uniform on [0, 1): the rows with that rank
+in a batch are kept if ``R < p``, with the ``p`` of each row's goal, and ranks are independent. Let
+``W(x)`` be the sum of ``value / p`` over the rank's kept rows with ``p <= x``. Then the integral of
+``W(x)^2`` over ``x`` from 0 to 1 is an unbiased estimate of the rank's contribution to the
+variance: two rows with probabilities ``p <= q`` have the covariance ``1/q - 1``, both are kept with
+probability ``p``, and the integral weighs their product by ``1 - q``. With a single ``p`` it is
+``(1 - p)/p^2`` times the square of the rank's total. A row with several ranks counts fully for each
+of them: by the Efron-Stein inequality the expected sum is then at least the variance. For averages
+the residuals are summed, hence the sums of products.
 
-A table per version is kept as a file, like the view's (``table``): a version that is made again
-goes on from the one before it.
+A table per version is kept as a file, like the view's (``table``), so that a repeated version
+starts from the same table.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from anabranch_runtime.sinks.parquet import output_schema
 from anabranch_runtime.sinks.sampling import RANK, SHARE, with_slots
 from anabranch_runtime.views.table import texts
 
-#: Groups with corrections that are kept for one view.
+#: Maximum number of groups with corrections per view.
 MOST_GROUPS = 100_000
 _GIVEN_UP = "too-large"
 #: A group as a JSON object, and the ranks of its rows kept in rationed batches.
@@ -51,17 +51,17 @@ PARTS = ("count", "sum", "count_count", "count_sum", "sum_sum")
 
 
 def measured(view: View) -> tuple[str | None, ...]:
-    """The columns of joined rows that estimates are about; None: the rows themselves."""
+    """Return the columns of joined rows with estimates; None stands for the number of rows."""
     return tuple(dict.fromkeys(a.column for a in scalable(view).values()))
 
 
 def part(number: int, name: str) -> str:
-    """The column of a table that has a part of the ``number``-th measured column."""
+    """Return the name of the table column with a part of the ``number``-th measured column."""
     return f"{number}.{name}"
 
 
 def schema_of_estimates(view: View) -> pa.Schema:
-    """The columns of a table of corrections."""
+    """Return the schema of a table of corrections."""
     parts = [part(n, name) for n in range(len(measured(view))) for name in PARTS]
     fields: list[Any] = [(GROUP, pa.large_string()), (KEPT_RANKS, pa.int64())]
     return pa.schema([*fields, *((name, pa.float64()) for name in parts)])
@@ -69,13 +69,13 @@ def schema_of_estimates(view: View) -> pa.Schema:
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """The tables of corrections of one view, a file each, in ``folder``."""
+    """The tables of corrections of one view, one file per version in ``folder``."""
 
     folder: Path
     view: View
 
     def before(self, version: int) -> pa.Table | None:
-        """The table as of the last version before ``version``; None: it has grown too large."""
+        """Return the table of the last version before ``version``; None: it was too large."""
         if (self.folder / _GIVEN_UP).exists():
             return None
         older = [path for v, path in self._files() if v < version]
@@ -83,7 +83,7 @@ class Estimates:
         return pq.read_table(older[-1], schema=schema) if older else schema.empty_table()
 
     def keep(self, version: int, table: pa.Table) -> pa.Table | None:
-        """Write ``version``'s table; None: it is too large."""
+        """Write and return the table of ``version``; None if it is too large."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if table.num_rows > MOST_GROUPS:
             (self.folder / _GIVEN_UP).touch()
@@ -98,8 +98,8 @@ class Estimates:
         return table
 
     def after(self, version: int, query: QuerySpec, batches: Iterable[Sequence[Path]]) -> Any:
-        """The table as of ``version``, into which the rows of sampled ``batches`` come, files each;
-        None: it is too large.
+        """Return the table of ``version``, extended by the rows of rationed ``batches``, each a
+        list of files; None if it is too large.
         """
         table = self.before(version)
         found = [corrections(query, self.view, files) for files in batches]
@@ -112,7 +112,7 @@ class Estimates:
 
 
 def added_up(tables: Sequence[pa.Table]) -> pa.Table:
-    """The corrections of several tables, a row for each group."""
+    """Add up the corrections of several tables by group."""
     together, schema = pa.concat_tables(tables), tables[0].schema
     names = [name for name in schema.names if name != GROUP]
     sums = together.group_by(GROUP, use_threads=False).aggregate([(n, "sum") for n in names])
@@ -120,7 +120,7 @@ def added_up(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def corrections(query: QuerySpec, view: View, files: Sequence[Path]) -> pa.Table:
-    """The corrections by one batch's joined rows."""
+    """Compute the corrections from one batch's joined rows."""
     slots = _slots(files)
     schema = with_slots(output_schema(query), slots)
     rows = pa.concat_tables([pq.read_table(f, schema=schema, use_threads=False) for f in files])
@@ -145,7 +145,7 @@ def corrections(query: QuerySpec, view: View, files: Sequence[Path]) -> pa.Table
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """Rows with one share, by their places among all groups' rows, and the unit of each."""
+    """Rows kept with one share: positions among all groups' rows, and the unit of each row."""
 
     share: float
     row: Ints
@@ -153,8 +153,8 @@ class _Entry:
 
 
 def _units(codes: Ints, drawn: Sequence[tuple[Ints, Floats]]) -> tuple[Ints, list[_Entry]]:
-    """The units, which are pairs of group and rank: the group of each, and which rows belong to
-    each, by ascending share.
+    """Return the units, which are pairs of group and rank: each unit's group, and the units' rows
+    by ascending share.
     """
     row = np.concatenate([np.flatnonzero(share < 1) for _, share in drawn])
     rank = np.concatenate([rank[share < 1] for rank, share in drawn])
@@ -165,7 +165,7 @@ def _units(codes: Ints, drawn: Sequence[tuple[Ints, Floats]]) -> tuple[Ints, lis
     first = np.ones(len(row), np.bool_)
     first[1:] = (group[1:] != group[:-1]) | (rank[1:] != rank[:-1])
     unit = np.cumsum(first) - 1
-    # As many shares as goals, so few.
+    # There are at most as many shares as goals, so few.
     entries = [_Entry(float(s), row[shares == s], unit[shares == s]) for s in np.unique(shares)]
     return group[first], entries
 
@@ -173,7 +173,7 @@ def _units(codes: Ints, drawn: Sequence[tuple[Ints, Floats]]) -> tuple[Ints, lis
 def _products(
     units: Ints, entries: Sequence[_Entry], count: Floats, total: Floats, groups: int
 ) -> list[Floats]:
-    """The integrals of products over each group's units."""
+    """Return the integrals of products, summed over each group's units."""
     found = [np.zeros(groups) for _ in range(3)]
     counts, totals = np.zeros(len(units)), np.zeros(len(units))
     limits = [*(e.share for e in entries[1:]), 1.0]
@@ -191,14 +191,14 @@ def _by(codes: Ints, values: Floats, count: int) -> Floats:
 
 
 def _values(rows: pa.Table, name: str | None) -> tuple[Floats, Floats]:
-    """Of each row 1 where the column has a value, and the value or 0."""
+    """Return for each row 1 if the column is not NULL (else 0), and its value (NULL: 0)."""
     if name is None:
         return np.ones(rows.num_rows), np.zeros(rows.num_rows)
     column = rows[name]
     counted = pc.is_valid(column).to_numpy().astype(np.float64)
     kind = column.type
     number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    # Counted only: there is no sum of texts or times.
+    # Texts and times are only counted, not summed.
     return counted, _floats(column) if number else np.zeros(rows.num_rows)
 
 
@@ -235,7 +235,7 @@ def _groups(view: View, rows: pa.Table) -> tuple[Ints, pa.Array]:
         else:
             column = rows[name].combine_chunks().take(pa.array(at))
         if pa.types.is_floating(column.type):
-            # As Spark groups: there is one zero.
+            # Spark groups -0.0 and 0.0 together.
             column = pc.add(column, pa.scalar(0.0, column.type))
         arrays.append(column)
         names.append(shown)
@@ -245,7 +245,7 @@ def _groups(view: View, rows: pa.Table) -> tuple[Ints, pa.Array]:
 
 
 def _windows(window: TimeWindow, times: pa.ChunkedArray) -> tuple[Ints, Ints]:
-    """The windows that rows fall into: the row's number and the window's start."""
+    """Return pairs of row and window: the row's number and the window's start."""
     valid = np.flatnonzero(pc.is_valid(times).to_numpy())
     moments = _numbers(pc.fill_null(times.cast(pa.int64()), 0))[valid]
     newest = moments - (moments - window.start) % window.slide

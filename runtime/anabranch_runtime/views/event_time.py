@@ -1,14 +1,14 @@
-"""The time axis that Spark's watermark moves on.
+"""The time axis of Spark's watermark in the maintenance of views.
 
-Spark's watermark begins at 0 and never falls below it, has milliseconds, and rows that end at or
-below it are late. So Spark is not given event times but places on an axis: all times from
-:data:`FIRST` to :data:`LAST` moved to positive numbers, others cut to these limits. Places order
-as times do, so what ends below a clock on one ends below it on the other.
+Spark's watermark starts at 0, is never negative, and has milliseconds; rows that end at or below it
+are late. So Spark does not get event times but *positions*: times from :data:`FIRST` to
+:data:`LAST` shifted to positive numbers, other times clipped to these limits. Positions have the
+same order as times, so a window ends before the clock in positions exactly if it does in times.
 
-The clock (see ``inputs``) is the only thing that moves the watermark. Rows are given a delay longer
-than the axis, the clock none, and the greater watermark is taken: whatever event times rows have,
-one in the year 9999 or 0001, none is late by another. Spark's own watermark, the greatest event
-time less a delay, would let go what slower streams still add to.
+Only the view's clock moves the watermark. Rows get a watermark delay longer than the axis, the
+clock gets none, and Spark takes the greater watermark. So no row is late because of another row,
+even one of the year 9999 or 0001. Spark's own watermark, the greatest event time less a delay,
+would close windows to which slower streams still add rows.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ if TYPE_CHECKING:
 
 #: The limits in microseconds from 1970 on: 126,752 years before and after it.
 FIRST, LAST = -4 * 10**18, 4 * 10**18
-#: The place of ``FIRST``: not 0, where the watermark begins.
+#: Position of ``FIRST``: not 0, where the watermark starts.
 _ORIGIN = 1000
-#: The column of places.
+#: The column of positions.
 END = "anabranch_end"
-#: 274,000 years. The axis has 253,505.
+#: Watermark delay of rows: 274,000 years, more than the axis's 253,505 years.
 _NEVER_LATE = "100000000 days"
-#: Before all places; a comparison that the optimiser does not see through.
+#: A time before all positions, for a comparison that Spark's optimiser can't remove.
 _NOWHERE = "timestamp'1970-01-01 00:00:00'"
 
 
 def micros_of(time: str) -> str:
-    """The microseconds from 1970 on of a timestamp of either type, as Spark's SQL."""
+    """Return Spark SQL for the microseconds since 1970 of a timestamp, with or without zone."""
     return f"unix_micros(cast({time} as timestamp))"
 
 
 def place(micros: str) -> str:
-    """The place of a time, as Spark's SQL.
+    """Return Spark SQL for the position of a time.
 
     Args:
-        micros: an expression of type bigint; NULL is no time, and has no limit.
+        micros: SQL text of type bigint: microseconds since 1970; NULL: no time limit.
     """
     return f"timestamp_micros(least(greatest({micros}, {FIRST}), {LAST}) - {FIRST} + {_ORIGIN})"
 
 
 def never_late(rows: DataFrame) -> DataFrame:
-    """``rows``, whose places are in :data:`END`, none of them ever late by another."""
+    """Return ``rows``, with positions in :data:`END`, with a delay so that no row is ever late."""
     return rows.withWatermark(END, _NEVER_LATE)
 
 
 def moving(clocks: DataFrame) -> DataFrame:
-    """No rows, but a watermark that is moved to the greatest of the places of ``clocks``."""
+    """Return a frame without rows whose watermark is the greatest position in ``clocks``."""
     return clocks.withWatermark(END, "0 seconds").where(f"`{END}` < {_NOWHERE}")

@@ -1,6 +1,6 @@
-"""From groups (or joined rows) to rows of the view: HAVING, the SELECT list, ranks.
+"""Computation of a view's rows from groups (or joined rows): HAVING, the SELECT list, ranks.
 
-Evaluated on columns by the same kernels as filters and projections of joins.
+Expressions are evaluated on columns by the same kernels as filters and projections of joins.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from anabranch_contract.queries.views import AggregateFunction, View, ViewAggreg
 from anabranch_runtime.columns.arrow_types import arrow_type, schema_of
 from anabranch_runtime.expressions.evaluate import evaluate, filter_mask
 
-#: The columns that rows are ranked by, and whether HAVING holds.
+#: Columns with the sort keys, and with the result of HAVING.
 SORT, KEPT = "anabranch_sort_{}", "anabranch_kept"
-#: How many values an average is of: the column, and the aggregate where the statement has none.
+#: The number of values in an average: its column, and the aggregate added if the query has none.
 COUNT, COUNTING = "anabranch_count_{}", "anabranch_counting_{}"
 
 
 def shown_schema(view: View) -> pa.Schema:
-    """The columns of the view's rows, hidden identities last."""
+    """Return the schema of the view's rows, with hidden grouping columns last."""
     return schema_of((*view.projection, *view.hidden))
 
 
 def sort_fields(view: View) -> list[pa.Field]:
-    """The columns that rows are ranked by."""
+    """Return the columns with sort keys."""
     return [pa.field(SORT.format(n), arrow_type(s.expr.type)) for n, s in enumerate(view.order)]
 
 
 def with_counts(view: View) -> View:
-    """``view`` with a count for each average that is shown: averages of all joined rows could not
-    be estimated from a sample otherwise (``scaled``).
+    """Return ``view`` with a count for each average in its SELECT list. Without the count, an
+    average over all joined rows can't be estimated from a sample (``scaled``).
     """
     averaged = {a.column for a in scalable(view).values() if a.function is AggregateFunction.AVG}
     missing = sorted(str(column) for column in averaged.difference(_counts(view)))
@@ -51,12 +51,12 @@ def with_counts(view: View) -> View:
 
 
 def counts_beside(view: View) -> dict[str | None, str]:
-    """Averaged column -> the column of :func:`finished` that counts its values, if one does."""
+    """Map each averaged column to the column of :func:`finished` with the count of its values."""
     return {column: COUNT.format(n) for n, (column, _) in enumerate(_beside(view))}
 
 
 def _beside(view: View) -> list[tuple[str | None, str]]:
-    """Averaged columns, and the aggregates that count their values."""
+    """Return averaged columns with the aggregates that count their values."""
     averaged = {a.column for a in scalable(view).values() if a.function is AggregateFunction.AVG}
     return [(column, name) for column, name in _counts(view).items() if column in averaged]
 
@@ -70,12 +70,12 @@ def _counts(view: View) -> dict[str | None, str]:
 
 
 def count_fields(view: View) -> list[pa.Field]:
-    """The columns of :func:`counts_beside`."""
+    """Return the columns of :func:`counts_beside`."""
     return [pa.field(name, pa.int64()) for name in counts_beside(view).values()]
 
 
 def finished_schema(view: View) -> pa.Schema:
-    """The columns of :func:`finished`."""
+    """Return the schema of :func:`finished`."""
     others = (*sort_fields(view), *count_fields(view), pa.field(KEPT, pa.bool_()))
     return pa.schema([*shown_schema(view), *others])
 
@@ -83,13 +83,13 @@ def finished_schema(view: View) -> pa.Schema:
 def finished(
     view: View, rows: pa.RecordBatch, totals: Mapping[str, pa.Scalar] | None = None
 ) -> pa.RecordBatch:
-    """The view's columns of ``rows``, ranks' and HAVING's beside them; ``totals`` by their names.
+    """Compute the view's columns, sort keys and HAVING for ``rows``; ``totals``: values by name.
 
-    Where HAVING does not hold, only the identity is worked out: the rest is NULL, for it may not
-    even have a value there.
+    If HAVING is false for a row, only its identity is computed and its other columns are NULL,
+    because their expressions might fail.
 
     Raises:
-        ExpressionError: a row on which Spark would fail too.
+        ExpressionError: an expression fails on a row, as it would in Spark.
     """
 
     length = rows.num_rows

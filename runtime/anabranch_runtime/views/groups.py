@@ -1,7 +1,7 @@
 """Grouping and aggregating joined rows by Spark's stateful aggregation.
 
-Windows are grouped by as they are, and by the places of their ends (``event_time``) beside them,
-which follow from them: by these Spark lets go the windows that end before the clock.
+Rows are grouped by the window and also by the position of its end (``event_time``), which depends
+on the window only. By this position Spark drops the state of windows that end before the clock.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, SparkSession
 
-#: Settings of the session in which views are maintained.
+#: Spark settings of the session that maintains views.
 SETTINGS = {
     # One task per view: views take turns, and a batch's barrier stage needs all slots but one.
     "spark.sql.shuffle.partitions": "1",
@@ -39,14 +39,14 @@ SETTINGS = {
     "spark.sql.ansi.enabled": "true",
     "spark.sql.streaming.minBatchesToRetain": "4",
 }
-#: Whether Spark looks at its state where the watermark has moved and nothing else is new.
+#: Setting: whether Spark runs a micro-batch if only the watermark has moved.
 WITHOUT_ROWS = "spark.sql.streaming.noDataMicroBatches.enabled"
 #: The column of windows.
 _WINDOW = "anabranch_window"
 
 
 def view_session(session: SparkSession) -> SparkSession:
-    """A session of the same Spark, set up for views."""
+    """Return a session of the same Spark with the settings for views."""
     made = session.newSession()
     for key, value in SETTINGS.items():
         made.conf.set(key, value)
@@ -54,10 +54,10 @@ def view_session(session: SparkSession) -> SparkSession:
 
 
 def released(session: SparkSession, query: QuerySpec, source: Path, *others: str) -> DataFrame:
-    """The frame over the files released to ``source``: rows or a clock.
+    """Return the streaming frame over the files released to ``source``, with rows or a clock.
 
     Args:
-        others: declarations of columns beside the columns of ``query``.
+        others: declarations of additional columns, after the columns of ``query``.
     """
     declared = [f"`{o.name}` {o.expr.type}" for o in query.projection]
     return (
@@ -68,13 +68,13 @@ def released(session: SparkSession, query: QuerySpec, source: Path, *others: str
 
 
 def _literal(path: Path) -> str:
-    """``path`` as a pattern of Hadoop's that nothing else matches."""
+    """Return ``path`` as a Hadoop glob pattern that matches only this path."""
     return re.sub(r"([\\\[\]{}*?])", r"\\\1", str(path))
 
 
 def joined_rows(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:
-    """The joined rows that are released to ``source``, as they come; once for each window that they
-    fall into.
+    """Return the streaming frame of joined rows released to ``source``, each row once for every
+    window that contains it.
     """
     assert query.view is not None
     frame = released(session, query, source)
@@ -95,7 +95,7 @@ def joined_rows(session: SparkSession, query: QuerySpec, source: Path) -> DataFr
 
 
 def grouped(rows: DataFrame, query: QuerySpec) -> DataFrame:
-    """Keys and aggregates of all rows so far."""
+    """Return the grouping keys and aggregates over all rows so far."""
     from pyspark.sql import functions as sf
 
     view = query.view
@@ -133,7 +133,7 @@ def _aggregate(aggregate: ViewAggregate) -> SparkColumn:
         return sf.count(sf.lit(1))
     column = sf.col(f"`{aggregate.column}`")
     if aggregate.distinct:
-        # Spark refuses count(DISTINCT) over streams; a set says the same, and NULL is not in it.
+        # Spark refuses count(DISTINCT) over streams; the size of the set, without NULL, is equal.
         return sf.size(sf.collect_set(column)).cast("bigint")
     functions = {
         AggregateFunction.COUNT: sf.count,

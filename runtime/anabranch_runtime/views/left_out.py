@@ -1,9 +1,10 @@
 """Groups of a view with possibly missing joined rows: spans of event time, and keys.
 
-A batch with rations withholds joined rows for good, unless they are owed. The column that a view's
-windows are over has values in them from the view's clock before the batch to the greatest event
-time that had arrived: windows outside are whole. Where a key class ranks, and the view groups by
-it, so are groups whose keys have ranks below the rations. All other groups may lack rows.
+A batch with rations withholds joined rows, and they stay missing unless they are owed. Their values
+of the view's window column lie between the view's clock before the batch and the greatest event
+time so far, so windows outside this span are complete. If a key class ranks tuples and the view
+groups by it, groups whose keys rank below the rations are complete too. All other groups may lack
+rows.
 
 The groups are in the manifest (``Activation.left_out``), so a repeated batch has the same.
 """
@@ -30,17 +31,17 @@ from anabranch_runtime.index.ranks import limit, ranks
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.views.clock import clock_of, timed_by
 
-#: Spans of one view; beyond them the two oldest become one.
+#: Maximum number of spans per view; beyond it the two oldest are merged.
 MOST = 32
 
 
 class GroupKnowledge(IntEnum):
-    """Knowledge of a group, from complete to none."""
+    """Knowledge of a group's aggregates, from complete rows to nothing."""
 
     WHOLE = 0
     #: Estimates with errors.
     BOUNDED = 1
-    #: Estimates without.
+    #: Estimates without errors.
     UNBOUNDED = 2
     UNKNOWN = 3
 
@@ -48,10 +49,10 @@ class GroupKnowledge(IntEnum):
 def sampled(
     ruleset: Ruleset, rations: Iterable[Ration], owing: Collection[QueryId]
 ) -> frozenset[str]:
-    """The queries whose results have to say with which probability a batch has kept them.
+    """Return the queries whose results must carry the probability with which they were kept.
 
     Args:
-        owing: queries whose withheld results will be made good.
+        owing: queries whose withheld results will be computed later.
     """
     rationed = {r.query for r in rations if r.share < 1}.difference(owing)
     return frozenset(
@@ -68,10 +69,11 @@ def note_left_out(
     rations: Sequence[Ration],
     owing: Collection[QueryId],
 ) -> dict[str, Activation]:
-    """The queries of ``after`` with what a batch has withheld for good, which began in ``before``.
+    """Return the queries of ``after`` with the spans of joined rows that a batch, which started in
+    the state ``before``, has withheld and that stay missing.
 
     Args:
-        owing: as of :func:`sampled`.
+        owing: as in :func:`sampled`.
     """
     queries = after.queries
     if not rations:
@@ -82,14 +84,14 @@ def note_left_out(
         if not own or known is None or query.view is None or query.id in owing:
             continue
         span = _span(query, query.view, own, before, after, ruleset)
-        # By now ``known`` counts what this batch has withheld.
+        # Take the gaps before the batch: ``known`` already counts the batch's withheld results.
         gaps = before.queries[str(query.id)].gaps
         queries = {**queries, str(query.id): replace(known, left_out=with_gap(gaps, span))}
     return queries
 
 
 def standing(view: View, gaps: Iterable[LeftOut], rows: pa.Table) -> NDArray[np.int8]:
-    """The :class:`GroupKnowledge` of each of the view's ``rows``."""
+    """Return the :class:`GroupKnowledge` of each of the view's ``rows``."""
     found = np.full(rows.num_rows, GroupKnowledge.WHOLE, np.int8)
     names = dict(zip((name for name, _ in view.group_keys), view.identity, strict=False))
     for gap in gaps:
@@ -99,7 +101,7 @@ def standing(view: View, gaps: Iterable[LeftOut], rows: pa.Table) -> NDArray[np.
             worst = GroupKnowledge.UNBOUNDED
             if gap.key is not None and gap.key[0] in names:
                 met &= ~_kept(gap.key, gap.share, rows[names[gap.key[0]]])
-                # The kept rows of other keys tell nothing about these.
+                # Kept rows of other keys tell nothing about withheld keys.
                 worst = GroupKnowledge.UNKNOWN
         if gap.share == 0:
             worst = GroupKnowledge.UNKNOWN
@@ -132,8 +134,8 @@ def _span(
 
 
 def _read_by(query: QuerySpec) -> dict[str, Expr]:
-    """The view's input columns, in terms of members. Over an outer join only the left rows'
-    columns: without a partner the other columns are NULL, whatever its key would have been.
+    """Return the view's input columns as expressions over members. Over an outer join return only
+    the left rows' columns: without a partner the others are NULL, whatever the partner's key.
     """
     exprs = {o.name: o.expr for o in query.projection}
     if query.outer is None:
@@ -147,7 +149,7 @@ def _read_by(query: QuerySpec) -> dict[str, Expr]:
 
 
 def with_gap(known: tuple[LeftOut, ...], new: LeftOut) -> tuple[LeftOut, ...]:
-    """``known`` and ``new``, as few as say the same."""
+    """Add the span ``new`` to ``known``, merging spans where that loses no information."""
     for n, old in enumerate(known):
         if (old.universe, old.key) != (new.universe, new.key):
             continue
@@ -159,7 +161,7 @@ def with_gap(known: tuple[LeftOut, ...], new: LeftOut) -> tuple[LeftOut, ...]:
 
 
 def _fused(one: LeftOut, other: LeftOut) -> LeftOut:
-    """A span that says no more of any group than ``one`` and ``other``."""
+    """Merge two spans into one that claims no group to be more complete than both do."""
     low = None if one.low is None or other.low is None else min(one.low, other.low)
     high = None if one.high is None or other.high is None else max(one.high, other.high)
     alike = (one.universe, one.key) == (other.universe, other.key)
@@ -175,7 +177,7 @@ def _overlap(one: LeftOut, other: LeftOut) -> bool:
 
 
 def _meets(view: View, gap: LeftOut, rows: pa.Table, names: Mapping[str, str]) -> NDArray[np.bool_]:
-    """Which rows' windows have times in ``gap``."""
+    """Return the mask of rows whose windows overlap ``gap``."""
     met = np.ones(rows.num_rows, np.bool_)
     if view.window is None or not rows.num_rows:
         return met
@@ -192,7 +194,7 @@ def _micros(times: pa.ChunkedArray) -> NDArray[np.int64]:
 
 
 def _kept(key: tuple[str, str], share: float, values: pa.ChunkedArray) -> NDArray[np.bool_]:
-    """Which of the key's values were kept with the ration ``share``."""
+    """Return the mask of key values that the ration ``share`` keeps."""
     ranking = Ranking((key,), by_batch=False)
     plain = values.combine_chunks()
     return ranks(ranking, lambda _: plain, len(plain), 0) < limit(share)

@@ -1,9 +1,9 @@
-"""Outer, semi and anti joins with tables: the results of a batch, from its left rows and pairs.
+"""Outer, semi and anti joins with tables: a batch's results from its left rows and pairs.
 
-A left row has all of its partners in its own batch. Left rows that are equal in all columns have
+All partners of a left row are found in its own batch. Left rows that are equal in all columns have
 the same partners, so ``n`` equal left rows with ``m`` partners have ``n * m`` pairs, and each row
-gets ``m`` of them. The same holds for pairs in the place of left rows where a look-up reads the
-rows of one before it (``LookUp.parent``).
+gets ``m`` of them. If a look-up reads an earlier look-up (``LookUp.parent``), the earlier look-up's
+pairs take the place of left rows.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from anabranch_runtime.expressions.evaluate import evaluate, filter_mask
 Columns = tuple[tuple[str, DataType], ...]
 
 
-#: In place of a row of a table: there is none.
+#: Row number that stands for no row of a table.
 _NONE = -1
 
 
 def results(outer: OuterJoin, files: Sequence[Sequence[Path]]) -> pa.Table:
-    """The results of one batch.
+    """Return the results of one batch.
 
     Args:
         files: files of left rows, then files of the pairs of each look-up.
 
     Raises:
-        ExpressionError: a condition or an output column has no value for some row.
+        ExpressionError: a condition or an output column can't be evaluated for a row.
     """
     columns = [outer.left]
     for look_up in outer.look_ups:
@@ -59,9 +59,7 @@ def _read(files: Sequence[Path], columns: Columns) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class _Partners:
-    """Pairs by row of the parent: the ``counts[i]`` of its ``i``-th row begin at ``starts[i]`` in
-    ``pairs``.
-    """
+    """Pairs by parent row: row ``i`` has ``counts[i]`` of ``pairs`` from ``starts[i]`` on."""
 
     starts: Ints
     counts: Ints
@@ -69,7 +67,7 @@ class _Partners:
 
 
 def _partners(parent: pa.Table, pairs: pa.Table, names: Sequence[str]) -> _Partners:
-    """The pairs of one row of ``parent`` each, whose columns are ``names``."""
+    """Assign ``pairs`` to the rows of ``parent`` that equal them in the columns ``names``."""
     rows = parent.num_rows
     groups = _identities([pa.concat_tables([parent, pairs.select(names)])[n] for n in names])
     of_rows, of_pairs = groups[:rows], groups[rows:]
@@ -79,7 +77,7 @@ def _partners(parent: pa.Table, pairs: pa.Table, names: Sequence[str]) -> _Partn
     own = own[order]
     first = np.flatnonzero(np.diff(own, prepend=-1))
     sizes = np.diff(first, append=len(own))
-    # Of so many pairs that are equal, each of the equal rows has its part.
+    # Equal parent rows share their pairs in equal parts.
     each = equal[of_pairs[order[first]]]
     assert not (sizes % np.maximum(each, 1)).any(), "pairs without their rows"
     place = np.arange(len(own)) - np.repeat(first, sizes)
@@ -90,7 +88,7 @@ def _partners(parent: pa.Table, pairs: pa.Table, names: Sequence[str]) -> _Partn
 
 
 def _identities(columns: Sequence[pa.ChunkedArray]) -> Ints:
-    """Per row a number, equal for rows that are equal in all columns; NULL equals NULL."""
+    """Number the rows such that rows equal in all columns have equal numbers; NULL equals NULL."""
     found = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         codes = column.combine_chunks().dictionary_encode(null_encoding="encode").indices
@@ -101,7 +99,7 @@ def _identities(columns: Sequence[pa.ChunkedArray]) -> Ints:
 
 
 def _looked_up(kind: JoinKind, rows: list[Ints], parents: Ints, partners: _Partners) -> list[Ints]:
-    """``rows`` (per table, positions in it) after one more look-up."""
+    """Extend ``rows``, the row numbers per table, by one more look-up."""
     counts = np.zeros(len(parents), np.int64)
     there = parents != _NONE
     counts[there] = partners.counts[parents[there]]
@@ -118,7 +116,7 @@ def _looked_up(kind: JoinKind, rows: list[Ints], parents: Ints, partners: _Partn
 
 
 def _shown(outer: OuterJoin, tables: Sequence[pa.Table], rows: Sequence[Ints]) -> pa.Table:
-    """The results among ``rows``, positions in each of ``tables``."""
+    """Return the output rows for ``rows``, the row numbers in each of ``tables``."""
     source = {name: (0, kind) for name, kind in outer.left}
     for number, look_up in enumerate(outer.look_ups, 1):
         source |= {name: (number, kind) for name, kind in look_up.columns}

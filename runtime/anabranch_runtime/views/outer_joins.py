@@ -1,16 +1,16 @@
-"""Left rows with and without partners (``contract.queries.outer_joins``), by Spark's aggregation.
+"""Decision of outer joins' left rows (``contract.queries.outer_joins``) by Spark's aggregation.
 
-Left rows and pairs of equal left columns are one group, which Spark keeps until the watermark has
-passed its *end* and then gives, once. Its end is the deadline.
+Left rows and pairs with equal left columns form a group. Spark keeps the group until the watermark
+has passed its *end*, which is the deadline, and then emits it once.
 
-Where that is past when a row comes to be (its own members came late), the batch that finds the row
-finds all of its pairs, so they are decided at once: the partner's stream may never send again. If
-the row is made good by a later batch, its pairs may be by another; then it ends at the floor
-(``sinks.outer_rows``), which all of them have, as Spark takes nothing that ends before its
-watermark.
+The deadline may already have passed in the batch in which a left row's last member arrives. Then
+this batch finds all pairs of the row, and the row is decided at once, since the partner's stream
+may never send again. If such a row is computed by a later catch-up, its pairs may be found by
+another batch. Then the group ends at the floor (``sinks.outer_rows``), equal for the row and its
+pairs, because Spark drops rows that end before its watermark.
 
-Left rows that came in different batches are different groups, since rations may have withheld pairs
-of one and not of the other (``undecided``).
+Left rows of different batches are in different groups, since rations may have withheld the pairs of
+one batch and not of the other (``undecided``).
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _LEFT, _PAIRS = "anabranch_left", "anabranch_pairs"
-#: In place of a number of pairs: a pair as it comes; a left row or pair of those decided at once.
+#: Values in place of a group's number of pairs: a single pair; a row or pair decided at once.
 _PAIR, _AT_ONCE = -1, -2
 
 
 def decided(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:
-    """Pairs as they come (of a left join), and left rows that have been decided.
+    """Return the frame of single pairs (of a left join) and of decided groups of left rows.
 
-    Of these, ``anabranch_left`` says how many there were and ``anabranch_pairs`` how many pairs.
+    A group's column ``anabranch_left`` is its number of left rows, ``anabranch_pairs`` of pairs.
     """
     from pyspark.sql import functions as sf
 
@@ -64,14 +64,14 @@ def decided(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:
     left = [f"`{name}`" for name, _ in outer.left]
     keys = [*left, f"`{BATCH}`"]
     others = [f"`{o.name}`" for o in query.projection if f"`{o.name}`" not in left]
-    # A bound beyond the axis is as good as its end, and its sum with a time does not overflow.
+    # Bounds are clipped to the axis, so that sums with times do not overflow.
     limits = [f"{micros_of(f'`{n}`')} + {_cut(bound)}" for n, bound in outer.times]
     floor = micros_of(FLOOR)
     deadline = limits[0] if len(limits) == 1 else f"least({', '.join(limits)})"
     is_left = f"_metadata.file_name like '{LEFT_PREFIX}%'"
     rows = frame.where(f"{CLOCK} is null")
     folder = "cast(regexp_extract(_metadata.file_path, '/([0-9]+)/[^/]*$', 1) as bigint)"
-    # The batch that has found the row is the one in which it came to be.
+    # The row was found by the batch in which its last member arrived, not by a catch-up.
     late = f"(coalesce({deadline} < {floor}, false) and {folder} = `{BATCH}`)"
     tagged = never_late(
         rows.where(f"not {late}").selectExpr(
@@ -115,7 +115,7 @@ def decided(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:
 
 
 def grouped(outer: OuterJoin, rows: pa.Table) -> pa.Table:
-    """``rows`` (of :func:`decided`) with left rows and pairs that are decided at once as groups."""
+    """Return ``rows`` of :func:`decided` with rows and pairs that are decided at once grouped."""
     single = pc.equal(rows[_PAIRS], _AT_ONCE)
     some = rows.filter(single)
     if not some.num_rows:
@@ -133,15 +133,15 @@ def grouped(outer: OuterJoin, rows: pa.Table) -> pa.Table:
 
 
 def _cut(bound: int) -> int:
-    """A time bound in microseconds that says the same of all times that are supported."""
+    """Clip a time bound, in microseconds, to the range of supported times."""
     return max(FIRST // 2, min(bound, LAST // 2))
 
 
 def without_undecided(
     outer: OuterJoin, rows: pa.Table, undecided: Undecided
 ) -> tuple[pa.Table, LeftRows]:
-    """``rows`` (of :func:`decided`) without left rows whose pairs may have been withheld, and the
-    counts of left rows.
+    """Return ``rows`` of :func:`decided` without left rows whose pairs may have been withheld, and
+    the counts of left rows.
     """
     closed = pc.greater_equal(rows[_PAIRS], 0).combine_chunks().to_numpy(zero_copy_only=False)
     some = rows.filter(pa.array(closed)).combine_chunks()
@@ -177,7 +177,7 @@ def without_undecided(
 
 
 def results(outer: OuterJoin, rows: pa.Table) -> pa.Table:
-    """The join's results among ``rows`` (of :func:`decided`).
+    """Return the join's results from ``rows`` of :func:`decided`.
 
     Raises:
         ExpressionError: a row on which Spark would fail too.
@@ -188,7 +188,7 @@ def results(outer: OuterJoin, rows: pa.Table) -> pa.Table:
         times = np.where(pc.greater(pairs, 0), times, 0)
     else:
         times = np.where(pc.equal(pairs, 0), times, 0)
-        # A pair is itself.
+        # A single pair is one result.
         times = np.where(pc.equal(pairs, _PAIR), 1, times)
     chosen = rows.take(pa.array(np.repeat(np.arange(len(times)), times))).combine_chunks()
 

@@ -1,6 +1,6 @@
-"""How a version of a view says that joined rows are missing (``semantics.md``).
+"""Metadata of a view's version about missing joined rows (``semantics.md``).
 
-Where none ever was, it says nothing.
+If no joined row was ever withheld, there is no such metadata.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _TOO_LARGE = PartialMark("", "too-large", "the view has too many groups")
 
 @dataclass(frozen=True, slots=True)
 class VersionRows:
-    """The joined rows that a version has.
+    """The joined rows included in a version.
 
     Attributes:
-        batch: the last one whose rows are in it; -1: none.
-        missing: the query's activation as of that batch; None: nothing was ever withheld.
-        corrections: what estimates are made of; None: they were given up.
+        batch: the last batch whose joined rows are included; -1: none.
+        missing: the query's activation as of that batch; None: no row was ever withheld.
+        corrections: the table of corrections for estimates; None: it was too large.
     """
 
     batch: int
@@ -39,7 +39,7 @@ class VersionRows:
 
 
 def told(changes: pa.Table, part: VersionRows) -> pa.Table:
-    """``changes`` with metadata that say how complete the version is."""
+    """Add the version's batch and completeness to ``changes`` as metadata."""
     if part.missing is None:
         return changes
     found = {BATCH: str(part.batch), COMPLETENESS: str(part.missing.completeness)}
@@ -49,11 +49,11 @@ def told(changes: pa.Table, part: VersionRows) -> pa.Table:
 def of_part(
     shown: ViewRows, view: View, rows: pa.Table, part: VersionRows, *, above: bool
 ) -> ViewRows:
-    """``shown`` with the estimate of its missing part.
+    """Return ``shown`` with its completeness and estimates of complete aggregates.
 
     Args:
-        rows: the shown rows of the view's table.
-        above: whether it is a view over the rows of an outer join.
+        rows: the rows of the view's table that are in ``shown``.
+        above: whether the view reads the rows of an outer join.
     """
     missing = part.missing
     if missing is None:

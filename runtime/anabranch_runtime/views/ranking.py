@@ -1,7 +1,4 @@
-"""The rows of a view for which all groups matter (LIMIT, totals), or of one that ranks joined rows.
-
-By Spark's aggregation and sort.
-"""
+"""Rows of views that depend on all groups (LIMIT, totals), or that rank joined rows, by Spark."""
 
 from __future__ import annotations
 
@@ -22,16 +19,15 @@ if TYPE_CHECKING:
 
 
 def top_groups(groups: DataFrame, view: View) -> pa.Table:
-    """The groups that are shown, of all that there are: the first, where there is a LIMIT."""
+    """Return the view's groups among all groups; with a LIMIT only the first ones."""
     totals = _totals(groups, view)
     return _top(_finished(groups, view, totals).where(KEPT).drop(KEPT), view)
 
 
 def top_rows(rows: DataFrame, view: View, before: pa.Table) -> pa.Table:
-    """The first of ``rows`` and the former first rows, ``before``, with their ranks.
+    """Return the first of ``rows`` and of the former first rows ``before``, with ranks.
 
-    Rows that precede the offset must be kept as well, so ranks begin there; rows up to the offset
-    have ranks below 1.
+    Rows that OFFSET skips are kept too, with ranks below 1.
     """
     found = _finished(rows, view).drop(KEPT)
     if before.num_rows:
@@ -56,7 +52,7 @@ def _top(rows: DataFrame, view: View) -> pa.Table:
 
 
 def _totals(groups: DataFrame, view: View) -> dict[str, pa.Scalar]:
-    """The totals by name, of the types that their aggregates have."""
+    """Return the totals by name, in the types of their aggregates."""
     if not view.totals:
         return {}
     from pyspark.sql import functions as sf

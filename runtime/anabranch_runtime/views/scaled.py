@@ -1,8 +1,7 @@
-"""A view's rows with counts, sums and averages scaled to all joined rows, and how far they may err.
+"""A view's counts, sums and averages scaled to all joined rows, with their errors.
 
-The error is half of an interval around the value that has the true one in it 95 times out of 100,
-as long as a normal distribution describes the estimate: with fewer than :data:`FEWEST` ranks that
-were kept of a group no error is given.
+The error is half the width of a 95 % confidence interval, if the estimate is normally distributed.
+If fewer than :data:`FEWEST` ranks of a group were kept, no error is given.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ from anabranch_runtime.views.finishing import counts_beside
 from anabranch_runtime.views.left_out import GroupKnowledge
 from anabranch_runtime.views.table import identities
 
-#: A part of the corrections of each row.
+#: Name of a part -> that part of each row's corrections.
 Correction = Callable[[str], Floats]
 
 
-#: Ranks of a group that errors take.
+#: Least number of kept ranks of a group for an error.
 FEWEST = 10
-#: Standard deviations on either side of 95 % of a normal distribution.
+#: Standard deviations on either side that cover 95 % of a normal distribution.
 DEVIATIONS = 1.96
 
 
 def scaled_rows(
     view: View, rows: pa.Table, found: NDArray[np.int8], table: pa.Table
 ) -> tuple[str, ...]:
-    """Of each of ``rows`` a JSON object: column -> ``value`` and ``error``, null: not known.
+    """Return for each of ``rows`` a JSON object: column -> ``value`` and ``error``; null: unknown.
 
     Args:
         found: the :class:`~anabranch_runtime.views.left_out.GroupKnowledge` of each row.
@@ -72,7 +71,7 @@ def scaled_rows(
 def _estimated(
     view: View, rows: pa.Table, column: str, aggregate: ViewAggregate, correction: Correction
 ) -> tuple[Floats, Floats]:
-    """The values of a column for all joined rows, and their variances."""
+    """Return the estimated values of a column over all joined rows, and their variances."""
     plain, n = _numbers(rows[column]), measured(view).index(aggregate.column)
 
     def of(name: str) -> Floats:

@@ -1,9 +1,9 @@
-"""A view's former rows, and the changes that lead to its present ones.
+"""Tables of a view's rows per version, and the changes between versions.
 
-Rows are compared by their JSON text, which is equal for equal rows and for no others
-(``sinks.rows``). A table is kept per version, as a file, because a version may have to be made
-again: from the one before it. Views with a LIMIT need it to compute changes; others have it for
-readers, as long as it is small.
+Rows are compared by their JSON text, which is equal exactly for equal rows (``sinks.rows``). The
+table of each version is kept as a file, because a version may have to be repeated from the table
+before it. Views with a LIMIT need tables to compute changes; other views have one for readers, as
+long as it is small.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from anabranch_runtime.views.finishing import (
     sort_fields,
 )
 
-#: Rows of a view without a LIMIT that are kept for who looks at them.
+#: Maximum number of rows kept for readers of a view without a LIMIT.
 MOST_KEPT = 10_000
 _GIVEN_UP = "too-large"
 
 
 def row_schema(view: View) -> pa.Schema:
-    """The columns of a table's rows: those shown, and the rank where that is the identity."""
+    """Return a table's schema: the view's columns, and the rank if it is the identity."""
     found = shown_schema(view)
     return found if view.grouped else found.append(pa.field(RANK, pa.int64()))
 
 
 @dataclass(frozen=True, slots=True)
 class ViewTables:
-    """The tables of one view, a file each, in ``folder``."""
+    """The tables of one view, one file per version in ``folder``."""
 
     folder: Path
     view: View
 
     def before(self, version: int) -> pa.Table | None:
-        """The table as of the last version before ``version``; None: it is not kept."""
+        """Return the table of the last version before ``version``; None if it is not kept."""
         if (self.folder / _GIVEN_UP).exists():
             return None
         older = [(v, path) for v, path in self._files() if v < version]
@@ -54,7 +54,7 @@ class ViewTables:
         return pq.read_table(older[-1][1], schema=self._schema(), use_threads=False)
 
     def keep(self, version: int, table: pa.Table) -> None:
-        """Write ``version``'s table; those before the last one are not needed any more."""
+        """Write the table of ``version``, and delete tables before the last version."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if not self.view.whole and table.num_rows > MOST_KEPT:
             (self.folder / _GIVEN_UP).touch()
@@ -80,10 +80,10 @@ class ViewTables:
 def updated(
     view: View, before: pa.Table | None, groups: pa.Table, version: int
 ) -> tuple[pa.Table, pa.Table | None]:
-    """Changes, and the table after them, where ``groups`` (finished) have changed.
+    """Return the changes due to changed ``groups`` (finished), and the table after them.
 
-    A group that is not wanted is deleted; where the table before is not known, also if it was not
-    there.
+    A group excluded by HAVING is deleted. If the table before is unknown, the deletion is written
+    even if the table did not have the group.
     """
     kept = groups[KEPT].combine_chunks()
     upserts, gone = groups.filter(kept), groups.filter(pc.invert(kept))
@@ -100,7 +100,7 @@ def updated(
 
 
 def replaced(view: View, before: pa.Table, after: pa.Table, version: int) -> pa.Table:
-    """The changes that make ``after`` of ``before``."""
+    """Return the changes from table ``before`` to table ``after``."""
     names = row_schema(view).names
     same = pc.is_in(texts(after.select(names)), texts(before.select(names)))
     gone = pc.invert(pc.is_in(identities(view, before), identities(view, after)))
@@ -126,14 +126,14 @@ def _changes(view: View, upserts: pa.Table, gone: pa.Table, version: int) -> pa.
 
 
 def identities(view: View, rows: pa.Table) -> pa.Array:
-    """Each row's identity as a JSON object."""
+    """Return each row's identity as a JSON object."""
     if not view.identity:
         return pa.array(["{}"] * rows.num_rows, pa.large_string())
     return texts(rows.select(list(view.identity)))
 
 
 def texts(rows: pa.Table) -> pa.Array:
-    """Each row as a JSON object."""
+    """Return each row as a JSON object."""
     return json_rows(rows.combine_chunks().to_batches()[0] if rows.num_rows else _nothing(rows))
 
 
@@ -144,12 +144,12 @@ def _nothing(rows: pa.Table) -> pa.RecordBatch:
 
 
 def visible(view: View, table: pa.Table) -> pa.Table:
-    """A table without the rows that OFFSET passes over."""
+    """Return a table without the rows that OFFSET skips."""
     return table if view.grouped else table.filter(pc.greater(table[RANK], 0))
 
 
 def in_order(view: View, table: pa.Table) -> pa.Table:
-    """A table's rows by ORDER BY (or rank), for who looks at them."""
+    """Return a table's rows sorted by ORDER BY or rank, for readers."""
     if not view.grouped:
         return table.sort_by(RANK)
     for number, sort in reversed(list(enumerate(view.order))):

@@ -1,13 +1,13 @@
 """Left rows of an outer join whose pairs may have been withheld (``semantics.md``, "Rations").
 
-It is unknown whether such a row has a partner, so it is not emitted. A partner of a left row
-arrives in one of the batches from the one in which the row came to be to the last that began while
-the watermark of the partner's stream had not passed the row's deadline. Pairs of a batch are
-withheld by the row's key: its rank is not below the ration. So a row is *undecided* if one of these
-batches has an unpaid ration that its rank is not below.
+It is unknown whether such a row has a partner, so it is not emitted. A left row's partners arrive
+in the batches from the row's own (in which its last member arrives) to the last batch that began
+before the watermark of the partner's stream had passed the row's deadline. A batch withholds pairs
+by the row's key, if its rank is not below the ration. So a row is *undecided* if its rank is not
+below the unpaid ration of one of these batches.
 
-All of that is in the ledger beside the results once the deadline has passed, and no later batch
-changes it. So a version that is made again leaves out the same rows.
+All these rations are in the ledger beside the results when the deadline has passed, and no later
+batch changes them. So a repeated version leaves out the same rows.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ _BOUNDS = np.iinfo(np.int64)
 
 
 class _Key(NamedTuple):
-    """Ranking of left rows: a column of theirs, read as a key type."""
+    """Ranking key of left rows: a column, and its key type."""
 
     column: str
     kind: str
 
 
 class _Withheld(NamedTuple):
-    """Withheld part of a batch.
+    """The ranks that a batch has withheld.
 
     Attributes:
-        mark: the watermark of the partner's stream as the batch began.
-        key: None: the ledger names none that left rows have, so each of them counts as withheld.
-        limits: alias that arrives last -> ranks below it were let through; only unpaid goals.
+        mark: the watermark of the partner's stream at the start of the batch.
+        key: the ranking key; None: left rows lack it, so the pairs of each count as withheld.
+        limits: alias that arrives last -> least withheld rank; for unpaid goals only.
     """
 
     mark: int
@@ -75,12 +75,12 @@ class Undecided:
     def among(
         self, rows: int, column: Callable[[str], pa.Array], came: Ints, deadlines: Ints
     ) -> NDArray[np.bool_]:
-        """Which of so many left rows are undecided.
+        """Return the mask of undecided rows among ``rows`` left rows.
 
         Args:
-            column: gives a column of theirs.
-            came: the batches in which they came to be.
-            deadlines: in microseconds; all have passed.
+            column: returns a column of the rows by name.
+            came: the batches in which the rows' last members arrived.
+            deadlines: the rows' deadlines in microseconds; all have passed.
         """
         self._read()
         found = np.zeros(rows, np.bool_)
@@ -96,23 +96,23 @@ class Undecided:
         return found
 
     def chances(self, rows: int, came: Ints, deadlines: Ints) -> NDArray[np.float64]:
-        """The chance that each of so many left rows had of being decided, whatever its key: that a
-        rank is below all limits, from that of the batch in which it came to be on. Ranks by
-        different keys are independent. As of the last call of :meth:`among`.
+        """Return each left row's probability of being decided: that a random rank is below the
+        limits of all batches from the row's own on. Ranks by different keys are independent. Uses
+        the ledger as read by the last call of :meth:`among`.
         """
         found = np.ones(rows, np.float64)
         for key, (batches, marks, limits) in self._by_key.items():
             if key is None:
                 continue
             low = np.searchsorted(batches, came)
-            # Its own batch withholds a left row also after the deadline.
+            # A left row's own batch may withhold its pairs even after the deadline.
             own = np.searchsorted(batches, came, side="right")
             high = np.maximum(np.searchsorted(marks, deadlines, side="right"), own)
             found *= np.minimum(least_between(limits, low, high), WHOLE) / WHOLE
         return found
 
     def _read(self) -> None:
-        """Take in what the ledger has got since the last time."""
+        """Read the ledger's new entries."""
         rationed, made_good = self._entries.rationed(), self._entries.paid()
         if not (rationed or made_good):
             return
@@ -126,7 +126,7 @@ class Undecided:
         self._by_key = self._columns()
 
     def _columns(self) -> dict[_Key | None, tuple[Ints, Ints, Ints]]:
-        """Batches with something withheld by each key: numbers, marks, limits; ascending."""
+        """Return batches with withheld rows by ranking key: ascending numbers, marks, limits."""
         some: dict[_Key | None, list[tuple[int, int, int]]] = defaultdict(list)
         for batch, one in sorted(self._withheld.items()):
             if one.limits:
@@ -159,7 +159,7 @@ class Undecided:
 
 
 def least_between(values: Ints, low: Ints, high: Ints) -> Ints:
-    """The least of ``values[low:high]`` for each pair; the greatest integer where that is nothing.
+    """Return the minimum of ``values[low:high]`` for each pair; if empty, the greatest integer.
 
     >>> least_between(np.array([5, 3, 9]), np.array([0, 2, 1]), np.array([3, 3, 1])).tolist()[:2]
     [3, 9]
@@ -170,7 +170,7 @@ def least_between(values: Ints, low: Ints, high: Ints) -> Ints:
         return found
     low, high = low[some], high[some]
     first = int(low.min())
-    # least[k][i] is the least of the 2**k values from i on.
+    # least[k][i] is the minimum of the 2**k values from i on.
     least = [values[first : int(high.max())]]
     while 2 ** len(least) <= len(least[0]):
         half, known = 2 ** (len(least) - 1), least[-1]

@@ -1,12 +1,12 @@
-"""Bringing views up to date, one after the other, beside the batches.
+"""Maintenance of views in the background, one view after the other, while batches run.
 
-A view whose joined rows have committed has them released, waits until Spark has committed what
-follows from them, and lets them go. One view at a time: Spark runs one task for it, in the slot
-that batches leave free. A view's Spark query lives as long as the view, so its state stays loaded;
-while nothing is released to it, it does nothing.
+For each view, committed joined rows are released to its Spark query; when Spark has committed the
+micro-batch, the rows are deleted. Only one view is updated at a time: Spark runs one task for it,
+in the slot that batches leave free. A view's Spark query runs as long as the view exists, so its
+state stays loaded; it is idle while no rows are released.
 
-A view that fails (a sum that overflows, a sink that does not take its changes) is tried again, with
-longer and longer pauses, from where Spark's checkpoint says; its joined rows wait.
+A view that fails (an overflowing sum, a sink that refuses changes) is retried from Spark's
+checkpoint after increasing pauses; its joined rows wait.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ _LOST = (
     "the results directory does not have what the view was made of: restore it, or replace the"
     " query by itself (anabranch query replace), which begins it anew"
 )
-#: Of no query anything is known.
+#: No activations.
 NO_QUERIES: Mapping[str, Activation] = MappingProxyType({})
 
 
 @dataclass(slots=True)
 class _Running:
-    """A place at work.
+    """A view or outer join with its Spark query.
 
     Attributes:
-        query: Spark's; None: it has not been started, or has failed.
-        cause: error in making a version; Spark hands on its text only.
+        query: Spark's query; None: not started, or failed.
+        cause: the exception from making a version; Spark passes on only its text.
     """
 
     place: ViewPlace
@@ -74,16 +74,16 @@ class _Running:
 
 @dataclass(slots=True)
 class _MaintainedView:
-    """A view that is kept up to date.
+    """A maintained view.
 
     Attributes:
-        parts: its Spark queries: itself, or an outer join and the view over it.
-        clock: as of the last committed batch; ``reached``: clock of its last version.
+        parts: its Spark queries: of the view, or of an outer join and the view over it.
+        clock: the view's clock as of the last committed batch. ``reached``: at its last version.
         known: the activations of the query's joins as of that batch.
-        lost: its input is not there any more, so it stays as it is.
-        ending: no ruleset has it any more; it ends with the rows found so far.
-        unsure: Spark may not have read all released rows.
-        looked_at: the next batch when it was last seen to be complete.
+        lost: whether its input has been lost, so that the view does not change any more.
+        ending: whether no ruleset has the view any more, so that it ends with the present rows.
+        unsure: whether Spark may not have read all released rows.
+        looked_at: the next batch when the view was last up to date.
     """
 
     place: ViewPlace
@@ -101,7 +101,7 @@ class _MaintainedView:
 
     @property
     def needs_clock(self) -> bool:
-        """Whether something may follow from the clock alone."""
+        """Whether a new clock alone, without rows, may change the view."""
         return self.place.query.outer is not None and not self.place.looks_up
 
     def stop(self) -> None:
@@ -119,10 +119,10 @@ class Views:
 
     Attributes:
         results: the results directory.
-        checkpoints: where Spark's checkpoints of views are.
-        writers: who writes sinks outside.
-        publish: takes a view's rows as they are now.
-        follow: takes what versions have written, for those who follow them.
+        checkpoints: folder of the views' Spark checkpoints.
+        writers: writers of external sinks.
+        publish: called with a view's present rows.
+        follow: called with the rows that a version has written, for clients that follow the query.
     """
 
     session: SparkSession
@@ -133,11 +133,11 @@ class Views:
     follow: Callable[[str, int, pa.Table, int], None] = field(default=lambda *_: None)
     _maker: Maker = field(init=False)
     _kept: dict[str, _MaintainedView] = field(init=False, default_factory=dict)
-    #: View or outer join -> rows that it has, or has given so far.
+    #: View -> number of its rows; outer join -> number of rows emitted so far.
     _shown: dict[str, int] = field(init=False, default_factory=dict)
-    #: View or outer join -> its last version that has written something, and rows written so far.
+    #: View or outer join -> the last version that wrote rows, and number of rows written so far.
     _written: dict[str, tuple[int, int]] = field(init=False, default_factory=dict)
-    #: Outer join -> its left rows whose deadlines have passed.
+    #: Outer join -> counts of its left rows whose deadlines have passed.
     _left: dict[str, LeftRows] = field(init=False, default_factory=dict)
     _next_batch: int = field(init=False, default=0)
     _changed: threading.Condition = field(init=False, default_factory=threading.Condition)
@@ -146,10 +146,10 @@ class Views:
     _thread: threading.Thread | None = field(init=False, default=None)
 
     def begin(self, next_batch: int, queries: Mapping[str, Activation] = NO_QUERIES) -> None:
-        """Take up what an earlier run has left; before the first batch.
+        """Continue the views of an earlier run; called before the first batch.
 
         Args:
-            queries: their activations, as of the batch before ``next_batch``.
+            queries: the queries' activations, as of the batch before ``next_batch``.
         """
         session = groups.view_session(self.session)
         shown, left = self._shown.__setitem__, self._left.__setitem__
@@ -175,8 +175,8 @@ class Views:
         ruleset: Ruleset,
         queries: Mapping[str, Activation] = NO_QUERIES,
     ) -> None:
-        """The batches before ``next_batch`` have committed, streams' watermarks are ``marks``, and
-        ``ruleset`` says which views there are; ``queries``: as of :meth:`begin`.
+        """Update the views to the batches before ``next_batch``, which have committed. ``marks``
+        are the streams' watermarks, ``ruleset`` has the views, ``queries`` is as in :meth:`begin`.
         """
         wanted = {str(q.id): q for q in ruleset.queries if q.has_post_join and q.left_of is None}
         with self._changed:
@@ -199,7 +199,7 @@ class Views:
             self._changed.notify()
 
     def problems(self) -> dict[str, str]:
-        """Query -> why its view is not up to date."""
+        """Return, by query, why its view is not up to date."""
         with self._changed:
             return {
                 name: f"view: {kept.problem}"
@@ -208,33 +208,33 @@ class Views:
             }
 
     def lag(self) -> dict[str, int]:
-        """View -> committed batches that it has not looked at."""
+        """Return, by view, the number of committed batches that it does not include yet."""
         with self._changed:
             return {
                 name: max(self._next_batch - kept.looked_at, 0) for name, kept in self._kept.items()
             }
 
     def shown(self) -> dict[str, int]:
-        """View -> rows that it has; outer join without a view -> rows that it has given. Those
-        that have ended are among them.
+        """Return the number of rows of each view, and of rows emitted by each outer join without a
+        view; includes ended queries.
         """
         return self._shown.copy()
 
     def written(self) -> dict[str, tuple[int, int]]:
-        """View or outer join -> its last version that has written something, and how many rows all
-        have.
+        """Return, by view or outer join, the last version that wrote rows, and the total of rows
+        written.
         """
         return self._written.copy()
 
     def left_rows(self) -> dict[str, LeftRows]:
-        """Outer join -> its left rows whose deadlines have passed, ended outer joins included."""
+        """Return, by outer join (also ended ones), counts of left rows with passed deadlines."""
         return self._left.copy()
 
     def drain(self) -> None:
         """Bring all views up to date.
 
         Raises:
-            SinkError: one can't be.
+            SinkError: a view can't be brought up to date.
         """
         with self._changed:
             names = [name for name, kept in self._kept.items() if not kept.lost]
@@ -249,7 +249,7 @@ class Views:
             )
 
     def close(self) -> None:
-        """Stop; unfinished views go on at the next start."""
+        """Stop; unfinished views continue at the next start."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -277,7 +277,7 @@ class Views:
             self._refresh(name)
 
     def _due(self) -> str | None:
-        """The view that has waited longest for its turn."""
+        """Return the due view that has waited longest."""
         now = time.monotonic()
         for name, kept in self._kept.items():
             if kept.retry > now or kept.lost:
@@ -295,7 +295,7 @@ class Views:
                 kept = self._kept.pop(name, None)
                 if kept is None:
                     return
-                # To the end of the queue.
+                # Move the view to the end of the queue.
                 self._kept[name] = kept
                 next_batch, clock, ending = self._next_batch, kept.clock, kept.ending
                 known = kept.known
@@ -331,10 +331,10 @@ class Views:
         *,
         always: bool = False,
     ) -> None:
-        """Release what there is before ``next_batch``, and wait until it has been worked in."""
+        """Release the rows before ``next_batch``, and wait until the view includes them."""
         home = part.place.home
         if inputs.unread(home):
-            # Of an attempt that has ended midway. A version is made of one release.
+            # Finish the release of an interrupted attempt first: a version is made of one release.
             self._work_in(part)
         some = inputs.release(home, next_batch, clock, always=always, missing=missing)
         if some or part.query is None:
@@ -346,8 +346,8 @@ class Views:
         except StreamingQueryException:
             if part.cause is not None:
                 raise
-            # Spark lists the releases again and again, and fails where one goes meanwhile. While
-            # this release waits, none goes.
+            # Spark repeatedly lists the releases, and fails if one is deleted meanwhile. None is
+            # deleted while this release waits.
             part.query = None
             self._follow(part)
         inputs.read(part.place.home)
@@ -369,7 +369,7 @@ class Views:
                 part.cause = error
                 raise
 
-        # Where something follows from the clock alone, Spark has to look again without new rows.
+        # If the clock alone may change the view, Spark must run micro-batches without new rows.
         alone = part.place.query.outer is not None
         self._maker.session.conf.set(groups.WITHOUT_ROWS, str(alone).lower())
         return (
@@ -391,7 +391,7 @@ class Views:
     # --- beginning and end -------------------------------------------------------------------
 
     def _is_lost(self, query: QuerySpec, known: Activation | None) -> bool:
-        """Whether joined rows have been found that the results directory lacks."""
+        """Whether the results directory lacks joined rows that were found."""
         found = known is not None and known.results > 0
         return found and not inputs.home_of(self.results, query.id).exists()
 
@@ -421,12 +421,12 @@ class Views:
 
 
 def _waits_for_past(known: Activation | None) -> bool:
-    """Whether joined rows of any age may come, so that no window closes."""
+    """Whether joined rows of any age may still be found, so that no window may close."""
     return known is not None and known.past is not None and known.past.pending
 
 
 def _known(queries: Mapping[str, Activation], name: str) -> dict[str, Activation]:
-    """The activations of the joins that the query ``name`` consists of."""
+    """Return the activations of the joins of the query ``name``."""
     names = (name, name + LEFT_SUFFIX)
     return {one: found for one in names if (found := queries.get(one)) is not None}
 
@@ -434,7 +434,7 @@ def _known(queries: Mapping[str, Activation], name: str) -> dict[str, Activation
 def _missing(
     known: Mapping[str, Activation], name: str, left_rows: LeftRows | None = None
 ) -> Activation | None:
-    """The activation that goes with a release; None where no row was ever withheld."""
+    """Return the activation to store with a release; None if no row was ever withheld."""
     found = counted(known, name, left_rows)
     if found is None or not found.incomplete:
         return None

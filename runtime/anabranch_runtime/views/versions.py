@@ -1,7 +1,7 @@
-"""Versions of a view: Spark's computation of one, and its translation into rows and changes.
+"""Versions of a view: their computation by Spark, and their conversion to rows and changes.
 
-A version follows from Spark's micro-batch of the same number, and from the table before it. A
-repeated micro-batch makes the same version again, which takes its own place in the sink.
+A version is computed from Spark's micro-batch of the same number and from the table before it. A
+repeated micro-batch gives the same version, which replaces its first attempt in the sink.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ if TYPE_CHECKING:
     from anabranch_contract.queries.views import View
     from anabranch_runtime.sinks.delivery import Write
 
-    #: Makes a version of what Spark gives.
+    #: Makes a version from the frame of a micro-batch and the version's number.
     Make = Callable[[DataFrame, int], None]
 
-#: Rows of a view that REST shows.
+#: Maximum number of a view's rows in REST.
 MOST_SHOWN = 1000
 #: Suffix of the checkpoint of a view over an outer join.
 _OVER_OUTER = "+above"
@@ -63,13 +63,13 @@ _OVER_OUTER = "+above"
 
 @dataclass(frozen=True, slots=True)
 class ViewPlace:
-    """A view that is maintained, and where.
+    """A maintained view or outer join, and its folders.
 
     Attributes:
-        home: its folder (``inputs``).
-        checkpoint: Spark's.
-        upper: the view over the rows of an outer join, if there is one.
-        above: whether it is that view.
+        home: folder of its joined rows (``sinks.view_inputs``).
+        checkpoint: folder of Spark's checkpoint.
+        upper: the view over the rows of an outer join, if any.
+        above: whether this is the view over an outer join.
     """
 
     query: QuerySpec
@@ -80,14 +80,12 @@ class ViewPlace:
 
     @property
     def looks_up(self) -> bool:
-        """Whether it is an outer join with tables: nothing of it waits, and Spark does nothing for
-        it.
-        """
+        """Whether it is an outer join with tables, whose rows never wait and don't need Spark."""
         return self.query.outer is not None and bool(self.query.outer.look_ups)
 
 
 def place_of(query: QuerySpec, home: Path, checkpoints: Path) -> ViewPlace:
-    """The place of a query, with that of the view over it if there is one."""
+    """Return the place of a query, including the view over its outer join, if any."""
     place = ViewPlace(query, home, checkpoints / query.id)
     if query.outer is None or query.view is None:
         return place
@@ -111,12 +109,12 @@ class Maker:
 
     Attributes:
         results: the results directory.
-        writers: who writes sinks outside.
-        publish: takes a view's rows as they are now.
-        show: takes how many rows an outer join has given, or a view has.
-        left: takes the left rows of an outer join so far.
-        follow: takes the rows that a version has written to its sink, and how many all versions
-            have up to it.
+        writers: writers of external sinks.
+        publish: called with a view's present rows.
+        show: called with the number of rows that an outer join has emitted, or that a view has.
+        left: called with the counts of an outer join's left rows so far.
+        follow: called with the rows that a version has written to its sink, and the number of rows
+            written up to this version.
     """
 
     session: SparkSession
@@ -128,7 +126,7 @@ class Maker:
     follow: Callable[[str, int, pa.Table, int], None]
 
     def work(self, place: ViewPlace) -> ViewFrame:
-        """The work for a place from now on."""
+        """Return the frame and writer for a place."""
         source = place.home / "input"
         query, view, outer = place.query, place.query.view, place.query.outer
         if outer is not None:
@@ -146,8 +144,8 @@ class Maker:
         return ViewFrame(shown, mode, partial(self._made, place, view, tables))
 
     def look_up(self, place: ViewPlace, next_batch: int) -> None:
-        """Give the results of look-ups in the batches before ``next_batch``, one at a time: only
-        rows of one batch belong together. A batch that is given again is the same version.
+        """Emit the results of look-ups in the batches before ``next_batch``, batch by batch, as
+        partners are in the same batch. A repeated batch is the same version.
         """
         home = place.home
         if inputs.unread(home):
@@ -174,7 +172,7 @@ class Maker:
         frame: DataFrame,
         version: int,
     ) -> None:
-        """Rows of an outer join, for the sink or for the view over it."""
+        """Make a version of an outer join's rows, for its sink or for the view over it."""
         found, query = outer_joins.grouped(outer, frame.toArrow()), str(place.query.id)
         if undecided is not None:
             found, left_rows = outer_joins.without_undecided(outer, found, undecided)
@@ -195,7 +193,7 @@ class Maker:
     def _made(
         self, place: ViewPlace, view: View, tables: ViewTables, frame: DataFrame, version: int
     ) -> None:
-        """A version of a view: of groups that have changed, of all, or of new joined rows."""
+        """Make a view's version from changed groups, from all groups, or from new joined rows."""
         before = tables.before(version)
         part = self._part(place, view, version, shown=before is not None)
         if view.grouped and not view.whole:
@@ -209,7 +207,7 @@ class Maker:
         self._keep(place, view, tables, version, changes, after, part)
 
     def _part(self, place: ViewPlace, view: View, version: int, *, shown: bool) -> VersionRows:
-        """Released part of a version's joined rows; estimates of the rest if ``shown``."""
+        """Return the joined rows included in a version; with corrections if ``shown``."""
         found = VersionRows(inputs.last_batch(place.home), inputs.missing(place.home))
         batches = inputs.sampled(place.home)
         if not shown or (found.missing is None and not batches):
@@ -218,7 +216,7 @@ class Maker:
         return replace(found, corrections=estimates.after(version, place.query, batches))
 
     def _first(self, place: ViewPlace, view: View, tables: ViewTables) -> None:
-        """Aggregates of no rows at all are a row, too."""
+        """Make version 0: without grouping columns, aggregates of no rows are one row."""
         if (place.checkpoint / "commits").exists():
             return
         nothing = pa.RecordBatch.from_arrays(
@@ -257,7 +255,7 @@ class Maker:
         self.publish(query, of_part(shown_rows, view, first, part, above=place.above))
 
     def _write(self, place: ViewPlace, version: int, changes: pa.Table) -> None:
-        """Hand a version's changes to the sink; again, if the version is made again."""
+        """Hand a version's changes to the sink; a repeated version is handed over again."""
         query = place.query
         folder = self.results / query.id
         staged = place.home / "changes.parquet"

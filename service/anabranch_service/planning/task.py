@@ -88,9 +88,8 @@ class PlanTask:
         running: the newest published epoch; None: none is published.
         sinks: query id -> its sink. ``freshness``: query id -> alias -> maximum age of its tuples
             in results (microseconds). ``past``: queries that also emit results over past tuples.
-            formulation: how the joint plan is solved.
-            widths: relation or stream -> bytes per tuple, replacing estimates from column types.
-            limits: size limits of the explanation.
+            formulation: how the joint plan is solved. widths: relation or stream -> bytes per
+            tuple, replacing estimates from column types. limits: size limits of the explanation.
     """
 
     queries: tuple[JoinQuery, ...]

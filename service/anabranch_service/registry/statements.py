@@ -54,8 +54,7 @@ class Statement:
         """The normal form over ``streams`` as query ``name``.
 
         Args:
-            relaxed: alias -> filter of its shared store (``planning.sharing``); SQL
-                only.
+            relaxed: alias -> filter of its shared store (``planning.sharing``); SQL only.
 
         Raises:
             QueryError: the query can't be planned.

@@ -1,1 +1,1 @@
-"""Files of a directory as a feed: their log, the feed, the reading of parts of files."""
+"""Directories of files as feeds: log of found files, the feed, readers of parts of files."""

@@ -1,10 +1,10 @@
-"""Files that change after they were found, and names that are used again.
+"""Detection of files that change after they were found, and of reused names.
 
-Overwriting a file does not change its directory, so known files are checked one after the other,
-again and again, for a small part of the time (``SHARE``). A file is another one if its size or time
-of modification is; or, where only its time of status change is, if its first or last bytes are
-(permissions and links change that time, too). A change counts once it has been the same for a
-while: a file that is being written is waited for.
+Overwriting a file does not change its directory's time. So known files are checked in turn, for a
+small share of the time (``SHARE``). A file has changed if its size or modification time (mtime)
+differs. If only its status change time (ctime) differs, which happens with new permissions or links
+too, it has changed if its first or last bytes differ. A change is acted on once it has been stable
+for a while, so that files are not read while they are being written.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.feed import PieceError
 from anabranch_runtime.sources.files.log import FileLog, FoundFile
 
-#: Part of the time that looking at known files takes at most.
+#: Maximum share of the time spent on checking known files.
 SHARE = 0.02
-#: Seconds of one look, and between two looks at the same file, at least.
+#: Seconds that one round of checks takes, and least seconds between two checks of the same file.
 SLICE, PAUSE = 0.01, 1.0
-#: Seconds for which a change must be the same, and after which one that goes on is recorded.
+#: Seconds for which a change must be stable, and after which an ongoing change is recorded anyway.
 SETTLED, PATIENCE = 1.0, 30.0
-#: Seconds between two records of the same file.
+#: Least seconds between two records of changes of the same file.
 QUIET = 60.0
-#: Bytes at either end of a file that make its mark.
+#: Number of bytes at each end of a file that its checksum covers.
 ENDS = 1 << 13
 
 _UNREAD = PieceError(
@@ -45,7 +45,7 @@ _WARNING = PieceError(
 
 @dataclass(slots=True)
 class _FileChange:
-    """A difference from the log, since it was first and last seen to be another."""
+    """A file's status that differs from the log; times of the first and the latest change seen."""
 
     stat: os.stat_result
     first: float
@@ -54,11 +54,11 @@ class _FileChange:
 
 @dataclass(slots=True)
 class ChangeWatch:
-    """Looks for changes of the files of one directory.
+    """Detects changes of the files of one directory.
 
     Attributes:
-        names: name -> number of its newest entry in the log; kept up by :meth:`know`.
-        permitted: whether a path leads to where files may be read.
+        names: name -> number of its newest entry in the log; updated by :meth:`know`.
+        permitted: whether the access policy allows reading a path.
     """
 
     directory: Path
@@ -71,23 +71,23 @@ class ChangeWatch:
     _turn: list[str] = field(default_factory=list)
     _changes: dict[str, _FileChange] = field(default_factory=dict)
     _quiet: dict[str, float] = field(default_factory=dict)
-    #: Number in the log -> time of status change, and mark, of the file as it was found.
+    #: Number in the log -> status change time and checksum of the file as it was found.
     _marks: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def know(self) -> None:
-        """Take in new entries of the log."""
+        """Add new entries of the log to ``names``."""
         for number in range(self._upto, len(self.log.files)):
             self.names[self.log.files[number].name] = number
         self._upto = len(self.log.files)
 
     def look(self, number: int, position: int) -> None:
-        """Check some files; add changed ones to the log, by the policy.
+        """Check some files; add changed files to the log if the policy says so.
 
         Args:
             number, position: the offset up to which files have been planned.
 
         Raises:
-            SourceError: ``file-changed``, where the policy is to stop.
+            SourceError: ``file-changed``: a file has changed, and the policy is to stop.
         """
         began = time.monotonic()
         if began >= self._next:
@@ -113,7 +113,7 @@ class ChangeWatch:
             stat = os.stat(path)
             same = self._is_same(path, number, stat, read=number < planned)
         except OSError:
-            # Gone, which is no change; or it can't be looked at now.
+            # A deleted file has not changed, and an inaccessible one can't be checked now.
             self._changes.pop(name, None)
             return
         if same:
@@ -129,7 +129,7 @@ class ChangeWatch:
         file, known = self.log.files[number], self._marks.get(number)
         if (stat.st_size, stat.st_mtime_ns) != (file.size, file.mtime):
             return False
-        # Until it is read, a file may be put right with its size and time of modification.
+        # Before a file is read, its content may be replaced if size and mtime stay equal.
         if read and (known is None or known[0] != stat.st_ctime_ns):
             if not self.permitted(path):
                 return True
@@ -159,7 +159,7 @@ class ChangeWatch:
             )
         read = self.policy is OnChangedFile.READ and now - change.last >= SETTLED
         if unread and not read:
-            # Reading it fails, which says so.
+            # No record needed: reading the rest of the file will fail and report the change.
             return
         stat = change.stat
         self.log.add([FoundFile(name, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)])
@@ -178,7 +178,7 @@ def _signature(stat: os.stat_result) -> tuple[int, int, int]:
 
 
 def _mark(path: str, size: int) -> int:
-    """A checksum of both ends of a file."""
+    """Return a checksum of both ends of a file."""
     with open(path, "rb") as file:
         mark = zlib.crc32(file.read(ENDS))
         file.seek(max(size - ENDS, 0))

@@ -1,9 +1,9 @@
-"""CSV to typed record batches.
+"""Decoder from CSV to typed record batches.
 
-A compiled scanner (``contract.connectors.csv_text.scan``) finds records and fields. The fields of a
-column are taken by Arrow from the bytes as they lie there, and cast as a whole. A record that is
-malformed, has too few or too many fields or is no UTF-8 is invalid by itself, and so is one with a
-value that its column can't hold.
+A compiled scanner (``contract.connectors.csv_text.scan``) finds records and fields. Arrow extracts
+the fields of a column from the bytes without copying them one by one, and casts them as a whole. A
+record is invalid, without affecting others, if it is malformed, has too few or too many fields, is
+not UTF-8, or has a value that does not fit its column's type.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _TEXTUAL = frozenset({TypeKind.STRING, TypeKind.BINARY})
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """Records and fields of some bytes (``csv_text.scan``), and the length that they cover."""
+    """Records and fields found in ``data`` (``csv_text.scan``), and the number of bytes scanned."""
 
     data: bytes
     starts: NDArray[np.int32]
@@ -55,12 +55,12 @@ class Scanned:
         return len(self.begins)
 
     def raw(self, numbers: NDArray[np.int64]) -> pa.Array:
-        """The bytes of some records."""
+        """Return the bytes of the records ``numbers``."""
         return _spans(self.data, self.begins, self.ends, pa.binary()).take(pa.array(2 * numbers))
 
 
 def scanned(data: bytes, dialect: CsvDialect, *, final: bool, most: int | None = None) -> Scanned:
-    """Find the records of ``data``, as ``csv_text.scan`` does."""
+    """Find the records of ``data`` with the compiled ``csv_text.scan``."""
     codes = dialect.codes
     lines, fields = csv_text.room(data, codes[0])
     most = lines if most is None else min(most, lines)
@@ -90,8 +90,9 @@ class CsvLayout:
 
     Attributes:
         columns: names and SQL types.
-        positions: of each column among the fields of a record; ``fields`` is their number.
-        begin: the byte at which the first record of data begins.
+        positions: position of each column among a record's fields.
+        fields: number of fields of a record.
+        begin: byte offset of the first record after the header.
     """
 
     dialect: CsvDialect
@@ -101,7 +102,7 @@ class CsvLayout:
     begin: int
 
     def decode(self, data: bytes, *, final: bool) -> tuple[list[Decoded], int]:
-        """The rows of whole records, and the bytes that those take."""
+        """Decode the complete records of ``data``; also returns how many bytes they take."""
         found = scanned(data, self.dialect, final=final)
         if not len(found):
             return [], found.used
@@ -141,7 +142,7 @@ class CsvLayout:
     def _texts(
         self, found: Scanned, fields: pa.Array, which: NDArray[np.int64], kind: DataType
     ) -> pa.Array:
-        """The texts of some fields, as ``CsvDialect.text`` has them one by one."""
+        """Return the values of some fields as text; vectorised form of ``CsvDialect.text``."""
         dialect, marks = self.dialect, found.marks[which]
         texts = fields.take(pa.array(2 * which))
         escaped = marks == ESCAPED
@@ -167,10 +168,10 @@ class CsvLayout:
 def csv_layout(
     head: bytes, dialect: CsvDialect, columns: Columns, *, final: bool
 ) -> CsvLayout | None:
-    """The layout of a file that begins with ``head``; None: more of it is needed.
+    """Return the layout of a file that begins with ``head``; None: ``head`` is too short.
 
     Raises:
-        ValueError: the header is malformed, or names a column more than once.
+        ValueError: the header is malformed, or names a column twice.
         MissingColumn: the header lacks a column.
     """
     begin = len(csv_text.BOM) if head.startswith(csv_text.BOM) else 0
@@ -195,7 +196,9 @@ def csv_layout(
 def _spans(
     data: bytes, starts: NDArray[np.int32], stops: NDArray[np.int32], kind: pa.DataType
 ) -> pa.Array:
-    """Disjoint ascending ranges of ``data`` at even places, the gaps at odd ones."""
+    """Return an array over ``data`` with its disjoint, ascending ranges at even positions and the
+    gaps between them at odd positions.
+    """
     offsets = np.empty(2 * len(starts), np.int32)
     offsets[0::2], offsets[1::2] = starts, stops
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
@@ -203,7 +206,7 @@ def _spans(
 
 
 def _no_text(found: Scanned) -> NDArray[np.bool_]:
-    """The records that are no UTF-8."""
+    """Return which records are not UTF-8."""
     try:
         found.data[: found.used].decode()
     except UnicodeDecodeError:

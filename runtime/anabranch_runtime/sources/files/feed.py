@@ -1,21 +1,20 @@
-"""Files of a directory as a feed: each file once, in the order in which it was found.
+"""Directories of files as feeds: each file is read once, in the order in which files were found.
 
-Found files go to a *log* beside the state, a line per file, which is on disk before an offset that
-refers to it is handed out. The offset is the number of files that have been read to their end, and
-the position in the next: rows, or bytes of text. So a batch is a part of the log, however the
-directory looks when it is repeated. Within a batch of new files, the order is by time of
-modification and name.
+Found files are appended to a *log* beside the state, one line per file, durably before an offset
+refers to them. The offset is the number of completely read files, and the position in the next
+file: rows, or bytes of text. So a batch is a range of the log, and can be repeated whatever the
+directory contains then. Files found together are ordered by modification time and name.
 
-A file must not change once it is there: write it under a name that begins with ``.`` or ``_``, or
-ends in ``.tmp`` or ``.partial``, and rename it. A file that has changed before it was read, or is
-damaged, can't be read: the stream stops before it, or (``on_bad_file``) goes on after it. One that
-changes later gets another entry in the log (``changed``), which is read or left out. A file that
-was removed before any of it was read is left out. The log has the files that planning leaves out;
-pieces that stand for them (``Piece.gone``) make the batch record them.
+A file must not change after it has appeared: write it under a name that begins with ``.`` or ``_``,
+or ends in ``.tmp`` or ``.partial``, and rename it. A file that is damaged, or changed before it was
+read, can't be read: the stream stops before it, or skips it (``on_bad_file``). A file that changes
+later gets another entry in the log (``changed``), which is read or left out. A file that was
+removed before any of it was read is left out. The log records the files that planning leaves out;
+a piece with ``Piece.gone`` makes the batch record them too.
 
 A link that leads out of the allowed paths is skipped.
 
-A directory is listed only when its time of modification has changed.
+A directory is listed only when its modification time has changed.
 """
 
 from __future__ import annotations
@@ -48,12 +47,12 @@ from anabranch_runtime.sources.files.trouble import BROKEN, SKIP, refused, uncha
 from anabranch_runtime.sources.loads import WRITING, Load, longest_pause
 from anabranch_runtime.sources.permitted import resolve
 
-#: A listing is trusted if the directory had not changed for so long before it, in nanoseconds:
-#: file systems keep times in steps of up to two seconds.
+#: Nanoseconds without a change of the directory before a listing that is known to be complete: file
+#: systems store times with a resolution of up to two seconds.
 SETTLED = 2_100_000_000
-#: Files before one of the log that it is compared with, to tell whether it appeared later.
+#: Number of preceding files in the log with which a file's time of appearance is compared.
 LATELY = 1000
-#: Seconds between two listings of a directory in which files keep appearing.
+#: Least seconds between two listings of a directory in which files keep appearing.
 LISTING = 0.05
 
 
@@ -69,18 +68,18 @@ class FileFeed:
     access: AccessPolicy
     _log: FileLog | None = None
     _watch: ChangeWatch | None = None
-    #: The directory's time of modification at a listing that is trusted.
+    #: The directory's modification time at the last listing known to be complete.
     _listed: int = -1
     _next_listing: float = 0.0
-    #: Begin of the last listing that found files (after a start with known files: of the first
-    #: one), and of the last listing, by the monotonic clock.
+    #: Start of the last listing that found files (after a restart with a log: of the first), and
+    #: start of the last listing, by the monotonic clock.
     _found: float = -inf
     _looked: float = 0.0
-    #: Number in the log -> how long the file is: rows, or bytes of text.
+    #: Number in the log -> length of the file: rows, or bytes of text.
     _lengths: dict[int, int] = field(default_factory=dict)
-    #: Rows per byte of file, as last seen.
+    #: Rows per byte of the last measured file.
     _density: float | None = None
-    #: Number in the log -> how often the operating system has refused to read the file.
+    #: Number in the log -> how many times the operating system has refused to read the file.
     _refused: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -89,16 +88,16 @@ class FileFeed:
         return self.options.on_bad_file
 
     def look(self, offset: Any) -> None:
-        """Look whether the file is there in which a feed is held."""
+        """Check whether the file at which the feed is held exists."""
         number, _ = offset or (0, 0)
         self._length(number, begun=True)
 
     def begin(self) -> Any:
-        """Always begins with the present files."""
+        """Return no offset: a directory is always read from its first files."""
         return
 
     def waiting(self, offset: Any) -> Waiting:
-        """Rows of files that were not read yet, by their size."""
+        """Return the rows of files that have not been read yet, estimated from their sizes."""
         log, (number, position) = self._loaded(), offset or (0, 0)
         self._discover()
         self._watched().look(number, position)
@@ -113,9 +112,9 @@ class FileFeed:
         return Waiting(max(round(rows), 1), max(age, 0.0))
 
     def load_end(self, offset: Any, load: Load) -> Any:
-        """The files found so far, once no more have appeared for a moment."""
+        """Return the end of the files found so far, once no more have appeared for a while."""
         log = self._loaded()
-        # The next one may be as large as the last one, and still be written.
+        # The next file may be as large as the last one, and still being written.
         quiet = self._quiet(load, len(log.files), log.files[-1].size if log.files else 0)
         looked = time.time() - (time.monotonic() - self._looked)
         if self._looked - self._found < quiet and looked - load.began < load.longest:
@@ -123,27 +122,29 @@ class FileFeed:
         return [len(log.files), 0]
 
     def has_reached(self, offset: Any, end: Any) -> bool:
-        """Whether all before ``end`` has been read."""
+        """Whether all input before ``end`` has been read."""
         return list(offset or (0, 0)) >= list(end)
 
     def is_apart(self, offset: Any, load: Load) -> bool:
-        """Whether the next file appeared a moment after all that were read."""
+        """Whether the next file appeared a while after all files that have been read."""
         files, (number, position) = self._loaded().files, offset or (0, 0)
         if position or not 0 < number < len(files):
             return False
         lately, file = files[max(number - LATELY, 0) : number], files[number]
-        # Files that were there when the load began are of it, however far apart they appeared.
+        # Files that existed when the load began belong to it, whenever they appeared.
         before = max(max(f.appeared for f in lately) / 1e9, load.began)
         return file.appeared / 1e9 - before > self._quiet(load, number, file.size)
 
     def _quiet(self, load: Load, number: int, size: int) -> float:
-        """Seconds without a file of ``size`` after which ``load`` has none beyond ``number``."""
+        """Return the seconds to wait for another file, as large as ``size``, before ``load`` ends
+        with the first ``number`` files.
+        """
         lately = self._loaded().files[max(number - LATELY, 0) : number]
         times = (max(file.appeared / 1e9, load.began) for file in lately)
         return load.quiet(longest_pause(times)) + size / WRITING
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
-        """On by ``rows``, in the middle of a file if need be."""
+        """Return the offset about ``rows`` rows later, possibly within a file."""
         number, position = offset or (0, 0)
         log, left = self._loaded(), float(max(rows, 1))
         stop = len(log.files) if end is None else end[0]
@@ -159,7 +160,7 @@ class FileFeed:
         return [number, position]
 
     def pieces(self, start: Any, end: Any, parts: int) -> list[Piece]:
-        """Ranges of rows or bytes of files; to the end where a file's length is not known."""
+        """Return ranges of rows or bytes of files; a file of unknown length is one range."""
         first, begin = start or (0, 0)
         last, stop = end
         log, spans = self._loaded(), []
@@ -173,7 +174,7 @@ class FileFeed:
         found = []
         for number, low, high in spans:
             if high is None:
-                # The task that reads it finds the error, where planning has not yet.
+                # If planning has not found the error of a file, the task that reads it will.
                 gone = log.left_out.get(number) if number != last else None
                 found.append(replace(self._piece(number, low, None), gone=gone))
                 continue
@@ -183,17 +184,17 @@ class FileFeed:
                 try:
                     cuts[1:-1] = self._cut(number, low, cuts[1:-1])
                 except SourceError:
-                    # The task that reads it reports the reason.
+                    # The file can't be divided now: the task that reads it reports the reason.
                     cuts = [low, high]
             found += [self._piece(number, a, b) for a, b in pairwise(cuts) if a < b]
         return found
 
     def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
-        """The beginning of the first of ``pieces``."""
+        """Return the offset at which the first of ``pieces`` begins."""
         return min((p.before for p in pieces), default=end)
 
     def _end(self, number: int) -> int | None:
-        """The length of a file that a batch has read to its end; None if it can't be found out."""
+        """Return the length of a file that a batch reads to its end; None: unknown."""
         log = self._loaded()
         if number in log.left_out:
             return None
@@ -207,7 +208,7 @@ class FileFeed:
     def _piece(self, number: int, low: int, high: int | None) -> Piece:
         file = self._loaded().files[number]
         path = str(self.directory / file.name)
-        # The reading task checks for a link that has appeared since.
+        # The reading task checks again whether the path has become a link.
         real = resolve(path)
         where = {
             "path": path,
@@ -249,7 +250,7 @@ class FileFeed:
         return self._watch
 
     def _discover(self) -> None:
-        """Look for files that are new."""
+        """List the directory and add new files to the log."""
         log, known, now = self._loaded(), self._watched().names, time.monotonic()
         if now < self._next_listing:
             return
@@ -287,7 +288,7 @@ class FileFeed:
         self._next_listing = now + LISTING
 
     def _check_partition(self, entry: os.DirEntry[str]) -> None:
-        """Refuse directories that Spark would read as partitions, of its formats."""
+        """Refuse subdirectories of Spark's formats that Spark would read as partitions."""
         if self.options.spark and "=" in entry.name and entry.is_dir():
             raise SourceError(
                 "partitioned-directory",
@@ -301,7 +302,7 @@ class FileFeed:
         """The resolved path of a file of the directory, or of the directory itself.
 
         Raises:
-            SourceError: a link leads out of what may be read.
+            SourceError: a link leads out of the paths that may be read.
         """
         path = resolve(str(self.directory / name))
         if not self.access.permits_path(path):
@@ -319,15 +320,15 @@ class FileFeed:
         if hidden or not fnmatch.fnmatchcase(name, self.options.pattern):
             return False
         if entry.is_symlink() and not self.access.permits_path(resolve(entry.path)):
-            # Whether there is such a file stays secret.
+            # Skip it without an error, which would reveal whether the link's target exists.
             return False
         return entry.is_file()
 
     def _length(self, number: int, *, planned: bool = False, begun: bool = False) -> int:
-        """Rows, or bytes of JSON lines, of a file; 0 for a file without more to read.
+        """Return the length of a file in rows, or bytes of text; 0 if it is left out.
 
-        Only planning may leave out a file, and not where it is part of a batch already
-        (``planned``); a partly read file (``begun``) must be there.
+        A file that can't be read may be left out, unless it is already part of a batch
+        (``planned``). A partly read file (``begun``) must not be missing.
         """
         log = self._loaded()
         if number in log.left_out:
@@ -404,7 +405,7 @@ class FileFeed:
         return self.options.type in TEXT
 
     def _cut(self, number: int, low: int, targets: list[int]) -> list[int]:
-        """Positions of a file of text at or after ``targets`` (``TextFile.cut``)."""
+        """Return positions of records in a text file at or after ``targets`` (``TextFile.cut``)."""
         file = self._loaded().files[number]
         path = self.directory / file.name
         unchanged(path, file.size, file.mtime)
@@ -414,19 +415,19 @@ class FileFeed:
             raise refused(path, cause) from cause
 
     def _rows(self, units: float) -> float:
-        """About how many rows ``units`` of a file's length are."""
+        """Estimate the number of rows in ``units`` of a file's length."""
         return units * (self._density or 1.0) if self._is_text else units
 
     def _units(self, rows: float) -> int:
-        """About how much of a file's length ``rows`` are."""
+        """Estimate the part of a file's length for ``rows`` rows."""
         return max(round(rows / (self._rows(1.0) or 1.0)), 1)
 
 
 def file_feed(record: StreamRecord, state: str, access: AccessPolicy) -> FileFeed:
-    """The feed of a directory of files.
+    """Make the feed of a directory of files.
 
     Raises:
-        StreamError: bad options.
+        StreamError: an option or its value is unknown.
     """
     source = record.source
     options = own_files(source.format, source.path, source.options)

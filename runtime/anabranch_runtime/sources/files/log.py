@@ -1,4 +1,4 @@
-"""Log of one directory: a line per file found, durable before an offset refers to it."""
+"""Log of the files found in a directory: one line per file, durable before offsets refer to it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ class FoundFile:
     """A file as it was found.
 
     Attributes:
-        mtime: time of modification; ``appeared``: when it got its name or content here, whatever
-            times its writer gave it (nanoseconds since 1970).
+        mtime: modification time, nanoseconds since 1970.
+        appeared: status change time, nanoseconds since 1970: when the file got its name or content
+            here. Unlike ``mtime`` its writer can't set it.
     """
 
     name: str
@@ -42,7 +43,7 @@ class FileLog:
 
     @staticmethod
     def load(path: Path) -> FileLog:
-        """The log at ``path``; a last line that was not finished is cut off."""
+        """Load the log at ``path``; an incomplete last line is cut off."""
         log = FileLog(path)
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Rows of a part of a file; tasks read."""
+"""Readers of parts of files, run by tasks."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from anabranch_runtime.sources.files.trouble import BROKEN, damaged, refused, un
 from anabranch_runtime.sources.invalid import Decoded
 from anabranch_runtime.sources.permitted import resolve
 
-#: Types of text, whose positions are bytes.
+#: Text formats, whose positions are byte offsets.
 TEXT = (FileType.JSON, FileType.CSV)
 
 
 def read_file(piece: Piece) -> Iterator[Decoded]:
-    """The rows of a part of a file.
+    """Yield the rows of a part of a file.
 
     Raises:
-        SourceError: the file has changed or is gone, or can't be read.
+        SourceError: the file has changed, is missing, or can't be read.
     """
     where = piece.where
     path = Path(where["path"])
@@ -58,7 +58,7 @@ def read_file(piece: Piece) -> Iterator[Decoded]:
 def _parquet(
     path: Path, names: list[str], first: int, last: int | None
 ) -> Iterator[pa.RecordBatch]:
-    """Rows ``[first, last)``; row groups without any of them are not read."""
+    """Yield rows ``[first, last)``; only row groups that contain them are read."""
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
         if last is None:
             last = file.metadata.num_rows
@@ -93,7 +93,7 @@ def _arrow(path: Path, names: list[str], first: int, last: int | None) -> Iterat
         begin += batch.num_rows
         if low < high:
             part = batch.select(names).slice(low, high - low)
-            # Arrow trusts a file's contents: a wrong offset would end the process that looks.
+            # Arrow trusts a file's contents: a wrong offset would crash the process.
             part.validate(full=True)
             yield part
     if last is not None and begin < last:

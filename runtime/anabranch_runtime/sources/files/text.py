@@ -1,8 +1,8 @@
 """Files of text: JSON lines and CSV, plain or compressed.
 
-A position is the byte at which a record begins. Where no quoted field can contain a line end,
-records begin at lines. Else the scanner finds them from a position that is known; so a file can be
-divided anywhere, and every part of it is read as the whole would be.
+A position is the byte offset at which a record begins. If no quoted field can contain a line end,
+every line begins a record. Otherwise the scanner finds records from a known position on. So a file
+can be divided between any records, and its parts give the same rows as the whole.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from anabranch_runtime.sources.decode import Columns, from_json
 from anabranch_runtime.sources.files.csv import CsvLayout, csv_layout, scanned
 from anabranch_runtime.sources.invalid import Decoded
 
-#: Bytes that are decoded at once.
+#: Number of bytes decoded at once.
 CHUNK = 1 << 23
-#: Text of a compressed file per byte of it, about.
+#: Assumed compression ratio: bytes of text per byte of a compressed file.
 _RATIO = 5
 _COMPRESSIONS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open}
 
 
 @dataclass(frozen=True, slots=True)
 class TextFile:
-    """A file of text of ``size`` bytes; without ``dialect`` JSON lines."""
+    """A text file of ``size`` bytes: CSV of a ``dialect``, or JSON lines (None)."""
 
     path: Path
     size: int
     dialect: CsvDialect | None = None
 
     def density(self, columns: Columns) -> float:
-        """Records per byte, about; looks whether the file can be read.
+        """Estimate the records per byte, and check that the file can be read.
 
         Raises:
-            ValueError: it is no UTF-8, or has a header that can't be read.
-            MissingColumn: its header lacks a column.
+            ValueError: the file is not UTF-8, or its header is malformed.
+            MissingColumn: the header lacks a column.
         """
         with self._opened() as file:
             sample = file.read(SAMPLE)
@@ -55,8 +55,8 @@ class TextFile:
         return lines / max(len(sample), 1) * (_RATIO if packed else 1)
 
     def cut(self, start: int, targets: Sequence[int]) -> list[int]:
-        """The first position at or after each of ``targets``, which ascend from ``start`` on; that
-        is a position itself. A compressed file has none but its end.
+        """Return the first position at or after each of ``targets``, which ascend from ``start``, a
+        position too. A compressed file can't be divided: its end is returned.
         """
         if not targets or self._is_packed():
             return [self.size] * len(targets)
@@ -68,7 +68,7 @@ class TextFile:
             return list(self._records(file, start, targets))
 
     def rows(self, columns: Columns, first: int, last: int | None) -> Iterator[Decoded]:
-        """The rows between two positions; ``last`` None: to the end.
+        """Yield the rows between two positions; ``last`` None: to the end.
 
         Raises:
             ValueError: as :meth:`density`.
@@ -95,7 +95,7 @@ class TextFile:
                 rest = data[used:]
 
     def _opened(self) -> BinaryIO:
-        """The file's text."""
+        """Open the file, decompressed."""
         with self.path.open("rb") as file:
             sign = file.read(3)
         opens = next((o for s, o in _COMPRESSIONS.items() if sign.startswith(s)), None)
@@ -117,7 +117,7 @@ class TextFile:
                     return layout
 
     def _is_lines(self, file: BinaryIO, start: int, target: int) -> bool:
-        """Whether every line between two places is a record."""
+        """Whether every line from ``start`` to ``target`` is a record."""
         if self.dialect is None or not self.dialect.multiline or not self.dialect.quote:
             return True
         quote, end = self.dialect.quote.encode(), self._line(file, max(target, start))
@@ -128,7 +128,7 @@ class TextFile:
         return True
 
     def _line(self, file: BinaryIO, target: int) -> int:
-        """The first line at or after ``target``."""
+        """Return the offset of the first line at or after ``target``."""
         at = max(target - 1, 0)
         file.seek(at)
         while target and at < self.size:

@@ -9,14 +9,14 @@ import pyarrow as pa
 
 from anabranch_runtime.errors import SourceError
 
-#: Errors of reading a file that is damaged, or no such file; a lack of memory is none of it.
+#: Errors caused by a damaged or missing file, unlike a lack of memory.
 BROKEN = (OSError, pa.ArrowException, ValueError, KeyError, EOFError, zlib.error)
-#: The part of a remedy that is always there.
+#: Last part of each remedy.
 SKIP = "to go on without it, set the source's option on_bad_file to skip"
 
 
 def unchanged(path: Path, size: int, mtime: int) -> None:
-    """Check that a file is as it was found.
+    """Check that a file has not changed since it was found.
 
     Raises:
         SourceError: ``missing-file``, ``file-changed``, ``unreadable-file``.
@@ -43,7 +43,7 @@ def unchanged(path: Path, size: int, mtime: int) -> None:
 
 
 def damaged(path: Path, why: str) -> SourceError:
-    """Return the error of a file whose content can't be read."""
+    """Return the error for a file whose content can't be read."""
     return SourceError(
         "damaged-file",
         f"{path} can't be read: {why}",
@@ -53,7 +53,7 @@ def damaged(path: Path, why: str) -> SourceError:
 
 
 def refused(path: Path, cause: OSError) -> SourceError:
-    """Return the error of a file that the operating system refuses to read."""
+    """Return the error for a file that the operating system refuses to read."""
     return SourceError(
         "unreadable-file",
         f"{path} can't be read: {cause.strerror}",

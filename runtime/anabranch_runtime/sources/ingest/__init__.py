@@ -1,1 +1,1 @@
-"""Sources of Spark's: each read by an ingest query of its own, whose batches land on disk."""
+"""Spark's own sources: an ingest query per source reads it and lands its batches on disk."""

@@ -1,7 +1,7 @@
 """Times at which the files of an ingest batch appeared, from Spark's log of the source's files.
 
-Spark's log has the time of modification of each file, which writers can set; a local file's own
-entry in the directory (``ctime``) they can not. Neither depends on when Spark came to the file.
+Spark's log has each file's modification time, which a writer can set. A local file's status change
+time (``ctime``) can't be set, so it is preferred. Neither depends on when Spark found the file.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from anabranch_runtime.recovery.checkpoint import source_offsets
 
 
 def appearances(home: Path, before: str | None, offsets: str) -> list[float]:
-    """When each file between two texts of Spark's offsets appeared, in seconds since 1970.
+    """Return the time at which each file between two of Spark's offsets appeared, in seconds since
+    1970.
 
     Raises:
         OSError, ValueError: Spark's log can't be read.
-        StateError: ``offsets`` can't be.
+        StateError: ``offsets`` can't be read.
     """
     now = time.time()
     times = []
@@ -33,7 +34,9 @@ def appearances(home: Path, before: str | None, offsets: str) -> list[float]:
 
 
 def _entries(folder: Path, first: int, last: int) -> Iterator[dict[str, Any]]:
-    """Entries of the log in ``folder``. Its ``.compact`` files repeat all entries before."""
+    """Yield entries ``first`` to ``last`` of a log of Spark's, whose ``.compact`` files repeat all
+    earlier entries.
+    """
     for log in folder.iterdir():
         for number in range(first, last + 1):
             path = log / str(number)
@@ -52,5 +55,5 @@ def _appeared(uri: str, modified: float) -> float:
     try:
         return Path(unquote(parts.path)).stat().st_ctime
     except OSError:
-        # Moved or deleted meanwhile, as Spark does with ``cleanSource``.
+        # The file has been moved or deleted, e.g. by Spark's option ``cleanSource``.
         return modified

@@ -1,9 +1,9 @@
-"""Spark's checkpoint of an ingest query, made to agree with the landed batches.
+"""Repair of an ingest query's Spark checkpoint, to agree with the landed batches.
 
-The last landed batch is the truth: its document has its end offsets, and the contents of Spark's
-logs of the source at that time. Where Spark's checkpoint has lost entries (a loss of power: Spark
-does not sync them), they are written again. Entries after the last landed batch may be removed:
-none of their input has landed.
+The last landed batch is authoritative: its document has its end offsets, and the contents of
+Spark's logs of the source at that time. Entries that Spark's checkpoint has lost are written again
+(Spark does not sync them, so a power failure can lose them). Entries after the last landed batch
+may be removed, as none of their input has landed.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ def mend(home: Path, last: Landed | None, reached: int, number: int) -> None:
 
     Args:
         home: the source's folder.
-        last: the newest landed batch, if there is one.
+        last: the newest landed batch; None: none.
         reached: the number of the landed batch that the main query reads next.
         number: the number of the next batch to land.
 
     Raises:
-        SourceError: ``ingest-lost``: the main query has read landed batches that are missing here.
-            ``damaged-log``: the record of read files is lost.
+        SourceError: ``ingest-lost``: landed batches that the main query has read are missing.
+            ``damaged-log``: Spark's record of the files read is lost.
     """
     if reached > number:
         raise SourceError(
@@ -77,5 +77,5 @@ def mend(home: Path, last: Landed | None, reached: int, number: int) -> None:
 
 
 def offset_entries(batch: int, text: str) -> dict[str, str]:
-    """Entries of an offset log that ends with ``batch``: Spark also reads the one before."""
+    """Return the last entries of an offset log up to ``batch``; Spark reads the last two."""
     return {f"offsets/{b}": text for b in range(max(batch - 1, 0), batch + 1)}

@@ -1,8 +1,8 @@
-"""Rows that Spark has read become rows of their stream, in the task that writes them down.
+"""Evaluation of a stream's columns from rows that Spark has read, in the task that lands them.
 
-Expressions of a registration are evaluated here and not by Spark, which would fail the batch, and
-with it the stream, because of one row. A row on which an expression fails (ANSI mode: a division by
-zero, an overflow, a cast) is invalid, and so is one with text that is no UTF-8.
+A registration's expressions are evaluated here, because Spark would fail the batch, and so the
+whole stream, for a single bad row. A row is invalid if an expression fails on it (ANSI mode: a
+division by zero, an overflow, a cast) or if its text is not UTF-8.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from anabranch_runtime.sources.invalid import ARRIVED, convert_values, raw_text
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Evaluation of a stream's rows; it travels to tasks.
+    """Evaluation of a stream's rows; it is sent to tasks.
 
     Attributes:
-        inputs: the first columns that Spark gives. After them come a flag of invalid rows, and the
-            raw input (``spark_source.SparkSource``).
-        names: the stream's columns.
-        columns: each as an expression over the inputs.
+        inputs: the first columns of Spark's rows. They are followed by a flag for invalid rows, and
+            by the raw input (``spark_source.SparkSource``).
+        names: names of the stream's columns.
+        columns: each of the stream's columns as an expression over the inputs.
     """
 
     inputs: tuple[Column, ...]
@@ -38,8 +38,8 @@ class Evaluation:
     columns: tuple[Expr, ...]
 
     def rows(self, part: pa.RecordBatch) -> pa.RecordBatch:
-        """The stream's columns, the raw input of invalid rows (``invalid.ARRIVED``, NULL in
-        others), and further columns of ``part`` as they are.
+        """Return the stream's columns, the raw input of invalid rows (``invalid.ARRIVED``, NULL in
+        valid rows), and unchanged further columns of ``part``.
         """
         count = len(self.inputs)
         given = dict(zip(self.inputs, part.columns[:count], strict=True))
@@ -62,10 +62,10 @@ class Evaluation:
 def _evaluated(
     expr: Expr, given: Mapping[Column, pa.Array], total: int, rows: pa.Array
 ) -> pa.Array:
-    """``expr`` on the rows of some numbers, ascending; NULL where the number is.
+    """Evaluate ``expr`` on the rows with the ascending numbers ``rows``; a NULL number gives NULL.
 
     Raises:
-        ExpressionError, ArrowException, ValueError: it fails on one of them.
+        ExpressionError, ArrowException, ValueError: the evaluation fails on a row.
     """
     if rows.null_count:
         valid = rows.is_valid().to_numpy(zero_copy_only=False)
@@ -80,7 +80,7 @@ def _evaluated(
         if count < total:
             values = values.slice(first, count) if together else values.take(rows)
         if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
-            # Spark makes any bytes text.
+            # Spark accepts any bytes as text: check that they are UTF-8.
             values.validate(full=True)
         return values
 
@@ -88,8 +88,8 @@ def _evaluated(
 
 
 def _arrived(text: pa.Array, bad: NDArray[np.bool_], given: Mapping[Column, pa.Array]) -> pa.Array:
-    """The raw text of ``bad`` rows: Spark's ``text``, or a JSON object of the source's columns
-    (where Spark gives none, of its inputs).
+    """Return the raw text of ``bad`` rows: Spark's ``text``, or a JSON object of the source's
+    columns; without such columns, of the inputs.
     """
     text = pc.if_else(pa.array(bad), text.cast(pa.binary()), pa.scalar(None, pa.binary()))
     rest = bad & text.is_null().to_numpy(zero_copy_only=False)

@@ -1,8 +1,8 @@
-"""Landed batches as a feed: the main query reads a source of Spark's as it reads files.
+"""Landed batches as a feed: the main query reads one of Spark's sources through files.
 
-The offset is the number of the landed batch that is read next and the rows of it that have been
-read. Batches never change and have no gaps in their numbers, so what lies between two offsets is
-fixed. Invalid rows count as rows here; tasks separate them when they read.
+The offset is the number of the next landed batch to read, and how many of its rows have been read.
+Landed batches never change and their numbers have no gaps, so the input between two offsets is
+fixed. Offsets count invalid rows too; tasks separate them when they read.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ class LandedFeed:
     record: StreamRecord
     home: Path
     id: str
-    #: Number -> batch, of batches not yet read to their end.
+    #: Number -> batch, for batches that have not been read completely.
     _known: dict[int, Landed] = field(default_factory=dict)
-    #: Number of a load -> longest pause between its files, in seconds, as far as known.
+    #: Number of the newest load, and the longest pause between its files so far, in seconds.
     _pauses: tuple[int, float] = (0, 0.0)
 
     @property
     def on_loss(self) -> OnLoss:
-        """Nothing is left out: landed batches are the pipeline's own."""
+        """Return ``STOP``: landed batches are the pipeline's own files and must not be lost."""
         return OnLoss.STOP
 
     def look(self, offset: Any) -> None:
-        """Never held: an unreadable landed batch ends the pipeline's batch."""
+        """Do nothing: an unreadable landed batch fails the pipeline's batch, and holds no feed."""
 
     def begin(self) -> Any:
-        """Always with the first landed batch."""
+        """Return no offset: reading always begins with the first landed batch."""
         return
 
     def waiting(self, offset: Any) -> Waiting:
-        """Rows that have landed and were not read yet."""
+        """Return the rows that have landed and have not been read yet."""
         number, position = offset or (0, 0)
         for old in [n for n in self._known if n < number]:
             del self._known[old]
@@ -72,11 +72,11 @@ class LandedFeed:
         return Waiting(rows, max(age, 0.0))
 
     def load_end(self, offset: Any, load: Load) -> Any:
-        """All landed batches. A backlog ends where its source had nothing more, and so does each
-        load of a source of files.
+        """Return the end of all landed batches, once the source had no more input: for a backlog,
+        and for every load of a source of files.
 
-        How long reading takes does not count: files are compared by their own times, and nothing
-        has been more only if a look at the source found nothing (``queries``).
+        The duration of reading does not matter. Files are compared by their own times, and a source
+        has no more input only if a check of the source found none (``queries``).
         """
         number = (offset or (0, 0))[0]
         landed, of_files = number, has_files(self.record)
@@ -98,11 +98,11 @@ class LandedFeed:
         return [caught_up if caught_up > number else landed, 0]
 
     def has_reached(self, offset: Any, end: Any) -> bool:
-        """Whether all before ``end`` has been read."""
+        """Whether all input before ``end`` has been read."""
         return list(offset or (0, 0)) >= list(end)
 
     def is_apart(self, offset: Any, load: Load) -> bool:
-        """Whether the files of the next landed batch came a moment after all before them."""
+        """Whether the files of the next landed batch appeared a while after all earlier files."""
         number, position = offset or (0, 0)
         batch = self._batch(number) if has_files(self.record) and number and not position else None
         if batch is None or (seen := batch.files_seen) is None:
@@ -111,7 +111,7 @@ class LandedFeed:
         return seen.first - before >= load.quiet(self._longest_pause(load, ()))
 
     def _longest_pause(self, load: Load, found: Sequence[Landed]) -> float:
-        """Longest pause between files of ``load``, to which the batches ``found`` belong, too."""
+        """Return the longest pause between files of ``load``, including the batches ``found``."""
         known = self._pauses[1] if self._pauses[0] == load.number else 0.0
         for seen in (batch.files_seen for batch in found):
             if seen is not None:
@@ -121,7 +121,7 @@ class LandedFeed:
         return known
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
-        """On by ``rows``, in the middle of a batch if need be."""
+        """Return the offset ``rows`` rows later, possibly within a landed batch."""
         number, position = offset or (0, 0)
         left = max(rows, 1)
         stop = inf if end is None else end[0]
@@ -133,7 +133,7 @@ class LandedFeed:
         return [number, position]
 
     def pieces(self, start: Any, end: Any, parts: int) -> list[Piece]:
-        """Ranges of rows of landed files."""
+        """Return ranges of rows of landed files."""
         first, begin = start or (0, 0)
         last, stop = end
         spans: list[tuple[Path, int, int, int, int]] = []
@@ -163,11 +163,11 @@ class LandedFeed:
         return found
 
     def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
-        """All of it: its pieces never fail alone."""
+        """Return ``end``: unreadable pieces fail the whole batch, so none is left out."""
         return end
 
     def _piece(self, path: Path, size: int, first: int, last: int, passed: int) -> Piece:
-        """Rows of a file, which ``passed`` rows of its landed batch precede."""
+        """Return the piece for rows of a file that follows ``passed`` rows of its landed batch."""
         columns = tuple((c.name, c.type) for c in self.record.columns)
         where = {"path": str(path), "size": size, "first": first, "last": last}
         return Piece(
@@ -196,13 +196,13 @@ class LandedFeed:
 
 
 def landed_feed(record: StreamRecord, state: str) -> LandedFeed:
-    """The feed of a source of Spark's."""
+    """Make the feed of one of Spark's sources."""
     source = source_name(record)
     return LandedFeed(record, home_of(Path(state), source), LANDED + source)
 
 
 def read_rows(piece: Piece) -> Iterator[Decoded]:
-    """The rows of a part of a landed file, with invalid rows beside the valid ones.
+    """Yield the rows of a part of a landed file, valid and invalid rows separately.
 
     Raises:
         SourceError: the file is missing, or differs from the landed one.
@@ -231,7 +231,7 @@ def read_rows(piece: Piece) -> Iterator[Decoded]:
 
 
 def _decoded(batch: pa.RecordBatch) -> Decoded:
-    """Landed rows; the last column has the raw input of invalid ones."""
+    """Split landed rows into valid and invalid rows; the last column is invalid rows' input."""
     arrived = batch.column(batch.num_columns - 1)
     rows = batch.select(batch.schema.names[:-1])
     if arrived.null_count == batch.num_rows:

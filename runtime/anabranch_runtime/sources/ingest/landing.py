@@ -1,4 +1,4 @@
-"""Landed batches: what an ingest query has read of one source, as files that never change.
+"""Landed batches: immutable files with the rows that an ingest query has read from one source.
 
 Below the state directory, ``ingest/<source>`` (``spark_stream.source_name``) holds::
 
@@ -9,8 +9,8 @@ Below the state directory, ``ingest/<source>`` (``spark_stream.source_name``) ho
     landed/.<random>/    a batch that is being written
 
 A batch appears by one rename, after its files are durable. Numbers have no gaps, so a reader finds
-the next batch by its name. ``batch.json`` says which of Spark's batches it is and up to which
-offsets of the source it goes: a batch that Spark repeats is recognised and not landed twice.
+the next batch by its name. ``batch.json`` has the number of Spark's batch and its end offsets in
+the source, so that a batch which Spark repeats is recognised and not landed twice.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ _CAUGHT_UP = "caught-up"
 
 @dataclass(frozen=True, slots=True)
 class Appearance:
-    """When the files of a batch appeared, in seconds since 1970.
+    """Times at which the files of a batch appeared, in seconds since 1970.
 
     Attributes:
-        before: the newest file of all batches before; 0 of the first one.
-        first, newest: the first and the last file of the batch.
-        pause: seconds, the longest between two of its files.
+        before: time of the newest file of all earlier batches; 0 for the first batch.
+        first, newest: times of the oldest and the newest file of the batch.
+        pause: longest pause between two of its files, in seconds.
     """
 
     before: float
@@ -74,10 +74,10 @@ class Landed:
 
     Attributes:
         batch: its number in the ingest query.
-        offsets: Spark's text of the offsets it ends at.
+        offsets: Spark's text of its end offsets.
         files: name, rows and bytes of each file.
-        logs: what Spark's logs of the source had then (``recovery.logs``).
-        files_seen: when its files appeared; None of a source without files.
+        logs: contents of Spark's logs of the source at that time (``recovery.logs``).
+        files_seen: when its files appeared; None for a source without files.
     """
 
     batch: int
@@ -88,7 +88,7 @@ class Landed:
 
     @cached_property
     def rows(self) -> int:
-        """Rows in all files, invalid ones included."""
+        """Number of rows in all files, including invalid rows."""
         return sum(rows for _, rows, _ in self.files)
 
     @cached_property
@@ -98,17 +98,17 @@ class Landed:
 
 
 def home_of(state: Path, source: str) -> Path:
-    """The folder of one source."""
+    """Return the folder of one source."""
     return state / INGEST / source
 
 
 def folder_of(home: Path, number: int) -> Path:
-    """The folder of a landed batch."""
+    """Return the folder of a landed batch."""
     return home / "landed" / str(number)
 
 
 def numbers(home: Path) -> list[int]:
-    """The numbers of the landed batches that are there, ascending."""
+    """Return the numbers of the existing landed batches, ascending."""
     folder = home / "landed"
     if not folder.is_dir():
         return []
@@ -116,7 +116,7 @@ def numbers(home: Path) -> list[int]:
 
 
 def read_landed(home: Path, number: int) -> Landed | None:
-    """A landed batch; None where there is none of that number.
+    """Read a landed batch; None if there is no batch of that number.
 
     Raises:
         StateError: ``damaged-landed-batch``, ``unknown-version``.
@@ -136,14 +136,14 @@ def read_landed(home: Path, number: int) -> Landed | None:
 
 
 def note_caught_up(home: Path, number: int, quiet: float) -> None:
-    """Note that a look at the source found nothing beyond ``number`` landed batches, ``quiet``
-    seconds after the last of their files.
+    """Record that a check of the source found no input beyond ``number`` landed batches, ``quiet``
+    seconds after their last file had appeared.
     """
     write_durably(home / _CAUGHT_UP, f"{number} {quiet}")
 
 
 def read_caught_up(home: Path) -> tuple[int, float]:
-    """Number and seconds as noted last; (-1, 0.0) before that."""
+    """Return number and seconds as recorded last (:func:`note_caught_up`); (-1, 0.0): never."""
     try:
         number, quiet = (home / _CAUGHT_UP).read_text().split()
         return int(number), float(quiet)
@@ -152,7 +152,7 @@ def read_caught_up(home: Path) -> tuple[int, float]:
 
 
 def begin(home: Path) -> Path:
-    """An empty folder in which a batch can be written."""
+    """Create an empty folder in which to write a batch."""
     folder = home / "landed" / f".{uuid4().hex}"
     folder.mkdir(parents=True)
     return folder
@@ -168,7 +168,7 @@ def finish(home: Path, folder: Path, number: int, landed: Landed) -> None:
     """Make the batch in ``folder`` the landed batch ``number``; returns once it is durable."""
     known = {name for name, _, _ in landed.files}
     for stray in folder.iterdir():
-        # A task that Spark ran twice has left two files.
+        # A task that Spark ran twice has left two files: delete the one that is not in ``known``.
         if stray.name not in known:
             stray.unlink()
     write_document(folder / _DOCUMENT, KIND, asdict(landed))
@@ -179,8 +179,8 @@ def finish(home: Path, folder: Path, number: int, landed: Landed) -> None:
 
 
 def forget(home: Path, below: int) -> None:
-    """Delete the landed batches under ``below``, but never the newest: it says how far the source
-    has been read.
+    """Delete the landed batches with numbers less than ``below``, but never the newest batch, which
+    has the offsets up to which the source has been read.
     """
     for number in numbers(home)[:-1]:
         if number < below:
@@ -188,7 +188,7 @@ def forget(home: Path, below: int) -> None:
 
 
 def forget_all(home: Path) -> None:
-    """Delete all that there is of a source."""
+    """Delete all files of a source."""
     for number in numbers(home):
         _delete(home, number)
     shutil.rmtree(home, ignore_errors=True)
@@ -205,16 +205,17 @@ def _delete(home: Path, number: int) -> None:
 
 
 def object_of(file: Path) -> str:
-    """Name of a landed file in an object store, from where hosts fetch it."""
+    """Return the name of a landed file in the object store, from which hosts fetch it."""
     return f"{INGEST}/{file.parents[2].name}/{file.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """Destination of tasks that share nothing but the object store.
+    """Destination of files of tasks whose hosts share only an object store.
 
     Attributes:
-        cache: the directory of each host (``spark.apart``). ``objects``: the store.
+        cache: the local directory on each host (``spark.apart``).
+        objects: address of the object store.
     """
 
     cache: str
@@ -228,9 +229,9 @@ def file_writer(
     access: AccessPolicy,
     apart: Apart | None = None,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a Spark task's work on rows of ``spark_stream.spark_rows``: it evaluates the stream's
-    columns, writes them to one Arrow file in ``folder``, makes that durable, and returns a row of
-    :data:`WRITTEN` for it. With ``apart`` the file is on the host of the task and in the store.
+    """Return the function that Spark's tasks run on rows of ``spark_stream.spark_rows``. It
+    evaluates the stream's columns, writes them durably to one Arrow file in ``folder``, and yields
+    a row of :data:`WRITTEN`. With ``apart`` it writes the file to the host and the object store.
     """
     declared = tuple(columns)
 
@@ -262,5 +263,5 @@ def file_writer(
 
 
 def landed_schema(columns: Sequence[tuple[str, str]]) -> pa.Schema:
-    """The schema of landed files: the stream's columns, and the raw input of invalid rows."""
+    """Return the schema of landed files: the stream's columns, and invalid rows' raw input."""
     return schema_of(columns).append(pa.field(ARRIVED, pa.binary()))

@@ -1,7 +1,7 @@
-"""Files of Spark's sources that links lead out to: their rows are none of the stream's.
+"""Rejection of rows from files that a link makes Spark read outside the allowed paths.
 
-Spark lists directories itself and follows links in them, so every row carries its file as far as
-the task that writes it down.
+Spark lists directories itself and follows links in them. So every row carries the name of its file
+to the task that lands it, which checks the file.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import pyarrow.compute as pc
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_runtime.sources.permitted import resolve
 
-#: The last column of a source of files: the row's file.
+#: The last column of rows from files: the row's file.
 FILE = "#file"
 
 
 def closed(part: pa.RecordBatch, columns: int, access: AccessPolicy) -> pa.RecordBatch:
-    """The first ``columns`` columns, the last with the raw input of invalid rows.
+    """Return the first ``columns`` columns; the last of them is the raw input of invalid rows.
 
-    Rows from a file that may not be read become invalid rows without contents.
+    Rows from a file that may not be read become invalid rows without content.
     """
     names = part.schema.names[:columns]
     if part.num_columns == columns:
@@ -38,8 +38,8 @@ def closed(part: pa.RecordBatch, columns: int, access: AccessPolicy) -> pa.Recor
 
 
 def _may_read(file: str, access: AccessPolicy) -> bool:
-    """Whether a file, by the URI that Spark gives, is where files may be read; files of other
-    systems were checked by their host.
+    """Whether a file may be read, by its URI from Spark. Files of remote file systems have been
+    checked by their host before.
     """
     parts = urlsplit(file)
     return parts.scheme != "file" or access.permits_path(resolve(unquote(parts.path)))

@@ -1,15 +1,15 @@
-"""The ingest queries: each source of Spark's is read by a Spark query of its own.
+"""The ingest queries: each of Spark's own sources is read by a separate Spark query.
 
-Design. Spark does not say which source of a query has failed, and ends the query. So the main query
-has none of Spark's sources: each has an ingest query, kept running by a thread, that lands what it
-reads (``landing``); the main query reads landed batches as a feed. A source that fails ends its
-ingest query, is tried again after growing pauses from its own checkpoint, and concerns its stream
-only.
+Design. When a source of a query fails, Spark ends the query and does not name the source. So the
+main query has none of Spark's sources. Each of them has an ingest query, kept running by a thread,
+which lands the rows on disk (``landing``), and the main query reads landed batches as a feed. A
+failing source ends only its own ingest query, which is restarted from its own checkpoint after
+increasing pauses, and affects only its own stream.
 
-In local mode all ingest jobs share one slot, which batches leave free: each is one task, and one
-runs at a time (``session.with_spare_slots``). On a cluster they take what slots there are.
+In local mode all ingest jobs share one task slot, which batches leave free: each job is one task,
+and one job runs at a time (``session.with_spare_slots``). On a cluster they use any free slots.
 
-An ingest query waits before a batch while more than ``MOST_BYTES`` have landed and were not read.
+An ingest query waits before a batch while more than ``MOST_BYTES`` have landed but not been read.
 """
 
 from __future__ import annotations
@@ -56,19 +56,19 @@ if TYPE_CHECKING:
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
-#: Bytes and batches of one source that may have landed and not been read.
+#: Maximum bytes, and batches, of one source that have landed but not been read.
 MOST_BYTES, MOST_BATCHES = 256 << 20, 10_000
-#: Seconds between two looks at a query.
+#: Seconds between two checks of a query's state.
 LOOK = 0.1
-#: Seconds after the newest file at which a source of files is looked at.
+#: Seconds after the newest file at which a source of files is checked for more files.
 LOOKS = (QUIET, *(QUIET_FIRST * 2**n for n in range(6)), LONGEST_FIRST)
-#: Seconds by which clocks of file systems may lag.
+#: Seconds by which file systems' clocks may lag behind.
 EARLY = 0.02
-#: Seconds between two attempts at a source that fails: at first, and at most.
+#: Seconds between two attempts to read a failing source: at first, and at most.
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
 SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-    # Milliseconds between two looks of an idle query at its source.
+    # Milliseconds between two checks of the source by an idle query.
     "spark.sql.streaming.pollingDelay": "20",
 }
 
@@ -78,12 +78,12 @@ class _Source:
     """One source and the thread that keeps its query running.
 
     Attributes:
-        slot: held while a job runs.
-        query: Spark's, while it runs.
-        local: whether jobs must be of one task.
-        access: what the source may use. ``apart``: as ``Ingest`` has it.
+        slot: lock held while a job runs.
+        query: Spark's query, while it runs.
+        local: whether a job must have only one task.
+        access: the access policy. ``apart``: as in :class:`Ingest`.
         reached: the number of the landed batch that the main query reads next.
-        floor: landed batches below it are not needed any more.
+        floor: least number of a landed batch that is still needed.
     """
 
     record: StreamRecord
@@ -100,10 +100,10 @@ class _Source:
     query: StreamingQuery | None = None
     _last: landing.Landed | None = None
     _next: int = 0
-    #: Number -> bytes, of landed batches that may not have been read.
+    #: Number of a landed batch that may not have been read -> its bytes.
     _bytes: dict[int, int] = field(default_factory=dict)
     _forgotten: int = 0
-    #: Number of landed batches when the source had nothing more, as noted, and for how long.
+    #: Number of landed batches when the source last had no more input, and seconds without files.
     _noted: tuple[int, float] = (-1, 0.0)
     _failures: int = 0
     _raised: Exception | None = None
@@ -121,7 +121,7 @@ class _Source:
         self._leaving.set()
 
     def join(self) -> None:
-        """Wait until it has."""
+        """Wait until the thread has ended."""
         self.leave()
         assert self._thread is not None
         self._thread.join()
@@ -137,7 +137,7 @@ class _Source:
                 self._failed(error)
             except (Py4JError, ConnectionError) as error:
                 if not isinstance(error, Py4JJavaError):
-                    # Spark's JVM has gone, which the pipeline notices itself.
+                    # Spark's JVM has ended, which the pipeline detects itself.
                     return
                 self._failed(self._source_error(error))
             except Exception as error:  # noqa: BLE001 - whatever fails, it is this source
@@ -161,10 +161,10 @@ class _Source:
         )
 
     def _read(self) -> None:
-        """Run the ingest query until it has to leave.
+        """Run the ingest query until the thread is to end.
 
         Raises:
-            Exception: it has failed.
+            Exception: the query has failed.
         """
         self._take_stock()
         frame, evaluation = spark_rows(self.session, self.record, self.access)
@@ -192,8 +192,8 @@ class _Source:
             self.query = None
 
     def _follow(self, query: StreamingQuery, ended: threading.Event) -> None:
-        """Note where a source of files had nothing more for a moment, or where the backlog of
-        another ended, until ``query`` has ``ended``.
+        """Until ``query`` has ``ended``, record when a source of files had no more files for a
+        while, or when the backlog of any other source ended.
         """
         from pyspark.errors import PySparkException
 
@@ -220,7 +220,7 @@ class _Source:
                 ended.wait(min(pause + EARLY, LOOK))
                 continue
             began = time.time()
-            # Waits for a look that begins now, or later, and finds nothing.
+            # Waits for a check of the source that begins from now on and finds no input.
             query.processAllAvailable()
             if self._next == landed and not ended.is_set():
                 self._note(landed, began - newest)
@@ -236,7 +236,7 @@ class _Source:
         landing.note_caught_up(self.home, landed, quiet)
 
     def _cause(self, query: StreamingQuery) -> Exception:
-        """Error that has ended the query."""
+        """Return the error that ended the query."""
         return self._raised or RuntimeError(str(query.exception()))
 
     def _take_stock(self) -> None:
@@ -265,15 +265,15 @@ class _Source:
             if self.status.state is not SourceState.READING:
                 self._reads()
         except Exception as error:
-            # Spark would only hand on its text.
+            # Keep the exception: Spark would pass on its text only.
             self._raised = error
             raise
 
     def _hold(self) -> None:
-        """Wait while too much has landed that was not read.
+        """Wait while too much input has landed but not been read.
 
         Raises:
-            PipelineError: it has to leave meanwhile.
+            PipelineError: the thread is to end.
         """
         while not self._leaving.is_set():
             waiting = {n: size for n, size in self._bytes.items() if n >= self.reached}
@@ -326,11 +326,11 @@ class Ingest:
     """All ingest queries of one pipeline.
 
     Attributes:
-        session: of the pipeline; ingest queries have one of their own.
+        session: the pipeline's Spark session, from which ingest queries get their own.
         home: the state directory.
-        local: whether Spark runs in this process's machine only, with few slots.
-        access: what sources may use.
-        apart: where tasks write that share nothing but an object store; None: in the state
+        local: whether Spark runs on this machine only, with few task slots.
+        access: the access policy for sources.
+        apart: destination for tasks whose hosts share only an object store; None: the state
             directory.
     """
 
@@ -350,7 +350,7 @@ class Ingest:
             self.session.conf.set(key, value)
 
     def keep(self, records: Iterable[StreamRecord]) -> None:
-        """Read the sources of ``records``, and of no other stream."""
+        """Run ingest queries for the sources of ``records``, and end all others."""
         wanted = {source_name(record): record for record in records}
         for name in self._sources.keys() - wanted.keys():
             self._sources.pop(name).join()
@@ -367,15 +367,15 @@ class Ingest:
             )
 
     def forget_others(self) -> None:
-        """Delete the landed batches of sources that are not read any more; while no batch runs."""
+        """Delete the landed batches of sources that are no longer read; only between batches."""
         home = self.home / landing.INGEST
         for folder in home.iterdir() if home.is_dir() else ():
             if folder.name not in self._sources:
                 landing.forget_all(folder)
 
     def committed(self, state: State, choices: Journal) -> None:
-        """``state`` is committed; ``choices`` is its journal, which says what batches may have to
-        be repeated.
+        """Release landed batches after the commit of ``state``, except the input of batches that
+        may be repeated according to its journal ``choices``.
         """
         self._offsets = state.offsets
         if not self._sources:
@@ -387,17 +387,17 @@ class Ingest:
             source.floor = floors.get(LANDED + name, 0)
 
     def statuses(self) -> dict[str, SourceStatus]:
-        """Stream -> how its source stands."""
+        """Return the status of each stream's source."""
         return {s.record.name: s.status for s in self._sources.values()}
 
     def check(self) -> None:
-        """Raise the error of a failed source, if there is one."""
+        """Raise the error of a failed source, if any."""
         for source in self._sources.values():
             if source.error is not None:
                 raise source.error
 
     def drain(self) -> None:
-        """Wait until all that has arrived at sources that can be read has landed."""
+        """Wait until all input that has arrived at readable sources has landed."""
         for source in self._sources.values():
             while source.status.state is SourceState.NOT_TRIED:
                 time.sleep(LOOK)
@@ -414,7 +414,7 @@ class Ingest:
 
 
 def _newest_of(landed: landing.Landed | None) -> float:
-    """Time of the newest file up to a landed batch, in seconds since 1970; 0 before the first."""
+    """Return the time of the newest file up to a landed batch, seconds since 1970; 0: no file."""
     return 0.0 if landed is None or landed.files_seen is None else landed.files_seen.newest
 
 
@@ -424,7 +424,7 @@ def _looked(query: StreamingQuery) -> bool:
 
 
 def _has_caught_up(query: StreamingQuery) -> bool:
-    """Whether a query has read all that its source had to give when it last looked."""
+    """Whether a query has read all input that its source had at the last check."""
     if query.status["message"].startswith("Waiting for data"):
         return True
     progress = query.lastProgress
@@ -435,6 +435,6 @@ def _has_caught_up(query: StreamingQuery) -> bool:
 
 
 def _numbers(offsets: str | None) -> dict[str, int]:
-    """Key of a feed of landed batches -> the number in its offset."""
+    """Return the landed batch's number in each landed feed's offset, by feed id."""
     feeds = source_offsets(offsets).get("feeds", {})
     return {key: value[0] for key, value in feeds.items() if key.startswith(LANDED)}

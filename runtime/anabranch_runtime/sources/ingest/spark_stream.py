@@ -1,11 +1,11 @@
-"""A stream from any streaming source of Spark's, by its format and options.
+"""A stream read from any of Spark's streaming sources, by its format and options.
 
-What a registration's expressions become has been worked out when it was registered, and is part of
-its record (``contract.connectors.spark_source``). Spark is only given text that was rendered there.
-What the source needs is checked again whenever it is opened.
+A registration's expressions are compiled when it is registered and kept in its record
+(``contract.connectors.spark_source``). Spark gets only text generated there. The access policy is
+checked again whenever the source is opened.
 
-Messages that are no such object as their stream declares are invalid, and so are rows with a value
-that its column can't hold or an expression that fails: ``evaluated`` separates them.
+Messages that do not fit their stream's declaration are invalid, and so are rows with a value that
+does not fit its column or an expression that fails: ``evaluate`` separates them.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _LIMITS = {"maxfilespertrigger", "maxbytespertrigger", "maxoffsetspertrigger"}
-#: Size of an ingest batch where the source's options set none.
+#: Default size of an ingest batch: bytes of files, or number of offsets.
 FILE_BYTES, OFFSETS = 64 << 20, 1_000_000
-#: Characters of an error of Spark's that are handed on.
+#: Maximum number of characters reported of Spark's error messages.
 LONGEST_REASON = 500
-#: Spark's prefix of the message that matters.
+#: Prefixes that Spark puts before the relevant message.
 _WRAPPINGS = (
     re.compile(r"^.*?terminated with exception: "),
     re.compile(r"^.*?An error occurred while calling \S+ : [\w.$]*(?:Exception|Error): "),
@@ -50,12 +50,12 @@ _WRAPPINGS = (
 def spark_rows(
     session: SparkSession, record: StreamRecord, access: AccessPolicy
 ) -> tuple[DataFrame, Evaluation]:
-    """The source as a streaming frame, and how tasks make rows of the stream of it. The frame's
-    last column is the file that a row is of (``links.FILE``) where the source has files.
+    """Open the source as a streaming DataFrame, with the evaluation that gives the stream's rows.
+    For a source of files the frame's last column is each row's file (``links.FILE``).
 
     Raises:
-        SourceError: Spark can't read such a source: an unknown format, a missing option or path,
-            an expression that means nothing.
+        SourceError: Spark can't read the source: unknown format, missing option or path, invalid
+            expression.
     """
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
@@ -77,7 +77,7 @@ def spark_rows(
 
 
 def reason(error: BaseException) -> str:
-    """The text of an error of Spark's without its stack: the message and the cause behind it."""
+    """Return the text of Spark's error without its stack trace: the message and its cause."""
     lines = [line.strip() for line in str(error).splitlines()]
     said = [line for line in lines if line and not line.startswith(("at ", "... ", "Caused by:"))]
     text = " ".join(said[:2])
@@ -90,15 +90,15 @@ def reason(error: BaseException) -> str:
 
 
 def has_files(record: StreamRecord) -> bool:
-    """Whether the source of a stream is files that Spark reads."""
+    """Whether the stream is read from files by Spark."""
     return record.source.format in (*SPARK_FILES, "text")
 
 
 def source_name(record: StreamRecord) -> str:
-    """The name under which Spark keeps the source's offsets: another if it is another source.
+    """Return the name under which Spark keeps the source's offsets; it differs between sources.
 
-    Another also once the stream has been registered again. For Spark may or may not remember the
-    offsets of a source that comes back: it does unless two batches were committed without it.
+    It also differs between registrations of a stream: Spark remembers the offsets of a removed
+    source only until two batches have been committed without it.
     """
     source = record.source
     made_of = repr((source.format, source.path, sorted(source.options.items())))
@@ -107,7 +107,7 @@ def source_name(record: StreamRecord) -> str:
 
 
 def refused(record: StreamRecord, cause: StructuredError) -> SourceError:
-    """The error of ``record``'s source by the check of its registration, so that it is not read."""
+    """Return the error for ``record``'s source if the check of its registration fails."""
     return SourceError(
         cause.code,
         cause.detail,
@@ -117,11 +117,11 @@ def refused(record: StreamRecord, cause: StructuredError) -> SourceError:
 
 
 def _path(record: StreamRecord, access: AccessPolicy) -> str | None:
-    """The path that Spark is given: as registered, for Spark knows files by it; resolved where it
-    has ``..`` in it, which Spark takes away before links are followed.
+    """Return the path for Spark: as registered, since Spark identifies files by it; but resolved if
+    it has ``..``, which Spark would remove before following links.
 
     Raises:
-        AccessError: the source needs a path or option that is not allowed.
+        AccessError: the source has a path or option that is not allowed.
     """
     source = record.source
     found = check_source_access(source.format, source.path, source.options, access, resolve)
@@ -139,7 +139,7 @@ def _rows(
     options = format_options(source_options(record))
     reader = session.readStream.format(record.source.format).options(**options)
     if record.source.format in WITH_CORRUPT:
-        # A record that does not fit is kept; where there is a header, it must name the columns.
+        # Keep records that do not fit the schema. A header must name the columns.
         reader = reader.option("columnNameOfCorruptRecord", CORRUPT)
         reader = reader.option("enforceSchema", "false")
     if source.schema is not None:

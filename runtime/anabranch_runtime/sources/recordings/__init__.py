@@ -1,1 +1,1 @@
-"""Recorded streams: their files and the reader of all recordings."""
+"""Recorded streams: converted files, and the Spark source of all recordings."""

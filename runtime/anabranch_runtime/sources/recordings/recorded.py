@@ -1,9 +1,9 @@
-"""One Spark source that multiplexes all recorded streams: a Python data source, one step a batch.
+"""One Spark source for all recorded streams: every batch has a fixed number of rows of each.
 
 Tasks map their pieces of the recordings into memory. Each task gets an equal share of every
-stream's part of the batch, so they start with equal work. The offset is the number of rows read per
-recording, so one that is registered later starts from its first row. The control plane's gate says
-how many batches may start, so none is planned before it may.
+stream's rows in the batch, so all tasks start with equal work. The offset is the number of rows
+read per recording, so a recording that is registered later starts from its first row. A batch is
+planned only if the control plane's gate (``Keys.gate``) allows it to start.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class RecordedReader(PlannedReader):
         return ReadMaxFiles(1)
 
     def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
-        """One batch of every stream on, if there is one and the gate lets it through."""
-        # Planning runs in several processes; only this one needs the control plane.
+        """Return the offset one batch later, if rows are left and the gate allows the batch."""
+        # Planning runs in several processes, and only this one needs the control plane.
         from anabranch_runtime.control import gate, retained
 
         opened = gate(self._url, self._namespace)
@@ -58,13 +58,13 @@ class RecordedReader(PlannedReader):
         return end
 
     def _batches(self, offset: dict[str, int]) -> int:
-        """Batches that have been read of the stream that has come furthest."""
+        """Return the number of batches read of the most advanced stream."""
         read = (-(-offset.get(r.key, 0) // r.rows_per_batch) for r in self._recordings)
         return max(read, default=0)
 
     def shares(self, start: dict[str, int], end: dict[str, int]) -> list[list[Piece]]:
-        """An equal share of every stream's rows for each task; which task has a row more differs
-        from stream to stream, or one would get all where there is a row each.
+        """Give each task an equal share of every stream's rows. The task that gets a surplus row
+        differs between streams, or else one task would get every stream's single row.
         """
         found: list[list[Piece]] = [[] for _ in range(self._tasks)]
         for number, recording in enumerate(self._recordings):
@@ -101,8 +101,8 @@ def source_options(
     namespace: str,
     waiting: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The options under which :class:`RecordedSource` reads ``recordings``; ``waiting``: marks of
-    the streams that wait for their epoch (``awaited``).
+    """Return the options with which :class:`RecordedSource` reads ``recordings``; ``waiting``:
+    marks of the streams that wait for their epoch (``awaited``).
     """
     return {
         "recordings": json.dumps([asdict(r) for r in recordings]),

@@ -1,7 +1,7 @@
-"""Recorded streams: Parquet files laid out so that any batch is a slice of mapped memory.
+"""Recorded streams: Parquet files converted so that any batch is a slice of mapped memory.
 
-A recording is converted once into an Arrow file with record batches of equal length (but the
-last), typed as the stream declares. Row ``k`` belongs to batch ``k // rows_per_batch``.
+A recording is converted once into an Arrow file in the stream's declared types, with record batches
+of equal length except the last. Row ``k`` belongs to batch ``k // rows_per_batch``.
 """
 
 from __future__ import annotations
@@ -44,31 +44,31 @@ class Recording:
 
     @property
     def key(self) -> str:
-        """Key of the recording's offset; another once the stream is registered again."""
+        """Key of the recording's offset; differs between registrations of the stream."""
         return f"{Path(self.path).stem}-{self.registration}"
 
     @property
     def batches(self) -> int:
-        """Batches that it lasts for."""
+        """Number of batches in the recording."""
         return -(-self.rows // self.rows_per_batch)
 
     def slice_of(self, batch: int) -> tuple[int, int]:
-        """First row of ``batch`` and the row after its last."""
+        """Return the first row of ``batch`` and the row after its last row."""
         first = min(batch * self.rows_per_batch, self.rows)
         return first, min(first + self.rows_per_batch, self.rows)
 
 
 def convert(record: StreamRecord, directory: Path) -> Recording:
-    """Convert a stream's Parquet file into ``directory``; done already where the file is there.
+    """Convert a stream's Parquet file into ``directory``, unless it has been converted already.
 
     Raises:
-        PipelineError: the file is missing, or lacks a declared column, or has one of a type that
-            does not convert.
+        PipelineError: the file is missing, lacks a declared column, or has a column whose type
+            can't be converted.
     """
     source, rows_per_batch = check_recording(record)
     schema = pa.schema([(c.name, arrow_type(parse_type(c.type))) for c in record.columns])
-    # The name identifies the converted file, so another file or schema under the same stream's name
-    # never meets the old conversion.
+    # The name depends on the source file and the schema, so a changed file or schema of the stream
+    # gets a new conversion.
     stat = source.stat()
     made_of = repr((str(source), stat.st_size, stat.st_mtime_ns, str(schema)))
     digest = hashlib.sha256(made_of.encode()).hexdigest()[:12]
@@ -86,10 +86,10 @@ def convert(record: StreamRecord, directory: Path) -> Recording:
 
 
 def check_recording(record: StreamRecord) -> tuple[Path, int]:
-    """Open a stream's Parquet file; returns its path and rows per batch.
+    """Check a stream's Parquet file; returns its path and rows per batch.
 
     Raises:
-        PipelineError: as :func:`convert`, but for values that do not convert.
+        PipelineError: as :func:`convert`, except for values that can't be converted.
     """
     source = Path(record.source.path or "")
     if not source.is_file():
@@ -127,7 +127,7 @@ def check_recording(record: StreamRecord) -> tuple[Path, int]:
 
 
 def _seal(target: Path) -> Path:
-    """The document with the checksum of a conversion."""
+    """Return the path of the document with a conversion's checksum."""
     return target.with_suffix(".json")
 
 
@@ -141,8 +141,8 @@ def _stamp(target: Path) -> tuple[int, int]:
 
 @lru_cache(maxsize=1024)
 def _is_whole(target: str, size: int, changed: int) -> bool:
-    """Whether the conversion at ``target`` is intact; if not, it is made again. Checked once per
-    process and version of the file.
+    """Whether the conversion at ``target`` is intact. Checked once per process and version of the
+    file.
     """
     path = Path(target)
     if not size or not _seal(path).exists():
@@ -154,7 +154,7 @@ def _is_whole(target: str, size: int, changed: int) -> bool:
 
 
 def _sum(path: Path) -> list[int]:
-    """Length and CRC-32 of a file."""
+    """Return length and CRC-32 of a file."""
     length = crc = 0
     with path.open("rb") as file:
         while block := file.read(1 << 20):
@@ -181,7 +181,7 @@ def _write(file: pq.ParquetFile, schema: pa.Schema, target: Path) -> None:
 
 def _convert_column(column: pa.Array, wanted: pa.Field) -> pa.Array:
     try:
-        # Nanoseconds are cut to microseconds; nothing else may lose anything.
+        # Nanoseconds are cut to microseconds; all other conversions must be lossless.
         return column.cast(wanted.type, safe=not pa.types.is_timestamp(wanted.type))
     except pa.ArrowException as cause:
         raise PipelineError(
@@ -193,7 +193,7 @@ def _convert_column(column: pa.Array, wanted: pa.Field) -> pa.Array:
 
 
 def read_rows(path: str, first: int, last: int) -> Iterator[pa.RecordBatch]:
-    """Rows ``[first, last)`` of a recording, without copying them."""
+    """Yield rows ``[first, last)`` of a recording without copying them."""
     reader = _open(path)
     while first < last:
         number, offset = divmod(first, RUN)
@@ -203,7 +203,7 @@ def read_rows(path: str, first: int, last: int) -> Iterator[pa.RecordBatch]:
 
 
 def piece_of(recording: Recording, first: int, last: int) -> Piece:
-    """Rows ``[first, last)`` of ``recording``, for a task to read."""
+    """Return the piece for rows ``[first, last)`` of ``recording``."""
     where = {"path": recording.path, "first": first, "last": last}
     return Piece(
         "recording",
@@ -218,13 +218,13 @@ def piece_of(recording: Recording, first: int, last: int) -> Piece:
 
 
 def read_recording(piece: Piece) -> Iterator[Decoded]:
-    """The rows that :func:`piece_of` refers to."""
+    """Yield the rows of a piece made by :func:`piece_of`."""
     for rows in read_rows(**piece.where):
         yield rows, None
 
 
 def batches_of(recordings: Sequence[Recording]) -> int:
-    """Number of batches that a set of recordings lasts for."""
+    """Return the number of batches until all recordings have been read."""
     return max((r.batches for r in recordings), default=0)
 
 
