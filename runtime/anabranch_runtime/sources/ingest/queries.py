@@ -78,21 +78,14 @@ class _Source:
     """One source and the thread that keeps its query running.
 
     Attributes:
-        slot: lock held while a job runs.
         query: Spark's query, while it runs.
-        local: whether a job must have only one task.
-        access: the access policy. ``apart``: as in :class:`Ingest`.
         reached: the number of the landed batch that the main query reads next.
         floor: least number of a landed batch that is still needed.
     """
 
     record: StreamRecord
     home: Path
-    session: SparkSession
-    slot: AbstractContextManager[Any]
-    local: bool
-    access: AccessPolicy
-    apart: landing.Apart | None
+    ingest: Ingest
     reached: int
     floor: int = 0
     status: SourceStatus = field(init=False)
@@ -167,7 +160,7 @@ class _Source:
             Exception: the query has failed.
         """
         self._take_stock()
-        frame, evaluation = spark_rows(self.session, self.record, self.access)
+        frame, evaluation = spark_rows(self.ingest.session, self.record, self.ingest.access)
         self._raised = None
         self.query = query = (
             frame.writeStream.foreachBatch(partial(self._land, evaluation))
@@ -287,10 +280,10 @@ class _Source:
         folder = landing.begin(self.home)
         try:
             columns = [(c.name, c.type) for c in self.record.columns]
-            with self.slot:
-                frame = frame.coalesce(1) if self.local else frame
+            with self.ingest.slot:
+                frame = frame.coalesce(1) if self.ingest.local else frame
                 write = landing.file_writer(
-                    str(folder), columns, evaluation, self.access, self.apart
+                    str(folder), columns, evaluation, self.ingest.access, self.ingest.apart
                 )
                 written = frame.mapInArrow(write, landing.WRITTEN).collect()
             if not written:
@@ -328,10 +321,11 @@ class Ingest:
     Attributes:
         session: the pipeline's Spark session, from which ingest queries get their own.
         home: the state directory.
-        local: whether Spark runs on this machine only, with few task slots.
+        local: whether Spark runs on this machine only, with few task slots: a job has one task.
         access: the access policy for sources.
         apart: destination for tasks whose hosts share only an object store; None: the state
             directory.
+        slot: lock held while a job runs.
     """
 
     session: SparkSession
@@ -340,11 +334,11 @@ class Ingest:
     access: AccessPolicy
     apart: landing.Apart | None = None
     _sources: dict[str, _Source] = field(default_factory=dict)
-    _slot: AbstractContextManager[Any] = field(init=False)
+    slot: AbstractContextManager[Any] = field(init=False)
     _offsets: str | None = None
 
     def __post_init__(self) -> None:
-        self._slot = threading.Lock() if self.local else contextlib.nullcontext()
+        self.slot = threading.Lock() if self.local else contextlib.nullcontext()
         self.session = self.session.newSession()
         for key, value in SETTINGS.items():
             self.session.conf.set(key, value)
@@ -358,11 +352,7 @@ class Ingest:
             self._sources[name] = _Source(
                 wanted[name],
                 landing.home_of(self.home, name),
-                self.session,
-                self._slot,
-                self.local,
-                self.access,
-                self.apart,
+                self,
                 _numbers(self._offsets).get(LANDED + name, 0),
             )
 
