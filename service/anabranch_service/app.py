@@ -107,7 +107,7 @@ def create_app(config: ServiceSettings, *, clock: Clock = utc_now) -> FastAPI:
             # The lease goes last: the loop, which writes as the leader, has ended by now.
             leading.cancel()
             # A task that is still connecting would leave its connection open behind ``aclose``.
-            await asyncio.wait({leading, *others}, timeout=1)
+            await asyncio.wait({leading, *others}, timeout=STOP_SECONDS)
             await loop.stop_explaining()
             work.close()
             await asyncio.to_thread(loop.close)
