@@ -35,6 +35,14 @@ PATIENCE = 20.0
 @contextmanager
 def serving(settings: ServiceSettings, *, clock: Clock = utc_now) -> Iterator[Service]:
     """The service under ``settings`` (whose port is ignored), for the length of the block."""
+    with _serving(settings, clock) as running:
+        yield running
+    # Connections that the service left open fail this test instead of a later one.
+    gc.collect()
+
+
+@contextmanager
+def _serving(settings: ServiceSettings, clock: Clock) -> Iterator[Service]:
     listening = listening_socket(replace(settings, host="127.0.0.1", port=0))
     port = listening.getsockname()[1]
     server = _Server(server_config(create_app(settings, clock=clock), settings))
@@ -50,9 +58,6 @@ def serving(settings: ServiceSettings, *, clock: Clock = utc_now) -> Iterator[Se
         thread.join(PATIENCE)
         redis.close()
         listening.close()
-        # Connections that the service left open fail this test instead of a later one.
-        del server, thread
-        gc.collect()
 
 
 class _Server(uvicorn.Server):
