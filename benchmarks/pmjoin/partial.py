@@ -4,7 +4,7 @@
 
 The real planner, driver and worker in this process, one task, no Spark. Three streams are joined on
 one key. `r` brings many rows, `s` and `t` a few, and a tenth of these have one value that `r`
-lacks. The join of `s` and `t` saves `r` a probe, and that value fills it in vain.
+lacks. The join of `s` and `t` saves `r` a probe, but no probe reads its rows with that value.
 
 *none*: no intermediate result may be kept. *whole*: the planner knows neither frequent values nor
 measured steps, so it keeps one and all of it. *partial*: as the service plans. Two epochs of two

@@ -34,7 +34,7 @@ did not measure come from the newest line that has them. Change the benchmarks, 
 Figures are medians over interleaved runs with their range in brackets. The figures of a table were
 measured in one run (a workload, where more than one run is named), so compare within tables:
 absolutes say as much about the machine and about what else ran on it. Results are compared with the
-oracle's in every run; a run with other results reports nothing. Unless something else is said,
+oracle's in every run; a run with other results reports nothing. Unless stated otherwise,
 everything runs as users run it: Redis, service and Spark as processes, each batch's results in
 files and its state durable before the next begins.
 """

@@ -424,7 +424,7 @@ class RocksBackend:
         """See ``Backend.close``."""
         if not self._closed:
             self._closed = True
-            # Where a write has failed before, so does this; committed rows are in the log.
+            # Closing fails after a failed write; committed rows are in the log.
             with contextlib.suppress(Exception):
                 self._db.close()
             self._home.leave()

@@ -26,28 +26,31 @@ _Conditions = Annotated[
 ]
 
 
-class _FromPart(Part):
+class _TextOrPart(Part):
+    """Part that may be given as a text alone, the value of its field ``short``."""
+
+    short: ClassVar[str]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_text(cls, value: Any) -> Any:
+        return {cls.short: value} if isinstance(value, str) else value
+
+
+class _FromPart(_TextOrPart):
+    short = "stream"
     example: ClassVar = 'write {"stream": "orders", "alias": "o"}'
 
     stream: _Name
     alias: _Name | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _named(cls, value: Any) -> Any:
-        return {"stream": value} if isinstance(value, str) else value
 
-
-class _SelectPart(Part):
+class _SelectPart(_TextOrPart):
+    short = "expr"
     example: ClassVar = 'write {"expr": "l.price * 2", "as": "p"}'
 
     expr: Text
     name: _Name | None = Field(default=None, alias="as")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _unnamed(cls, value: Any) -> Any:
-        return {"expr": value} if isinstance(value, str) else value
 
 
 class _StructuredQuery(Part):

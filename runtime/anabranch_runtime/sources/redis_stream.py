@@ -351,7 +351,7 @@ def redis_feed(record: StreamRecord, url: str, key: str) -> RedisFeed:
     """
     options = redis_stream_options(record.source.options)
     at, keys = options.url or url, options.keys or (key,)
-    # The default server's address is no part of the id: the pipeline's own server may move.
+    # The id omits the address of the default server: the pipeline's own server may move.
     made_of = ("redis-stream", options.url, keys)
     return RedisFeed(record, options, at, keys, feed_id(record, made_of))
 

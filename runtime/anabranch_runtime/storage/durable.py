@@ -160,7 +160,7 @@ class Durable:
             (self.root / name).unlink(missing_ok=True)
 
     def withdraw(self, folder: str, names: Collection[str]) -> None:
-        """Of the offered files of ``folder`` (:meth:`offer`) keep only ``names``."""
+        """Keep only ``names`` among the offered files of ``folder`` (:meth:`offer`)."""
 
     def trim(self, named: Collection[str]) -> None:
         """After a commit, shrink the directory to its limit. Packs of ``named`` may be evicted, as

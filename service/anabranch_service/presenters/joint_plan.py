@@ -20,7 +20,7 @@ from anabranch_service.presenters.names import Describer
 
 #: Most queries with separate nodes; if more, queries with the same predecessors share a node.
 MOST_QUERIES = 60
-#: Most names of queries listed at a node that is no group of queries.
+#: Most names of queries listed at any other node.
 MOST_NAMES = 200
 
 

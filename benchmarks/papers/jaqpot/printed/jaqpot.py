@@ -59,7 +59,7 @@ def jaqpot(
 ) -> Allocation:
     """Divide ``mu`` probes per second.
 
-    Where the cover of all feasible predicates takes more than ``mu``, no predicate that needs
+    If the cover of all feasible predicates takes more than ``mu``, no predicate that needs
     probes is promised, and all resources go to throughput.
 
     Args:

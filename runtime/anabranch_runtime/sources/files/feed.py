@@ -115,7 +115,8 @@ class FileFeed:
         """Return the end of the files found so far, once no more have appeared for a while."""
         log = self._loaded()
         # The next file may be as large as the last one, and still being written.
-        quiet = self._quiet(load, len(log.files), log.files[-1].size if log.files else 0)
+        size = log.files[-1].size if log.files else 0
+        quiet = load.quiet(longest_pause(self._times(load, len(log.files)))) + size / WRITING
         looked = time.time() - (time.monotonic() - self._looked)
         if self._looked - self._found < quiet and looked - load.began < load.longest:
             return None
@@ -130,18 +131,14 @@ class FileFeed:
         files, (number, position) = self._loaded().files, offset or (0, 0)
         if position or not 0 < number < len(files):
             return False
-        lately, file = files[max(number - LATELY, 0) : number], files[number]
-        # Files that existed when the load began belong to it, whenever they appeared.
-        before = max(max(f.appeared for f in lately) / 1e9, load.began)
-        return file.appeared / 1e9 - before > self._quiet(load, number, file.size)
+        file, times = files[number], self._times(load, number)
+        quiet = load.quiet(longest_pause(times)) + file.size / WRITING
+        return file.appeared / 1e9 - max(times) > quiet
 
-    def _quiet(self, load: Load, number: int, size: int) -> float:
-        """Return the seconds to wait for another file, as large as ``size``, before ``load`` ends
-        with the first ``number`` files.
-        """
+    def _times(self, load: Load, number: int) -> list[float]:
+        """Times at which the last files before ``number`` appeared, none before ``load`` began."""
         lately = self._loaded().files[max(number - LATELY, 0) : number]
-        times = (max(file.appeared / 1e9, load.began) for file in lately)
-        return load.quiet(longest_pause(times)) + size / WRITING
+        return [max(file.appeared / 1e9, load.began) for file in lately]
 
     def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
         """Return the offset about ``rows`` rows later, possibly within a file."""

@@ -23,6 +23,7 @@ from anabranch_runtime.errors import SourceError, StateError
 from anabranch_runtime.recovery.checkpoint import LANDED
 from anabranch_runtime.sources.feed import Piece, Waiting
 from anabranch_runtime.sources.ingest.landing import (
+    Appearance,
     Landed,
     folder_of,
     home_of,
@@ -79,18 +80,18 @@ class LandedFeed:
         has no more input only if a check of the source found none (``queries``).
         """
         number = (offset or (0, 0))[0]
-        landed, of_files = number, has_files(self.record)
+        landed, of_files, found = number, has_files(self.record), list[Appearance]()
         while (batch := self._batch(landed)) is not None:
             landed += 1
-            seen = batch.files_seen
-            if seen is not None and seen.newest > load.began + load.longest:
-                return [landed, 0]
+            if (seen := batch.files_seen) is not None:
+                found.append(seen)
+                if seen.newest > load.began + load.longest:
+                    return [landed, 0]
         if not (of_files or load.is_first) or time.time() - load.began > LONGEST_READING:
             return [landed, 0]
         caught_up, quiet = read_caught_up(self.home)
         has_ended = caught_up >= 0
         if of_files:
-            found = [b for n in range(number, landed) if (b := self._batch(n)) is not None]
             wanted = load.quiet(self._longest_pause(load, found))
             has_ended = quiet >= wanted and (caught_up > number or caught_up == landed)
         if not has_ended:
@@ -110,13 +111,12 @@ class LandedFeed:
         before = max(seen.before, load.began)
         return seen.first - before >= load.quiet(self._longest_pause(load, ()))
 
-    def _longest_pause(self, load: Load, found: Sequence[Landed]) -> float:
-        """Return the longest pause between files of ``load``, including the batches ``found``."""
+    def _longest_pause(self, load: Load, found: Sequence[Appearance]) -> float:
+        """Return the longest pause between files of ``load``, as known before and in ``found``."""
         known = self._pauses[1] if self._pauses[0] == load.number else 0.0
-        for seen in (batch.files_seen for batch in found):
-            if seen is not None:
-                before = seen.first - max(seen.before, load.began)
-                known = max(known, before, min(seen.pause, seen.newest - load.began))
+        for seen in found:
+            before = seen.first - max(seen.before, load.began)
+            known = max(known, before, min(seen.pause, seen.newest - load.began))
         self._pauses = load.number, known
         return known
 
