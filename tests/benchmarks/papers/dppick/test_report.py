@@ -123,7 +123,7 @@ def test_text_has_the_same_and_breaks_no_name() -> None:
         (("-", "--alpha-m", "nan"), CHAIN, "alpha_m: nan is no price"),
         (("none.yaml",), "", "none.yaml: no such file or directory (check the path)"),
         (("-",), "streams: [", "error: "),
-        (("-",), "streams: {R: {rate: 1}}", "queries: the problem has no queries"),
+        (("-",), "streams: {R: {rate: 1}}", "queries: the field queries is missing"),
         (("-", "--algorithm", "dppick"), clique(9), "queries.q: these 9 streams have more than"),
         (("-",), clique(17), "queries.q: its 17 relations have more than"),
     ],
