@@ -1,8 +1,10 @@
-"""Results owed to rationed queries until a catch-up delivers them (``semantics.md``, "Rations").
+"""Debt: results skipped by load shedding and owed until a catch-up computes them (``semantics.md``,
+"Rations").
 
-Tuples withheld from a goal's probes are stored like all others, so the goal's results can be
-computed later: the withheld tuples probe the rows that had arrived by the end of their batch.
-Results from before a query's activation, if the query requests them, are owed in the same way.
+A *goal* is a query and the alias whose tuple arrives last; its *ration* is the share of such tuples
+that probe. Tuples withheld from probing are stored like all others, so the results can be computed
+later: withheld tuples probe the rows that had arrived by the end of their batch. Results from
+before a query's activation, if the query requests them, are owed in the same way.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ class OwedGoal(Row, frozen=True):
     """A goal with withheld tuples.
 
     Attributes:
-        alias: alias of the member that arrived last. Unlike the member's label, it never changes.
-        share: the goal's ration: tuples with ranks below it were not withheld.
+        alias: alias of the last-arriving tuple. Unlike its label, it never changes.
+        share: the goal's ration: tuples with ranks (in [0, 1)) below it were not withheld.
     """
 
     query: QueryId
@@ -35,8 +37,8 @@ class CatchUpStarts:
     """Stored rows from which a catch-up starts.
 
     Attributes:
-        goals: (query, alias) of the goals whose last members these rows may be.
-        sources: rows of the segments at the beginning of the catch-up.
+        goals: (query, alias) of the goals for which these rows are last-arriving tuples.
+        sources: row ranges of segments, as of the beginning of the catch-up.
     """
 
     goals: tuple[tuple[QueryId, str], ...]
@@ -50,7 +52,7 @@ class CatchUpStarts:
 
 @dataclass(frozen=True, slots=True)
 class OwedBatches:
-    """Consecutive batches with the same rations and results still owed.
+    """Consecutive batches with the same rations, whose withheld results are still owed.
 
     Attributes:
         first, last: batch numbers, both included.
@@ -77,7 +79,7 @@ class OwedBatches:
 
 @dataclass(frozen=True, slots=True)
 class CatchUp:
-    """The catch-up work of one batch, for results of the batches ``first`` to ``last``.
+    """The catch-up work that one batch does, for results of the batches ``first`` to ``last``.
 
     Attributes:
         ends: whether it completes the catch-up of these batches.
@@ -101,10 +103,10 @@ class CatchUp:
 
 @dataclass(frozen=True, slots=True)
 class Debt:
-    """All results owed.
+    """All results still owed.
 
     Attributes:
-        batches: the next part to catch up, then the others, oldest first. Parts with the same
+        batches: the next entry to catch up, then the others, oldest first. Entries for the same
             batches have different queries.
         rows: number of rows in the next catch-up; 0 before the first catch-up.
     """
@@ -121,7 +123,7 @@ class Debt:
 
     @property
     def withheld(self) -> tuple[OwedBatches, ...]:
-        """Batches owed because of rations, without those before an activation."""
+        """Entries owed because of rations, and not because they precede a query's activation."""
         return tuple(one for one in self.batches if not one.past)
 
     @property
@@ -145,8 +147,8 @@ class RationReport:
     """One task's result counts for rations.
 
     Attributes:
-        kept: query -> label that arrived last -> result rows; only in batches with rations.
-        caught_up: query -> result rows that earlier batches had withheld.
+        kept: query -> label that arrived last -> number of result rows; in batches with rations.
+        caught_up: query -> number of result rows withheld by earlier batches.
     """
 
     kept: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -156,7 +158,7 @@ class RationReport:
 def cut_starts(
     starts: tuple[CatchUpStarts, ...], rows: int
 ) -> tuple[tuple[CatchUpStarts, ...], tuple[CatchUpStarts, ...]]:
-    """The first ``rows`` rows of ``starts``, and the rest."""
+    """Split ``starts`` after its first ``rows`` rows."""
     taken: list[CatchUpStarts] = []
     for at, one in enumerate(starts):
         if one.rows > rows:

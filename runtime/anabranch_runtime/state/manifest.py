@@ -43,7 +43,7 @@ from anabranch_runtime.storage.segment import Segment
 
 @dataclass(slots=True)
 class Speller:
-    """Writes consecutive states as canonical text.
+    """Incremental serialiser of consecutive states as canonical JSON text.
 
     With many queries a state is large, and a batch changes little of it: unchanged values are the
     same objects in the next state. So for mappings in a state, or in a dataclass of a state, the
@@ -54,7 +54,7 @@ class Speller:
     _known: dict[str, dict[str, tuple[Any, str]]] = field(default_factory=dict)
 
     def spell(self, state: Any) -> Spelling:
-        """The text of ``state``, a dataclass, equal to that of :func:`documents.canonical`."""
+        """Serialise ``state``, a dataclass; the text equals that of :func:`documents.canonical`."""
         return Spelling(self._record("", state))
 
     def _record(self, path: str, record: Any) -> str:
@@ -91,7 +91,7 @@ PATIENCE, POLL = 10.0, 0.01
 
 @dataclass(frozen=True, slots=True)
 class StoreState:
-    """One store generation.
+    """One store: rows of a relation or of a materialized join (MIR).
 
     Attributes:
         spec: the store's specification in the last ruleset that had it.
@@ -103,7 +103,7 @@ class StoreState:
         expired_below: per member, one more than the greatest event time dropped so far
             (microseconds); None: nothing dropped.
         backfill: running backfill of an MIR store.
-        dealt: values with rows outside their home partitions.
+        dealt: hot key values with rows spread outside their home partitions (``state.dealt``).
     """
 
     spec: StoreSpec
@@ -123,7 +123,7 @@ class StoreState:
 
     @property
     def kept(self) -> tuple[Segment, ...]:
-        """Every segment whose file is needed: live segments, a backfill's results and sources."""
+        """All segments whose files are needed: live segments, a backfill's results and inputs."""
         if self.backfill is None:
             return self.segments
         sources = (s.segment for s in self.backfill.sources)
@@ -136,7 +136,7 @@ class StoreState:
         return sum(s.bytes for s in self.segments) + sum(s.bytes for s in pending)
 
     def covers(self, now: int) -> tuple[tuple[int, int], ...]:
-        """Its intervals, the open one up to and including batch ``now``."""
+        """The store's intervals, the open one up to and including batch ``now``."""
         if self.open_since is None or self.open_since > now:
             return self.intervals
         return (*self.intervals, (self.open_since, now))
@@ -148,8 +148,8 @@ class StreamState:
 
     Attributes:
         spec: definition; None: no ruleset names the stream yet, so its tuples are only counted.
-        max_tau: greatest event time of the loads that have ended (``sources.loads``), in
-            microseconds; late tuples count, future ones do not.
+        max_tau: greatest event time (microseconds) of completely read loads, parts of the input
+            without lateness inside (``sources.loads``); late tuples count, future ones do not.
         open_tau: greatest event time of the load that is still being read.
         min_tau: least event time of the tuples that were not late.
         history: (batch, greatest event time before it) at epoch starts, newest last, back to the
@@ -188,7 +188,7 @@ class StreamState:
         return max((t for t in (self.max_tau, self.open_tau) if t is not None), default=None)
 
     def with_load_read(self) -> StreamState:
-        """This state with the open load counted as ended for the watermark."""
+        """Count the open load as completely read, which may raise the watermark."""
         return self if self.open_tau is None else replace(self, max_tau=self.newest, open_tau=None)
 
     def watermark(self) -> int | None:
@@ -227,7 +227,7 @@ class State:
         offsets: Spark's text of the sources' offsets after the last batch; None if it is unknown
             (without Spark).
         clock: clock reading of the last batch (``event_time.idleness``).
-        feeds: feed id -> its hold and its unread input; only feeds with either.
+        feeds: source feed id -> its hold after a read error and its skipped input, if any.
         rationed: the newest batches that withheld tuples from probes, oldest first
             (``sinks.ledger`` has all such batches).
         debt: withheld results that a catch-up still owes.
@@ -261,7 +261,7 @@ class State:
             yield from store.kept
 
     def with_loads_read(self, unless: Collection[str] = ()) -> State:
-        """This state with open loads counted as ended, for all streams but ``unless``."""
+        """Count open loads as completely read (:class:`StreamState`), except of ``unless``."""
         streams = {
             name: stream if name in unless else stream.with_load_read()
             for name, stream in self.streams.items()
@@ -269,7 +269,7 @@ class State:
         return replace(self, streams=streams)
 
     def with_stores(self, stores: dict[str, StoreState]) -> State:
-        """This state with ``stores`` as its stores; counts of reads of other stores are dropped."""
+        """Replace the stores; measurements of reads of other stores are dropped."""
         return replace(self, stores=stores, measured=self.measured.of_stores(stores))
 
     def validate(self) -> None:
@@ -303,7 +303,7 @@ class Manifests:
         self._durable = durable(root)
         self._directory = root / "manifest"
         self._directory.mkdir(parents=True, exist_ok=True)
-        #: Kept, readable manifest -> packs that it names; the same -> id of its ruleset.
+        #: Readable manifest -> pack files that it names; manifest -> id of its ruleset.
         self._named: dict[Path, frozenset[str]] = {}
         self._rulesets: dict[Path, RulesetId] = {}
         self._dropped: frozenset[str] = frozenset()
@@ -315,7 +315,7 @@ class Manifests:
         return read_manifest(names[-1]) if names else State()
 
     def kept(self) -> list[tuple[Path, State | StateError]]:
-        """Every manifest in the folder, newest first: its state, or the error in reading it.
+        """Read every manifest in the folder, newest first: path, and its state or the read error.
 
         Raises:
             StateError: ``unknown-version``: another release has written a manifest.
@@ -349,7 +349,7 @@ class Manifests:
         return found - self.named
 
     def commit(self, state: State) -> None:
-        """Make ``state`` the newest; returns only once it is durable."""
+        """Write ``state`` as the newest manifest; returns only once it is durable."""
         before = self.named
         path = manifest_path(self._directory.parent, state.next_batch)
         self._durable.write(path, KIND, self._speller.spell(state))
@@ -402,7 +402,7 @@ class _Committed:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A store's segments in a manifest: their JSON text, and text of a segment -> the segment."""
+    """Parsed segments of a store: JSON text of the list, and text of a segment -> the segment."""
 
     text: bytes
     known: dict[bytes, Segment]
@@ -410,19 +410,19 @@ class _Read:
 
     @staticmethod
     def of(text: bytes, last: _Read | None) -> _Read:
-        """Parse the segments of ``text``; segments that are in ``last`` are the same objects."""
+        """Parse the segments of ``text``, reusing the objects of segments that ``last`` has."""
         known = last.known if last is not None else {}
         parts = [bytes(part) for part in codec.loads(text, tuple[codec.Raw, ...])]
         found = {part: known.get(part) or codec.loads(part, Segment) for part in parts}
         return _Read(text, found, tuple(found[part] for part in parts))
 
 
-#: Store -> its segments in the last read manifest, as most segments stay in the next one.
+#: Cache: store -> its segments in the last read manifest, as the next one has most of them.
 _LAST: dict[str, _Read] = {}
 
 
 def _segments(body: bytes) -> dict[str, tuple[Segment, ...]]:
-    """Store -> segments; for an unchanged store the same tuple object as in the last call."""
+    """Parse store -> segments; an unchanged store has the same tuple object as in the last call."""
     found = {}
     for name, store in codec.loads(body, _Committed).stores.items():
         text, last = bytes(store.segments), _LAST.get(name)
@@ -433,7 +433,7 @@ def _segments(body: bytes) -> dict[str, tuple[Segment, ...]]:
 
 
 def committed_segments(root: Path, batch: int, crc: int) -> dict[str, tuple[Segment, ...]]:
-    """Store -> live segments, in the manifest that ``batch`` starts from; for tasks.
+    """Read store -> live segments from the manifest that ``batch`` starts from; called by tasks.
 
     Waits for the manifest with checksum ``crc``: shared storage may still show none, or an older
     one of the same number, since an epoch can begin without a batch.
@@ -461,7 +461,7 @@ def _missing(cause: Exception) -> StateError:
 
 
 def packs_of(state: State) -> frozenset[str]:
-    """The packs that ``state`` names, relative to the state directory."""
+    """Return the paths of all pack files that ``state`` names, relative to the state directory."""
     return frozenset(s.path for s in state.kept)
 
 

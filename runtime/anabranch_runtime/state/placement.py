@@ -60,18 +60,18 @@ class Placement:
     owners: tuple[tuple[int, tuple[int, ...]], ...]
 
     def of(self, partitions: int) -> tuple[int, ...] | None:
-        """The hosts of ``partitions`` partitions; None: such stores have not been placed."""
+        """Host index per partition of stores with ``partitions`` partitions; None: not placed."""
         return next((owners for count, owners in self.owners if count == partitions), None)
 
     def host_of(self, partitions: int, partition: int) -> str | None:
-        """The host of one of ``partitions`` partitions; None: such stores have not been placed."""
+        """Host of a partition of stores with ``partitions`` partitions; None: not placed."""
         known = self.of(partitions)
         return None if known is None else self.hosts[known[partition]]
 
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """The hosts of a pipeline's tasks, if the hosts share only the object store.
+    """Hosts of a pipeline's tasks on a cluster whose hosts share only the object store.
 
     Attributes:
         placement: partition -> host; None: all tasks have run on one host.
@@ -189,7 +189,9 @@ def _may_move(
 def _may_change(
     at: NDArray[np.int64], weight: Floats, load: Floats, within: tuple[Floats, Floats]
 ) -> Bools:
-    """Shape (partitions, partitions): the same for swaps; False for two on one host."""
+    """Shape (partitions, partitions): whether loads stay within their bounds after a swap of the
+    two; False for two on one host.
+    """
     least, most = within
     after = load[at][:, None] - weight[:, None] + weight
     fits: Bools = (after >= least[at][:, None]) & (after <= most[at][:, None])

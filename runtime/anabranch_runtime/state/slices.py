@@ -1,7 +1,7 @@
-"""Progress of the backfill of an MIR store, and one batch's slice of it.
+"""Progress of the backfill of a materialized join (MIR), and one batch's slice of it.
 
-A backfill computes the combinations of a store's *gaps*: batches before the store opened that no
-generation of the MIR covers. It reads each stored row of one member once, from its *sources*: the
+A backfill computes the join's rows for *gaps*: batches before its store opened that no older store
+of the MIR covers. It reads each stored row of one member once, from its *sources*: the
 segments at its beginning. Segments never change, so a position in the sources stays valid through
 merges. Files of the sources are kept until they have been read.
 """
@@ -17,7 +17,7 @@ from anabranch_runtime.storage.segment import Merge, Segment
 
 @dataclass(frozen=True, slots=True)
 class Throttle:
-    """Limits of a batch's part of a backfill.
+    """Limits of the time and rows that one batch spends on a backfill.
 
     Attributes:
         share: maximum time of the part, as a fraction of the batch's other time.
@@ -33,8 +33,8 @@ class Throttle:
     most: int = 1 << 20
 
     def rows(self, rows: int, taken: float, rest: float) -> int:
-        """The next slice's number of rows, after a slice of ``rows`` rows took ``taken`` seconds in
-        a batch whose other work took ``rest`` seconds.
+        """Choose the next slice's number of rows, after a slice of ``rows`` rows took ``taken``
+        seconds in a batch whose other work took ``rest`` seconds.
 
         >>> Throttle().rows(1000, taken=0.5, rest=1.0), Throttle().rows(1000, taken=0.01, rest=1.0)
         (500, 2000)
@@ -70,14 +70,14 @@ class Backfill:
     """A running or failed backfill.
 
     Attributes:
-        rule: its rule, the same from beginning to end.
+        rule: the probes that compute the MIR from its start member; constant.
         gaps: batches that the store covers once the backfill is complete.
-        sources: remaining rows of the start member.
+        sources: remaining stored rows of the start member.
         total: number of rows of the start member at the beginning.
         rows: number of rows in the next slice.
         segments: segments computed so far; no probe reads them before the end.
         failed: reason of a failure: an expression that can't be evaluated for some stored row.
-            Probes of the gaps then go on to use the MIR's parts, and may never read this row.
+            Probes of the gaps then continue to join the MIR's inputs, and may never read this row.
     """
 
     rule: BackfillRule
@@ -136,7 +136,7 @@ class SliceReport:
 def cut(
     sources: tuple[SegmentRows, ...], rows: int
 ) -> tuple[tuple[SegmentRows, ...], tuple[SegmentRows, ...]]:
-    """The first ``rows`` rows of ``sources``, and the rest."""
+    """Split ``sources`` after its first ``rows`` rows."""
     taken: list[SegmentRows] = []
     for at, source in enumerate(sources):
         if source.rows > rows:

@@ -30,7 +30,7 @@ class TableVersions:
     read_at: float | None = None
 
     def begun(self, version: int, batch: int) -> TableVersions:
-        """These versions with ``version`` being read from ``batch`` on; replaces ``coming``.
+        """Begin to read ``version`` in ``batch``; it replaces ``coming``.
 
         >>> TableVersions(1).begun(2, 7)
         TableVersions(number=1, first=0, until=7, coming=2, since=7, read_at=None)
@@ -41,7 +41,7 @@ class TableVersions:
         return replace(self, until=ends, coming=version, since=batch)
 
     def read_whole(self, version: int, now: float) -> TableVersions:
-        """These versions with ``version`` as the current one; ``now``: seconds since 1970.
+        """Make ``version`` the current one, read completely at ``now`` (seconds since 1970).
 
         >>> TableVersions(1).begun(2, 7).begun(3, 9).read_whole(3, 5.0)
         TableVersions(number=3, first=9, until=None, coming=0, since=0, read_at=5.0)

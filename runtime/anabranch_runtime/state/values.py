@@ -1,4 +1,4 @@
-"""Frequent values of keys: mergeable counts of at most :data:`MOST` values per key.
+"""Frequent values (heavy hitters) of keys: mergeable counts of at most :data:`MOST` per key.
 
 A task counts the values that the state has (:class:`KnownValues`) exactly. It also reports other
 values that are frequent in its share of a batch, with an upper bound for unreported values
@@ -87,7 +87,7 @@ class KeyValues:
     recent_nulls: float = 0.0
 
     def merge(self, parts: Sequence[ValueCounts]) -> KeyValues:
-        """These counts plus a batch's, one part per task; all tasks had :attr:`known`."""
+        """Add a batch's counts, one part per task; all tasks counted :attr:`known` exactly."""
         tuples = sum(part.tuples for part in parts)
         if not tuples:
             return self
@@ -147,7 +147,7 @@ _DIGITS, _ROUNDED = 6, 1e-6
 
 
 def _admitted(now: KeyValues, parts: Sequence[ValueCounts], tuples: int, rest: int) -> KeyValues:
-    """``now`` with the fresh values of ``parts`` that are frequent enough to be kept.
+    """Add to ``now`` the newly reported values of ``parts`` that are frequent enough.
 
     ``now`` already includes the batch's ``tuples`` and ``rest``, the sum of the tasks' bounds.
     """

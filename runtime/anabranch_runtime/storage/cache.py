@@ -1,7 +1,7 @@
 """The state directory as a cache in front of an object store: fetching and eviction of packs.
 
-Packs never change, so a local copy is as good as the object. A pack is fetched when it is opened:
-to a temporary name, compared with all its checksums, then renamed. So a file under a pack's name is
+Packs (files with segments of stores) never change. A pack is fetched when it is opened: to a
+temporary name, compared with all its checksums, then renamed. So a file under a pack's name is
 always complete, whichever process fetched it, and damaged or truncated objects are detected before
 they are read.
 """

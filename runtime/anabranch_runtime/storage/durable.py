@@ -44,7 +44,7 @@ from anabranch_runtime.storage.verify import (
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
-#: The document with the address of the store that a directory caches.
+#: Name of the document with the address of the object store that a directory caches.
 ORIGIN = Kind("origin", "store")
 #: The document with the pipeline's id (``claim``).
 IDENTITY = Kind("identity", "pipeline")
@@ -81,7 +81,7 @@ class Durable:
         return nullcontext()
 
     def adopt(self) -> None:
-        """Before the first read: replace the directory's documents by the durable ones.
+        """Replace the directory's documents by the object store's; called before the first read.
 
         Raises:
             StateError: ``store-missing``: the directory is a cache, and its store was not given.
@@ -100,24 +100,24 @@ class Durable:
         write_document(path, kind, body)
 
     def keep(self, logs: Mapping[str, object], known: Mapping[str, object]) -> None:
-        """Make the sources' ``logs`` durable, except logs that are unchanged since ``known``."""
+        """Make the sources' logs (name -> content) durable, unless equal to those in ``known``."""
 
     def upload(self, pack: str) -> None:
         """Make a written pack durable."""
 
     def offer(self, name: str) -> None:
-        """Let other hosts fetch an immutable file of the directory."""
+        """Make an immutable file of the directory available to other hosts."""
 
     def fetch(self, wanted: Segment) -> bool:
         """Fetch the missing pack of a segment; False if there is no other copy."""
         return False
 
     def bring(self, name: str, to: Path) -> bool:
-        """Copy the durable file ``name`` to ``to``; False if there is no other copy."""
+        """Copy the file ``name`` from the object store to ``to``; False if it isn't there."""
         return False
 
     def touch(self, path: str) -> None:
-        """Record that a pack is used now."""
+        """Record a use of a pack, for eviction by least recent use."""
 
     def evicted(self, packs: Iterable[str]) -> frozenset[str]:
         """Return the packs of ``packs`` that have been evicted from the directory."""
@@ -134,19 +134,19 @@ class Durable:
             (self.root / pack).unlink(missing_ok=True)
 
     def verify(self, segments: Iterable[Segment], depth: Verify, known: set[Segment]) -> None:
-        """Check packs, as :func:`verify_packs`."""
+        """Check the packs of ``segments`` not in ``known``, as :func:`verify_packs`."""
         verify_packs(self.root, segments, depth, known)
 
     def read(self, path: str, parts: list[Segment]) -> None:
         """Compare every byte of a pack's ``parts`` with its checksum, and change nothing.
 
         Raises:
-            StateError: it is missing or damaged.
+            StateError: the pack is missing or damaged.
         """
         verify_packs(self.root, parts, Verify.FULL)
 
     def sweep(self, named: Collection[str]) -> None:
-        """Delete all packs but those ``named``."""
+        """Delete all packs except ``named``."""
         folder = self.root / "segments"
         for file in folder.iterdir() if folder.exists() else ():
             if f"{_PACKS}{file.name}" not in named:
@@ -287,7 +287,7 @@ class Mirrored(Durable):
         return True
 
     def bring(self, name: str, to: Path) -> bool:
-        """Fetch an object.
+        """Fetch the object ``name`` to the file ``to``; False if it does not exist.
 
         Raises:
             StateError: the store can't be read.

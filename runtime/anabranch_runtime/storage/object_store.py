@@ -51,7 +51,7 @@ _RETRIES: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}
 BLOCK = 1 << 23
 #: Suffix of incomplete files.
 _PARTIAL = ".partial"
-#: Texts in the error of a store that refuses a call, which is not retried; below, a disk's codes.
+#: Texts in errors that are not retried, as the store refuses the call; below, a disk's codes.
 _REFUSALS = ("403 Forbidden", "401 Unauthorized", "ExpiredToken", "InvalidToken", "NoSuchBucket")
 _REFUSED = (errno.ENOSPC, errno.EROFS, errno.EDQUOT)
 #: Codes of errors of a store itself, as opposed to its contents.
@@ -59,7 +59,7 @@ UNAVAILABLE = ("store-unreachable", "store-refused")
 
 
 class ChangedError(Exception):
-    """The object has another version than the known one."""
+    """Compare-and-swap failed: the object has another version than expected."""
 
 
 class Version(NamedTuple):

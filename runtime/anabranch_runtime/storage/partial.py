@@ -1,8 +1,9 @@
-"""Partial results as vectors of row references: values are copied only when they are read.
+"""Partial join results as vectors of row references: values are copied only when they are read.
 
-A partial result over labels ``{R, S, ...}`` has, per *row set*, each row's table and its number in
-the table. Labels filled by one probe of an MIR share a row set. Columns are gathered on first use,
-so a column that only the projection reads is fetched only for the tuples that reach the projection.
+A partial result over labels (aliases) ``{R, S, ...}`` has, per *row set*, each row's table and
+number in the table. Labels filled by one probe of a stored join (MIR) share a row set. Columns are
+gathered on first use, so a column that only the projection reads is fetched only for the tuples
+that reach the projection.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ class Partial:
     place: dict[Label, tuple[int, str]]
     start: Label
     origins: I32 | None = None
-    #: Values that probes have computed from it, such as key vectors.
+    #: Cache of values computed from these tuples by probes, such as key vectors.
     lookups: dict[Hashable, Any] = field(default_factory=dict)
     _cache: dict[tuple[str, str], Any] = field(default_factory=dict)
 
@@ -194,7 +195,7 @@ class Partial:
         )
 
     def where(self, mask: NDArray[np.bool_] | None) -> Partial:
-        """Return the tuples for which ``mask`` is true (None: all tuples)."""
+        """Filter: return the tuples for which ``mask`` is true (None: all tuples)."""
         if mask is None or bool(mask.all()):
             return self
         return self.take(np.flatnonzero(mask).astype(np.int32))

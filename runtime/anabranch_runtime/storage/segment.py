@@ -94,7 +94,7 @@ class Segment:
 
     @property
     def blobs(self) -> tuple[Blob, ...]:
-        """Its blobs, in their order in the pack."""
+        """The segment's blobs, in their order in the pack."""
         return (self.data, *(b for _, _, blobs in self.indexes for b in blobs))
 
     @property
@@ -279,7 +279,7 @@ class SegmentReader:
     """A segment opened for reading; columns and indexes are views of the mapped file.
 
     Attributes:
-        lines: cache for users of the reader: values derived from the segment, by key.
+        lines: cache of values that callers have derived from the segment, by key.
     """
 
     def __init__(self, segment: Segment, buffer: pa.Buffer) -> None:
@@ -308,7 +308,7 @@ class SegmentReader:
 
     @property
     def batch(self) -> pa.RecordBatch:
-        """The rows."""
+        """The segment's rows."""
         if self._batch is None:
             offset, length, _ = self.segment.data
             with pa.ipc.open_stream(self._buffer.slice(offset, length)) as reader:

@@ -1,6 +1,6 @@
-"""Segments opened by this process. Each pack is mapped once, and released when no batch can need it
-any more, or when it has been evicted from the directory. Until then a deleted pack still takes up
-disk space. A missing pack is fetched from the object store.
+"""Cache of the segments opened by this process. Each pack file is mapped once, and unmapped when no
+batch can need it any more, or when it has been evicted from the directory. Until then a deleted
+pack takes up disk space. A missing pack is fetched from the object store.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class _Opened:
     readers: dict[tuple[str, int], SegmentReader] = field(default_factory=dict)
     #: Store -> its segments at the last update, their packs, and their total bytes.
     stores: dict[str, tuple[Sequence[Segment], frozenset[str], int]] = field(default_factory=dict)
-    #: Whether the live segments exceed memory (``paging``).
+    #: Whether the live segments exceed the memory for cached pages (``paging``).
     scattered: bool = False
 
     def look(self, live: Mapping[str, Sequence[Segment]]) -> None:
