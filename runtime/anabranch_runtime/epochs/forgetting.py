@@ -1,4 +1,4 @@
-"""Entries of a state dropped at the start of an epoch: its size is bounded by the stored rows and
+"""Pruning of the state at the start of an epoch, so that its size is bounded by the stored rows and
 the running queries, not by the pipeline's age or the number of queries that have ended.
 
 * **Activations** of queries that have ended, :data:`GRACE` epochs later: by then the control plane
@@ -27,7 +27,7 @@ GRACE = 8
 
 
 def forget(state: State, ruleset: Ruleset) -> State:
-    """``state`` at the start of an epoch of ``ruleset``, without entries never read again."""
+    """Drop entries of ``state`` that are never read again, at the start of an epoch."""
     relations = {str(r.id) for r in ruleset.relations}
     for store in state.stores.values():
         relations |= {str(r) for r in store.spec.relations}

@@ -26,7 +26,7 @@ REMEMBERED_ACTIVATIONS = 64
 
 
 def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
-    """The state in which the first batch of ``epoch`` starts.
+    """Return the state in which the first batch of ``epoch`` starts.
 
     The epoch runs ``ruleset``, which may have been published for an earlier epoch.
     """
@@ -79,7 +79,7 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
 
 
 def close_store(store: StoreState, batch: int) -> StoreState:
-    """``store`` closed before ``batch``; its growing interval becomes one of its intervals."""
+    """Close ``store`` before ``batch``: its open interval of covered batches ends."""
     if store.open_since is None:
         return store
     closed = ((store.open_since, batch - 1),) if store.open_since < batch else ()
@@ -96,7 +96,7 @@ def serves(store: StoreState, relation: Relation) -> bool:
 
 
 def _anew(known: Activation, activation: Activation) -> Activation:
-    """The query's next ``activation``, with the counts and history of the ``known`` one."""
+    """Carry counts and history of the ``known`` activation over to the query's next one."""
     ended = replace(known, expired_batch=activation.activated_batch, earlier=())
     earlier = (*known.earlier, ended)[-REMEMBERED_ACTIVATIONS:]
     return replace(
@@ -112,8 +112,8 @@ def _anew(known: Activation, activation: Activation) -> Activation:
 
 
 def _forgotten(state: State, ruleset: Ruleset) -> frozenset[str]:
-    """Streams that kept the latest per key and now have another key or none: tuples that these need
-    may have been dropped.
+    """Return streams that kept the latest tuple per key and now have another key or none: tuples
+    needed from now on may have been dropped.
     """
     known = ((spec, state.streams.get(spec.name)) for spec in ruleset.streams)
     return frozenset(
@@ -127,7 +127,7 @@ def _forgotten(state: State, ruleset: Ruleset) -> frozenset[str]:
 
 
 def keep_latest(state: State, ruleset: Ruleset) -> State:
-    """``state`` with the first batch from which each stream has kept the latest per key (None if
+    """Set, per stream, the first batch from which it has kept the latest tuple per key (None if
     ``ruleset`` does not keep it).
     """
     keep = {r.stream for r in ruleset.latest_rules}
@@ -167,14 +167,14 @@ def _streams(state: State, ruleset: Ruleset, forgotten: frozenset[str]) -> State
 
 
 def _counted(stream: StreamState, batch: int) -> StreamState:
-    """``stream`` with its number of tuples before ``batch``, which begins an epoch."""
+    """Record the stream's number of tuples before ``batch``, the first of an epoch."""
     now = (batch, stream.admitted_before(batch))
     return replace(stream, admitted=(*(e for e in stream.admitted if e[0] < batch), now))
 
 
 def _definition(spec: Stream) -> tuple[object, ...]:
-    """The part of a stream's definition whose change makes it another stream. Handling of idleness,
-    of late and of future tuples, and retention are no part of it.
+    """Return the part of a stream's definition whose change restarts the stream: all but the
+    handling of idleness, of late and of future tuples, and retention.
     """
     kind = spec.kind, tuple(sorted(spec.latest)) if spec.is_table else ()
     return spec.name, spec.columns, spec.event_time, spec.lateness, spec.registration, kind
@@ -207,8 +207,8 @@ def _cut(store: StoreState, fresh: list[QuerySpec], batch: int) -> StoreState:
     """Drop an MIR's past if a newly active query might need rows that have expired from it.
 
     The queries that were active at the expiry did not need these rows, but a new query may look
-    further back. The MIR's parts still have all rows visible to the new query, so probes of the
-    past use the parts.
+    further back. The MIR's inputs still have all rows visible to the new query, so probes of the
+    past join the inputs.
     """
     if store.is_base or all(t is None for t in store.expired_below):
         return store
@@ -266,9 +266,7 @@ def _activate(
 
 
 def unseen(state: State, stream: str) -> int:
-    """Number of tuples of ``stream`` that were read earlier than the first tuple visible to a query
-    that starts now.
-    """
+    """Count the tuples of ``stream`` before the first one visible to a query starting now."""
     batch, known = state.next_batch, state.streams[stream]
     stores = [s for s in state.stores.values() if s.streams == (stream,)]
     low = covered_since(batch, [s.covers(batch - 1) for s in stores]) if batch else 0
@@ -276,8 +274,8 @@ def unseen(state: State, stream: str) -> int:
 
 
 def _missed(state: State, stream: str, visible: Visibility) -> int | str | None:
-    """Greatest event time of the invisible tuples; ``"nothing"`` if all tuples are visible; None if
-    it is unknown.
+    """Return the greatest event time of the tuples invisible to a new query; ``"nothing"`` if all
+    are visible; None if unknown.
     """
     known = state.streams.get(stream)
     if known is None or known.input == 0:

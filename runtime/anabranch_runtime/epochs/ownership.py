@@ -1,15 +1,15 @@
-"""Users of a ruleset's parts, and the rest of a ruleset when some queries have failed.
+"""Queries that use each rule and store of a shared plan; removal of rules of failed queries.
 
 A query fails when an expression that it needs can't be evaluated (division by zero, overflow, a
-cast). Parts that serve only failed queries stop with them; all others continue. So every part has
-*users*: the queries whose results depend on it.
+cast). Rules and stores that serve only failed queries are removed; all others continue. So every
+rule and store has *users*: the queries whose results depend on it.
 
 * An output rule has its query.
-* An edge has the users of its outputs, its further probes, and the intermediate results stored from
-  it.
-* A store has the users of the probes that read it, including fill steps in the gaps of an MIR. A
-  relation has the queries that it is a member of.
-* The lookup of a stream's later tuples has the queries that read the stream.
+* An edge (tuples between two rules) has the users of its outputs, its further probes, and the
+  intermediate results stored from it.
+* A store has the users of the probes that read it, also in place of an incomplete MIR. A relation
+  has the queries that it is a member of.
+* The search for newer tuples of equal key (latest per key) has the queries that read the stream.
 
 An expression that fails in a shared rule fails all users of the rule, and no other query: a shared
 edge checks only conditions that all of its users have in common (``plans.compile``).
@@ -46,7 +46,7 @@ _NOBODY: frozenset[QueryId] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """The users of a ruleset's parts; a part that is missing has none."""
+    """Users of a ruleset's edges, stores, relations and indexes; a missing entry means none."""
 
     edges: Mapping[Edge, Queries]
     stores: Mapping[StoreId, Queries]
@@ -72,7 +72,7 @@ class Ownership:
 
 @per_ruleset
 def ownership(ruleset: Ruleset) -> Ownership:
-    """The users of every part of ``ruleset``."""
+    """Compute the users of every edge, store, relation and index of ``ruleset``."""
     edges: dict[Edge, Queries] = {}
     stores: dict[StoreId, Queries] = {}
     for output in ruleset.output_rules:
@@ -117,8 +117,8 @@ def _grow(known: dict[_K, Queries], key: _K, users: Queries) -> bool:
 
 
 def without(ruleset: Ruleset, failed: frozenset[str]) -> Ruleset:
-    """``ruleset`` without ``failed`` queries and the parts that serve only them, and without rules
-    by which rows of tables would complete results (``lookups``).
+    """Remove ``failed`` queries and all rules that serve only them, and the rules by which rows of
+    tables would complete results (``lookups``).
 
     The remaining stores are unchanged, so they hold the same rows as under the whole ruleset; only
     unused indexes are dropped.
@@ -139,7 +139,7 @@ def without(ruleset: Ruleset, failed: frozenset[str]) -> Ruleset:
 
 @per_ruleset
 def _rest(ruleset: Ruleset) -> dict[Queries, Ruleset]:
-    """Cache of :func:`without`: failed queries -> the rest of ``ruleset``, always one object."""
+    """Cache of :func:`without` per ruleset: failed queries -> the remaining ruleset."""
     return {}
 
 
@@ -161,7 +161,7 @@ def _without(ruleset: Ruleset, gone: Queries) -> Ruleset:
     ]
     probes = tuple(p for p in ruleset.probe_rules if stays(users.of_edge(p.out)))
     edges = {arrival_edge(r) for r in relations} | {p.out for p in probes}
-    # An unread copy is dropped unless another rule needs its maintenance.
+    # Drop a store copy that no probe reads, unless its maintenance serves another store.
     starved = {r.store for r in ruleset.store_rules if r.edge not in edges}
     stores = [s for s in stores if s.id not in starved]
     kept = {s.id for s in stores}
@@ -185,7 +185,7 @@ def _without(ruleset: Ruleset, gone: Queries) -> Ruleset:
 
 
 def _index_uses(probes: Iterable[ProbeRule]) -> Iterator[tuple[Indexed, Edge]]:
-    """Each probe's index, and the edge that uses it."""
+    """Yield each probe's (store, index) and its edge."""
     for rule in probes:
         yield (rule.store, _index(rule.key)), rule.out
         for step in rule.fill:

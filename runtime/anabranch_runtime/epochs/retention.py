@@ -27,14 +27,14 @@ Limits: TypeAlias = "tuple[int | None, ...]"
 
 
 def watermarks(state: State) -> dict[str, int]:
-    """Stream -> watermark, for streams that have one."""
+    """Return stream -> watermark, for streams that have one."""
     marks = {name: stream.watermark() for name, stream in state.streams.items()}
     return {name: mark for name, mark in marks.items() if mark is not None}
 
 
 def clocks(state: State) -> dict[str, int]:
-    """Stream -> the time at which rows expire and windows of views close: its watermark, or the
-    watermark of the oldest batch with debt, whose rows are needed again.
+    """Return stream -> event time by which rows expire and windows close: its watermark, or that of
+    the oldest batch with results still owed (debt), whose rows are needed again.
     """
     found = watermarks(state)
     for owed in state.debt.withheld:
@@ -57,14 +57,14 @@ class _Need:
     always: bool = False
 
     def at(self, marks: Mapping[str, int]) -> int | None:
-        """The event time below which no row is needed; None: unknown, or no reader."""
+        """Return the event time below which no row is needed; None: unknown, or no reader."""
         if self.always or any(stream not in marks for stream in self.behind):
             return None
         return min((marks[stream] - bound for stream, bound in self.behind.items()), default=None)
 
 
 def _together(needs: Iterable[_Need]) -> _Need:
-    """The need that covers all of ``needs``."""
+    """Combine needs: rows are needed if any of ``needs`` has them."""
     behind: dict[str, int] = {}
     for need in needs:
         if need.always:
@@ -80,8 +80,8 @@ _ALL = _Need({}, always=True)
 def _needs(
     query: QuerySpec, streams: Mapping[str, str], of_tables: frozenset[RelationId]
 ) -> list[_Need]:
-    """Needs of ``query``, one per member; ``streams``: relation -> stream. Rows of tables complete
-    no results, so no rows are kept for their sake.
+    """Compute which stored rows ``query`` needs, per member; ``streams``: relation -> stream. Rows
+    of tables complete no results, so no rows are kept to join with later rows of tables.
     """
     found = []
     waits_for = completing(query, of_tables)
@@ -97,12 +97,12 @@ def _needs(
 
 
 def _joins(ruleset: Ruleset) -> list[QuerySpec]:
-    """The queries that need stored rows: those with several members."""
+    """Return the queries with several members; others need no stored rows."""
     return [query for query in ruleset.queries if len(query.members) > 1]
 
 
 def expire(state: State, ruleset: Ruleset) -> State:
-    """``state`` without the segments that no active query needs any more."""
+    """Drop the segments that no active query needs any more."""
     needed = needed_from(state, ruleset)
     if needed is None:
         return state
@@ -114,8 +114,8 @@ def expire(state: State, ruleset: Ruleset) -> State:
 
 
 def needed_from(state: State, ruleset: Ruleset) -> Callable[[StoreState], Limits] | None:
-    """A function from a store to the event time, per member, below which no query needs its rows.
-    None: all rows of all stores are needed.
+    """Return a function from a store to the event times, per member, below which no query needs its
+    rows; None: all rows of all stores are needed.
     """
     marks, past = clocks(state), frozenset(state.debt.past)
     if not marks:
@@ -126,7 +126,7 @@ def needed_from(state: State, ruleset: Ruleset) -> Callable[[StoreState], Limits
 
 
 def _expire_store(store: StoreState, thresholds: Limits, before: int) -> StoreState:
-    """``store`` without unneeded segments of batches earlier than ``before``."""
+    """Drop unneeded segments of batches earlier than ``before`` from ``store``."""
     known = [(at, limit) for at, limit in enumerate(thresholds) if limit is not None]
     if not known:
         return store
@@ -160,7 +160,7 @@ def _expire_store(store: StoreState, thresholds: Limits, before: int) -> StoreSt
 
 @dataclass(frozen=True, slots=True)
 class _Readers:
-    """Needs of a ruleset's queries.
+    """Index over a ruleset's queries, to find who needs which rows of a store.
 
     Attributes:
         relations: stream -> its relations, as (filter conjuncts, need of the labels over it).
@@ -175,7 +175,7 @@ class _Readers:
     known: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[_Need, ...]]
 
     def needs(self, store: StoreState) -> tuple[_Need, ...]:
-        """Per member of ``store``, the need of its rows."""
+        """Return, per member of ``store``, which of its rows are needed."""
         key = (store.streams, store.filter if store.is_base else store.spec.members)
         found = self.known.get(key)
         if found is None:
@@ -237,7 +237,7 @@ def _of_readers(ruleset: Ruleset, past: Collection[str]) -> _Readers:
 
 
 def drop_unused(state: State, ruleset: Ruleset, access: Mapping[str, Access]) -> State:
-    """``state`` without the stores that neither a rule nor a later plan can need.
+    """Drop the stores that neither a rule nor a later plan can need.
 
     Kept are the ruleset's own stores, the stores that its probes read, one tiling per relation of
     an active query, and sources of backfills and catch-ups.

@@ -2,7 +2,7 @@
 
 ``<results>/.late/<stream>/<batch>-<task>.parquet`` has the stream's columns as they arrived, and
 four more: ``_reason`` (``late``: below the watermark; ``ahead``: too far in the future;
-``invalid``: without event time or unlike the declaration); ``_batch``; ``_watermark``, its stream's
+``invalid``: no event time, or not of the declared types); ``_batch``; ``_watermark``, its stream's
 watermark at the start of the batch (NULL: none); and ``_raw``, the raw text of an invalid row whose
 values do not fit the stream's columns (``sources.invalid``), which are then NULL. ``_raw`` is NULL
 for all other rows. If a name occurs among the stream's columns, ignoring case, underscores are put
@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from anabranch_runtime.sources.invalid import ARRIVED, raw_text
 
-#: The folder below the results. No query can have a name that begins with a dot.
+#: Folder below the results directory; the names of queries do not begin with a dot.
 LATE = ".late"
 _OWN = ("_reason", "_batch", "_watermark", "_raw")
 
