@@ -1,8 +1,8 @@
-"""Choice of a batch's rations (``semantics.md``, "Rations").
+"""Choice of a batch's rations: which share of each goal's tuples probes (load shedding).
 
-The service plans the best rations for every budget, and publishes them as a schedule
-(``contract.plans.rations``). The runtime chooses the budget before each batch, from measurements of
-the last batches (``overload``). Without a schedule no tuples are withheld.
+The service plans the best rations for every budget of probing time, and publishes them as a
+schedule (``contract.plans.rations``). The runtime chooses the budget before each batch, from
+measurements of the last batches (``overload``). Without a schedule no tuples are withheld.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from anabranch_runtime.control import Control
 from anabranch_runtime.rations.overload import BatchWork, LoadState, observe
 from anabranch_runtime.recovery.journal import KnownLoad
 
-#: Least ration: every goal keeps a sample of tuples, from which its withheld results and its steps
-#: are estimated.
+#: Least ration: every goal keeps a sample of tuples, to estimate its withheld results and the
+#: selectivity of its probes.
 SAMPLE = 1 / 256
 
 
@@ -27,7 +27,7 @@ class Rationer:
     """Chooses the rations of batches.
 
     Attributes:
-        schedule: the newest schedule; None: the policy is to let input wait.
+        schedule: the newest schedule; None: no load shedding, input waits under overload.
     """
 
     def __init__(self, control: Control, mode: Mode, known: KnownLoad | None = None) -> None:
@@ -40,18 +40,18 @@ class Rationer:
 
     @property
     def length(self) -> float | None:
-        """Seconds that a batch may take; None without a promised latency."""
+        """Maximum seconds of a batch; None without a promised latency."""
         schedule = self.schedule
         return None if schedule is None or not self._live else schedule.latency / 2
 
     @property
     def catches_up(self) -> bool:
-        """Whether a catch-up delivers withheld results."""
+        """Whether the policy is to compute withheld results later (catch-up)."""
         return self.schedule is not None and self.schedule.catch_up
 
     @property
     def rationing(self) -> Rationing:
-        """Report of the rations."""
+        """Report of the policy, budget and load for the progress report."""
         schedule, load = self.schedule, self._load
         if schedule is None:
             return Rationing()
@@ -66,16 +66,16 @@ class Rationer:
 
     @property
     def known(self) -> KnownLoad | None:
-        """Load to record with a batch; None if the budget does not depend on the load."""
+        """Load to record with the committed batch; None if the budget does not depend on it."""
         if self.schedule is None or self.schedule.budget is not None or not self._live:
             return None
         return KnownLoad(self._load.budget, self._load.savable, self._load.overloaded)
 
     def rations(self, ruleset: Ruleset, never: Collection[str] = frozenset()) -> tuple[Ration, ...]:
-        """Rations of the next batch, run with ``ruleset``; goals without one have the ration 1.
+        """Choose the rations of the next batch under ``ruleset``; missing goals have the ration 1.
 
         Args:
-            never: queries that may not be rationed.
+            never: queries exempt from load shedding.
         """
         schedule = self.schedule = self._control.ration_schedule()
         if schedule is None:
@@ -119,10 +119,10 @@ class Rationer:
     def _budget(self, schedule: RationSchedule) -> float:
         if schedule.budget is not None:
             return schedule.budget
-        # In step mode no decision may depend on speed.
+        # In step mode (deterministic replay) no decision may depend on measured times.
         return self._load.budget if self._live else 1.0
 
 
 def _resumed(known: KnownLoad) -> LoadState:
-    """The load at a restart. The number of waiting rows is unknown: more have arrived meanwhile."""
+    """Restore the load at a restart; the number of waiting rows is unknown by now."""
     return LoadState(known.budget, 0.0, known.overloaded, waiting=None, savable=known.savable)

@@ -21,8 +21,8 @@ from anabranch_runtime.views.event_time import FIRST
 def clock_of(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> int | None:
     """Return the clock of a query's view in microseconds for the watermarks ``marks``, or None.
 
-    The clock of an outer join is the watermark of the partner's stream, which is compared with
-    deadlines. Look-ups have no deadlines: the view over them has a clock by their left rows.
+    For an outer join it is the watermark of the right input, to be compared with the deadlines of
+    left rows; for a join with a table, which has no deadlines, the clock of its left rows.
     """
     if query.outer is not None:
         if not query.outer.look_ups:
@@ -37,14 +37,14 @@ def clock_of(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> in
     found = []
     for j, stream in enumerate(streams):
         if stream in of_tables:
-            # A table's rows complete no results.
+            # Rows of tables never arrive last in a result.
             continue
         bound = 0 if i == j else query.retention[i][j]
         mark = marks.get(stream)
         if mark is None or bound is None:
             return None
         found.append(mark - bound)
-    # A bound may exceed the range of times.
+    # Subtracting a time bound may leave the range of timestamps.
     return max(min(found), FIRST)
 
 

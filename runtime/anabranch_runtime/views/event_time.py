@@ -1,6 +1,6 @@
-"""The time axis of Spark's watermark in the maintenance of views.
+"""Conversion of event times for Spark's watermark in the maintenance of views.
 
-Spark's watermark starts at 0, is never negative, and has milliseconds; rows that end at or below it
+Spark's watermark starts at 0, is never negative, and has milliseconds; rows at or below it
 are late. So Spark does not get event times but *positions*: times from :data:`FIRST` to
 :data:`LAST` shifted to positive numbers, other times clipped to these limits. Positions have the
 same order as times, so a window ends before the clock in positions exactly if it does in times.
@@ -45,10 +45,10 @@ def place(micros: str) -> str:
 
 
 def never_late(rows: DataFrame) -> DataFrame:
-    """Return ``rows``, with positions in :data:`END`, with a delay so that no row is ever late."""
+    """Give ``rows`` (positions in :data:`END`) a watermark delay by which no row is ever late."""
     return rows.withWatermark(END, _NEVER_LATE)
 
 
 def moving(clocks: DataFrame) -> DataFrame:
-    """Return a frame without rows whose watermark is the greatest position in ``clocks``."""
+    """Return an empty frame that moves Spark's watermark to the greatest position in ``clocks``."""
     return clocks.withWatermark(END, "0 seconds").where(f"`{END}` < {_NOWHERE}")

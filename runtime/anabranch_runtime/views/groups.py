@@ -95,7 +95,7 @@ def joined_rows(session: SparkSession, query: QuerySpec, source: Path) -> DataFr
 
 
 def grouped(rows: DataFrame, query: QuerySpec) -> DataFrame:
-    """Return the grouping keys and aggregates over all rows so far."""
+    """Return the streaming frame of groups: grouping keys, and aggregates over all rows so far."""
     from pyspark.sql import functions as sf
 
     view = query.view
