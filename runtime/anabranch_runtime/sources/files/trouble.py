@@ -1,4 +1,4 @@
-"""Errors of files that can't be read, each with its remedy."""
+"""Errors for files that can't be read, each with its remedy."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from anabranch_runtime.errors import SourceError
 
-#: Errors caused by a damaged or missing file, unlike a lack of memory.
+#: Exceptions that mean a damaged or missing file, and not e.g. a lack of memory.
 BROKEN = (OSError, pa.ArrowException, ValueError, KeyError, EOFError, zlib.error)
-#: Last part of each remedy.
+#: End of the remedy in each error.
 SKIP = "to go on without it, set the source's option on_bad_file to skip"
 
 
