@@ -1,4 +1,4 @@
-"""Small tools for Arrow arrays: physical types, buffers as numpy, mapping by distinct value."""
+"""Helpers for Arrow arrays: buffers as numpy arrays, masks, type conversion, assembly."""
 
 from __future__ import annotations
 

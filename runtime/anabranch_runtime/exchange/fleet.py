@@ -1,4 +1,4 @@
-"""The tasks of a batch by host, and the owner of each partition."""
+"""Assignment of a batch's tasks and of store partitions to hosts."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:  # Arrow Flight is for several hosts only
 
 @dataclass(frozen=True, slots=True)
 class BatchHosts:
-    """Placement and directories of a batch whose hosts share only the object store.
+    """Settings of a batch whose hosts share only the object store, sent from driver to tasks.
 
     Attributes:
         placement: partition -> host; None: only one host so far.
-        coming: placement for an epoch that would begin now; None: the same.
+        coming: expected placement of the next epoch, for prefetching; None: the same.
         meeting: address of the coordinator of tasks; None: tasks share the state directory.
         cache: state directory of the tasks of one host; a relative path is below the executor's
             working directory.
@@ -37,7 +37,7 @@ class BatchHosts:
 
 @dataclass(slots=True)
 class Fleet:
-    """The tasks of a batch and their hosts; equal in all tasks except for ``task``.
+    """Tasks of a batch and their hosts; equal in all tasks except for ``task``.
 
     A partition is owned by its host in the placement if this host takes part in the batch; else by
     another host, which all tasks compute alike. A host's tasks write the rows sent to the host, and
@@ -70,7 +70,7 @@ class Fleet:
 
     @property
     def mates(self) -> list[int]:
-        """The tasks of this host."""
+        """Numbers of the tasks on this host."""
         return self._tasks[self.here]
 
     def peer(self, host: int) -> int:

@@ -1,4 +1,4 @@
-"""Messages over the network: every worker process has a server (Arrow Flight) that receives them.
+"""Transport of messages: every worker process has a server (Arrow Flight) that receives them.
 
 Messages of one call have different columns, so each is an Arrow IPC message in a column of bytes.
 Sending runs in the background; :meth:`Deliveries.settled` waits until the receivers have all
@@ -99,7 +99,7 @@ class PostOffice(flight.FlightServerBase):  # type: ignore[misc]
             return self._boxes.setdefault(name, _Box(self._folder))
 
     def only(self, attempt: str) -> None:
-        """Delete the mailboxes of other attempts."""
+        """Delete the mailboxes of all attempts except ``attempt``."""
         with self._lock:
             self._boxes = {k: v for k, v in self._boxes.items() if k.startswith(f"{attempt}/")}
 
@@ -143,7 +143,7 @@ class Deliveries:
     """Transport of one task's messages (``traffic.Post``).
 
     Attributes:
-        office: this process's server. ``attempt``: name of the batch's attempt.
+        office: this process's server. ``attempt``: id of the batch's attempt.
         locations: address of every task's server, in task order.
     """
 

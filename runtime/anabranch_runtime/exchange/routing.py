@@ -53,7 +53,7 @@ def destinations(
         if array.null_count:
             alive &= array.is_valid().to_numpy(zero_copy_only=False)
     routes: dict[tuple[int, int], Ints] = {}
-    #: Per host, the tuples sent there because rows of their hot values may be spread to it.
+    #: Per host, mask of tuples sent there because rows of their hot values may be on it.
     dealt: dict[tuple[int, int, tuple[Dealt, ...]], list[Bools]] = {}
     hosts = len(fleet.names)
     everywhere = False

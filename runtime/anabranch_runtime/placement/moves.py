@@ -22,7 +22,7 @@ from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.state.placement import Demand, Hosts, Placement, place
 
-#: Least CPU seconds of all probes from which on partitions' shares of them are meaningful.
+#: Least total CPU seconds of probes for which the partitions' shares of them are meaningful.
 LEAST_SECONDS = 1.0
 #: Bytes added to each partition's stored bytes, so that the first batch's few rows do not determine
 #: the placement.
@@ -34,7 +34,7 @@ HORIZON = 4
 
 
 def met(state: State, reports: Sequence[TaskReport]) -> State:
-    """Return ``state`` with a batch's hosts and the measured cost of its probes."""
+    """Record a batch's hosts, and the measured cost of its probes per partition."""
     known = state.hosts
     load = dict(known.load)
     demand = {host: dict(wanted) for host, wanted in known.demand.items()}
@@ -49,8 +49,8 @@ def met(state: State, reports: Sequence[TaskReport]) -> State:
 
 
 def placed(state: State) -> State:
-    """Return ``state`` with its partitions placed on the hosts of the last batch, by stored bytes,
-    seconds of probes, and hosts of arrival; unchanged if tasks share a state directory.
+    """Place partitions on the hosts of the last batch, by stored bytes, seconds of probes, and
+    hosts of arrival; unchanged if tasks share a state directory.
     """
     known = state.hosts
     if not known.tasks:
