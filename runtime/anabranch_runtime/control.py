@@ -156,7 +156,7 @@ class Control:
             return text
 
     def ration_schedule(self) -> RationSchedule | None:
-        """The newest schedule of load shedding (rations); None: missing or unreadable."""
+        """The newest schedule for load shedding, by budget; None: missing or unreadable."""
         text = cast("bytes | None", self._redis.get(self.keys.rations))
         return None if text is None else _schedule(text)
 

@@ -60,12 +60,12 @@ def _questions(ruleset: Ruleset) -> _Questions:
 
 
 def accesses(state: State, ruleset: Ruleset) -> dict[str, Access]:
-    """Compute edge -> tiles and gaps of its probe in batch ``state.next_batch``.
+    """Return edge of the plan -> stores and batches that its probe reads in ``state.next_batch``.
 
     Usually only the batch number changes from one batch to the next. If the same stores cover the
-    same batches and the same ones are open, the last accesses are reused with the new batch number
-    in place of the old one, since only intervals of open stores end with the present batch. Gaps
-    may depend on the stored rows, so accesses with gaps are recomputed.
+    same batches and the same ones are still growing, the last accesses are reused with the new
+    batch number in place of the old one, since only intervals of growing stores end with the
+    present batch. Gaps may depend on the stored rows, so accesses with gaps are recomputed.
     """
     questions, now = _questions(ruleset), state.next_batch
     stores: list[_Kept] = [
@@ -153,7 +153,7 @@ def latest_tiles(state: State, ruleset: Ruleset) -> dict[str, tuple[Tile, ...]]:
 
 
 def latest_since(state: State) -> dict[str, int]:
-    """For each stream that keeps only the latest per key, return the first batch that counts."""
+    """Return stream that keeps the latest tuple per key -> first batch whose tuples do replace."""
     return {n: s.latest_since for n, s in state.streams.items() if s.latest_since is not None}
 
 
@@ -225,8 +225,8 @@ def stored_in(state: State, relation: Relation, batches: Interval) -> tuple[Segm
 
 
 def containers(state: State, preferred: str) -> list[tuple[str, StoreState]]:
-    """Return older stores of the same MIR that can replace the store ``preferred``: they have its
-    columns and key values, and their time bounds are no tighter.
+    """Return older stores of the same materialized join that can replace the store ``preferred``:
+    they have its columns and key values, and their time bounds are no tighter.
     """
     wanted = state.stores[preferred].spec
     columns = set(wanted.columns)
@@ -247,7 +247,7 @@ def containers(state: State, preferred: str) -> list[tuple[str, StoreState]]:
 def seen_from(
     activation: Activation, members: tuple[tuple[str, str, str], ...]
 ) -> dict[str, tuple[int, int | None]]:
-    """Return label -> first (batch, event time) visible to the query, if not all tuples are."""
+    """Return alias (label) -> first (batch, event time) visible to the query, if restricted."""
     limits = {}
     for alias, label, _ in members:
         seen = activation.visible_from[alias]

@@ -38,10 +38,10 @@ from anabranch_runtime.state.slices import Backfill, Slice, Throttle, cut
 
 
 def begin(state: State, ruleset: Ruleset, throttle: Throttle) -> State:
-    """Begin a backfill if the ruleset requests one and none is running.
+    """Begin to compute a materialized join's past rows if the ruleset requests it and none runs.
 
-    Only one store is backfilled at a time, the MIR with the fewest members first, because backfills
-    of larger MIRs can then use it.
+    Only one store is backfilled at a time, the join with the fewest inputs first, because backfills
+    of larger joins can then use it.
     """
     rules = {rule.store: rule for rule in ruleset.backfill_rules}
     stores = {
@@ -54,7 +54,7 @@ def begin(state: State, ruleset: Ruleset, throttle: Throttle) -> State:
     if _running(state) is not None:
         return state
     relations = {r.id: r for r in ruleset.relations}
-    # Only MIR stores change below, so the base stores stay.
+    # Only stores of joins change below, so this index over base stores stays valid.
     generations = Generations(state)
     for rule in sorted(rules.values(), key=lambda r: (len(r.steps), r.store)):
         if stores[rule.store].backfill is not None:
@@ -74,7 +74,8 @@ def gaps(
     relations: dict[RelationId, Relation],
     generations: Generations | None = None,
 ) -> tuple[Interval, ...]:
-    """Return the batches for which every member has stored rows but the MIR has none.
+    """Return the batches for which all inputs of a materialized join have stored rows, but it has
+    none.
 
     ``generations``: index over ``state``, passed by callers with many stores.
     """

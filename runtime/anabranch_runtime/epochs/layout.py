@@ -39,7 +39,7 @@ class Members(Protocol):
     length: int
 
     def column(self, label: Label, name: str) -> pa.Array:
-        """A stream column of ``label``."""
+        """Return a stream column of the alias ``label``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class Layout:
 
     Attributes:
         routes: the rules, indexed by edge, relation and label; source of the attributes below.
-        rules: outgoing edge -> its probe rule.
+        rules: outgoing edge of a probe (its output in the plan) -> the probe rule.
         probes: incoming edge -> probe rules, by level. ``outputs``: incoming edge -> output rules.
         inserts: incoming edge -> stores that keep its tuples.
         starts: relation -> labels (aliases) for which its arriving tuples start probe orders.
@@ -135,7 +135,7 @@ class Layout:
         self.has_event_time = found.has_event_time
 
     def is_base(self, target: str) -> bool:
-        """Whether a probe's target is a base relation (and not an MIR)."""
+        """Whether a probe's target is a base relation (and not a materialized join)."""
         return target in self.relations
 
     def missing_filter(self, target: str, store: str) -> tuple[Expr, ...]:

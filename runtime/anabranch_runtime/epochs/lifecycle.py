@@ -204,10 +204,10 @@ def _stores(state: State, ruleset: Ruleset) -> dict[str, StoreState]:
 
 
 def _cut(store: StoreState, fresh: list[QuerySpec], batch: int) -> StoreState:
-    """Drop an MIR's past if a newly active query might need rows that have expired from it.
+    """Drop a materialized join's past if a newly active query might need rows expired from it.
 
     The queries that were active at the expiry did not need these rows, but a new query may look
-    further back. The MIR's inputs still have all rows visible to the new query, so probes of the
+    further back. The join's inputs still have all rows visible to the new query, so probes of the
     past join the inputs.
     """
     if store.is_base or all(t is None for t in store.expired_below):

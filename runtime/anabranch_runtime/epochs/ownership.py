@@ -7,8 +7,8 @@ rule and store has *users*: the queries whose results depend on it.
 * An output rule has its query.
 * An edge (tuples between two rules) has the users of its outputs, its further probes, and the
   intermediate results stored from it.
-* A store has the users of the probes that read it, also in place of an incomplete MIR. A relation
-  has the queries that it is a member of.
+* A store has the users of the probes that read it, also in place of an incomplete materialized
+  join. A relation has the queries that join it.
 * The search for newer tuples of equal key (latest per key) has the queries that read the stream.
 
 An expression that fails in a shared rule fails all users of the rule, and no other query: a shared
@@ -54,7 +54,7 @@ class Ownership:
     indexes: Mapping[Indexed, Queries]
 
     def of_edge(self, edge: Edge) -> Queries:
-        """The queries that need the tuples on ``edge``."""
+        """The queries that need the tuples on ``edge`` of the plan (output of a rule)."""
         return self.edges.get(edge, _NOBODY)
 
     def of_store(self, store: StoreId) -> Queries:
@@ -62,7 +62,7 @@ class Ownership:
         return self.stores.get(store, _NOBODY)
 
     def of_relation(self, relation: RelationId) -> Queries:
-        """The queries that ``relation`` is a member of."""
+        """The queries that join ``relation``."""
         return self.relations.get(relation, _NOBODY)
 
     def of_index(self, store: StoreId, index: IndexSpec) -> Queries:
@@ -185,7 +185,7 @@ def _without(ruleset: Ruleset, gone: Queries) -> Ruleset:
 
 
 def _index_uses(probes: Iterable[ProbeRule]) -> Iterator[tuple[Indexed, Edge]]:
-    """Yield each probe's (store, index) and its edge."""
+    """Yield each probe's (store, index) and its output edge."""
     for rule in probes:
         yield (rule.store, _index(rule.key)), rule.out
         for step in rule.fill:

@@ -106,7 +106,7 @@ def expire(state: State, ruleset: Ruleset) -> State:
     needed = needed_from(state, ruleset)
     if needed is None:
         return state
-    # A catch-up may still need rows of batches with debt, and of all later ones.
+    # A catch-up may still need rows of batches with results still owed, and of all later batches.
     owed = min((one.first for one in state.debt.withheld), default=state.next_batch)
     stores = {n: _expire_store(store, needed(store), owed) for n, store in state.stores.items()}
     changed = any(stores[name] is not store for name, store in state.stores.items())
@@ -120,7 +120,7 @@ def needed_from(state: State, ruleset: Ruleset) -> Callable[[StoreState], Limits
     marks, past = clocks(state), frozenset(state.debt.past)
     if not marks:
         return None
-    # Queries with past results still owed need all rows visible to them.
+    # Queries whose results from before their activation are still owed need all visible rows.
     known = _of_readers(ruleset, past) if past else _usual_readers(ruleset)
     return lambda store: tuple(need.at(marks) for need in known.needs(store))
 
@@ -163,9 +163,9 @@ class _Readers:
     """Index over a ruleset's queries, to find who needs which rows of a store.
 
     Attributes:
-        relations: stream -> its relations, as (filter conjuncts, need of the labels over it).
-        retained: retained stream -> need of its rows apart from queries.
-        queries: set of labels -> label -> need of the queries with exactly these labels.
+        relations: stream -> its relations: (filter conjuncts, needed rows of all aliases over it).
+        retained: retained stream -> rows needed for later queries.
+        queries: set of labels (aliases) -> label -> rows needed by the queries over these labels.
         known: cached needs of stores, which depend on the store's definition only.
     """
 

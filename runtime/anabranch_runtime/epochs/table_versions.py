@@ -59,7 +59,7 @@ def end_versions(
 def _current(store: StoreState, versions: Mapping[str, TableVersions]) -> StoreState:
     """Drop a store's segments of outdated table versions.
 
-    A row of an MIR belongs to the batch of its last member; its other members arrived earlier.
+    A row of a materialized join belongs to the batch of its last-arriving member.
     """
     known = [versions[s] for s in store.streams if s in versions]
     if store.is_base:

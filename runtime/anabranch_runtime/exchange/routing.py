@@ -94,8 +94,8 @@ _LABELS = b"labels"
 def pack(layout: Layout, partial: Partial, needed: Needed) -> pa.RecordBatch:
     """Return the tuples of ``partial`` with their ``needed`` columns, as a record batch to send.
 
-    Its columns are named as in stores of intermediate results: ``<label>.<column>``,
-    ``#sigma:<label>``, ``#tau:<label>``. So the next probe reads received rows like any table.
+    Its columns are named as in stores of joins: ``<label>.<column>``, ``#sigma:<label>`` (arrival
+    number), ``#tau:<label>`` (event time). So the next probe reads received rows like any table.
     """
     names, arrays = [], []
     for label, column in sorted(needed.columns_of(partial.start, layout.stream)):

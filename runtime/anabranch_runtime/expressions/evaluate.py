@@ -105,7 +105,7 @@ def evaluate(expr: Expr, fetch: Fetch, length: int) -> pa.Array:
     """Evaluate ``expr`` on ``length`` rows; ``fetch`` returns their columns.
 
     Raises:
-        ExpressionError: a row on which Spark would fail too, or a refused case.
+        ExpressionError: evaluation fails on a row, as in Spark, or is not supported (see module).
     """
     return _evaluate(expr, _Frame(fetch, length))
 

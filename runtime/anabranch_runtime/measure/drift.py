@@ -1,4 +1,4 @@
-"""Page-Hinkley's test on steps and rates, batch by batch, for sudden changes.
+"""Detection of sudden changes of join selectivities and arrival rates by Page-Hinkley's test.
 
 E. S. Page ("Continuous inspection schemes", Biometrika 41, 1954) and D. V. Hinkley ("Inference
 about the change-point from cumulative sum tests", Biometrika 58, 1971) sum up the amounts by which
@@ -7,7 +7,7 @@ the change began when the sum was last 0. The test runs for increases and for de
 
 Values are logarithms, so that a tenfold and a tenth of the level deviate equally:
 
-* per step, matches per probe and tuples with a match per probe:
+* per join step, matches per probe and tuples with a match per probe:
   ``log((count + 1/2) / (probes + 1/2))``;
 * per relation, arrivals. A longer batch brings more of all relations, so the median of their
   deviations is subtracted. A single relation is not tested.
@@ -143,7 +143,7 @@ class Edges:
 
     @staticmethod
     def of(steps: Mapping[str, CountedStep]) -> Edges:
-        """Convert a mapping from edge to step."""
+        """Build the record from a mapping: edge -> join step."""
         found = tuple(sorted({counted.step for counted in steps.values()}))
         places = {step: place for place, step in enumerate(found)}
         index = np.fromiter((places[c.step] for c in steps.values()), np.intp, len(steps))
@@ -201,7 +201,7 @@ def watch(
     before: Mapping[str, EdgeStatistics],
     arrived: Mapping[str, int],
 ) -> Watch:
-    """Observe one batch.
+    """Update the drift test by the counts of one batch.
 
     Args:
         edges: edges of the batch's ruleset.

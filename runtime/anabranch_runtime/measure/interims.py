@@ -101,7 +101,7 @@ def _counted(
     period: Period, state: State, steps: Mapping[str, CountedStep]
 ) -> dict[SubJoinStep, EdgeStatistics]:
     found = dict(period.steps)
-    # A failed query's rules are removed, but its counters stay until the epoch ends.
+    # Skip counters of a failed query: its rules are removed, but the counters stay in the state.
     known = {edge: counts for edge, counts in state.measured.edges.items() if edge in steps}
     fresh = {edge: c - period.edges.get(edge, EdgeStatistics()) for edge, c in known.items()}
     for step, counts in of_steps(steps, fresh).items():

@@ -26,11 +26,12 @@ from anabranch_runtime.state.manifest import State, StoreState
 from anabranch_runtime.state.measured import sum_reads
 from anabranch_runtime.storage.segment import Segment
 
-#: Store -> edge whose probe reads it -> report: queries, and whether it replaces a gap of an MIR.
+#: Store -> plan edge whose probe reads it -> report on the probe: its queries, and whether it reads
+#: the store in place of an incomplete materialized join.
 Readers = Mapping[str, Mapping[str, EdgeReport]]
 
 
-#: Maximum reported numbers of a store's segments, of its edges, and of an edge's queries.
+#: Maximum numbers reported per store of segments and probing edges, and per edge of queries.
 MOST_SEGMENTS, MOST_EDGES, MOST_QUERIES = 1000, 200, 50
 
 

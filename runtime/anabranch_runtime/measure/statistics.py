@@ -305,7 +305,7 @@ def _published(known: _Reservoir) -> StreamSample:
     return StreamSample(known.seen, known.rows.num_rows, columns)
 
 
-#: CPU seconds of output per result, which the edges' measurements do not include.
+#: CPU seconds to output a result, which measured probe times do not include.
 GIVEN_OUT = 6e-8
 
 

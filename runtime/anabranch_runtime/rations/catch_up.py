@@ -59,11 +59,11 @@ from anabranch_runtime.state.slices import Throttle
 
 #: Seconds that a catch-up may take in a batch without input.
 IDLE = 1.0
-#: Maximum number of consecutive batches in one record of debt.
+#: Maximum number of consecutive batches in one record of owed results (debt).
 LONGEST = 32
-#: Placeholder ranking of goals whose ration was 0: all results of the batch are owed.
+#: Placeholder ranking of goals that withheld all tuples: all results of the batches are owed.
 _ALL = Ranking((), by_batch=True)
-#: Maximum number of (goal, batches) entries of debt; beyond it the oldest are forgiven.
+#: Maximum number of records of owed results; beyond it the oldest are dropped.
 MOST = 1 << 14
 
 
@@ -85,10 +85,10 @@ def owing(ruleset: Ruleset) -> frozenset[QueryId]:
 def incur(
     before: State, state: State, ruleset: Ruleset, rations: Sequence[Ration], marks: dict[str, int]
 ) -> State:
-    """Add the debt of the batch that started in ``before`` and ended in ``state``.
+    """Record the results owed because of load shedding in a batch (from ``before`` to ``state``).
 
     Args:
-        marks: stream -> watermark at the start of the batch.
+        rations: share of probing tuples per goal. ``marks``: stream -> watermark before the batch.
     """
     batch, able = before.next_batch, owing(ruleset)
     alias_of = {(q.id, label): alias for q in ruleset.queries for alias, label, _ in q.members}
@@ -118,7 +118,7 @@ def incur(
 
 
 def forgive(state: State, ruleset: Ruleset, now: int | None = None) -> State:
-    """Drop debt that ``ruleset`` can't pay any more, or that exceeds :data:`MOST`.
+    """Drop owed results that can't be computed under ``ruleset``, or that exceed :data:`MOST`.
 
     Args:
         now: reference time of the next batch (``freshness.present``), microseconds.
@@ -149,10 +149,10 @@ def forgive(state: State, ruleset: Ruleset, now: int | None = None) -> State:
 
 
 def begin(state: State, ruleset: Ruleset, throttle: Throttle) -> State:
-    """Put the debt with the earliest deadline first, and select the stored rows to start from.
+    """Put the owed results with the earliest deadline first, and select their stored input rows.
 
     Args:
-        state: a state without debt that ``ruleset`` can't pay (:func:`forgive`).
+        state: a state after :func:`forgive`.
     """
     debt = state.debt
     if not debt.batches:
@@ -178,7 +178,7 @@ def _starts(state: State, ruleset: Ruleset, owed: OwedBatches) -> tuple[CatchUpS
 
 @dataclass(frozen=True, slots=True)
 class _Deadlines:
-    """Deadlines of debts: times after which no owed result is fresh.
+    """Deadlines of owed results: times after which none of them is fresh.
 
     Attributes:
         fresh: the queries with freshness limits. ``streams``: relation -> stream.
@@ -207,10 +207,10 @@ class _Deadlines:
 
 
 def _in_order(batches: Sequence[OwedBatches], deadlines: _Deadlines) -> list[OwedBatches]:
-    """Order debt by deadline, earliest first.
+    """Order owed results by deadline, earliest first.
 
     If its catch-up has not begun, the first entry keeps only the queries whose deadlines precede
-    all other debt. Queries without a deadline may have to wait for later debt.
+    all other entries'. Queries without a deadline may have to wait for later batches.
     """
     ends = [deadlines.of_owed(one) for one in batches]
 
@@ -230,7 +230,7 @@ def _in_order(batches: Sequence[OwedBatches], deadlines: _Deadlines) -> list[Owe
 
 
 def _narrowed(owed: OwedBatches, goals: tuple[OwedGoal, ...]) -> OwedBatches:
-    """Restrict ``owed`` to ``goals``."""
+    """Restrict ``owed`` to ``goals``: (query, last-arriving alias) pairs."""
     starts = owed.starts
     if starts is not None:
         left = {(g.query, g.alias) for g in goals}
@@ -240,7 +240,7 @@ def _narrowed(owed: OwedBatches, goals: tuple[OwedGoal, ...]) -> OwedBatches:
 
 
 def next_catch_up(state: State) -> CatchUp | None:
-    """Return the catch-up work of the next batch; None without debt."""
+    """Return the owed results that the next batch computes; None: nothing is owed."""
     debt = state.debt
     if not debt.batches or debt.batches[0].starts is None:
         return None
@@ -257,7 +257,7 @@ def advance(
     seconds: float,
     throttle: Throttle,
 ) -> State:
-    """Remove the debt that the catch-up ``done`` has paid, in a batch that took ``seconds``."""
+    """Remove the owed results that ``done`` has computed, in a batch that took ``seconds``."""
     debt = state.debt
     if done is None or not debt.batches or debt.batches[0].starts is None:
         return state
@@ -295,8 +295,8 @@ def advance(
 
 
 def owe_past(state: State, ruleset: Ruleset) -> State:
-    """Add the debt of past results to queries that start with the next batch and request them, but
-    not to queries that restart with other time bounds.
+    """Record results from before their activation as owed to the queries that start with the next
+    batch and request them, but not to queries that restart with other time bounds.
     """
     able = owing(ruleset)
     queries, owed = dict(state.queries), list(state.debt.batches)
@@ -340,7 +340,9 @@ def _is_of(owed: OwedBatches, activated: int | None) -> bool:
 
 
 def _further(known: Activation, made: int, rows: int | None) -> Activation:
-    """Count ``made`` more past results; ``rows``: stored rows still to start from (None: done)."""
+    """Count ``made`` more results from before the activation; ``rows``: remaining input rows (None:
+    done).
+    """
     past = known.past or PastResults()
     status = PastStatus.EMITTED if rows is None else PastStatus.PENDING
     return replace(known, past=PastResults(status, past.results + made, rows or 0))
@@ -353,7 +355,7 @@ def _relation(query: QuerySpec, alias: str) -> RelationId:
 def _forgiven(
     queries: Mapping[str, Activation], before: Debt, after: Debt
 ) -> dict[str, Activation]:
-    """Count the debt of ``before`` that ``after`` lacks as permanently withheld results."""
+    """Count the owed results of ``before`` that ``after`` lacks as permanently withheld."""
     queries = {
         name: replace(one, past=PastResults(PastStatus.GIVEN_UP, one.past.results, one.past.rows))
         if one.past is not None and name in before.past - after.past
@@ -362,7 +364,7 @@ def _forgiven(
     }
     known = {(one.first, goal) for one in after.withheld for goal in one.goals}
     blind: dict[str, int] = defaultdict(int)
-    # Counts of withheld results are estimated per query; the forgiven part of the count is taken in
+    # Counts of withheld results are estimated per query; the dropped part of the count is taken in
     # proportion to the withheld shares of the query's goals and batches.
     every: dict[str, float] = defaultdict(float)
     gone: dict[str, float] = defaultdict(float)
@@ -386,7 +388,7 @@ def _forgiven(
 
 
 def _written_off(known: Activation, part: float, blind: int) -> Activation:
-    """Count the fraction ``part`` of the query's debt as permanently withheld."""
+    """Count the fraction ``part`` of the query's owed results as permanently withheld."""
     lost, gap = part * known.owed, LeftOut()
     return replace(
         known,
@@ -399,7 +401,7 @@ def _written_off(known: Activation, part: float, blind: int) -> Activation:
 
 
 def paid(done: CatchUp | None, failed: Collection[str]) -> PaidBatches | None:
-    """Return the batches and goals whose debt ``done`` has paid completely; None: no goal.
+    """Return the batches and goals whose owed results are complete after ``done``; None: no goal.
 
     Args:
         failed: failed queries, which are excluded.
@@ -415,7 +417,7 @@ class Shedding:
     """Load shedding in one batch.
 
     Attributes:
-        rations: rations of goals with a share below 1; the share of all others is 1.
+        rations: share of probing tuples per goal (query, last-arriving alias), if below 1.
         sampled: queries whose results have columns with inclusion probabilities.
         catch_up: catch-up work of the batch, if any.
         now: reference time for tuple ages (``rations.freshness``), microseconds.
@@ -430,6 +432,6 @@ class Shedding:
     def of(
         cls, state: State, rations: tuple[Ration, ...], sampled: frozenset[str], planned: int | None
     ) -> Shedding:
-        """Decide for the batch that starts in ``state``; ``planned``: its planning time."""
+        """Build the record for the batch that starts in ``state``; ``planned``: planning time."""
         owed = None if rations else next_catch_up(state)
         return cls(rations, sampled, owed, present(state, planned))

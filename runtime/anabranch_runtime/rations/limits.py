@@ -24,34 +24,34 @@ from anabranch_runtime.index.ranks import limit
 
 #: Maximum number of entries on load shedding in a manifest (``sinks.ledger`` has all).
 KEPT = 8
-#: Exclusive upper bounds of a tuple's ranks, per ranking; a tuple passes if it satisfies one of
-#: them. None: every tuple passes.
+#: Filter of tuples by rank (hash of a key): exclusive upper bounds per ranking, of which a passing
+#: tuple satisfies one. None: every tuple passes.
 Limits: TypeAlias = "frozenset[tuple[Ranking, int]] | None"
 
 
 @dataclass(frozen=True, slots=True)
 class RationLimits:
-    """Limits of ranks on the edges and goals of a ruleset.
+    """Filters for load shedding on the edges and goals of a ruleset.
 
     Attributes:
-        edges: edge -> its limits; missing edges pass every tuple.
-        goals: (query, last-arriving label) -> limit of the goal, if its share is below 1.
+        edges: edge of the plan -> its filter; missing edges pass every tuple.
+        goals: (query, last-arriving label) -> filter of the goal, if its share is below 1.
     """
 
     edges: Mapping[Edge, Limits]
     goals: Mapping[tuple[QueryId, Label], tuple[Ranking, int]]
 
     def edge(self, edge: Edge) -> Limits:
-        """Limits of ranks of the tuples that pass ``edge``."""
+        """Return the filter by rank of the tuples that pass ``edge``."""
         return self.edges.get(edge)
 
     def goal(self, query: QueryId, start: Label) -> Limits:
-        """Limits of ranks of tuples of ``start`` as last-arriving members of results."""
+        """Return the filter by rank of tuples of ``start`` as last-arriving members of results."""
         return _own(self.goals.get((query, start)))
 
 
 def rationing(ruleset: Ruleset, rations: tuple[Ration, ...]) -> RationLimits:
-    """Compute the limits on edges and goals; ``rations`` of other rulesets' queries are ignored."""
+    """Compute the filters for ``rations``, shares of probing tuples per goal of ``ruleset``."""
     goals = {(r.query, r.start): (r.ranking, limit(r.share)) for r in rations if r.share < 1}
     if not goals:
         return RationLimits({}, goals)
@@ -62,8 +62,8 @@ def rationing(ruleset: Ruleset, rations: tuple[Ration, ...]) -> RationLimits:
 def least_limits(
     ruleset: Ruleset, goals: Mapping[tuple[QueryId, Label], tuple[Ranking, int]]
 ) -> Mapping[Edge, frozenset[tuple[Ranking, int]]]:
-    """Return edge -> per ranking, the least limit of the ``goals`` that the edge leads to; empty if
-    there is none.
+    """Return edge -> per ranking, the least rank limit of the ``goals`` that the edge leads to;
+    empty if there is none.
     """
 
     def wanted(query: QueryId, start: Label) -> frozenset[tuple[Ranking, int]]:
@@ -78,7 +78,7 @@ def least_limits(
 def noted(
     known: tuple[RationedBatches, ...], batch: int, rations: tuple[Ration, ...]
 ) -> tuple[RationedBatches, ...]:
-    """Append the rations of ``batch`` to the entries ``known``; only the newest ones are kept."""
+    """Append the record of load shedding in ``batch`` to ``known``, and drop the oldest ones."""
     if not rations:
         return known
     if known and known[-1].last == batch - 1 and known[-1].rations == rations:
@@ -92,8 +92,7 @@ def count_withheld(
     reports: Iterable[TaskReport],
     owing: Collection[QueryId] = (),
 ) -> dict[str, Activation]:
-    """Add the number of results that a batch with ``rations`` has withheld, estimated from its kept
-    results, to the queries' activations.
+    """Add the estimated number of results that a batch has withheld to the queries' activations.
 
     Args:
         owing: queries whose withheld results a catch-up will compute.
@@ -107,7 +106,7 @@ def count_withheld(
             continue
         owed = ration.query in owing
         if not ration.share:
-            # Owed results count as withheld only if their debt is forgiven.
+            # Owed results count as withheld only once they are dropped.
             found[ration.query] = replace(known, blind=known.blind + (not owed))
             continue
         rows = sum(k.get(ration.query, {}).get(ration.start, 0) for k in kept)
@@ -125,7 +124,7 @@ def _own(limit: tuple[Ranking, int] | None) -> Limits:
 
 
 def _any_of(wanted: Iterable[Limits]) -> Limits:
-    """Return the union of limits: a tuple passes if it passes one of ``wanted``."""
+    """Return the union of filters: a tuple passes if it passes one of ``wanted``."""
     known = list(wanted)
     some = [limits for limits in known if limits is not None]
     return _picked(itertools.chain(*some), max) if len(some) == len(known) else None
@@ -134,7 +133,7 @@ def _any_of(wanted: Iterable[Limits]) -> Limits:
 def _picked(
     limits: Iterable[tuple[Ranking, int]], pick: Callable[[int, int], int]
 ) -> frozenset[tuple[Ranking, int]]:
-    """Reduce ``limits`` to one per ranking by ``pick`` (minimum or maximum)."""
+    """Reduce rank limits to one per ranking by ``pick`` (minimum or maximum)."""
     found: dict[Ranking, int] = {}
     for ranking, number in limits:
         found[ranking] = pick(number, found.get(ranking, number))
@@ -150,7 +149,7 @@ def behind(
     stored: _T,
     together: Callable[[Sequence[_T]], _T],
 ) -> dict[Edge, _T]:
-    """Return edge -> values of all queries and stores after it, combined by ``together``.
+    """Return edge of the plan -> values of the queries and stores it leads to, by ``together``.
 
     Args:
         wanted: returns the value of a query whose results start with tuples of a label.

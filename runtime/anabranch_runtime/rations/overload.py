@@ -42,8 +42,8 @@ class BatchWork:
     Attributes:
         rows: number of input rows. ``seconds``: duration from planning to commit.
         probing: seconds of probing by the slowest task.
-        budget: the batch's budget. ``rationable``: share of probing that rations of 0 would save,
-            compared with rations of 1.
+        budget: the batch's share of full probing time. ``rationable``: share of probing time that
+            withholding all tuples would save.
         elapsed: seconds since the commit of the preceding batch.
         waiting: rows that wait after the batch. ``waited``: seconds that the oldest has waited.
     """
@@ -59,13 +59,13 @@ class BatchWork:
 
     @property
     def rationed(self) -> float:
-        """Seconds of probing that rations of 0 would have saved."""
+        """Seconds of probing that withholding all tuples would have saved."""
         kept = 1 - self.rationable + self.rationable * self.budget
         return self.rationable * self.budget * self.probing / kept if kept > 0 else 0.0
 
     @property
     def rest(self) -> float:
-        """Seconds of the batch that do not depend on rations."""
+        """Seconds of the batch that load shedding can't save."""
         return max(self.seconds - self.rationed, 0.0)
 
 
@@ -74,15 +74,15 @@ class LoadState:
     """The measured load, and the controller's state.
 
     Attributes:
-        budget: share of the rationed probes' CPU time for which the next batch has time, 0 to 1.
-        needed: time for one batch length's arrivals without rations, as a share of the batch
-            length; above 1 the machine is too slow for its input. 0: unknown.
-        overloaded: whether probes are rationed.
+        budget: share of full probing time for which the next batch has time, 0 to 1.
+        needed: time to process one batch length's arrivals without load shedding, as a share of the
+            batch length; above 1 the machine is too slow for its input. 0: unknown.
+        overloaded: whether tuples are withheld.
         calm: number of the last consecutive batches with time for all probes.
         works: the last batches, oldest first. ``waiting``: rows that waited before the first batch;
             None: unknown, assumed equal to the rows that waited after it.
-        savable: seconds of probing per row that rations of 0 would save, compared with rations of
-            1. Batches without probes do not change it.
+        savable: seconds of probing per row that withholding all tuples would save. Batches without
+            probes do not change it.
     """
 
     budget: float = 1.0
@@ -125,7 +125,7 @@ def observe(load: LoadState, work: BatchWork, latency: float) -> LoadState:
 
 
 def _savable(works: tuple[BatchWork, ...], known: float) -> float:
-    """Estimate seconds per row that rations of 0 would save; ``known`` if no batch has probed.
+    """Estimate seconds per row that withholding all tuples saves; ``known`` if no batch probed.
 
     While windows fill, probes become more expensive, and a budget that follows too late makes input
     wait. So the greater of a slow and a fast average is taken.
@@ -147,7 +147,7 @@ def _room(
     works: tuple[BatchWork, ...], before: int, length: float, savable: float
 ) -> tuple[float, float]:
     """Return the share of probing for which a batch of ``length`` seconds has time; and the time to
-    process ``length`` seconds of arrivals without rations, as a share of ``length``.
+    process ``length`` seconds of arrivals without load shedding, as a share of ``length``.
     """
     elapsed = sum(one.elapsed for one in works)
     read = tuple((one.rows, one.rest) for one in works if one.rows)

@@ -18,13 +18,12 @@ from anabranch_runtime.control import Control
 from anabranch_runtime.rations.overload import BatchWork, LoadState, observe
 from anabranch_runtime.recovery.journal import KnownLoad
 
-#: Least ration: every goal keeps a sample of tuples, to estimate its withheld results and the
-#: selectivity of its probes.
+#: Least share of tuples that probe: a sample to estimate withheld results and selectivities.
 SAMPLE = 1 / 256
 
 
 class Rationer:
-    """Chooses the rations of batches.
+    """Chooses, before each batch, the share of tuples that probe.
 
     Attributes:
         schedule: the newest schedule; None: no load shedding, input waits under overload.
@@ -72,7 +71,7 @@ class Rationer:
         return KnownLoad(self._load.budget, self._load.savable, self._load.overloaded)
 
     def rations(self, ruleset: Ruleset, never: Collection[str] = frozenset()) -> tuple[Ration, ...]:
-        """Choose the rations of the next batch under ``ruleset``; missing goals have the ration 1.
+        """Choose the share of probing tuples per goal of the next batch (missing: 1).
 
         Args:
             never: queries exempt from load shedding.
@@ -98,7 +97,7 @@ class Rationer:
     def done(
         self, rows: int, seconds: float, probing: float, streams: Iterable[StreamIntake]
     ) -> None:
-        """Measure a committed batch of ``rows`` rows and ``probing`` seconds of probes."""
+        """Update the load by a committed batch: ``rows`` rows, ``probing`` seconds of probes."""
         now = time.monotonic()
         elapsed, self._ended = now - self._ended, now
         schedule, stand = self.schedule, list(streams)

@@ -50,7 +50,7 @@ class Ranks:
         return found
 
     def of(self, partial: Partial, label: Label, ranking: Ranking) -> NDArray[np.int64]:
-        """The rank of the member ``label`` of each tuple of ``partial``."""
+        """Compute the rank of each tuple of ``partial``, from its member ``label``."""
         event_time = self.layout.streams[self.layout.stream(label)].event_time
 
         def column(name: str) -> pa.Array:
@@ -71,7 +71,7 @@ class Wanted:
     """
 
     def __init__(self, partial: Partial, met: Limits, ranks: Ranks) -> None:
-        """``met``: limits that all tuples of ``partial`` already satisfy."""
+        """Create the cache; ``met``: filter that all tuples of ``partial`` already pass."""
         self.partial, self._ranks = partial, ranks
         #: Limits -> filtered tuples, shared by edges with equal limits, with their cached keys.
         self._found: dict[Limits, Partial] = {met: partial, None: partial}

@@ -66,7 +66,7 @@ class Ledger:
         paid: PaidBatches | None,
         read: BatchReads | None,
     ) -> bool:
-        """Write the rations, completed catch-ups and input offsets of ``batch``, replacing an
+        """Write load shedding, completed catch-ups and input offsets of ``batch``, replacing an
         earlier attempt's; returns whether files must be synced.
 
         Args:

@@ -34,7 +34,7 @@ def left_row_columns(
     """
     labels = [label for _, label, _ in query.members]
     if query.outer is not None:
-        # The partner is the last in FROM order.
+        # Pairs without their right row, which is the last in FROM order.
         labels.pop()
     batches = np.maximum.reduce([partial.batch(label) for label in labels])
     floor = pa.scalar(marks.get(partner), SCHEMA.field(FLOOR).type)

@@ -97,8 +97,8 @@ class Access:
 
     Attributes:
         tiles: stores with their batches (the current batch included).
-        gaps: for an MIR, batches that no generation covers; empty for a base relation.
-        fill: per input of the MIR that is probed instead in the gaps, its tiles up to the last gap.
+        gaps: batches that no store of a materialized join covers; empty for a base relation.
+        fill: per input of the join, probed instead in the gaps, its tiles up to the last gap.
     """
 
     tiles: tuple[Tile, ...]

@@ -19,11 +19,11 @@ from anabranch_runtime.state.slices import SegmentRows, cut
 
 
 class OwedGoal(Row, frozen=True):
-    """A goal with withheld tuples.
+    """A goal (query and last-arriving alias) with withheld tuples.
 
     Attributes:
         alias: alias of the last-arriving tuple. Unlike its label, it never changes.
-        share: the goal's ration: tuples with ranks (in [0, 1)) below it were not withheld.
+        share: share of tuples not withheld: those with ranks (hashes in [0, 1)) below it.
     """
 
     query: QueryId
@@ -34,7 +34,7 @@ class OwedGoal(Row, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class CatchUpStarts:
-    """Stored rows from which a catch-up starts.
+    """Stored rows whose withheld results are still to be computed.
 
     Attributes:
         goals: (query, alias) of the goals for which these rows are last-arriving tuples.
@@ -52,14 +52,14 @@ class CatchUpStarts:
 
 @dataclass(frozen=True, slots=True)
 class OwedBatches:
-    """Consecutive batches with the same rations, whose withheld results are still owed.
+    """Consecutive batches with equal load shedding, whose withheld results are still owed.
 
     Attributes:
         first, last: batch numbers, both included.
-        goals: goals with withheld tuples, sorted; all rationed goals of a query, or none.
+        goals: goals with withheld tuples, sorted; of a query all or none.
         watermarks: watermarks at the start of the first batch; rows needed then stay stored.
         reached: stream -> greatest event time that had arrived by the end of the last batch.
-        starts: remaining rows to catch up from; None: no catch-up has begun.
+        starts: remaining rows whose results are to be computed; None: not begun.
         past: whether the batches precede the activation of the queries, so all results are owed.
     """
 
@@ -97,7 +97,7 @@ class CatchUp:
 
     @property
     def rows(self) -> int:
-        """Number of stored rows from which the catch-up starts."""
+        """Number of stored rows whose results the catch-up computes."""
         return sum(s.rows for s in self.starts)
 
 
@@ -116,14 +116,14 @@ class Debt:
 
     @property
     def sources(self) -> Iterator[SegmentRows]:
-        """Remaining stored rows of catch-ups that have begun."""
+        """Yield the remaining input rows of catch-ups that have begun."""
         for one in self.batches:
             for start in one.starts or ():
                 yield from start.sources
 
     @property
     def withheld(self) -> tuple[OwedBatches, ...]:
-        """Entries owed because of rations, and not because they precede a query's activation."""
+        """Entries owed because of load shedding, not as results from before an activation."""
         return tuple(one for one in self.batches if not one.past)
 
     @property
@@ -144,10 +144,10 @@ class Debt:
 
 @dataclass(slots=True)
 class RationReport:
-    """One task's result counts for rations.
+    """One task's result counts in batches with load shedding or catch-up.
 
     Attributes:
-        kept: query -> label that arrived last -> number of result rows; in batches with rations.
+        kept: query -> last-arriving label -> number of result rows, under load shedding.
         caught_up: query -> number of result rows withheld by earlier batches.
     """
 

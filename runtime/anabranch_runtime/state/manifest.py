@@ -102,7 +102,7 @@ class StoreState:
         segments: live segments.
         expired_below: per member, one more than the greatest event time dropped so far
             (microseconds); None: nothing dropped.
-        backfill: running backfill of an MIR store.
+        backfill: running computation of a materialized join's past rows.
         dealt: hot key values with rows spread outside their home partitions (``state.dealt``).
     """
 

@@ -80,9 +80,9 @@ class Measurements:
     """Measurements of all batches, and of the current epoch.
 
     Attributes:
-        sketches: relation or MIR's store (with a prefix) -> key -> sketch of its distinct values
-            (``state.measures``). ``values``: relation -> key attribute -> its frequent values
-            (``state.values``).
+        sketches: relation or store of a join (with a prefix) -> key -> sketch of its distinct
+            values (``state.measures``). ``values``: relation -> key attribute -> its frequent
+            values (``state.values``).
         edges: counts of the current epoch since the running ruleset took over.
         reads: store -> index -> lookups in the current epoch; ``reads_before``: in earlier epochs.
         probes: epoch -> number of probing tuples.

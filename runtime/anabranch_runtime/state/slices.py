@@ -1,7 +1,7 @@
 """Progress of the backfill of a materialized join (MIR), and one batch's slice of it.
 
 A backfill computes the join's rows for *gaps*: batches before its store opened that no older store
-of the MIR covers. It reads each stored row of one member once, from its *sources*: the
+of this join covers. It reads each stored row of one member once, from its *sources*: the
 segments at its beginning. Segments never change, so a position in the sources stays valid through
 merges. Files of the sources are kept until they have been read.
 """
@@ -67,17 +67,17 @@ class SegmentRows:
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """A running or failed backfill.
+    """A running or failed backfill of a materialized join.
 
     Attributes:
-        rule: the probes that compute the MIR from its start member; constant.
+        rule: the probes that compute the join from rows of one member, the start; constant.
         gaps: batches that the store covers once the backfill is complete.
         sources: remaining stored rows of the start member.
         total: number of rows of the start member at the beginning.
         rows: number of rows in the next slice.
         segments: segments computed so far; no probe reads them before the end.
         failed: reason of a failure: an expression that can't be evaluated for some stored row.
-            Probes of the gaps then continue to join the MIR's inputs, and may never read this row.
+            Probes of the gaps then continue to join the inputs, and may never read this row.
     """
 
     rule: BackfillRule
@@ -100,9 +100,9 @@ class Slice:
     """One batch's part of a backfill.
 
     Attributes:
-        store: the MIR store. ``gaps``: see :class:`Backfill`.
+        store: the materialized join's store. ``gaps``: see :class:`Backfill`.
         sources: the start member's rows of this slice.
-        fill: per step of ``rule``, the tiles of its probe: earlier batches only.
+        fill: per probe of ``rule``, the stores and (earlier) batches that it reads.
         merges: merges of the backfill's segments; task ``i`` of ``n`` does every ``n``-th from i.
     """
 

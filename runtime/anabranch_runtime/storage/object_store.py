@@ -97,7 +97,7 @@ class Remote:
         """Write ``content`` to ``name`` if it has the version ``known`` (None: does not exist).
 
         Raises:
-            ChangedError: the object has another version, with a content other than ``content``.
+            ChangedError: the object has another version and another content.
         """
         replace = self._replace if self.folder is None else self._replace_file
         return self._attempt("written", name, lambda: replace(name, content, known))

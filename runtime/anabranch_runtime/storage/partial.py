@@ -120,7 +120,7 @@ class Partial:
 
     Attributes:
         sets: the row sets.
-        place: label -> (number of its row set, member prefix of its columns; empty for base rows).
+        place: label -> (index of its row set, prefix of its columns in rows of a stored join).
         start: the label of the arriving tuple that this result was computed for.
         origins: each tuple's position in the partial result on which :meth:`numbered` was called
             last; None: not tracked.
@@ -136,7 +136,7 @@ class Partial:
     _cache: dict[tuple[str, str], Any] = field(default_factory=dict)
 
     def column(self, label: Label, name: str) -> pa.Array:
-        """Return a stream column of ``label``."""
+        """Gather a column of the alias ``label``."""
         key = (label, name)
         found = self._cache.get(key)
         if found is None:
@@ -201,8 +201,8 @@ class Partial:
         return self.take(np.flatnonzero(mask).astype(np.int32))
 
     def extend(self, positions: I32, rows: RowSet, place: dict[Label, str]) -> Partial:
-        """Join tuple ``positions[i]`` with row ``rows[i]``, for all ``i``. The rows fill the labels
-        of ``place`` (label -> member prefix).
+        """Join tuple ``positions[i]`` with the row ``rows[i]``, for all ``i``. The rows add the
+        labels in ``place`` (label -> prefix of its columns).
         """
         sets = (*(s.take(positions) for s in self.sets), rows)
         at = len(self.sets)
@@ -218,8 +218,8 @@ class Partial:
 def concat_partials(parts: Sequence[Partial]) -> Partial:
     """Concatenate partial results over the same labels.
 
-    They may group labels into row sets differently: labels filled by an MIR share one, labels
-    filled by base probes don't. Unless they agree, every label gets its own row set.
+    They may group labels into row sets differently: labels from one stored join share a row set,
+    labels from base stores don't. Unless they agree, every label gets its own row set.
     """
     first = parts[0]
     if len(parts) == 1:
@@ -244,7 +244,7 @@ def _own_rows(partial: Partial, label: Label) -> RowSet:
 
 @dataclass(frozen=True, slots=True)
 class _Renamed:
-    """An MIR's table as a table of one member's rows, with columns renamed to the stream's."""
+    """View of a stored join's table as rows of one member, with columns renamed to the stream's."""
 
     table: Table
     member: str

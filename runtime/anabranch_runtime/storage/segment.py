@@ -16,7 +16,8 @@ uint64). Every blob's CRC-32 is in the descriptor and is checked at the pipeline
 (``storage.verify``) and whenever the segment is merged; probes check only the file's length.
 
 Columns: a base store has the stream's columns plus ``#sigma`` and ``#tau`` (absent without event
-time); an MIR store has ``<member>.<column>``, ``#sigma:<member>`` and ``#tau:<member>``.
+time), i.e. arrival number and event time; a store of joined rows has ``<member>.<column>``,
+``#sigma:<member>`` and ``#tau:<member>``.
 """
 
 from __future__ import annotations
@@ -182,7 +183,7 @@ class PackWriter:
     ) -> Segment:
         """Append ``batch`` as a segment of ``store``; it must not be empty.
 
-        ``members`` are the store's members for an MIR and empty for a base store.
+        ``members``: labels of the joined relations; empty for a base store.
         """
         names = [f":{m}" for m in members] or [""]
         sigmas = np.stack([_numpy(batch.column(SIGMA + n)) for n in names])

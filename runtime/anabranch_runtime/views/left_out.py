@@ -194,7 +194,7 @@ def _micros(times: pa.ChunkedArray) -> NDArray[np.int64]:
 
 
 def _kept(key: tuple[str, str], share: float, values: pa.ChunkedArray) -> NDArray[np.bool_]:
-    """Return the mask of key values that the ration ``share`` keeps."""
+    """Return the mask of key values that sampling at the rate ``share`` keeps."""
     ranking = Ranking((key,), by_batch=False)
     plain = values.combine_chunks()
     return ranks(ranking, lambda _: plain, len(plain), 0) < limit(share)

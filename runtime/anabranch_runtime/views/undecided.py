@@ -97,8 +97,8 @@ class Undecided:
         return found
 
     def chances(self, rows: int, came: Ints, deadlines: Ints) -> NDArray[np.float64]:
-        """Return each left row's probability of being decided: that a random rank is below the
-        limits of all batches from the row's own on. Ranks by different keys are independent. Uses
+        """Return each left row's probability of not being undecided, over random ranks: that its
+        rank is below the limits of all its batches. Ranks by different keys are independent. Uses
         the ledger as read by the last call of :meth:`among`.
         """
         found = np.ones(rows, np.float64)
