@@ -77,7 +77,7 @@ class Control:
         self.run = run or uuid.uuid4().hex
         self.keys = Keys(namespace)
         self._redis = connection(url)
-        #: Activations as last reported, and the id of our last entry in the stream of changes.
+        #: Last reported activations (start and counters of each query), and id of that Redis entry.
         self._reported: dict[str, Activation] = {}
         self._noted = b""
         #: Id of the last change of the registry read so far; expiry time per query.
@@ -104,7 +104,7 @@ class Control:
         return sorted(records, key=lambda r: r.name)
 
     def newest_epoch(self, epoch: int) -> int | None:
-        """The newest published epoch that is not after ``epoch``."""
+        """Return the newest epoch, up to ``epoch``, whose ruleset is published; None: none."""
         found = self._redis.zrevrangebyscore(self.keys.published, epoch, 0, start=0, num=1)
         return int(cast("bytes", found[0])) if found else None
 
@@ -223,8 +223,8 @@ class Control:
             pipe.execute()
 
     def report(self, progress: Progress, activations: dict[str, Activation]) -> None:
-        """Write the progress and the changed activations in one transaction; all activations if
-        Redis has lost the last ones written, or another process has written others.
+        """Write progress and changed activations (query records) in one transaction; writes all
+        activations if Redis has lost the last ones, or another process has written others.
         """
         journal = self.keys.activation_changes
         newest = cast("Any", self._redis.xrevrange(journal, count=1))
@@ -253,7 +253,7 @@ class Control:
             self._redis.delete(self.keys.heartbeat)
 
     def report_view(self, query: str, rows: ViewRows) -> None:
-        """Report the present result rows of a query with a post-join part (view)."""
+        """Report the present result rows of a query with aggregation, ORDER BY or LIMIT (view)."""
         self._redis.hset(self.keys.views, query, rows.dumps())
 
     def report_state(self, report: str, parts: Mapping[str, str], gone: Collection[str]) -> None:
@@ -270,7 +270,7 @@ class Control:
             pipe.execute()
 
     def reported_parts(self) -> set[str]:
-        """Names of the stores whose parts Redis has, from this or an earlier driver."""
+        """Names of the stores with reported contents in Redis, from this or an earlier driver."""
         return {
             name.decode() for name in cast("list[bytes]", self._redis.hkeys(self.keys.state_parts))
         }
@@ -303,7 +303,7 @@ class Control:
             self._redis.set(self.keys.owed, batch)
 
     def intake(self) -> Intake:
-        """Last reported progress of Redis Streams and files."""
+        """Return the last reported reading progress of Redis Streams and files, by stream."""
         text = self._redis.get(self.keys.intake)
         return Intake() if text is None else Intake.loads(text)
 

@@ -1,5 +1,6 @@
-"""Parsing of rulesets and application of patches. Caches the last two bases of patches and the last
-ruleset, whose unchanged rules become the same objects in the next one.
+"""Parsing of rulesets (execution plans), published whole or as patches (differences from a base).
+
+Caches the last two bases and the last ruleset, whose unchanged rules are reused in the next one.
 """
 
 from __future__ import annotations

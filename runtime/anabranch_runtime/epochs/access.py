@@ -1,4 +1,4 @@
-"""Choice of the stores and batches that each probe reads: tiles and gaps (``state.coverage``)."""
+"""Choice of the stores, and of the batches in them, that each probe reads (``state.coverage``)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from anabranch_runtime.state.coverage import Access, Interval, Tile, tile
 from anabranch_runtime.state.manifest import State, StoreState
 from anabranch_runtime.state.slices import SegmentRows
 
-#: Projection of a probe rule to the fields that determine its access.
+#: Cache key: the fields of a probe rule that determine which stores and batches it reads.
 _Asked = tuple[str, str, frozenset[tuple[str, str]], tuple[FillStep, ...]]
-#: Projection of a store's state to the fields that determine accesses.
+#: Cache key: the fields of a store that determine which batches probes read from it.
 _Kept = tuple[str, StoreSpec, tuple[str, ...], tuple[str, ...], tuple[Interval, ...], int | None]
 
 
@@ -90,7 +90,7 @@ def accesses(state: State, ruleset: Ruleset) -> dict[str, Access]:
 
 
 def _dated(access: Access, last: int, now: int) -> Access:
-    """Convert the access for batch ``last``, without gaps, to the access for batch ``now``."""
+    """Update an access without gaps, computed for batch ``last``, to batch ``now``."""
     if last == now:
         return access
     return Access(
@@ -122,7 +122,7 @@ class Generations:
         return found
 
     def serving(self, relation: Relation) -> list[tuple[str, StoreState]]:
-        """(name, store) of the base stores whose filters keep all rows of ``relation``."""
+        """Return (name, store) of the base stores whose filters keep all rows of ``relation``."""
         if self._by_stream is None:
             self._by_stream = defaultdict(list)
             for name, store in self._state.stores.items():
@@ -134,8 +134,8 @@ class Generations:
 
 
 def latest_tiles(state: State, ruleset: Ruleset) -> dict[str, tuple[Tile, ...]]:
-    """For each stream that keeps only the latest tuple per key, return tiles over all tuples that
-    may supersede others.
+    """For each stream that keeps only the latest tuple per key, return the stores and batches in
+    which to search for newer tuples of a key.
     """
     relations = {r.id: r for r in ruleset.relations}
     since, found = latest_since(state), {}
@@ -153,7 +153,7 @@ def latest_tiles(state: State, ruleset: Ruleset) -> dict[str, tuple[Tile, ...]]:
 
 
 def latest_since(state: State) -> dict[str, int]:
-    """Return stream that keeps the latest tuple per key -> first batch whose tuples do replace."""
+    """Return stream with the latest tuple per key -> first batch that replaces older tuples."""
     return {n: s.latest_since for n, s in state.streams.items() if s.latest_since is not None}
 
 

@@ -119,7 +119,7 @@ def advance(
     seconds: float,
     throttle: Throttle,
 ) -> State:
-    """Apply the completed slice ``done`` of a batch that took ``seconds``."""
+    """Update the backfill by the slice ``done`` that a batch of ``seconds`` has computed."""
     if done is None:
         return state
     store = state.stores[done.store]
@@ -170,9 +170,7 @@ def _begun(
     throttle: Throttle,
     generations: Generations,
 ) -> StoreState | None:
-    """Return the store with a new backfill, or with its gaps closed if the start member has no
-    rows; None if it has no gap.
-    """
+    """Return the store with a new backfill, or complete without rows; None: no batch is missing."""
     store = state.stores[rule.store]
     found = gaps(state, rule.store, relations, generations)
     if not found:

@@ -58,7 +58,7 @@ def take_out(state: State, ruleset: Ruleset, failures: Mapping[str, Failure]) ->
     """Record failed queries in the state after a batch, and close the stores only they need.
 
     Args:
-        state: the state after the batch by its reports.
+        state: the state after the batch, as computed from the task reports.
         ruleset: the batch's ruleset.
         failures: query -> its failure.
     """

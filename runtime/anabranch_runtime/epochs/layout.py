@@ -62,7 +62,7 @@ class StoreLayout:
 
     @property
     def dealt_rows(self) -> DealtRows | None:
-        """Partitions of rows with hot values; None: all rows are in their home partitions."""
+        """Partitions of rows with hot key values; None: no rows are spread."""
         return dealt_rows(self.dealt, self.partitions) if self.dealt else None
 
     def column(self, member: Label, name: str) -> str:
@@ -94,7 +94,7 @@ def _layout(name: str, store: StoreState) -> StoreLayout:
 
 
 def base_layout(relation: RelationId) -> StoreLayout:
-    """The layout of ``relation``'s rows before they are stored anywhere."""
+    """Return the layout of arriving rows of ``relation``, which are not stored yet."""
     return StoreLayout(relation, (Label(relation),), None, 1, is_base=True)
 
 

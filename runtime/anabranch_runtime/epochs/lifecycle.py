@@ -21,7 +21,7 @@ from anabranch_runtime.state.manifest import State, StoreState, StreamState
 
 #: Number of newest epochs whose first batch the state keeps.
 REMEMBERED_EPOCHS = 1024
-#: Maximum number of a query's earlier activations that the state keeps.
+#: Maximum number of earlier runs (activations) of a query that the state keeps.
 REMEMBERED_ACTIVATIONS = 64
 
 
@@ -43,7 +43,7 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
     }
     of_tables = tables(ruleset)
     fresh: list[QuerySpec] = []
-    # All joins of a query must see the same tuples, so they restart together.
+    # The two joins of an outer join must see the same tuples, so they restart together.
     anew = {
         query.left_of or query.id
         for query in ruleset.queries
@@ -96,7 +96,7 @@ def serves(store: StoreState, relation: Relation) -> bool:
 
 
 def _anew(known: Activation, activation: Activation) -> Activation:
-    """Carry counts and history of the ``known`` activation over to the query's next one."""
+    """Carry counts and history of a query's last run, ``known``, over to its next run."""
     ended = replace(known, expired_batch=activation.activated_batch, earlier=())
     earlier = (*known.earlier, ended)[-REMEMBERED_ACTIVATIONS:]
     return replace(
@@ -230,7 +230,7 @@ def _cut(store: StoreState, fresh: list[QuerySpec], batch: int) -> StoreState:
 def _activate(
     state: State, query: QuerySpec, relations: dict[Any, Relation], of_tables: frozenset[RelationId]
 ) -> Activation:
-    """Fix the query's visibility: per alias, the first batch from which all tuples are stored."""
+    """Activate a query: fix, per alias, the first batch from which all tuples are stored."""
     batch = state.next_batch
     seen: dict[str, Visibility] = {}
     missed: dict[str, int] = {}
@@ -247,7 +247,7 @@ def _activate(
         ]
         seen[alias] = Visibility(low, max(expired, default=None))
         greatest = _missed(state, relation.stream, seen[alias])
-        # Invisible tuples matter if a tuple of another stream may still join with them.
+        # Tuples invisible to the query matter if a tuple of another stream may still join them.
         others = [j for j in waits_for if j != i]
         if not others or greatest == "nothing":
             continue

@@ -27,7 +27,7 @@ def tables(ruleset: Ruleset) -> frozenset[RelationId]:
 def unprobed(ruleset: Ruleset) -> frozenset[RelationId]:
     """Return relations over streams joined with tables only: no probe reads their stores.
 
-    Relations over retained streams, and over streams that keep the latest per key, are excepted.
+    Except relations over streams that are stored anyway (retained, or with the latest per key).
     """
     of_tables = tables(ruleset)
     if not of_tables:
@@ -46,14 +46,12 @@ def unprobed(ruleset: Ruleset) -> frozenset[RelationId]:
 
 
 def completing(query: QuerySpec, of_tables: frozenset[RelationId]) -> tuple[int, ...]:
-    """Return indexes of the members of ``query`` over streams: their tuples complete results."""
+    """Return indexes of the aliases of ``query`` over streams: their tuples complete results."""
     return tuple(i for i, (_, _, r) in enumerate(query.members) if r not in of_tables)
 
 
 def looking_up(ruleset: Ruleset) -> frozenset[str]:
-    """Return queries that read tables; they are exempt from load shedding, as no catch-up can
-    deliver their results.
-    """
+    """Return queries that read tables: exempt from load shedding, as no catch-up is possible."""
     of_tables = tables(ruleset)
     return frozenset(
         str(q.id) for q in ruleset.queries if len(completing(q, of_tables)) < len(q.members)

@@ -95,9 +95,7 @@ def _levels(
 
 
 def _durations(segments: Sequence[Segment], needed: Limits) -> Limits:
-    """Return how long each member's rows are needed (microseconds before the newest event time;
-    None: for ever).
-    """
+    """Return how long each member's rows are needed in microseconds (None: for ever)."""
     found: list[int | None] = []
     for at, least in enumerate(needed):
         times = [t for s in segments if (t := s.tau_max[at]) is not None]
@@ -128,9 +126,7 @@ def _merge(
 
 
 def go_together(parts: Sequence[Segment], durations: Limits) -> bool:
-    """Whether ``parts`` expire at nearly the same time by the event times of some member, or never
-    expire by any.
-    """
+    """Whether ``parts`` expire at nearly the same time by some member's event times, or never."""
     expire = False
     for at, duration in enumerate(durations):
         ends = [t for s in parts if (t := s.tau_max[at]) is not None]

@@ -87,7 +87,7 @@ def ownership(ruleset: Ruleset) -> Ownership:
         relations[latest.relation] = stores[latest.store] = readers
     arrivals = {arrival_edge(r) for r in relations}
     grown = True
-    while grown:  # One pass per level of probes, and a last one that changes nothing.
+    while grown:  # Fixpoint: one pass per level of probes, and a last one without changes.
         grown = False
         for rule in ruleset.probe_rules:
             users = edges.get(rule.out, _NOBODY)
@@ -130,7 +130,7 @@ def without(ruleset: Ruleset, failed: frozenset[str]) -> Ruleset:
     known = _rest(ruleset)
     found = known.get(gone)
     if found is None:
-        # Sets of failed queries only grow, so older sets are not needed again.
+        # Evict: sets of failed queries only grow, so older sets are not needed again.
         for old in list(known)[: 1 - KEPT]:
             known.pop(old, None)
         found = known[gone] = _without(ruleset, gone)

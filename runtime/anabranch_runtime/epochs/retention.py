@@ -57,14 +57,14 @@ class _Need:
     always: bool = False
 
     def at(self, marks: Mapping[str, int]) -> int | None:
-        """Return the event time below which no row is needed; None: unknown, or no reader."""
+        """Return the event time below which no row is needed; None: unknown, or none at all is."""
         if self.always or any(stream not in marks for stream in self.behind):
             return None
         return min((marks[stream] - bound for stream, bound in self.behind.items()), default=None)
 
 
 def _together(needs: Iterable[_Need]) -> _Need:
-    """Combine needs: rows are needed if any of ``needs`` has them."""
+    """Return the union of needs."""
     behind: dict[str, int] = {}
     for need in needs:
         if need.always:
@@ -187,8 +187,8 @@ class _Readers:
         relations = self.relations.get(stream, ())
         # The store serves relations whose filters are no weaker than its own (lifecycle.serves).
         needs = [need for texts, need in relations if texts.issuperset(store.filter)]
-        # A later query prefers a store of its own relation to the retained stream's store, so it
-        # has to keep as much of the past.
+        # A later query reads this store instead of the retained stream's, so this store has to keep
+        # as much of the past.
         own = self.retained.get(stream)
         return (_together(needs if own is None else [own, *needs]),)
 
@@ -239,8 +239,8 @@ def _of_readers(ruleset: Ruleset, past: Collection[str]) -> _Readers:
 def drop_unused(state: State, ruleset: Ruleset, access: Mapping[str, Access]) -> State:
     """Drop the stores that neither a rule nor a later plan can need.
 
-    Kept are the ruleset's own stores, the stores that its probes read, one tiling per relation of
-    an active query, and sources of backfills and catch-ups.
+    Kept are the ruleset's own stores, the stores that its probes read, stores covering the past of
+    every relation of an active query, and inputs of backfills and catch-ups.
     """
     used: set[str] = {s.id for s in ruleset.stores}
     tiles = [t for one in access.values() for t in one.tiles]

@@ -20,7 +20,7 @@ from anabranch_runtime.storage.segment import Segment
 
 
 def begin_versions(state: State, loads: Mapping[str, Load]) -> State:
-    """Record the table versions that the next batch begins to read; ``loads``: feed -> load."""
+    """Record table versions that the next batch begins to read; ``loads``: feed -> input part."""
     streams = dict(state.streams)
     for load in loads.values():
         known = streams.get(load.stream)
@@ -41,7 +41,7 @@ def end_versions(
     that no tuple looks up any more.
 
     Args:
-        loads, feeds: feed -> load and state of the feed after the batch.
+        loads, feeds: feed -> part of the input being read; feed -> its state; after the batch.
         now: seconds since 1970.
     """
     streams = dict(state.streams)

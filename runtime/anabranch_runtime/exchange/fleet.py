@@ -11,7 +11,7 @@ import numpy as np
 from anabranch_runtime.columns.arrays import Bools, Ints
 from anabranch_runtime.state.placement import Placement, place
 
-if TYPE_CHECKING:  # Arrow Flight is for several hosts only
+if TYPE_CHECKING:  # Arrow Flight is needed only on several hosts: not imported on one.
     from anabranch_runtime.exchange.meeting import CoordinatorAddress
 
 

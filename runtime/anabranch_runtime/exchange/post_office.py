@@ -60,7 +60,7 @@ class _Box:
                 return
             if self._writer is None:
                 self._folder.mkdir(parents=True, exist_ok=True)
-                # An unnamed file: its disk space is freed when the process ends, however it ends.
+                # An unlinked file: its disk space is freed even if the process is killed.
                 self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115
                 self._writer = pa.ipc.new_stream(self._file, _ENVELOPES)
             self._writer.write_batch(envelopes)

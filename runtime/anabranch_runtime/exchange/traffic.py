@@ -103,7 +103,7 @@ class Traffic:
             self._flush(task)
 
     def add_demand(self, tuples: NDArray[np.int64], width: float) -> None:
-        """Add ``tuples``, a number per partition, of ``width`` bytes each to the demand."""
+        """Add ``tuples`` (number per partition) of ``width`` bytes each to :attr:`demand`."""
         count = len(tuples)
         self.demand[count] = self.demand.get(count, np.zeros(count)) + tuples * width
 

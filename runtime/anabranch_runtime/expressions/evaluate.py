@@ -406,7 +406,7 @@ def _arithmetic(expr: Call, args: list[pa.Array], kinds: list[DataType]) -> pa.A
         return pa.nulls(len(args[0]), arrow_type(expr.type))
     left, right = args
     if expr.type.kind is TypeKind.DECIMAL:
-        # An integer of any width has at most 19 digits.
+        # Compute integers as decimals of 19 digits, the most that any integer type has.
         exact = DataType(TypeKind.DECIMAL, 19, 0)
         left = left if kinds[0].kind is TypeKind.DECIMAL else cast(left, kinds[0], exact)
         right = right if kinds[1].kind is TypeKind.DECIMAL else cast(right, kinds[1], exact)

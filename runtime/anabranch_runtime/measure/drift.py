@@ -48,11 +48,11 @@ TOLERANCE = 0.25
 SPREADS = 3.0
 #: lambda: sum above which a statistic has drifted. A value adds at most 1.
 THRESHOLD = 1.5
-#: Fraction of a deviation by which the level follows a value; the variance follows alike.
+#: Weight of a new value in the moving averages of level and variance.
 FOLLOWS = 0.05
-#: Factor by which the variance follows slower while a sum is above 0 (the level is unchanged then).
+#: While a sum is above 0, the level is frozen, and the variance's weight is divided by this.
 RISING = 4.0
-#: Number of first values that set a level.
+#: Number of initial values from which a level is learned.
 LEARNED = 10
 #: Least number of probes, or of arrivals of all relations, for one value.
 TRIALS = 30
@@ -80,7 +80,7 @@ class Sums:
 
     @staticmethod
     def zero(size: int) -> Sums:
-        """Sums of ``size`` statistics without observations."""
+        """Return sums of ``size`` statistics without observations."""
         return Sums(*np.zeros((6, size)))
 
     @property

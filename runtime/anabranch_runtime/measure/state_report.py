@@ -191,7 +191,7 @@ def readers(state: State, ruleset: Ruleset | None) -> Readers:
 
 
 def current_stores(ruleset: Ruleset | None) -> frozenset[str]:
-    """The stores of ``ruleset``; empty without a ruleset."""
+    """Return ids of the stores of ``ruleset``; empty without a ruleset."""
     return frozenset() if ruleset is None else frozenset(s.id for s in ruleset.stores)
 
 
@@ -237,7 +237,7 @@ def store_report(
 
 
 def store_parts(name: str, state: State, users: Readers) -> StoreParts:
-    """The segments and the readers of one store of ``state``."""
+    """Report the segments and the probes that read one store of ``state``."""
     segments = state.stores[name].segments
     shown: Collection[int] = range(len(segments))
     if len(segments) > MOST_SEGMENTS:

@@ -76,10 +76,10 @@ def placed(state: State) -> State:
 
 
 def _demand(hosts: Hosts, stored: Sequence[float]) -> Demand:
-    """Return the demand per partition and host; ``stored``: bytes of each partition."""
+    """Return benefit and cost of moves; ``stored``: bytes of each partition."""
     count, nothing = str(len(stored)), np.zeros(len(stored))
     arriving = [hosts.demand.get(host, {}).get(count, nothing) for host in sorted(hosts.tasks)]
-    # Counts that halve with each epoch add up to twice an epoch's count in the long run.
+    # Counts are decayed by half per epoch, so they are about twice an epoch's count.
     return Demand(np.array(arriving).T * (HORIZON / 2), np.array(stored))
 
 

@@ -57,7 +57,7 @@ from anabranch_runtime.state.manifest import State
 from anabranch_runtime.state.measured import added
 from anabranch_runtime.state.slices import Throttle
 
-#: Seconds that a catch-up may take in a batch without input.
+#: Seconds that computing withheld results (catch-up) may take in a batch without input.
 IDLE = 1.0
 #: Maximum number of consecutive batches in one record of owed results (debt).
 LONGEST = 32
@@ -75,7 +75,7 @@ def owing(ruleset: Ruleset) -> frozenset[QueryId]:
     unable: set[QueryId] = set()
     for query in ruleset.queries:
         relations = {r for _, _, r in query.members}
-        # Rows of a stream are stored only if some query joins them.
+        # Withheld rows can be read again only if they are stored, i.e. some query joins them.
         kept = len(query.members) > 1 or (query.left_of is not None and relations <= stored)
         if not kept or any(streams[r] in latest for r in relations):
             unable.add(query.left_of or query.id)
@@ -333,16 +333,14 @@ def _until(tiles: Iterable[Tile], last: int) -> tuple[Tile, ...]:
 
 
 def _is_of(owed: OwedBatches, activated: int | None) -> bool:
-    """Whether ``owed`` belongs to the query's activation of batch ``activated`` (None: ended)."""
+    """Whether ``owed`` belongs to the query's run that began in batch ``activated``."""
     if activated is None:
         return False
     return activated == owed.last + 1 if owed.past else activated <= owed.first
 
 
 def _further(known: Activation, made: int, rows: int | None) -> Activation:
-    """Count ``made`` more results from before the activation; ``rows``: remaining input rows (None:
-    done).
-    """
+    """Count ``made`` more results from before the activation; ``rows`` of input remain."""
     past = known.past or PastResults()
     status = PastStatus.EMITTED if rows is None else PastStatus.PENDING
     return replace(known, past=PastResults(status, past.results + made, rows or 0))

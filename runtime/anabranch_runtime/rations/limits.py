@@ -22,7 +22,7 @@ from anabranch_contract.queries.joins import Label, QueryId
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.index.ranks import limit
 
-#: Maximum number of entries on load shedding in a manifest (``sinks.ledger`` has all).
+#: Maximum number of batches with load shedding recorded in a manifest (``sinks.ledger`` has all).
 KEPT = 8
 #: Filter of tuples by rank (hash of a key): exclusive upper bounds per ranking, of which a passing
 #: tuple satisfies one. None: every tuple passes.
@@ -62,9 +62,7 @@ def rationing(ruleset: Ruleset, rations: tuple[Ration, ...]) -> RationLimits:
 def least_limits(
     ruleset: Ruleset, goals: Mapping[tuple[QueryId, Label], tuple[Ranking, int]]
 ) -> Mapping[Edge, frozenset[tuple[Ranking, int]]]:
-    """Return edge -> per ranking, the least rank limit of the ``goals`` that the edge leads to;
-    empty if there is none.
-    """
+    """Return edge -> per ranking, the least rank limit of the ``goals`` after it, if any."""
 
     def wanted(query: QueryId, start: Label) -> frozenset[tuple[Ranking, int]]:
         return _own(goals.get((query, start))) or frozenset()
@@ -124,7 +122,7 @@ def _own(limit: tuple[Ranking, int] | None) -> Limits:
 
 
 def _any_of(wanted: Iterable[Limits]) -> Limits:
-    """Return the union of filters: a tuple passes if it passes one of ``wanted``."""
+    """Return the disjunction of filters: a tuple passes if it passes one of ``wanted``."""
     known = list(wanted)
     some = [limits for limits in known if limits is not None]
     return _picked(itertools.chain(*some), max) if len(some) == len(known) else None

@@ -65,7 +65,7 @@ class Rationer:
 
     @property
     def known(self) -> KnownLoad | None:
-        """Load to record with the committed batch; None if the budget does not depend on it."""
+        """Load to store with the committed batch, for a restart; None without load shedding."""
         if self.schedule is None or self.schedule.budget is not None or not self._live:
             return None
         return KnownLoad(self._load.budget, self._load.savable, self._load.overloaded)

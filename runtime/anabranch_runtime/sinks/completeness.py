@@ -21,7 +21,7 @@ from anabranch_runtime.sinks.ledger import put
 
 #: Default of :meth:`CompletenessFiles.show`: no counts of left rows of outer joins.
 NONE: Mapping[str, LeftRows] = MappingProxyType({})
-#: The folder below the results directory. No query's name begins with a dot.
+#: Folder below the results directory; the names of queries do not begin with a dot.
 HOME = ".completeness"
 #: Seconds between two updates.
 INTERVAL = 2.0
@@ -89,7 +89,7 @@ class CompletenessFiles:
         """Write all files as of ``batch`` at a start; remove an earlier run's other files."""
         for path in (self.results / HOME).glob("*.json"):
             known, found = queries.get(path.stem), codec.loads(path.read_bytes(), Completeness)
-            # Keep files of ended queries that the state has forgotten, and counts of left rows.
+            # Keep files of ended queries that the state no longer has, and counts of left rows.
             ahead = found.batch > batch
             whole = known is not None and not known.incomplete
             if ahead or (whole and path.stem + LEFT_SUFFIX not in queries):

@@ -40,9 +40,7 @@ def own_columns(names: Iterable[str]) -> tuple[str, str, str, str]:
 
 
 def aside(rows: pa.RecordBatch, reason: str, batch: int, watermark: int | None) -> pa.RecordBatch:
-    """Add reason, batch and watermark (microseconds) of their rejection to ``rows``, and the raw
-    input if available.
-    """
+    """Add reason, batch, watermark (microseconds) and raw input (if any) to rejected ``rows``."""
     count, raw = rows.num_rows, pa.nulls(rows.num_rows, pa.large_string())
     if rows.schema.names[-1] == ARRIVED:
         raw = raw_text(rows.column(ARRIVED))

@@ -24,7 +24,7 @@ _T = TypeVar("_T", RationedBatches, PaidBatches)
 
 #: Folder below the results directory; the names of queries do not begin with a dot.
 LEDGER = ".rations"
-#: Its subfolders for completed catch-ups, and for the input of batches.
+#: Subfolders of the ledger: completed catch-ups, and input offsets of batches.
 PAID, READS = "paid", "reads"
 
 

@@ -21,7 +21,7 @@ _UNFINISHED = ".unfinished"
 
 
 class Outbox:
-    """The parked deliveries of all queries."""
+    """Store of the parked deliveries of all queries."""
 
     def __init__(self, directory: Path, next_batch: int) -> None:
         """Open the outbox, and delete results parked for ``next_batch`` and later batches."""

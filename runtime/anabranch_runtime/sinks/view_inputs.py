@@ -124,7 +124,7 @@ def pending(home: Path, next_batch: int) -> list[int]:
 
 
 def after_all(home: Path) -> int:
-    """Return the number after the last staged batch."""
+    """Return the number of the last staged batch plus one."""
     return max((batch + 1 for batch, _ in _batches(home / "pending")), default=0)
 
 
@@ -158,7 +158,7 @@ def last_batch(home: Path) -> int:
 
 
 def missing(home: Path) -> Activation | None:
-    """Return the activation as of the last released batch; None: no row was ever withheld."""
+    """Return the query's counts of withheld rows as of the last released batch; None: none ever."""
     found = sorted((home / "input").glob(f"*/{_MISSING}"))
     return Activation.loads(found[-1].read_text(encoding="utf-8")) if found else None
 
@@ -170,7 +170,7 @@ def sampled(home: Path) -> list[list[Path]]:
 
 
 def files_of(home: Path, part: int) -> list[Path]:
-    """Return the released files of a join (``part_number``)."""
+    """Return the released files of the query's ``part``-th join."""
     return sorted((home / "input").glob(f"*/*/{_prefix(part)}[0-9]*.parquet"))
 
 
@@ -181,7 +181,7 @@ def read(home: Path) -> None:
 
 
 def released(home: Path) -> int:
-    """Return the number in the file ``released``: the last released batch; -1: none."""
+    """Return the last released batch from the file ``released``; -1: none."""
     try:
         return int((home / "released").read_text())
     except FileNotFoundError:

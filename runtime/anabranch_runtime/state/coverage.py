@@ -75,7 +75,7 @@ def tile(
 
 
 def covered_since(now: int, stores: Iterable[Sequence[Interval]]) -> int:
-    """The earliest batch from which on every batch up to ``now - 1`` is covered (``now`` if none).
+    """Return the first batch since which all batches up to ``now - 1`` are covered (else ``now``).
 
     >>> covered_since(10, [[(0, 3), (5, 7)], [(8, 9)]])
     5

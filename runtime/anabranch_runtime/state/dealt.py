@@ -87,12 +87,10 @@ class DealtRows:
         return found
 
     def written(self, hashes: U64, homes: Ints, arrived: Callable[[], Ints]) -> Ints:
-        """The partition of each new row.
-
-        It depends on the row alone, so that sender and writer agree.
+        """Choose the partition of each new row, from the row alone, so that all tasks agree.
 
         Args:
-            homes: home partition of each row. ``arrived``: arrival of each row.
+            homes: home partition of each row. ``arrived``: returns the rows' arrival numbers.
         """
         numbers = self.numbers(hashes)
         hit = np.flatnonzero((numbers >= 0) & (self.counts[numbers] > 0))

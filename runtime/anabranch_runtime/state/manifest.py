@@ -50,7 +50,7 @@ class Speller:
     text of each entry is cached, and only changed entries are written again.
     """
 
-    #: Path of a field -> key -> (value in the last state, text of key and value).
+    #: Cache: path of a field -> key -> (value in the last state, text of key and value).
     _known: dict[str, dict[str, tuple[Any, str]]] = field(default_factory=dict)
 
     def spell(self, state: Any) -> Spelling:
@@ -74,7 +74,8 @@ class Speller:
         found: dict[str, tuple[Any, str]] = {}
         for key in sorted(values):
             value, known = values[key], last.get(key)
-            # Values never change in place. Equal numbers may be two objects, which costs only time.
+            # By identity, as values never change in place; equal numbers in two objects only cost
+            # time.
             if known is None or known[0] is not value:
                 known = (value, f"{json.dumps(key)}:{canonical(value)}")
             found[key] = known
@@ -184,16 +185,16 @@ class StreamState:
 
     @property
     def newest(self) -> int | None:
-        """Greatest event time seen, whether its load has ended or not."""
+        """Greatest event time seen, also in input that does not count for the watermark yet."""
         return max((t for t in (self.max_tau, self.open_tau) if t is not None), default=None)
 
     def with_load_read(self) -> StreamState:
-        """Count the open load as completely read, which may raise the watermark."""
+        """Let all input read so far (the open load) count for the watermark."""
         return self if self.open_tau is None else replace(self, max_tau=self.newest, open_tau=None)
 
     def watermark(self) -> int | None:
-        """Greatest event time of ended loads minus the lateness, but at least the floor; None if no
-        tuple can be late.
+        """Greatest event time of completely read input (loads) minus the lateness, at least
+        ``floor``; None if no tuple can be late.
         """
         if self.max_tau is None or self.spec is None or self.spec.lateness is None:
             return self.floor
@@ -201,7 +202,7 @@ class StreamState:
         return own if self.floor is None else max(own, self.floor)
 
     def max_tau_before(self, batch: int) -> int | None:
-        """An upper bound of the event times that arrived before ``batch``."""
+        """Return an upper bound of the event times that arrived before ``batch``."""
         for start, greatest in self.history:
             if start >= batch:
                 return greatest
@@ -261,7 +262,7 @@ class State:
             yield from store.kept
 
     def with_loads_read(self, unless: Collection[str] = ()) -> State:
-        """Count open loads as completely read (:class:`StreamState`), except of ``unless``."""
+        """Let all input read so far count for the watermarks, except of the streams ``unless``."""
         streams = {
             name: stream if name in unless else stream.with_load_read()
             for name, stream in self.streams.items()
@@ -335,7 +336,7 @@ class Manifests:
 
     @property
     def named(self) -> frozenset[str]:
-        """The packs that kept manifests name."""
+        """The pack files that kept manifests name."""
         return frozenset().union(*self._named.values())
 
     @property
@@ -344,7 +345,7 @@ class Manifests:
         return frozenset(self._rulesets.values())
 
     def dropped(self) -> frozenset[str]:
-        """The packs that no kept manifest names any more, since the last call."""
+        """Return the pack files that no kept manifest names any more, since the last call."""
         found, self._dropped = self._dropped, frozenset()
         return found - self.named
 
@@ -355,7 +356,7 @@ class Manifests:
         self._durable.write(path, KIND, self._speller.spell(state))
         self._note(path, state)
         names = self._names()
-        # Later manifests were rejected at the start: the state was rolled back.
+        # Later manifests exist after a rollback of the state at the start: delete them.
         rejected, spent = [n for n in names if n > path], names[: -KEPT - 1]
         self._durable.remove(rejected)
         self._durable.discard(f"{self._directory.name}/{n.name}" for n in spent)
@@ -395,7 +396,7 @@ class _Stored:
 
 @dataclass(frozen=True, slots=True)
 class _Committed:
-    """The part of a manifest that tasks need."""
+    """Projection of a manifest to the fields that tasks need."""
 
     stores: dict[str, _Stored]
 
@@ -466,7 +467,7 @@ def packs_of(state: State) -> frozenset[str]:
 
 
 def read_manifest(path: Path) -> State:
-    """The state in a manifest file.
+    """Read the state from a manifest file.
 
     Raises:
         StateError: ``unknown-version`` or ``damaged-manifest``.

@@ -14,7 +14,7 @@ from anabranch_runtime.state.measures import STORE, StreamMeter
 from anabranch_runtime.state.values import KeyValues, ValueCounts
 
 _T = TypeVar("_T")
-#: Store -> index -> counts.
+#: Store -> index -> counts of lookups.
 StoreReads = Mapping[str, dict[str, Reads]]
 
 
@@ -30,7 +30,7 @@ def added(known: Mapping[str, _T], parts: Iterable[Mapping[str, _T]]) -> dict[st
 def sum_reads(
     known: StoreReads, *more: StoreReads, stores: Container[str]
 ) -> dict[str, dict[str, Reads]]:
-    """Sum the reads of ``stores``, dropping all others; entries without additions are shared."""
+    """Sum the counts of lookups in ``stores``, dropping others; unchanged entries are shared."""
     found = {store: by_index for store, by_index in known.items() if store in stores}
     for store, by_index in ((s, r) for one in more for s, r in one.items() if s in stores):
         found[store] = added(found.get(store, {}), [by_index])
@@ -38,7 +38,7 @@ def sum_reads(
 
 
 class SampledRows(NamedTuple):
-    """A task's part of a stream's sample: ``rows`` are candidates, picked from ``seen`` tuples."""
+    """A task's candidates for a stream's sample: ``rows``, picked from ``seen`` tuples."""
 
     seen: int
     rows: pa.RecordBatch | None

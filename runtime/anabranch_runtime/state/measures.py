@@ -27,9 +27,9 @@ from anabranch_runtime.index.hash_index import merge_sketches
 
 #: Maximum number of hashes of a sketch, and of tuples of a sample.
 SIZE = 256
-#: Prefix of a store's name as the owner of sketches; other owners of sketches are relations.
+#: Prefix of store names as keys in mappings of sketches, where other keys are relations.
 STORE = "store:"
-#: The column of a sample that holds the hash of each tuple's sigma.
+#: Column of a sample: hash of each tuple's arrival number (sigma).
 RANK = "#rank"
 #: If a sketch's greatest hash is below this, hardly any hash of a batch is below it: the key has
 #: many values. Tasks then get the greatest hash as a bound, without the sketch's other hashes.
@@ -133,7 +133,7 @@ def merge_packed(parts: Iterable[str]) -> str:
     return pack(merge_sketches([unpack(p) for p in parts], SIZE))
 
 
-# Room for the sketches of thousands of queries, whose bounds every batch needs.
+# Large enough for the sketches of thousands of queries, whose bounds every batch needs.
 @lru_cache(maxsize=1 << 16)
 def key_bound(sketch: str) -> KeyBound:
     """Compute the bounds of a packed sketch."""

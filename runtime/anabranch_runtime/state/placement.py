@@ -28,7 +28,7 @@ from anabranch_runtime.columns.arrays import Bools, Floats
 SLACK, MOST = 1.1, 1.25
 #: Least fraction of the difference between two hosts by which a move has to reduce it.
 CLOSER = 1e-6
-#: Least fraction of a partition's demand that a move has to save: less may be chance.
+#: Least fraction of a partition's traffic that a move has to save: less may be noise.
 WORTH = 0.1
 
 
@@ -201,7 +201,7 @@ def _may_change(
 
 def _weighed(weights: Sequence[float] | None, count: int) -> list[float]:
     known = weights if weights and sum(weights) > 0 else [1.0] * count
-    # A partition without rows may get some later, so it weighs a little.
+    # Give empty partitions a small weight too, as they may get rows later.
     return [w + sum(known) / count * 1e-3 for w in known]
 
 

@@ -103,7 +103,7 @@ class Slice:
         store: the materialized join's store. ``gaps``: see :class:`Backfill`.
         sources: the start member's rows of this slice.
         fill: per probe of ``rule``, the stores and (earlier) batches that it reads.
-        merges: merges of the backfill's segments; task ``i`` of ``n`` does every ``n``-th from i.
+        merges: merges of the backfill's segments; task ``i`` of ``n`` does numbers i, i + n, ...
     """
 
     store: str

@@ -62,8 +62,6 @@ class TableVersions:
         return last < self.first or dropped
 
     def side(self, batch: int) -> int:
-        """Number of the version interval that ``batch`` is in, from 0. Segments are merged only
-        within one.
-        """
+        """Return an ordinal of ``batch``'s version; segments are merged only within a version."""
         bounds = (self.first, self.first if self.until is None else self.until, self.since)
         return sum(batch >= bound for bound in bounds)

@@ -36,7 +36,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class FeedState:
-    """One feed: its stream, its hold, and its skipped input."""
+    """A feed's stream, its hold after a read error, and its skipped input."""
 
     stream: str
     held: Held | None = None

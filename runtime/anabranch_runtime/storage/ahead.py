@@ -77,7 +77,7 @@ class Prefetcher:
                 if not (Path(root) / segment.path).exists():
                     keeper.fetch(segment)
             except (StateError, OSError):
-                # The reader of a pack reports the error; the pack may have been merged meanwhile.
+                # Ignore: the pack may have been merged and deleted; else its reader gets the error.
                 continue
 
 

@@ -21,7 +21,7 @@ from anabranch_runtime.storage.verify import REMEDY, Verify, verify_file
 
 @dataclass(frozen=True, slots=True)
 class Cached:
-    """A pack in the cache: its bytes, and when it was last opened (nanoseconds)."""
+    """A pack file in the cache: name, size in bytes, time when last opened (nanoseconds)."""
 
     name: str
     bytes: int
@@ -86,5 +86,5 @@ def fetch(
 
 
 def missing(remote: Remote, path: str) -> StateError:
-    """Return the error for a pack that is neither in the directory nor in the store."""
+    """Return the error for a pack that is neither in the directory nor in the object store."""
     return StateError("missing-pack", f"{path} is not in {remote.where}", remedy=REMEDY)

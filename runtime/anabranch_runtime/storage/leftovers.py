@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-#: Seconds after which an unnamed file is garbage.
+#: Seconds after which a file that no manifest names is garbage.
 AGE = 3600.0
 
 

@@ -54,7 +54,7 @@ _PARTIAL = ".partial"
 #: Texts in errors that are not retried, as the store refuses the call; below, a disk's codes.
 _REFUSALS = ("403 Forbidden", "401 Unauthorized", "ExpiredToken", "InvalidToken", "NoSuchBucket")
 _REFUSED = (errno.ENOSPC, errno.EROFS, errno.EDQUOT)
-#: Codes of errors of a store itself, as opposed to its contents.
+#: Codes of errors of the object store itself, as opposed to its contents.
 UNAVAILABLE = ("store-unreachable", "store-refused")
 
 
@@ -335,7 +335,7 @@ def _errors() -> Iterator[None]:
         yield
     except BaseError as error:
         refused = isinstance(error, PermissionDeniedError | UnauthenticatedError)
-        # The rest is the library's internal representation.
+        # Cut off the library's internal representation of the error.
         message = str(error).split("\n\nDebug source")[0]
         raise (PermissionError if refused else OSError)(message) from error
 

@@ -58,7 +58,7 @@ class Tables:
         return found
 
     def join(self, others: tuple[Tables, ...]) -> Tables:
-        """Return these tables and then the others'; the same object for the same others."""
+        """Append the tables of ``others``; cached, so that equal arguments give the same object."""
         found = self._joined.get(others)
         if found is None:
             members = [*self.members, *(t for other in others for t in other.members)]
@@ -177,7 +177,7 @@ class Partial:
         )
 
     def numbered(self) -> Partial:
-        """Return the same tuples with their positions as origins."""
+        """Return the same tuples with their positions recorded as origins."""
         return replace(self, origins=np.arange(self.length, dtype=np.int32))
 
     def _origins(self, positions: I32) -> I32 | None:

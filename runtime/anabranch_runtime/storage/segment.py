@@ -50,10 +50,10 @@ VERSION = 1
 ALIGNMENT = 64
 #: Fewer rows than this are copied into one buffer, which is faster than writing by column.
 _FEW = 1 << 14
-#: Low bits of a sigma for the position within its batch. From the highest: a bit that is 0 for rows
-#: of tables, so that these come first; the number of the reading task; a counter.
+#: Low bits of an arrival number (sigma): position within the batch. From the highest: a bit that is
+#: 0 for rows of tables, so that these come first; the number of the reading task; a counter.
 OFFSET_BITS = 36
-#: Bits of the counter, which limits the tuples per task and batch; bits for 1,024 tasks are left.
+#: Bits of the counter: limit of tuples per task and batch. The other bits allow 1,024 tasks.
 COUNTER_BITS = 25
 
 SIGMA = "#sigma"
@@ -153,7 +153,7 @@ class PackWriter:
             if kind is None and self.segments:
                 self._complete()
         finally:
-            # On a full disk closing fails too, and on a read-only disk there is no file.
+            # Clean-up may fail too: on a full disk closing, on a read-only disk there is no file.
             with contextlib.suppress(OSError):
                 self._file.close()
             with contextlib.suppress(OSError):
@@ -229,7 +229,7 @@ class PackWriter:
             return self._blob(copy.getvalue())
         self._align()
         start, sink = self._at, _Counted(self._file)
-        # Buffers of columns are not copied when written through a Python file object.
+        # Arrow does not copy the columns' buffers when it writes to a Python file object.
         with (
             pa.PythonFile(sink, mode="w") as file,
             pa.ipc.new_stream(file, batch.schema) as writer,
@@ -347,7 +347,7 @@ class SegmentReader:
                     unique,
                     np.frombuffer(screen, np.uint64),
                 )
-            # Tasks may share a reader, and addresses of its index are in use: keep the first index.
+            # Concurrent tasks may have built it too, and use the first one's addresses: keep that.
             found = self._indexes.setdefault(key, found)
         return found
 

@@ -20,7 +20,7 @@ class _Opened:
     """The open packs and segments of one state directory."""
 
     packs: dict[str, Mapped] = field(default_factory=dict)
-    #: Open readers by pack and offset.
+    #: (pack, offset) -> open reader of the segment there.
     readers: dict[tuple[str, int], SegmentReader] = field(default_factory=dict)
     #: Store -> its segments at the last update, their packs, and their total bytes.
     stores: dict[str, tuple[Sequence[Segment], frozenset[str], int]] = field(default_factory=dict)
@@ -105,7 +105,7 @@ def _map(root: str, segment: Segment) -> Mapped:
         try:
             return map_pack(root, segment.path)
         except StateError:
-            # The pack may be evicted again before it is mapped: hence several attempts.
+            # Retry: another process may evict the fetched pack again before it is mapped.
             if not durable(root).fetch(segment):
                 raise
     return map_pack(root, segment.path)

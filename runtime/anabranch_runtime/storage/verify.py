@@ -23,7 +23,7 @@ from anabranch_runtime.storage.segment import MAGIC, VERSION, Segment
 
 #: Number of bytes after the footer: its length, its checksum, the magic.
 TAIL = 8 + 4 + len(MAGIC)
-#: The remedy for missing or damaged packs that every kept manifest needs.
+#: Remedy in errors for missing or damaged packs without which no kept manifest can be restored.
 REMEDY = (
     "restore state, checkpoint and results from one backup, or start again from the sources with "
     "an empty state directory, empty results and another namespace"

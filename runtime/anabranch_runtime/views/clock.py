@@ -49,8 +49,8 @@ def clock_of(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> in
 
 
 def timed_by(query: QuerySpec, ruleset: Ruleset) -> tuple[int, StreamName] | None:
-    """Return the member (its position) and stream whose event time is the view's window column;
-    None: no windows, or windows over another column.
+    """Return the alias (its index) and stream whose event time is the view's window column; None:
+    no windows, or windows over another column.
     """
     window = None if query.view is None else query.view.window
     if window is None:

@@ -62,9 +62,7 @@ def all_left(results: Path) -> dict[str, LeftRows]:
 
 
 def add(file: Path, version: int, rows: int) -> int:
-    """Add ``rows`` of ``version`` to the count in ``file``, once even if the version is repeated;
-    return the total.
-    """
+    """Add ``rows`` of ``version`` (once, even if repeated) to the count in ``file``; return it."""
     last = before = 0
     if file.exists():
         known = json.loads(file.read_text())

@@ -198,7 +198,7 @@ def _values(rows: pa.Table, name: str | None) -> tuple[Floats, Floats]:
     counted = pc.is_valid(column).to_numpy().astype(np.float64)
     kind = column.type
     number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    # Texts and times are only counted, not summed.
+    # Columns of text and times have only counts, no sums.
     return counted, _floats(column) if number else np.zeros(rows.num_rows)
 
 

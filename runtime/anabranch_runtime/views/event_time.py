@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: The limits in microseconds from 1970 on: 126,752 years before and after it.
+#: Limits of the time axis in microseconds since 1970: 126,752 years before and after it.
 FIRST, LAST = -4 * 10**18, 4 * 10**18
-#: Position of ``FIRST``: not 0, where the watermark starts.
+#: Position of ``FIRST``: greater than 0, at which Spark's watermark starts.
 _ORIGIN = 1000
-#: The column of positions.
+#: Column with a row's or clock's position.
 END = "anabranch_end"
 #: Watermark delay of rows: 274,000 years, more than the axis's 253,505 years.
 _NEVER_LATE = "100000000 days"

@@ -39,9 +39,9 @@ class GroupKnowledge(IntEnum):
     """Degree to which a group's aggregates are known, from complete to unknown."""
 
     WHOLE = 0
-    #: Estimates with errors.
+    #: Estimates with error bounds.
     BOUNDED = 1
-    #: Estimates without errors.
+    #: Estimates without error bounds.
     UNBOUNDED = 2
     UNKNOWN = 3
 
@@ -84,7 +84,7 @@ def note_left_out(
         if not own or known is None or query.view is None or query.id in owing:
             continue
         span = _span(query, query.view, own, before, after, ruleset)
-        # Spans from before the batch: ``known`` already counts the batch's withheld results.
+        # Use the spans before the batch, as ``known`` already counts the batch's withheld results.
         gaps = before.queries[str(query.id)].gaps
         queries = {**queries, str(query.id): replace(known, left_out=with_gap(gaps, span))}
     return queries

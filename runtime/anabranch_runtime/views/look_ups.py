@@ -27,15 +27,15 @@ from anabranch_runtime.expressions.evaluate import evaluate, filter_mask
 Columns = tuple[tuple[str, DataType], ...]
 
 
-#: Row number that stands for no row of a table.
+#: Row number for a left row without a match in a table.
 _NONE = -1
 
 
 def results(outer: OuterJoin, files: Sequence[Sequence[Path]]) -> pa.Table:
-    """Return the results of one batch.
+    """Compute the results of one batch.
 
     Args:
-        files: files of left rows, then files of the pairs of each look-up.
+        files: files of left rows, then per look-up the files of its pairs (left row, table row).
 
     Raises:
         ExpressionError: a condition or an output column can't be evaluated for a row.

@@ -54,7 +54,7 @@ _PAIR, _AT_ONCE = -1, -2
 
 
 def decided(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:
-    """Return the frame of single pairs (of a left join) and of decided groups of left rows.
+    """Return Spark's frame of single pairs (of a left join) and of decided groups of left rows.
 
     A group's column ``anabranch_left`` is its number of left rows, ``anabranch_pairs`` of pairs.
     """

@@ -39,7 +39,7 @@ class VersionRows:
 
 
 def told(changes: pa.Table, part: VersionRows) -> pa.Table:
-    """Add the version's batch and completeness to ``changes`` as metadata."""
+    """Add the last included batch and the completeness to ``changes`` as schema metadata."""
     if part.missing is None:
         return changes
     found = {BATCH: str(part.batch), COMPLETENESS: str(part.missing.completeness)}

@@ -127,7 +127,9 @@ class Undecided:
         self._by_key = self._columns()
 
     def _columns(self) -> dict[_Key | None, tuple[Ints, Ints, Ints]]:
-        """Return batches with withheld rows by ranking key: ascending numbers, marks, limits."""
+        """Return, by ranking key, arrays over the batches with withheld rows: ascending batch
+        numbers, watermarks, least withheld ranks.
+        """
         some: dict[_Key | None, list[tuple[int, int, int]]] = defaultdict(list)
         for batch, one in sorted(self._withheld.items()):
             if one.limits:

@@ -138,7 +138,7 @@ class Views:
     _shown: dict[str, int] = field(init=False, default_factory=dict)
     #: View or outer join -> the last version that wrote rows, and number of rows written so far.
     _written: dict[str, tuple[int, int]] = field(init=False, default_factory=dict)
-    #: Outer join -> counts of its left rows whose deadlines have passed.
+    #: Outer join -> counts of left rows whose deadlines (latest time of a match) have passed.
     _left: dict[str, LeftRows] = field(init=False, default_factory=dict)
     _next_batch: int = field(init=False, default=0)
     _changed: threading.Condition = field(init=False, default_factory=threading.Condition)
@@ -222,9 +222,7 @@ class Views:
         return self._shown.copy()
 
     def written(self) -> dict[str, tuple[int, int]]:
-        """Return, by view or outer join, the last version that wrote rows, and the total of rows
-        written.
-        """
+        """Return, by view or outer join, the last version with rows and the total rows written."""
         return self._written.copy()
 
     def left_rows(self) -> dict[str, LeftRows]:
@@ -278,7 +276,7 @@ class Views:
             self._refresh(name)
 
     def _due(self) -> str | None:
-        """Return the due view that has waited longest."""
+        """Return the view to update next: of those not up to date, the one that waits longest."""
         now = time.monotonic()
         for name, kept in self._kept.items():
             if kept.retry > now or kept.lost:
@@ -370,7 +368,7 @@ class Views:
                 part.cause = error
                 raise
 
-        # If the clock alone may change the view, Spark must run micro-batches without new rows.
+        # If advancing event time alone may change the view, Spark must run empty micro-batches.
         alone = part.place.query.outer is not None
         self._maker.session.conf.set(groups.WITHOUT_ROWS, str(alone).lower())
         return (
@@ -435,7 +433,7 @@ def _known(queries: Mapping[str, Activation], name: str) -> dict[str, Activation
 def _missing(
     known: Mapping[str, Activation], name: str, left_rows: LeftRows | None = None
 ) -> Activation | None:
-    """Return the activation to store with a release; None if no row was ever withheld."""
+    """Return the query's counts of withheld rows to store with a release; None if none ever."""
     found = counted(known, name, left_rows)
     if found is None or not found.incomplete:
         return None

@@ -216,7 +216,7 @@ class Maker:
         return replace(found, corrections=estimates.after(version, place.query, batches))
 
     def _first(self, place: ViewPlace, view: View, tables: ViewTables) -> None:
-        """Make version 0: without grouping columns, aggregates of no rows are one row."""
+        """Write version 0: aggregates without GROUP BY have one row even without input."""
         if (place.checkpoint / "commits").exists():
             return
         nothing = pa.RecordBatch.from_arrays(

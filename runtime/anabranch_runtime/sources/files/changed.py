@@ -21,7 +21,7 @@ from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.feed import PieceError
 from anabranch_runtime.sources.files.log import FileLog, FoundFile
 
-#: Maximum share of the time spent on checking known files.
+#: Maximum share of time spent on checking known files for changes.
 SHARE = 0.02
 #: Seconds that one round of checks takes, and least seconds between two checks of the same file.
 SLICE, PAUSE = 0.01, 1.0

@@ -196,8 +196,8 @@ def csv_layout(
 def _spans(
     data: bytes, starts: NDArray[np.int32], stops: NDArray[np.int32], kind: pa.DataType
 ) -> pa.Array:
-    """Return an array over ``data`` with its disjoint, ascending ranges at even positions and the
-    gaps between them at odd positions.
+    """Return a binary array over ``data`` (no copy): the disjoint, ascending ranges at even
+    positions, and the bytes between them at odd positions.
     """
     offsets = np.empty(2 * len(starts), np.int32)
     offsets[0::2], offsets[1::2] = starts, stops

@@ -50,7 +50,7 @@ from anabranch_runtime.sources.permitted import resolve
 #: A listing is complete if the directory has not changed for this many nanoseconds before it, as
 #: file systems store times with a resolution of up to two seconds.
 SETTLED = 2_100_000_000
-#: Number of preceding files whose intervals of appearance tell whether a load has ended.
+#: Number of preceding files from whose pauses the end of a load (files found together) is judged.
 LATELY = 1000
 #: Least seconds between two listings of a directory in which files keep appearing.
 LISTING = 0.05
@@ -112,9 +112,9 @@ class FileFeed:
         return Waiting(max(round(rows), 1), max(age, 0.0))
 
     def load_end(self, offset: Any, load: Load) -> Any:
-        """Return the end of the files found so far, once no more have appeared for a while."""
+        """Return the end of a load: of the files found, once no more have appeared for a while."""
         log = self._loaded()
-        # The next file may be as large as the last one, and still being written.
+        # Allow for the time to write another file as large as the last one.
         size = log.files[-1].size if log.files else 0
         quiet = load.quiet(longest_pause(self._times(load, len(log.files)))) + size / WRITING
         looked = time.time() - (time.monotonic() - self._looked)
@@ -193,7 +193,7 @@ class FileFeed:
         return min((p.before for p in pieces), default=end)
 
     def _end(self, number: int) -> int | None:
-        """Return the length of a file that a batch reads to its end; None: unknown."""
+        """Return the length of a file that is read to its end; None: unknown."""
         log = self._loaded()
         if number in log.left_out:
             return None
@@ -207,7 +207,7 @@ class FileFeed:
     def _piece(self, number: int, low: int, high: int | None) -> Piece:
         file = self._loaded().files[number]
         path = str(self.directory / file.name)
-        # The reading task checks again whether the path has become a link.
+        # Tasks get the resolved path, to detect that it has become a link since.
         real = resolve(path)
         where = {
             "path": path,
@@ -423,7 +423,7 @@ class FileFeed:
 
 
 def file_feed(record: StreamRecord, state: str, access: AccessPolicy) -> FileFeed:
-    """Make the feed of a directory of files.
+    """Create the feed of a stream over a directory of files.
 
     Raises:
         StreamError: an option or its value is unknown.

@@ -44,7 +44,8 @@ class LandedFeed:
     id: str
     #: Number of a landed batch -> the batch, if it has not been read completely.
     _known: dict[int, Landed] = field(default_factory=dict)
-    #: Number of the newest load, and the longest pause between its files so far, in seconds.
+    #: Number of the newest load (part of the input read as a whole for the watermark), and the
+    #: longest pause between its files, in seconds.
     _pauses: tuple[int, float] = (0, 0.0)
 
     @property
@@ -53,7 +54,7 @@ class LandedFeed:
         return OnLoss.STOP
 
     def look(self, offset: Any) -> None:
-        """Do nothing: an unreadable landed batch fails the pipeline's batch, and holds no feed."""
+        """Do nothing: an unreadable landed batch fails the batch, so it never stops only a feed."""
 
     def begin(self) -> Any:
         """Return no offset: reading always begins with the first landed batch."""
@@ -112,7 +113,7 @@ class LandedFeed:
         return seen.first - before >= load.quiet(self._longest_pause(load, ()))
 
     def _longest_pause(self, load: Load, found: Sequence[Appearance]) -> float:
-        """Return the longest pause between files of ``load``, as known before and in ``found``."""
+        """Return the longest pause between files of ``load``, updated by the files ``found``."""
         known = self._pauses[1] if self._pauses[0] == load.number else 0.0
         for seen in found:
             before = seen.first - max(seen.before, load.began)

@@ -38,8 +38,6 @@ def closed(part: pa.RecordBatch, columns: int, access: AccessPolicy) -> pa.Recor
 
 
 def _may_read(file: str, access: AccessPolicy) -> bool:
-    """Whether the access policy allows the file with this URI; for remote file systems the host has
-    been checked before.
-    """
+    """Whether the access policy allows the file; hosts of remote files were checked before."""
     parts = urlsplit(file)
     return parts.scheme != "file" or access.permits_path(resolve(unquote(parts.path)))

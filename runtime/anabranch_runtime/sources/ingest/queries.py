@@ -60,7 +60,7 @@ _LOG = structlog.get_logger("anabranch.runtime")
 MOST_BYTES, MOST_BATCHES = 256 << 20, 10_000
 #: Seconds between two checks of a query's state.
 LOOK = 0.1
-#: Seconds after the newest file at which a source of files is checked for more files.
+#: Seconds since the newest file after which a source of files is checked for more files.
 LOOKS = (QUIET, *(QUIET_FIRST * 2**n for n in range(6)), LONGEST_FIRST)
 #: Seconds by which the clock of a file system may lag behind this machine's.
 EARLY = 0.02
@@ -404,9 +404,7 @@ class Ingest:
 
 
 def _newest_of(landed: landing.Landed | None) -> float:
-    """Return the time at which the newest file up to a landed batch appeared, seconds since 1970; 0
-    without files.
-    """
+    """Return when the newest file up to a landed batch appeared (seconds since 1970; 0: none)."""
     return 0.0 if landed is None or landed.files_seen is None else landed.files_seen.newest
 
 

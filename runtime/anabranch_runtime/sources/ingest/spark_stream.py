@@ -139,7 +139,7 @@ def _rows(
     options = format_options(source_options(record))
     reader = session.readStream.format(record.source.format).options(**options)
     if record.source.format in WITH_CORRUPT:
-        # Keep records that do not fit the schema. A header must name the columns.
+        # Keep records that do not fit the schema, and require that a header names the columns.
         reader = reader.option("columnNameOfCorruptRecord", CORRUPT)
         reader = reader.option("enforceSchema", "false")
     if source.schema is not None:

@@ -58,7 +58,7 @@ class RecordedReader(PlannedReader):
         return end
 
     def _batches(self, offset: dict[str, int]) -> int:
-        """Return the number of batches read of the most advanced stream."""
+        """Return the greatest number of batches read of any stream."""
         read = (-(-offset.get(r.key, 0) // r.rows_per_batch) for r in self._recordings)
         return max(read, default=0)
 
