@@ -426,7 +426,7 @@ def _patched(url: str, keys: Keys, name: RulesetId, patch: Patch) -> str | None:
         return patched(patch, base)
     except RulesetError as error:
         _LOG.warning(
-            "a patch can't be applied, the whole ruleset is fetched",
+            "a ruleset's patch can't be applied, the whole ruleset is fetched",
             ruleset=str(name),
             base=str(patch.base),
             code=error.code,
@@ -442,7 +442,7 @@ def _text(url: str, key: str) -> str | None:
     try:
         return None if kept is None else unpack(kept.decode())
     except ValueError as error:
-        _LOG.error("a damaged text is passed over", key=key, error=str(error))
+        _LOG.error("ignoring a damaged document in Redis", key=key, error=str(error))
         return None
 
 

@@ -41,7 +41,7 @@ def check_revision(running: Ruleset, revision: Ruleset) -> None:
     if not set(revision.backfill_rules) <= set(running.backfill_rules):
         raise _other_stores(f"{name} has a backfill that {running.id} has not")
     if _arriving(running) != _arriving(revision):
-        raise _other_stores(f"{revision.id} keeps arriving tuples otherwise")
+        raise _other_stores(f"{revision.id} stores arriving tuples differently")
     try:
         check_kept(revision)
     except RulesetError as error:
@@ -82,5 +82,5 @@ def _other_stores(message: str) -> PipelineError:
 
 def _refused(code: str, message: str) -> PipelineError:
     return PipelineError(
-        code, message, remedy="the old rules go on; use a service of the runtime's release"
+        code, message, remedy="the old ruleset continues; use a service of the runtime's release"
     )

@@ -63,7 +63,7 @@ def bounds(state: State, samples: Samples) -> Bounds:
 def measured(
     state: State, tasks: Sequence[TaskMeasures], written: int, seconds: float, now: float | None
 ) -> Measurements:
-    """Add the measurements of a batch's tasks to those of ``state``.
+    """Add the measurements of a batch's tasks to the sums in ``state``.
 
     Args:
         state: the state after the batch's streams and stores have been updated.

@@ -189,7 +189,7 @@ class Publisher:
         try:
             writer = self.writers.get(sink.kind)
             if writer is None:
-                raise SinkError("no-writer", f"nothing here writes {sink.format}")
+                raise SinkError("no-writer", f"no writer for sinks of format {sink.format}")
             writer(delivery)
         except Exception as error:  # noqa: BLE001 - whatever a connector raises, results wait
             message = masked(first_line(error))

@@ -114,10 +114,10 @@ def append(delivery: Delivery, *, url: str, namespace: str, identity: str) -> No
                     raise
                 raise SinkError(
                     "foreign-stream",
-                    f"the Redis Stream {stream!r} takes no entry of batch {delivery.batch}: "
+                    f"the Redis Stream {stream!r} rejects entries of batch {delivery.batch}: "
                     f"{cause}",
                     field="sink.options.stream",
-                    remedy="somebody else writes to it; name another",
+                    remedy="another program writes to it; name another stream",
                 ) from cause
             _check(stream, [bytes(part).decode() for part in found])
             number += len(chunk)
@@ -132,14 +132,14 @@ def _check(stream: str, answer: list[str]) -> None:
             "foreign-stream",
             f"the Redis Stream {stream!r} belongs to {detail}",
             field="sink.options.stream",
-            remedy=f"name another; if that one has ended, delete {position_key(stream)!r}",
+            remedy=f"name another stream; if the owner has ended, delete {position_key(stream)!r}",
         )
     if outcome == "gap":
         raise SinkError(
             "foreign-stream",
-            f"the Redis Stream {stream!r} has been set back to entry {detail} of this batch",
+            f"the Redis Stream {stream!r} went back to entry {detail} of this batch",
             field="sink.options.stream",
-            remedy="another process writes as this pipeline; end it",
+            remedy="end the other process that writes as this pipeline",
         )
 
 

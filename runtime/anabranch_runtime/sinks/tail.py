@@ -175,7 +175,7 @@ class Tails:
             rows = last_rows([file], left)
             ordinal, left = ordinal - rows.num_rows, left - rows.num_rows
             found.append((batch, ordinal, rows))
-            # Stop at a file of which only the last rows fit, so that the ordinals have no gap.
+            # Stop at a file that fits only in part, so that the ordinals have no gap.
             if left <= 0:
                 break
         key = self._keys.tail(query)

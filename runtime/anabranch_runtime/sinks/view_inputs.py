@@ -118,7 +118,7 @@ def release(
 
 
 def pending(home: Path, next_batch: int) -> list[int]:
-    """Return unreleased batches before ``next_batch``, those of an interrupted release first."""
+    """Return unreleased batches before ``next_batch``, first any interrupted release's."""
     found = (*_batches(home / "making"), *_batches(home / "pending"))
     return [batch for batch, _ in found if batch < next_batch]
 

@@ -286,11 +286,11 @@ class State:
                     raise StateError("overlap", f"store {name} covers batch {first} twice")
             for segment in store.segments:
                 if segment.last_batch >= self.next_batch:
-                    raise StateError("future-segment", f"store {name} has rows of the future")
+                    raise StateError("future-segment", f"store {name} has rows of a future batch")
                 if not store.is_base:
                     continue
                 if segment.first_batch < spans[0][0] or segment.last_batch > spans[-1][1]:
-                    raise StateError("stray-segment", f"store {name} has rows it does not cover")
+                    raise StateError("stray-segment", f"store {name} has rows outside its batches")
 
 
 class Manifests:

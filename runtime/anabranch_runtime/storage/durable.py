@@ -443,7 +443,7 @@ class Mirrored(Durable):
             aside = self.root / ASIDE / name
             aside.parent.mkdir(parents=True, exist_ok=True)
             (self.root / name).rename(aside)
-            _LOG.warning("set aside: the object store does not have it", document=name)
+            _LOG.warning("document quarantined: not in the object store", document=name)
 
     def _give(self) -> None:
         """Upload the directory; its identity last, as a store without identity counts as empty."""

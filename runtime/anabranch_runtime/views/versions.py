@@ -272,7 +272,7 @@ class Maker:
         else:
             writer = self.writers.get(query.sink.kind)
             if writer is None:
-                raise SinkError("no-writer", f"nothing here writes {query.sink.format}")
+                raise SinkError("no-writer", f"no writer for sinks of format {query.sink.format}")
             writer(Delivery(str(query.id), query.sink, version, (staged,)))
         total = add(written_file(self.results, query.id), version, changes.num_rows)
         self.follow(str(query.id), version, changes, total)

@@ -34,11 +34,11 @@ ENDS = 1 << 13
 
 _UNREAD = PieceError(
     "file-changed",
-    "it changed before anything of it was read; its new content is read as a new file",
+    "it changed before any of it was read; its new content is read as a new file",
 )
 _WARNING = PieceError(
     "file-changed",
-    "it changed, or another file took its name, after it had been read or left out: the new content"
+    "it changed, or another file took its name, after it had been read or skipped: the new content"
     " is not read (put new data into files of new names, or set on_changed_file to read)",
 )
 
@@ -154,7 +154,7 @@ class ChangeWatch:
                 f"{self.directory / name} changed, or another file took its name, after it had been"
                 " read",
                 field="source.options.on_changed_file",
-                remedy="put back what it was or take it away, and put new data into files of new"
+                remedy="restore the original file or remove it, and put new data into files of new"
                 " names; or set on_changed_file to read its new content, or to warn only",
             )
         read = self.policy is OnChangedFile.READ and now - change.last >= SETTLED

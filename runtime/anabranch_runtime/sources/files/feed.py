@@ -307,9 +307,9 @@ class FileFeed:
         if not self.access.permits_path(path):
             raise SourceError(
                 "path-not-allowed",
-                f"{self.directory / name} leads out of the directories that may be read",
+                f"{self.directory / name} is a link out of the directories that may be read",
                 field=f"streams.{self.record.name}.source.path",
-                remedy="take the link away, or allow where it leads by --allow-path",
+                remedy="remove the link, or allow its target by --allow-path",
             )
         return path
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from anabranch_runtime.sources.feed import PieceError
 
-GONE = PieceError("missing-file", "it had gone before anything of it was read")
+GONE = PieceError("missing-file", "it was removed before any of it was read")
 
 
 @dataclass(frozen=True, slots=True)

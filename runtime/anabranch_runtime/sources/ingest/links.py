@@ -19,7 +19,7 @@ FILE = "#file"
 
 
 def closed(part: pa.RecordBatch, columns: int, access: AccessPolicy) -> pa.RecordBatch:
-    """Return the first ``columns`` columns, of which the last has the raw input of invalid rows.
+    """Return the first ``columns`` columns; their last one is the raw input of invalid rows.
 
     Rows from a file that may not be read become invalid rows without content.
     """
