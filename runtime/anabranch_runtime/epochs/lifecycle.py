@@ -1,4 +1,5 @@
-"""Entering an epoch: stores open and close, queries become active and expire.
+"""Entering an epoch (batches under one ruleset, the execution plan): stores open and close, queries
+become active and expire.
 
 A pure function from the committed state and the epoch's ruleset to the state in which the epoch's
 first batch starts. No rows are moved: a store that the new ruleset no longer names is closed, and

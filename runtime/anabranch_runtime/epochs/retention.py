@@ -1,9 +1,9 @@
 """Dropping stored rows that no query needs. Pure functions over the state.
 
 A stored tuple of alias ``i`` is not needed by a query once every alias ``j`` whose tuples may still
-arrive is too late for it: ``tau_i < watermark_j - D_ij`` for all ``j``, where ``D`` is the closed
-bound matrix. A segment is dropped when no active query needs any of its rows; the expiry is
-recorded, so that a later query is not promised expired rows.
+arrive is too late for it: ``tau_i < watermark_j - D_ij`` for all ``j``, where ``tau`` is event time
+and ``D_ij`` bounds ``tau_j - tau_i``. A segment is dropped when no active query needs any of its
+rows; the expiry is recorded, so that a later query is not promised expired rows.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Revisions: replacing the running ruleset within an epoch; permitted changes, and the new state.
+"""Revisions: replacing the running ruleset (execution plan) within an epoch.
 
 A revision changes the probe orders over the same stores. A store that it names continues; a store
-that it omits is closed with the batch before as its last. Everything else about the epoch stays,
-such as queries and their visibility. A backfill continues if its store does.
+that it omits is closed with the batch before as its last. Nothing else about the epoch may change,
+such as its queries and the tuples visible to them. A backfill continues if its store does.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class Fleet:
     each of them can read all rows of the host.
 
     Attributes:
-        hosts: of every task, in task order.
+        hosts: name of each task's host, in task order.
         task: number of this task.
         placement: placement at the start of the batch; None: no partition was placed.
     """

@@ -1,7 +1,7 @@
 """Destination hosts of probing tuples: the hosts with rows that they may match.
 
 A tuple with a value for the store's partition attribute is sent to the owner of one partition, any
-other tuple to all hosts. One probe may read several generations of stores with different
+other tuple to all hosts. One probe may read several stores, created by successive plans with other
 partitioning: then the tuple is sent once to each host that any of them requires, and is matched
 with the host's rows of all of them. A stored row is on one host only, so no pair is found twice. If
 a store has spread the rows of a hot value, tuples with this value are sent to the hosts of all

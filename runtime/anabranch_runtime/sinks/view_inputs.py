@@ -90,7 +90,7 @@ def release(
 
     Args:
         always: whether to release the clock even without rows.
-        missing: the query's activation as of the last batch; None: no row was ever withheld.
+        missing: the query's counts of withheld rows as of the last batch; None: none ever.
     """
     source, made = home / "input", home / "making"
     source.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ class OwedGoal(Row, frozen=True):
     """A goal (query and last-arriving alias) with withheld tuples.
 
     Attributes:
-        alias: alias of the last-arriving tuple. Unlike its label, it never changes.
+        alias: the last-arriving tuple's alias; unlike its canonical name (label) it never changes.
         share: share of tuples not withheld: those with ranks (hashes in [0, 1)) below it.
     """
 

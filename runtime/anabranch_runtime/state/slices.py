@@ -20,8 +20,8 @@ class Throttle:
     """Limits of the time and rows that one batch spends on a backfill.
 
     Attributes:
-        share: maximum time of the part, as a fraction of the batch's other time.
-        floor: seconds that the part may take in any batch, however short.
+        share: maximum time for the backfill, as a fraction of the batch's other time.
+        floor: seconds that the backfill may take in any batch, however short.
         first: rows of the start member in the first slice.
         least, most: minimum and maximum rows of a slice.
     """

@@ -3,11 +3,11 @@ its cache.
 
 All writes and deletions below a state directory go through :func:`durable`. Without an object store
 a document is written to a temporary file in the directory and renamed. With an object store
-(:func:`attach`) a document is put into the store before it is renamed in the directory, packs are
-uploaded before a document that refers to them is committed, and missing files are fetched. So the
-store is never behind the directory, and a start makes the directory agree with it (``adopt``). A
-document in the store is replaced only if this process has read or written its present version: of
-two drivers that continue from one manifest only one commits.
+(:func:`attach`) a document is put there before it is renamed in the directory, packs (files with
+segments of stores) are uploaded before a document that refers to them is committed, and missing
+files are fetched. So the object store is never behind the directory, and a start makes the two
+agree (``adopt``). A document in the object store is replaced only if this process has read or
+written its present version: of two drivers that continue from one manifest only one commits.
 
 Tasks and merges also look up a state directory's storage by its path, once per process.
 """
@@ -219,11 +219,11 @@ class Mirrored(Durable):
             self._lease = None
 
     def adopt(self) -> None:
-        """Replace the directory's documents by the store's. If the store is empty and the directory
-        was no cache before, upload the directory's documents instead.
+        """Replace the directory's documents by the object store's. If this is empty and the
+        directory was no cache before, upload the directory's documents instead.
 
         Raises:
-            StateError: ``store-lost``, ``foreign-store``: directory and store do not belong
+            StateError: ``store-lost``, ``foreign-store``: directory and object store do not belong
                 together; nothing has been changed.
         """
         self._there, self._versions = self.remote.names(), {}

@@ -63,7 +63,7 @@ class ChangedError(Exception):
 
 
 class Version(NamedTuple):
-    """Identity of an object's content: the store's tag and number, or the digest of a file."""
+    """Version of an object's content: the service's tag and number, or the digest of a file."""
 
     tag: str | None
     number: str | None = None
@@ -71,12 +71,12 @@ class Version(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """The objects of a store; names are relative to its prefix, with slashes.
+    """The objects of an object store; names are relative to its prefix, with slashes.
 
     Attributes:
-        uri: address with which other processes open the store; may contain credentials.
-        where: description of the store for messages, without credentials.
-        folder: the store's directory; None: not a directory.
+        uri: address with which other processes open it; may contain credentials.
+        where: its description for messages, without credentials.
+        folder: its directory; None: not a directory.
     """
 
     uri: str

@@ -80,7 +80,7 @@ class _MaintainedView:
         parts: its Spark queries: of the view, or of an outer join and the view over it.
         clock: the view's event time as of the last committed batch. ``reached``: of its last
             version.
-        known: the activations of the query's joins as of the last committed batch.
+        known: activations (start and counters) of the query's joins as of the last committed batch.
         lost: whether its input has been lost, so that the view does not change any more.
         ending: whether its query has ended, so that the present rows are its last.
         unsure: whether Spark may not have read all released rows.
