@@ -296,7 +296,7 @@ class Control:
         self._redis.set(self.keys.held, json.dumps(held))
 
     def set_owed(self, batch: int | None) -> None:
-        """Publish the next batch if it is to run without arrivals, to catch up; None: it isn't."""
+        """Publish the next batch if it is to compute withheld results even without new rows."""
         if batch is None:
             self._redis.delete(self.keys.owed)
         else:

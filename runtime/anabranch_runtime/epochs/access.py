@@ -29,7 +29,7 @@ _Kept = tuple[str, StoreSpec, tuple[str, ...], tuple[str, ...], tuple[Interval, 
 
 @dataclass(slots=True)
 class _Questions:
-    """Probe rules of a ruleset, deduplicated by access, as many read the same stores and batches.
+    """Probe rules of a ruleset, grouped by *access*: the stores and batches that they read.
 
     Attributes:
         rules: one rule per distinct access. ``numbers``: edge -> index in ``rules``.
@@ -65,7 +65,8 @@ def accesses(state: State, ruleset: Ruleset) -> dict[str, Access]:
     Usually only the batch number changes from one batch to the next. If the same stores cover the
     same batches and the same ones are still growing, the last accesses are reused with the new
     batch number in place of the old one, since only intervals of growing stores end with the
-    present batch. Gaps may depend on the stored rows, so accesses with gaps are recomputed.
+    present batch. Gaps, batches that a materialized join lacks, may depend on the stored rows, so
+    accesses with gaps are recomputed.
     """
     questions, now = _questions(ruleset), state.next_batch
     stores: list[_Kept] = [
@@ -90,7 +91,7 @@ def accesses(state: State, ruleset: Ruleset) -> dict[str, Access]:
 
 
 def _dated(access: Access, last: int, now: int) -> Access:
-    """Update an access without gaps, computed for batch ``last``, to batch ``now``."""
+    """Update the stores and batches that a probe reads from batch ``last`` to ``now``; no gaps."""
     if last == now:
         return access
     return Access(

@@ -91,7 +91,7 @@ def forget_client(location: str) -> None:
 
 
 def keep_clients(locations: Iterable[str]) -> None:
-    """Drop the connections to all other locations, whose servers have ended."""
+    """Drop the connections to all except ``locations``, as the other servers have ended."""
     wanted = set(locations)
     with _LOCK:
         for location in set(_CLIENTS) - wanted:

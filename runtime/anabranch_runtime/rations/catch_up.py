@@ -399,7 +399,7 @@ def _written_off(known: Activation, part: float, blind: int) -> Activation:
 
 
 def paid(done: CatchUp | None, failed: Collection[str]) -> PaidBatches | None:
-    """Return the batches and goals whose owed results are complete after ``done``; None: no goal.
+    """Return the goals and batches whose owed results ``done`` has completed; None: no goal.
 
     Args:
         failed: failed queries, which are excluded.

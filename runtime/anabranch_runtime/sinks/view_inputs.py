@@ -31,7 +31,7 @@ from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.storage.documents import write_durably
 
 HOME = ".views"
-#: Column of the file with the clock; other files lack it.
+#: Column of the file with a view's clock (its event time); files of rows lack it.
 CLOCK = "anabranch_clock"
 _CLOCK_SCHEMA = pa.schema([(CLOCK, pa.timestamp("us", "UTC"))])
 _CLOCK_FILE = "clock.parquet"
@@ -129,7 +129,7 @@ def after_all(home: Path) -> int:
 
 
 def released_clock(home: Path) -> int | None:
-    """Return the last clock given to Spark; None: none."""
+    """Return the last clock (the view's event time) given to Spark; None: none."""
     found = [
         pq.read_table(file, schema=_CLOCK_SCHEMA)[CLOCK].cast(pa.int64())[0].as_py()
         for file in (home / "input").glob(f"*/{_CLOCK_FILE}")

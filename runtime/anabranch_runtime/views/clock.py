@@ -1,4 +1,4 @@
-"""Clock of a view: the lower bound for the window column's event time in future joined rows.
+"""Clock of a view, its event time: lower bound of the window column in all future joined rows.
 
 A future joined row has a last-arriving member ``j``, whose event time is not below its stream's
 watermark. And ``tau_j - tau_i <= D_ij`` for the member ``i`` whose event time the window column is.

@@ -56,7 +56,7 @@ def add_left(results: Path, query: str, version: int, rows: LeftRows) -> LeftRow
 
 
 def all_left(results: Path) -> dict[str, LeftRows]:
-    """Return the counts of left rows of every outer join that has had any, by query."""
+    """Return, by query, the counts of left rows (emitted or not) of every outer join."""
     files = (results / _LEFT).glob("*.json")
     return {file.stem: codec.loads(file.read_bytes(), _Left).total for file in files}
 

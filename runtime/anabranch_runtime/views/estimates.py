@@ -75,7 +75,7 @@ class Estimates:
     view: View
 
     def before(self, version: int) -> pa.Table | None:
-        """Return the table of the last version before ``version``; None: it was too large."""
+        """Return the corrections of the last version before ``version``; None: too many groups."""
         if (self.folder / _GIVEN_UP).exists():
             return None
         older = [path for v, path in self._files() if v < version]
@@ -83,7 +83,7 @@ class Estimates:
         return pq.read_table(older[-1], schema=schema) if older else schema.empty_table()
 
     def keep(self, version: int, table: pa.Table) -> pa.Table | None:
-        """Write and return the table of ``version``; None if it is too large."""
+        """Write and return the corrections of ``version``; None if they have too many groups."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if table.num_rows > MOST_GROUPS:
             (self.folder / _GIVEN_UP).touch()

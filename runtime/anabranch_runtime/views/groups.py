@@ -54,7 +54,7 @@ def view_session(session: SparkSession) -> SparkSession:
 
 
 def released(session: SparkSession, query: QuerySpec, source: Path, *others: str) -> DataFrame:
-    """Return the streaming frame over the files released to ``source``, with rows or a clock.
+    """Return Spark's frame over the files in ``source``: rows, or a clock (event time).
 
     Args:
         others: declarations of additional columns, after the columns of ``query``.

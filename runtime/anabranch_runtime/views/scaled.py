@@ -23,7 +23,7 @@ from anabranch_runtime.views.finishing import counts_beside
 from anabranch_runtime.views.left_out import GroupKnowledge
 from anabranch_runtime.views.table import identities
 
-#: Name of a correction (``estimates``) -> its value for each row.
+#: Function from a correction's name (such as ``0.sum``, see ``estimates``) to its values per row.
 Correction = Callable[[str], Floats]
 
 

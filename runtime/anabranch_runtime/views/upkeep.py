@@ -138,7 +138,7 @@ class Views:
     _shown: dict[str, int] = field(init=False, default_factory=dict)
     #: View or outer join -> the last version that wrote rows, and number of rows written so far.
     _written: dict[str, tuple[int, int]] = field(init=False, default_factory=dict)
-    #: Outer join -> counts of left rows whose deadlines (latest time of a match) have passed.
+    #: Outer join -> counts of left rows that can get no more matches, emitted or not.
     _left: dict[str, LeftRows] = field(init=False, default_factory=dict)
     _next_batch: int = field(init=False, default=0)
     _changed: threading.Condition = field(init=False, default_factory=threading.Condition)
@@ -226,7 +226,7 @@ class Views:
         return self._written.copy()
 
     def left_rows(self) -> dict[str, LeftRows]:
-        """Return, by outer join (also ended ones), counts of left rows with passed deadlines."""
+        """Return, by outer join (also ended ones), counts of left rows past further matches."""
         return self._left.copy()
 
     def drain(self) -> None:
