@@ -30,11 +30,11 @@ from anabranch_runtime.task.memory import byte_size
 #: Executors' default folder for fetched state files, relative to their working directories.
 CACHE_DIRECTORY = "anabranch-cache"
 _ACCESS = {
-    "--allow-path": "directory below which files may be read and written",
-    "--allow-host": "host, host:port, *.suffix or * that may be connected to",
-    "--allow-format": "further format of sources and sinks",
-    "--reserve-path": "directory within them that may not be used",
-    "--read-only-path": "directory within them that sinks may not write to",
+    "--allow-path": "allow reading and writing of files below this directory",
+    "--allow-host": "allow connections to this host (host, host:port, *.suffix, or * for all)",
+    "--allow-format": "allow this further format of sources and sinks",
+    "--reserve-path": "forbid any access to this directory within the allowed ones",
+    "--read-only-path": "forbid sinks to write to this directory within the allowed ones",
 }
 
 

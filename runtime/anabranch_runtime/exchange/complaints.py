@@ -47,7 +47,7 @@ def complaint(error: Exception, host: str, cache: Path) -> dict[str, Any] | None
 
 
 def first_cause(complaints: Iterable[dict[str, Any]]) -> AnabranchRuntimeError | None:
-    """Return the first error, in order of arrival, that is no consequence of another one."""
+    """Return the first error, in order of arrival, that another task's failure can't explain."""
     found = sorted(complaints, key=lambda one: one["code"] in _CONSEQUENCES)
     if not found:
         return None
