@@ -154,7 +154,7 @@ def latest_tiles(state: State, ruleset: Ruleset) -> dict[str, tuple[Tile, ...]]:
 
 
 def latest_since(state: State) -> dict[str, int]:
-    """Return stream with the latest tuple per key -> first batch that replaces older tuples."""
+    """Return stream -> batch since which it keeps only the latest tuple per key, if it does so."""
     return {n: s.latest_since for n, s in state.streams.items() if s.latest_since is not None}
 
 

@@ -64,7 +64,7 @@ class Ranks:
 
 
 class Wanted:
-    """Cache of a partial result's tuples filtered by limits of ranks.
+    """Cache: filter for load shedding -> the tuples of a partial result that pass it.
 
     Attributes:
         partial: all tuples of the partial result.
@@ -77,7 +77,7 @@ class Wanted:
         self._found: dict[Limits, Partial] = {met: partial, None: partial}
 
     def by(self, limits: Limits) -> Partial:
-        """Return the tuples whose ranks are below ``limits``."""
+        """Return the tuples that pass the filter ``limits``."""
         found = self._found.get(limits)
         if found is None:
             mask = self._ranks.below(self.partial, self.partial.start, limits)

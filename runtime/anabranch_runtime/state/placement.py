@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from anabranch_runtime.columns.arrays import Bools, Floats
 
-#: Greatest assigned load of a host, as a multiple of its share; and the factor above (or, inverted,
-#: below) its share at which partitions are moved.
+#: Greatest load assigned to a host, as a multiple of its share; and the multiple of its share above
+#: which (or, inverted, below which) a host's partitions are rebalanced.
 SLACK, MOST = 1.1, 1.25
 #: Least fraction of the difference between two hosts by which a move has to reduce it.
 CLOSER = 1e-6

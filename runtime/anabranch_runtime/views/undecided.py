@@ -41,7 +41,7 @@ class _Key(NamedTuple):
 
 
 class _Withheld(NamedTuple):
-    """The ranks that a batch has withheld.
+    """The ranks (hashes of a key) whose results a batch has withheld.
 
     Attributes:
         mark: the watermark of the partner's stream at the start of the batch.
