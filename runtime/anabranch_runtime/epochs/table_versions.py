@@ -1,6 +1,6 @@
-"""Tables that are read again: switching to the next version, and dropping rows of the last one.
+"""Tables that are reloaded: switching to the next version, and dropping rows of the last one.
 
-The journal's offsets of a batch determine which version the batch reads and whether it completes
+The batch's offsets in the journal determine which version the batch reads and whether it completes
 this version (``sources.loads``). So a repeated batch decides the same.
 """
 

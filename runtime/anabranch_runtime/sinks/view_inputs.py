@@ -118,7 +118,7 @@ def release(
 
 
 def pending(home: Path, next_batch: int) -> list[int]:
-    """Return unreleased batches before ``next_batch``, first any interrupted release's."""
+    """Return batches before ``next_batch`` not yet visible to Spark; interrupted ones first."""
     found = (*_batches(home / "making"), *_batches(home / "pending"))
     return [batch for batch, _ in found if batch < next_batch]
 
@@ -146,31 +146,31 @@ def waiting(home: Path, next_batch: int) -> bool:
 
 
 def unread(home: Path) -> bool:
-    """Whether a release may not have been read yet."""
+    """Whether Spark may not have read all files visible to it."""
     source = home / "input"
     return source.exists() and any(source.iterdir())
 
 
 def last_batch(home: Path) -> int:
-    """Return the last released batch; -1: none."""
+    """Return the last batch among the files visible to Spark; -1: none."""
     names = (p.name.partition("@")[0] for p in (home / "input").iterdir())
     return max((int(name) for name in names), default=-1)
 
 
 def missing(home: Path) -> Activation | None:
-    """Return the query's counts of withheld rows as of the last released batch; None: none ever."""
+    """Return the query's counts of withheld rows as of the last visible batch; None: none ever."""
     found = sorted((home / "input").glob(f"*/{_MISSING}"))
     return Activation.loads(found[-1].read_text(encoding="utf-8")) if found else None
 
 
 def sampled(home: Path) -> list[list[Path]]:
-    """Return the files of rows with inclusion probabilities, a list per released batch."""
+    """Return the visible files of rows with inclusion probabilities, a list per batch."""
     folders = sorted(p.parent for p in (home / "input").glob(f"*/*/{_SAMPLED}"))
     return [sorted(folder.glob("[0-9]*.parquet")) for folder in folders]
 
 
 def files_of(home: Path, part: int) -> list[Path]:
-    """Return the released files of the query's ``part``-th join."""
+    """Return the files visible to Spark of the query's ``part``-th join."""
     return sorted((home / "input").glob(f"*/*/{_prefix(part)}[0-9]*.parquet"))
 
 
@@ -181,7 +181,7 @@ def read(home: Path) -> None:
 
 
 def released(home: Path) -> int:
-    """Return the last released batch from the file ``released``; -1: none."""
+    """Return the last batch whose rows are visible to Spark (file ``released``); -1: none."""
     try:
         return int((home / "released").read_text())
     except FileNotFoundError:

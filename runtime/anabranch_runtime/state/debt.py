@@ -73,7 +73,7 @@ class OwedBatches:
 
     @property
     def queries(self) -> frozenset[QueryId]:
-        """Queries with results owed."""
+        """Queries with results of these batches still to be computed."""
         return frozenset(goal.query for goal in self.goals)
 
 
@@ -103,12 +103,12 @@ class CatchUp:
 
 @dataclass(frozen=True, slots=True)
 class Debt:
-    """All results still owed.
+    """All results withheld by load shedding that are still to be computed (owed).
 
     Attributes:
-        batches: the next entry to catch up, then the others, oldest first. Entries for the same
+        batches: the entry to compute next, then the others, oldest first. Entries for the same
             batches have different queries.
-        rows: number of rows in the next catch-up; 0 before the first catch-up.
+        rows: number of input rows of the next batch's catch-up; 0 before the first one.
     """
 
     batches: tuple[OwedBatches, ...] = ()
@@ -123,22 +123,22 @@ class Debt:
 
     @property
     def withheld(self) -> tuple[OwedBatches, ...]:
-        """Entries owed because of load shedding, not as results from before an activation."""
+        """Entries due to load shedding, not for results from before a query's activation."""
         return tuple(one for one in self.batches if not one.past)
 
     @property
     def numbers(self) -> frozenset[int]:
-        """Numbers of batches with withheld results still owed."""
+        """Numbers of the batches whose withheld results are still to be computed."""
         return frozenset(n for one in self.withheld for n in range(one.first, one.last + 1))
 
     @property
     def queries(self) -> frozenset[QueryId]:
-        """The queries with withheld results still owed."""
+        """The queries whose results withheld by load shedding are still to be computed."""
         return frozenset().union(*(one.queries for one in self.withheld))
 
     @property
     def past(self) -> frozenset[QueryId]:
-        """The queries with results from before their activation still owed."""
+        """The queries whose results from before their activation are still to be computed."""
         return frozenset().union(*(one.queries for one in self.batches if one.past))
 
 

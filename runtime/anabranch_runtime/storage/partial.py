@@ -89,7 +89,7 @@ class RowSet:
         return gather(self.tables.places(name), self.which, self.rows)
 
     def int64(self, name: str) -> Ints:
-        """Gather a ``#sigma`` or ``#tau`` column."""
+        """Gather an arrival-number (``#sigma``) or event-time (``#tau``) column."""
         return gather_words(self.tables.places(name), self.which, self.rows)
 
 

@@ -117,7 +117,7 @@ def decided(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:
 
 
 def grouped(outer: OuterJoin, rows: pa.Table) -> pa.Table:
-    """Group the rows and pairs of :func:`decided` that skipped Spark's grouping."""
+    """Group the left rows and pairs of :func:`decided` that Spark returns ungrouped."""
     single = pc.equal(rows[_PAIRS], _AT_ONCE)
     some = rows.filter(single)
     if not some.num_rows:

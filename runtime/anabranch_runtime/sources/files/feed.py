@@ -112,7 +112,7 @@ class FileFeed:
         return Waiting(max(round(rows), 1), max(age, 0.0))
 
     def load_end(self, offset: Any, load: Load) -> Any:
-        """Return the end of a load: of the files found, once no more have appeared for a while."""
+        """Return the end of the files found, once none has appeared for a while; else None."""
         log = self._loaded()
         # Allow for the time to write another file as large as the last one.
         size = log.files[-1].size if log.files else 0
@@ -127,7 +127,7 @@ class FileFeed:
         return list(offset or (0, 0)) >= list(end)
 
     def is_apart(self, offset: Any, load: Load) -> bool:
-        """Whether the next file begins a new load: it appeared a while after all files before."""
+        """Whether the next file appeared a while after all files before (it begins a new load)."""
         files, (number, position) = self._loaded().files, offset or (0, 0)
         if position or not 0 < number < len(files):
             return False

@@ -104,7 +104,7 @@ class LandedFeed:
         return list(offset or (0, 0)) >= list(end)
 
     def is_apart(self, offset: Any, load: Load) -> bool:
-        """Whether the next landed batch belongs to a new load: its files appeared a while later."""
+        """Whether the next landed batch's files appeared a while later (they begin a new load)."""
         number, position = offset or (0, 0)
         batch = self._batch(number) if has_files(self.record) and number and not position else None
         if batch is None or (seen := batch.files_seen) is None:
