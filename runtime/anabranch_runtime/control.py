@@ -288,7 +288,7 @@ class Control:
             self._redis.set(self.keys.limit, rows)
 
     def set_retained(self, marks: Mapping[str, str]) -> None:
-        """Publish the running epoch's retained streams: name -> digest of the definition."""
+        """Publish the streams stored even without queries: name -> digest of the definition."""
         self._redis.set(self.keys.retained, json.dumps(marks))
 
     def set_held(self, held: Mapping[str, tuple[int, Any]]) -> None:
@@ -368,7 +368,7 @@ def gate(url: str, namespace: str) -> int | None:
 
 
 def retained(url: str, namespace: str) -> dict[str, str]:
-    """Return the retained streams published by :meth:`Control.set_retained`."""
+    """Return stored streams and definition digests, as published by :meth:`Control.set_retained`."""
     value = connection(url).get(Keys(namespace).retained)
     found: dict[str, str] = json.loads(cast("bytes", value) or b"{}")
     return found

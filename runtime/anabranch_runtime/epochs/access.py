@@ -159,7 +159,7 @@ def latest_since(state: State) -> dict[str, int]:
 
 
 def known_attributes(key: Sequence[KeyPart]) -> frozenset[tuple[str, str]]:
-    """Return the build side's key attributes, whose values a probing tuple has, and key types."""
+    """Return the build side's key attributes and types; a probing tuple has equal values."""
     return frozenset((k.build.attribute, k.type) for k in key)
 
 

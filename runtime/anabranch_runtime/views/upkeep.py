@@ -226,7 +226,7 @@ class Views:
         return self._written.copy()
 
     def left_rows(self) -> dict[str, LeftRows]:
-        """Return, by outer join (also ended ones), counts of left rows past further matches."""
+        """Return, by outer join, counts of left rows that can get no more matches."""
         return self._left.copy()
 
     def drain(self) -> None:
