@@ -368,7 +368,7 @@ def gate(url: str, namespace: str) -> int | None:
 
 
 def retained(url: str, namespace: str) -> dict[str, str]:
-    """Return stored streams and definition digests, as published by :meth:`Control.set_retained`."""
+    """Return the streams that :meth:`Control.set_retained` published: name -> digest."""
     value = connection(url).get(Keys(namespace).retained)
     found: dict[str, str] = json.loads(cast("bytes", value) or b"{}")
     return found
