@@ -1,1 +1,1 @@
-"""The runtime: a Structured Streaming pipeline that stores and probes tuples by a ruleset."""
+"""The runtime: a Structured Streaming pipeline that joins streams by a published execution plan."""

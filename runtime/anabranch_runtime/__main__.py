@@ -1,6 +1,6 @@
-"""``python -m anabranch_runtime``: run one pipeline until it has to stop.
+"""``python -m anabranch_runtime``: run one pipeline until a stop is requested or an error ends it.
 
-What the arguments do not need is imported beside the start of the JVM, which takes longer.
+Modules that parsing of arguments does not need are imported while the JVM starts, to save time.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from anabranch_runtime.spark.session import starting
 from anabranch_runtime.storage.verify import Verify
 from anabranch_runtime.task.memory import byte_size
 
-#: Where executors of a cluster keep what they have fetched, below their working directories.
+#: Executors' default folder for fetched state files, relative to their working directories.
 CACHE_DIRECTORY = "anabranch-cache"
 _ACCESS = {
-    "--allow-path": "directory below which files may be read and written",
-    "--allow-host": "host, host:port, *.suffix or * that may be connected to",
-    "--allow-format": "further format of sources and sinks",
-    "--reserve-path": "directory within them that may not be used",
-    "--read-only-path": "directory within them that sinks may not write to",
+    "--allow-path": "allow reading and writing of files below this directory",
+    "--allow-host": "allow connections to this host (host, host:port, *.suffix, or * for all)",
+    "--allow-format": "allow this further format of sources and sinks",
+    "--reserve-path": "forbid any access to this directory within the allowed ones",
+    "--read-only-path": "forbid sinks to write to this directory within the allowed ones",
 }
 
 
@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
         type=_batches,
         default=None,
         metavar="BATCHES",
-        help="in step mode, after how many batches a revision of the rules is waited for",
+        help="in step mode, number of batches after which the driver waits for revised rules",
     )
     parser.add_argument("--mode", type=Mode, choices=list(Mode), default=Mode.LIVE)
     parser.add_argument(
@@ -71,77 +71,78 @@ def main(arguments: list[str] | None = None) -> int:
         type=Verify,
         choices=list(Verify),
         default=environ.get("ANABRANCH_VERIFY", Verify.FULL),
-        help="extent of the check of the state at a start: every byte, or pack footers only",
+        help="check of the stored state at a start: every byte, or only the files' footers",
     )
     parser.add_argument(
         "--target-latency",
         type=float,
         default=float(environ.get("ANABRANCH_TARGET_LATENCY", "1")),
-        help="seconds that a batch should take at most, where there is more input; 0: any time",
+        help="greatest duration of a batch in seconds, kept by limiting its input; 0: no limit",
     )
     parser.add_argument(
         "--stuck-after",
         type=float,
         default=float(environ.get("ANABRANCH_STUCK_AFTER", "600")),
         metavar="SECONDS",
-        help="seconds after which a batch is cancelled and tried again whose tasks get no further",
+        help="cancel and retry a batch whose tasks have made no progress for this many seconds",
     )
     parser.add_argument(
         "--memory-limit",
         type=_bytes,
         default=environ.get("ANABRANCH_MEMORY_LIMIT"),
         metavar="BYTES",
-        help="private memory that the workers of a host may take together, such as 2GB; JVMs are "
-        "not counted, nor is state, which is mapped; left out: any",
+        help="limit of the private memory of all Python workers of a host, such as 2GB; JVMs and "
+        "memory-mapped state are not counted (default: no limit)",
     )
     parser.add_argument(
         "--object-store",
         default=environ.get("ANABRANCH_OBJECT_STORE") or None,
         metavar="URI",
-        help="where the state is durable, such as s3://bucket/prefix?region=eu-west-1; the state "
-        "directory is then a cache of it; left out: the state directory is all there is",
+        help="object store that holds the state, such as s3://bucket/prefix?region=eu-west-1; the "
+        "state directory is then its cache (default: the state is in the directory only)",
     )
     parser.add_argument(
         "--cache-size",
         type=_bytes,
         default=environ.get("ANABRANCH_CACHE_SIZE") or None,
         metavar="BYTES",
-        help="stored rows that the state directory keeps in front of the object store, such as "
-        "20GB; left out: all",
+        help="limit of the state directory as a cache of the object store, such as 20GB (default: "
+        "no limit)",
     )
     parser.add_argument(
         "--cache-directory",
         default=environ.get("ANABRANCH_CACHE_DIRECTORY") or CACHE_DIRECTORY,
         metavar="PATH",
-        help="on a cluster with --object-store, where each host keeps stored rows; a relative path "
-        "is below the executors' working directories (default: %(default)s)",
+        help="on a cluster with --object-store, each host's folder for cached state; a relative "
+        "path is below the executors' working directories (default: %(default)s)",
     )
     parser.add_argument(
         "--meeting-port",
         type=_port,
         default=environ.get("ANABRANCH_MEETING_PORT") or "0",
         metavar="PORT",
-        help="on a cluster with --object-store, the driver's port that tasks call; 0: any",
+        help="on a cluster with --object-store, the driver's port for calls of tasks; 0: any free",
     )
     parser.add_argument(
         OPTION,
         action="append",
         metavar="KEY=VALUE",
-        help=f"a setting of Spark, such as spark.executor.memory=4g (repeatable; {VARIABLE} has "
-        "one in each line)",
+        help=f"a setting of Spark, such as spark.executor.memory=4g (repeatable; {VARIABLE} holds "
+        "one per line)",
     )
     parser.add_argument(
-        "--run", metavar="ID", help="names this run in heartbeat and progress; left out: made up"
+        "--run", metavar="ID", help="id of this run in heartbeat and progress (default: random)"
     )
     parser.add_argument(
         "--error-fd",
         type=int,
         metavar="N",
-        help="file descriptor that the error is written to, as JSON, with which the process ends",
+        help="file descriptor to which the error that ends the process is written as JSON",
     )
     access = parser.add_argument_group(
-        "what sources and sinks may ask for (repeatable)",
-        "ANABRANCH_ALLOW_PATH and so on hold several: paths separated by colons, others by commas",
+        "permissions of sources and sinks (repeatable)",
+        "variables such as ANABRANCH_ALLOW_PATH hold lists: paths separated by colons, others by "
+        "commas",
     )
     for flag, what in _ACCESS.items():
         access.add_argument(flag, action="append", help=what)
@@ -152,7 +153,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("--state (or ANABRANCH_STORAGE) is missing")
     if options.cache_size is not None and options.object_store is None:
         parser.error(
-            "--cache-size (ANABRANCH_CACHE_SIZE) needs --object-store: what is not in the "
+            "--cache-size (ANABRANCH_CACHE_SIZE) needs --object-store: rows evicted from the "
             "state directory must be somewhere else"
         )
     try:
@@ -202,7 +203,7 @@ def main(arguments: list[str] | None = None) -> int:
         report_cause(options.error_fd, control.run, error)
 
     def abandon(error: StructuredError) -> None:
-        """End at once: what would be closed in order waits for what hangs."""
+        """End the process at once: an orderly close would wait for a task that hangs."""
         report(error)
         os._exit(1)
 
@@ -220,7 +221,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _without_passwords(
     _: object, __: str, entry: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """Mask what a log entry quotes: Spark's errors have the options of sources in them."""
+    """Mask passwords in a log entry (structlog processor), as Spark's errors quote options."""
     for name, value in entry.items():
         if isinstance(value, str):
             entry[name] = masked(value)
@@ -228,7 +229,7 @@ def _without_passwords(
 
 
 def _access(options: argparse.Namespace) -> AccessPolicy:
-    """The access policy of sources and sinks: never the pipeline's own state and results."""
+    """Read the access policy; it denies sources and sinks the pipeline's state and results."""
     found = AccessPolicy.read(os.environ, vars(options), resolve).with_server(options.redis_url)
     return replace(
         found,

@@ -1,4 +1,6 @@
-"""The runtime's side of the protocol with the control plane (``anabranch_contract.protocol``)."""
+"""The runtime's client of the Redis through which service and runtime exchange rulesets, settings
+and reports; keys and documents are defined in ``anabranch_contract.protocol``.
+"""
 
 from __future__ import annotations
 
@@ -51,23 +53,23 @@ if TYPE_CHECKING:
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
-#: Seconds between two looks at a key that is waited for.
+#: Seconds between polls of a key; also the first pause before a retry.
 POLL = 0.01
-#: A command that finds no Redis is tried again after growing pauses, about four seconds in all.
+#: Retries of a command while Redis is unreachable, and longest pause (s): four seconds in all.
 RETRIES, RETRY_CAP = 14, 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class _Expiry:
-    """The part of a registered query that the runtime reads."""
+    """Expiry time of a registered query; the runtime reads no other field of the record."""
 
     expires_at: datetime | None = None
 
 
 class Control:
-    """Reads the service's publications, writes the runtime's reports.
+    """Reads rulesets and settings that the service has published, and writes the runtime's reports.
 
-    ``run`` is the id of this run of the runtime; a new one unless it is given.
+    ``run`` is the id of this run of the runtime (None: a random one).
     """
 
     def __init__(self, url: str, namespace: str, run: str | None = None) -> None:
@@ -75,15 +77,15 @@ class Control:
         self.run = run or uuid.uuid4().hex
         self.keys = Keys(namespace)
         self._redis = connection(url)
-        #: Activations as last reported, and the id of their last noted change.
+        #: Last reported activations (start and counters of each query), and id of that Redis entry.
         self._reported: dict[str, Activation] = {}
         self._noted = b""
-        #: The newest change of the registry that is known, and when each query ends.
+        #: Id of the last change of the registry read so far; expiry time per query.
         self._upto, self._ends = b"", dict[bytes, datetime | None]()
 
     @property
     def where(self) -> str:
-        """Redis and namespace, for messages."""
+        """Redis and namespace as text for error messages."""
         return f"Redis at {masked(self.url)}, namespace {self.keys.namespace!r},"
 
     def pipeline(self) -> str | None:
@@ -102,15 +104,15 @@ class Control:
         return sorted(records, key=lambda r: r.name)
 
     def newest_epoch(self, epoch: int) -> int | None:
-        """The newest published epoch that is not after ``epoch``."""
+        """Return the newest epoch, up to ``epoch``, whose ruleset is published; None: none."""
         found = self._redis.zrevrangebyscore(self.keys.published, epoch, 0, start=0, num=1)
         return int(cast("bytes", found[0])) if found else None
 
     def wait_for_epoch(self, epoch: int, seconds: float, look: Callable[[], None]) -> int:
-        """Wait until ``epoch`` is published; ``look`` is called now and then while waiting.
+        """Wait until ``epoch`` is published; ``look`` is called at every poll.
 
         Raises:
-            PipelineError: it isn't within ``seconds``, or a stop is requested.
+            PipelineError: ``no-ruleset`` after ``seconds``, ``stopped`` if a stop is requested.
         """
         deadline = time.monotonic() + seconds
         while self.newest_epoch(epoch) != epoch:
@@ -128,20 +130,20 @@ class Control:
         return epoch
 
     def ruleset(self, name: RulesetId) -> Ruleset:
-        """The ruleset published under exactly this id."""
+        """Return the ruleset published under this id."""
         return fetch_ruleset(self.url, self.keys.namespace, name)
 
     def ruleset_text(self, name: RulesetId) -> str:
-        """The document of the ruleset published under exactly this id.
+        """Return the JSON text of the ruleset published under this id.
 
         Raises:
-            PipelineError: ``no-ruleset``: there is none.
+            PipelineError: ``no-ruleset``: none is published.
         """
         return _ruleset_text(self.url, self.keys.namespace, name)
 
     def publish(self, name: RulesetId, text: str) -> str:
-        """Publish ``text`` under ``name`` if the key is empty, or has a patch that can't be
-        applied; returns the text under the key.
+        """Publish the ruleset ``text`` as ``name``, unless a readable ruleset is published there
+        already; returns the published one.
         """
         key = self.keys.ruleset(name)
         self._redis.set(key, pack(text), nx=True)
@@ -154,12 +156,12 @@ class Control:
             return text
 
     def ration_schedule(self) -> RationSchedule | None:
-        """The service's newest schedule of rations; None: there is none, or it can't be read."""
+        """The newest schedule for load shedding, by budget; None: missing or unreadable."""
         text = cast("bytes | None", self._redis.get(self.keys.rations))
         return None if text is None else _schedule(text)
 
     def revision(self) -> RevisionAnswer | None:
-        """The service's newest answer to interim measurements; None: none, or it can't be read."""
+        """The service's newest answer to interim measurements; None: missing or unreadable."""
         text = cast("bytes | None", self._redis.get(self.keys.revision))
         try:
             return None if text is None else RevisionAnswer.loads(text)
@@ -167,10 +169,10 @@ class Control:
             return None
 
     def wait_for_answer(self, batch: int, seconds: float) -> RevisionAnswer:
-        """Wait until the interim that ends before ``batch`` has been answered.
+        """Wait until the service has answered the interim measurements up to ``batch`` (exclusive).
 
         Raises:
-            PipelineError: ``no-revision``: it isn't within ``seconds``; or a stop is requested.
+            PipelineError: ``no-revision`` after ``seconds``, ``stopped`` if a stop is requested.
         """
         deadline = time.monotonic() + seconds
         while True:
@@ -190,7 +192,7 @@ class Control:
             time.sleep(POLL)
 
     def last_boundary(self) -> Boundary | None:
-        """The last boundary that was reported."""
+        """The last reported end of an epoch; None: none."""
         text = self._redis.lindex(self.keys.boundaries, -1)
         return Boundary.loads(text) if text is not None else None
 
@@ -201,28 +203,28 @@ class Control:
         self._redis.rpush(self.keys.boundaries, boundary.dumps())
 
     def report_samples(self, samples: dict[str, str]) -> None:
-        """Publish streams' samples (``protocol.measurements.StreamSample``)."""
+        """Publish samples of rows: stream -> text (``protocol.measurements.StreamSample``)."""
         if samples:
             documents: dict[EncodableT, EncodableT] = dict(samples.items())
             self._redis.hset(self.keys.samples, mapping=documents)
 
     def report_interim(self, *interims: Interim) -> None:
-        """Append the measurements of periods to the newest, all at once."""
+        """Append interim measurements to the list in Redis, in one transaction; trims its head."""
         with self._redis.pipeline() as pipe:
             pipe.rpush(self.keys.interims, *(pack(interim.dumps()) for interim in interims))
             pipe.ltrim(self.keys.interims, -INTERIMS_KEPT, -1)
             pipe.execute()
 
     def report_batch(self, report: BatchReport) -> None:
-        """Append the report of a batch to the newest."""
+        """Append the report of a batch to the list in Redis; trims its head."""
         with self._redis.pipeline(transaction=False) as pipe:
             pipe.rpush(self.keys.batches, report.dumps())
             pipe.ltrim(self.keys.batches, -BATCHES_KEPT, -1)
             pipe.execute()
 
     def report(self, progress: Progress, activations: dict[str, Activation]) -> None:
-        """Write the progress, together with the changed activations: all of them, where Redis does
-        not have the last ones written.
+        """Write progress and changed activations (query records) in one transaction; writes all
+        activations if Redis has lost the last ones, or another process has written others.
         """
         journal = self.keys.activation_changes
         newest = cast("Any", self._redis.xrevrange(journal, count=1))
@@ -251,7 +253,7 @@ class Control:
             self._redis.delete(self.keys.heartbeat)
 
     def report_view(self, query: str, rows: ViewRows) -> None:
-        """Report a view's present rows."""
+        """Report the present result rows of a query with aggregation, ORDER BY or LIMIT (view)."""
         self._redis.hset(self.keys.views, query, rows.dumps())
 
     def report_state(self, report: str, parts: Mapping[str, str], gone: Collection[str]) -> None:
@@ -268,45 +270,45 @@ class Control:
             pipe.execute()
 
     def reported_parts(self) -> set[str]:
-        """The stores with reported parts, by any driver."""
+        """Names of the stores with reported contents in Redis, from this or an earlier driver."""
         return {
             name.decode() for name in cast("list[bytes]", self._redis.hkeys(self.keys.state_parts))
         }
 
     def limit(self) -> int | None:
-        """Rows that a batch may bring of the sources that the runtime reads itself."""
+        """Published limit of a batch's rows from Redis Streams and files; None: no limit."""
         value = self._redis.get(self.keys.limit)
         return None if value is None else int(value)
 
     def set_limit(self, rows: int | None) -> None:
-        """Publish the limit; None: any number."""
+        """Publish the limit of a batch's rows; None: no limit."""
         if rows is None:
             self._redis.delete(self.keys.limit)
         else:
             self._redis.set(self.keys.limit, rows)
 
     def set_retained(self, marks: Mapping[str, str]) -> None:
-        """Publish the retained streams of the epoch that runs (``sources.awaited``)."""
+        """Publish the streams stored even without queries: name -> digest of the definition."""
         self._redis.set(self.keys.retained, json.dumps(marks))
 
     def set_held(self, held: Mapping[str, tuple[int, Any]]) -> None:
-        """Publish the held feeds: id -> number of trials, and offset of the hold."""
+        """Publish the sources stopped by read errors: feed id -> (failed attempts, offset)."""
         self._redis.set(self.keys.held, json.dumps(held))
 
     def set_owed(self, batch: int | None) -> None:
-        """Publish the batch for which a catch-up needs no arrivals; None: none."""
+        """Publish the next batch if it is to compute withheld results even without new rows."""
         if batch is None:
             self._redis.delete(self.keys.owed)
         else:
             self._redis.set(self.keys.owed, batch)
 
     def intake(self) -> Intake:
-        """Progress of these sources, as last reported."""
+        """Return the last reported reading progress of Redis Streams and files, by stream."""
         text = self._redis.get(self.keys.intake)
         return Intake() if text is None else Intake.loads(text)
 
     def report_sources(self, changed: Mapping[str, SourceStatus], gone: Collection[str]) -> None:
-        """Report the status of streams' sources, and the removed streams."""
+        """Report the status of sources by stream, and delete it for the streams ``gone``."""
         with self._redis.pipeline() as pipe:
             if changed:
                 documents: dict[EncodableT, EncodableT] = {
@@ -318,12 +320,12 @@ class Control:
             pipe.execute()
 
     def reported_sources(self) -> set[str]:
-        """The streams with reported sources, by any driver."""
+        """Names of the streams whose source status Redis has, from this or an earlier driver."""
         return {name.decode() for name in cast("list[bytes]", self._redis.hkeys(self.keys.sources))}
 
     def registry_digest(self) -> int:
-        """Changes whenever a stream, a query or a setting does, a query's time is up, or a plan
-        is approved.
+        """Return a checksum that changes with every change of a stream, query or setting, when a
+        query expires, and when a plan is approved.
         """
         self._follow_registry()
         now = datetime.now(UTC)
@@ -332,7 +334,7 @@ class Control:
         return zlib.crc32(repr((self._upto, over, approved)).encode())
 
     def _follow_registry(self) -> None:
-        """Read when queries end that have changed since the last look; all of them at the first."""
+        """Read expiry times of queries changed since the last call; of all at the first call."""
         changes, queries = self.keys.changes, self.keys.queries
         page = cast("Any", self._redis.xrange(changes, min=self._upto)) if self._upto else []
         if page and page[0][0] == self._upto:
@@ -355,18 +357,18 @@ class Control:
         self._upto = page[-1][0] if page else b""
 
     def stop_requested(self) -> bool:
-        """Whether the runtime has to stop."""
+        """Whether the service has requested the runtime to stop."""
         return bool(self._redis.exists(self.keys.stop))
 
 
 def gate(url: str, namespace: str) -> int | None:
-    """Number of batches that may start; None: no limit."""
+    """Return the number of batches that may start, as set by the client; None: no limit."""
     value = connection(url).get(Keys(namespace).gate)
     return None if value is None else int(value)
 
 
 def retained(url: str, namespace: str) -> dict[str, str]:
-    """The marks of :meth:`Control.set_retained`."""
+    """Return the streams that :meth:`Control.set_retained` published: name -> digest."""
     value = connection(url).get(Keys(namespace).retained)
     found: dict[str, str] = json.loads(cast("bytes", value) or b"{}")
     return found
@@ -374,7 +376,7 @@ def retained(url: str, namespace: str) -> dict[str, str]:
 
 @lru_cache(maxsize=2)
 def _schedule(text: bytes) -> RationSchedule | None:
-    """The schedule that ``text`` is, read once; None: it is none."""
+    """Parse a schedule (cached); None: malformed."""
     try:
         return RationSchedule.loads(text)
     except Malformed:
@@ -383,21 +385,21 @@ def _schedule(text: bytes) -> RationSchedule | None:
 
 @lru_cache(maxsize=8)
 def fetch_ruleset(url: str, namespace: str, name: RulesetId) -> Ruleset:
-    """The ruleset under ``name``: immutable, so a process fetches each one once.
+    """Fetch the published ruleset ``name``; cached, as rulesets are immutable.
 
     Raises:
-        PipelineError: there is none.
+        PipelineError: ``no-ruleset``: none is published.
     """
     return read_ruleset(_ruleset_text(url, namespace, name), name)
 
 
 def _ruleset_text(url: str, namespace: str, name: RulesetId) -> str:
-    """The document of the ruleset under ``name``, however it is published.
+    """Return the JSON text of the ruleset ``name``, published whole or as a patch of another one.
 
     Raises:
-        PipelineError: ``no-ruleset``: there is none, or it is a patch that can't be applied and
-            the whole ruleset is not there either.
-        RulesetError: it is a patch that this release can't read.
+        PipelineError: ``no-ruleset``: none is published, or a patch that can't be applied without
+            the whole ruleset.
+        RulesetError: the patch has a format version that this release can't read.
     """
     keys = Keys(namespace)
     text = _text(url, keys.ruleset(name))
@@ -409,12 +411,12 @@ def _ruleset_text(url: str, namespace: str, name: RulesetId) -> str:
             f"no ruleset {name} is published",
             remedy="check that Redis has kept its data and that the service runs",
         )
-    # Where nothing had changed it is a copy of an earlier epoch's.
+    # An epoch with an unchanged plan has a copy of its predecessor's text, with the old number.
     return rulesets.renumbered(text, name.epoch)
 
 
 def _patched(url: str, keys: Keys, name: RulesetId, patch: Patch) -> str | None:
-    """The ruleset that ``patch`` makes; None: not applicable, and no whole ruleset published."""
+    """Apply ``patch`` to its base; if that fails, fetch the whole ruleset (None: missing)."""
 
     def base() -> str | None:
         text = _text(url, keys.ruleset(patch.base))
@@ -424,7 +426,7 @@ def _patched(url: str, keys: Keys, name: RulesetId, patch: Patch) -> str | None:
         return patched(patch, base)
     except RulesetError as error:
         _LOG.warning(
-            "a patch can't be applied, the whole ruleset is fetched",
+            "a ruleset's patch can't be applied, the whole ruleset is fetched",
             ruleset=str(name),
             base=str(patch.base),
             code=error.code,
@@ -435,20 +437,20 @@ def _patched(url: str, keys: Keys, name: RulesetId, patch: Patch) -> str | None:
 
 
 def _text(url: str, key: str) -> str | None:
-    """The text under ``key``; None: missing or damaged."""
+    """Return the unpacked text under a key of Redis; None: missing or damaged."""
     kept = cast("bytes | None", connection(url).get(key))
     try:
         return None if kept is None else unpack(kept.decode())
     except ValueError as error:
-        _LOG.error("a damaged text is passed over", key=key, error=str(error))
+        _LOG.error("ignoring a damaged document in Redis", key=key, error=str(error))
         return None
 
 
 @lru_cache(maxsize=4)
 def connection(url: str) -> redis.Redis:
-    """This process's connection to the control plane's Redis.
+    """Return this process's connection to the Redis at ``url``.
 
-    A server that is away for a moment is waited for: every command is tried for some seconds.
+    A command is retried for about four seconds while the server is unreachable.
     """
     waits = ExponentialBackoff(cap=RETRY_CAP, base=POLL)
     failures = [redis.exceptions.ConnectionError, redis.exceptions.TimeoutError]

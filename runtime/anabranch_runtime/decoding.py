@@ -1,5 +1,6 @@
-"""Rulesets of their texts. What a process has read last it does not read again: the bases of
-patches, and the rows of the last ruleset, which are the same objects in the next one.
+"""Parsing of rulesets (execution plans), published whole or as patches (differences from a base).
+
+Caches the last two bases and the last ruleset, whose unchanged rules are reused in the next one.
 """
 
 from __future__ import annotations
@@ -15,25 +16,25 @@ from anabranch_contract.plans.rows import Decoded, decoded
 from anabranch_contract.plans.ruleset import Ruleset, RulesetId
 
 _LAST = deque[Decoded](maxlen=1)
-#: (digest, text) of bases: one that Redis has, one beside the state.
+#: Cached bases of patches as (digest, text): one from Redis, one from the state directory.
 _BASES = deque[tuple[str, str]](maxlen=2)
 
 
 def read_ruleset(text: str, name: RulesetId) -> Ruleset:
-    """The ruleset of ``text``. That of an epoch for which nothing has changed differs from the one
-    that was read last in its number only, and is not taken apart again.
+    """Parse the ruleset ``text``. If it differs from the last one only in the epoch number, the
+    parsed rules are reused.
 
     Raises:
-        RulesetError: as ``ruleset.from_json`` does.
+        RulesetError: malformed text, as ``ruleset.from_json``.
     """
     return replace(_decoded(rulesets.renumbered(text, 0)), epoch=name.epoch)
 
 
 def patched(patch: Patch, base: Callable[[], str | None]) -> str:
-    """The text that ``patch`` makes of its base, for which ``base`` is asked unless it is known.
+    """Apply ``patch`` to the text of its base, from the cache or else from ``base()``.
 
     Raises:
-        RulesetError: as :func:`applied` does.
+        RulesetError: the patch does not apply, as :func:`applied`.
     """
     known = dict(_BASES).get(patch.base_digest)
     there = (base() or "") if known is None else known

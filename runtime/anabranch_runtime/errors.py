@@ -1,4 +1,4 @@
-"""Errors of the runtime."""
+"""Exception classes of the runtime."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from anabranch_contract.errors import StructuredError
 
 
 class AnabranchRuntimeError(StructuredError):
-    """Something that the data path can't do."""
+    """Base class of the runtime's errors: code, message, field and remedy."""
 
 
 class ExpressionError(AnabranchRuntimeError):
@@ -16,15 +16,15 @@ class ExpressionError(AnabranchRuntimeError):
 
 
 class KeyTypeError(AnabranchRuntimeError):
-    """A column that can't be a key of the required type."""
+    """A column whose type can't be converted to the type of a join key."""
 
 
 class ArrowTypeError(AnabranchRuntimeError):
-    """A column type that Spark, and so the runtime, has no counterpart for."""
+    """An Arrow column type without a counterpart in Spark's types."""
 
 
 class StateError(AnabranchRuntimeError):
-    """A state directory that is damaged, of another version, or not this pipeline's."""
+    """A state directory that is damaged, of another version, or owned by another pipeline."""
 
 
 class PipelineError(AnabranchRuntimeError):
@@ -32,18 +32,18 @@ class PipelineError(AnabranchRuntimeError):
 
 
 class SinkError(AnabranchRuntimeError):
-    """A sink that can't be written to; the results wait."""
+    """A sink that can't be written to; its results are kept and delivered later."""
 
 
 class SourceError(AnabranchRuntimeError):
-    """A stream's source that can't be read, at all or for now; other streams are not concerned."""
+    """A stream's source that can't be read, permanently or for now; other streams continue."""
 
 
 class EntriesLost(SourceError):
-    """Entries of a Redis Stream that are gone; those around them could be read.
+    """Entries of a Redis Stream deleted before they were read; their neighbours could be read.
 
     Attributes:
-        count: how many.
+        count: number of lost entries.
     """
 
     def __init__(self, code: str, message: str, *, count: int = 0, **others: Any) -> None:

@@ -1,12 +1,11 @@
-"""Points at which a test may stop a running pipeline, to kill one of its processes just there.
+"""Fault injection: points at which a test pauses a process of a running pipeline, to kill it there.
 
-A testing facility, off unless ``ANABRANCH_FAULTS`` names a folder when the process starts; then
-every process of the runtime looks for a file there that is called as the point it has reached. A
-process that finds one renames it to ``<point>.held``, writes its process id into it, and waits
-until that file is gone. So a test arms a point by creating a file, waits for the held one, kills
-processes, and lets the rest go on by deleting it. A point strikes once per arming.
+Off unless ``ANABRANCH_FAULTS`` names a folder when the process starts. A test arms a point by
+creating a file with the point's name in this folder. The first process that reaches the point
+renames the file to ``<point>.held``, writes its process id into it, and waits until the file is
+deleted. Meanwhile the test kills this or other processes.
 
-Nothing of this lies on the path of tuples: a batch passes about ten points per task.
+Overhead is small: a batch passes about ten points per task, none of them per tuple.
 """
 
 from __future__ import annotations
@@ -17,72 +16,74 @@ from enum import StrEnum
 from pathlib import Path
 
 _FOLDER = os.environ.get("ANABRANCH_FAULTS")
-#: Seconds between two looks at whether a process that stands still may go on.
+#: Seconds between checks by a paused process whether the test has released it.
 _LOOK = 0.002
 
 
 class Point(StrEnum):
-    """The steps of the batch protocol, in its order; the driver's but where a task is named."""
+    """Fault points in the order in which a batch passes them: in the driver, in a task, or in
+    background work ("beside batches").
+    """
 
     WAITING = "waiting"
-    """While the epoch's ruleset is waited for."""
+    """While the driver waits for the epoch's ruleset."""
     CHOOSING = "choosing"
-    """Before epoch and ruleset of the batch are recorded."""
+    """Before the batch's epoch and ruleset are written to the journal."""
     CHOSEN = "chosen"
-    """After that, before the tasks start."""
+    """After the journal entry, before the tasks start."""
     STORING = "storing"
-    """A task: its pack is written but not yet under its name."""
+    """A task: its pack file is written but not yet renamed to its final name."""
     STORED = "stored"
-    """A task: its arrivals' pack is complete, the others do not know of it."""
+    """A task: the pack file with its arrivals is complete, not yet announced to other tasks."""
     STAGING = "staging"
     """A task: its result files are written but not closed."""
     UPLOADED = "uploaded"
-    """A task: its packs are in the object store (where there is one), it has not reported."""
+    """A task: its packs are uploaded to the object store, if any; it has not reported."""
     LEFT_OUT = "left-out"
-    """The journal says what the batch leaves out because it can't be read; nothing is published."""
+    """The journal names unreadable input that the batch skips; no results are published."""
     STAGED = "staged"
-    """All tasks have reported; nothing is published."""
+    """All tasks have reported; no results are published."""
     PUBLISHED = "published"
     """Results are under their final names; the batch is not committed."""
     COMMITTING = "committing"
-    """The object store (where there is one) has the manifest, the state directory has not."""
+    """The object store, if any, has the batch's manifest; the state directory does not."""
     COMMITTED = "committed"
-    """The manifest has the batch; Spark's commit log does not."""
+    """The batch's manifest is durable; Spark's commit log lacks the batch."""
     MERGING = "merging"
     """Beside batches: segments are about to be merged."""
     MERGED = "merged"
-    """Beside batches: their pack is complete, no manifest names it."""
+    """Beside batches: the merged segment's pack is complete; no manifest names it."""
     RELEASING = "releasing"
-    """Beside batches: it is noted that joined rows are released to a view, they are not yet."""
+    """Beside batches: the release of joined rows to a view is logged but not yet carried out."""
     RELEASED = "released"
-    """Beside batches: a view's Spark query may see them."""
+    """Beside batches: joined rows are visible to the view's Spark query."""
     VIEWED = "viewed"
-    """Beside batches: a version of a view is with its sink, Spark's commit log does not have it."""
+    """Beside batches: the sink has a view's new version; Spark's commit log lacks it."""
     LANDING = "landing"
-    """Beside batches: what an ingest query has read is written, but not yet under its name."""
+    """Beside batches: an ingest query's rows are written to a file, not yet renamed."""
     LANDED = "landed"
-    """Beside batches: it has landed, Spark's commit log of the ingest query does not have it."""
+    """Beside batches: the file of ingested rows is complete; Spark's commit log lacks it."""
     FORGETTING = "forgetting"
-    """Beside batches: landed batches that nobody needs any more are about to be deleted."""
+    """Beside batches: files of ingested rows that all batches have read are about to be deleted."""
     BOUNDARY = "boundary"
     """Before the end of an epoch is reported."""
 
 
-#: The points that only a pipeline with an object store comes to.
+#: Points that only a pipeline with an object store passes.
 OF_STORE = frozenset((Point.UPLOADED, Point.COMMITTING))
 
-#: The point that only a batch comes to which has input that can't be read.
+#: Points that only a batch with unreadable input passes.
 OF_BAD_INPUT = frozenset((Point.LEFT_OUT,))
 
-#: Points that only a pipeline with views comes to.
+#: Points that only a pipeline with views passes.
 OF_VIEWS = frozenset((Point.RELEASING, Point.RELEASED, Point.VIEWED))
 
-#: Points that only a pipeline with sources of Spark's comes to.
+#: Points that only a pipeline with Spark's own sources (ingest queries) passes.
 OF_INGEST = frozenset((Point.LANDING, Point.LANDED, Point.FORGETTING))
 
 
 def reach(point: Point) -> None:
-    """Report that this process is at ``point``; returns at once unless a test has armed it."""
+    """Pause at ``point`` if a test has armed it; otherwise return at once."""
     if _FOLDER is not None:
         _stand_still(Path(_FOLDER), point)
 

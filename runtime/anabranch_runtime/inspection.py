@@ -1,9 +1,8 @@
-"""``python -m anabranch_runtime.inspection``: what a state directory holds, whether it is whole,
-rewriting it as few segments, and merging result files; answers are JSON documents on standard
-output.
+"""``python -m anabranch_runtime.inspection``: list and verify a state directory, compact its
+segments, and merge result files; prints a JSON document to standard output.
 
-Looking, verifying and merging results change no state and may go on beside a running pipeline: they
-read the newest manifest. Compacting wants the directory for itself.
+All commands but ``compact`` leave the state unchanged and may run beside the pipeline: they read
+the newest manifest. ``compact`` needs the directory's lock, so the pipeline must be stopped.
 """
 
 from __future__ import annotations
@@ -43,11 +42,11 @@ from anabranch_runtime.storage.segment import Segment
 
 
 def describe(root: Path) -> dict[str, Any]:
-    """The state in ``root``: a :class:`StateReport`, and ``spare_bytes``: of files that the newest
-    manifest does not name, kept for going back to an older one, or left by a killed process.
+    """Describe the state in ``root``: a :class:`StateReport`, and ``spare_bytes``, the size of pack
+    files not named by the newest manifest (kept for older ones, or left by a killed process).
 
     Raises:
-        StateError: there is no state, or its manifest can't be read.
+        StateError: the directory has no state, or an unreadable manifest.
     """
     state = newest(root)
     ruleset = kept_ruleset(root, state.ruleset)
@@ -63,10 +62,10 @@ def describe(root: Path) -> dict[str, Any]:
 
 
 def describe_store(root: Path, name: str) -> dict[str, Any]:
-    """One store with its segments, in the order in which they are probed.
+    """Describe a store and its segments, in the order in which they are probed.
 
     Raises:
-        StateError: there is no such store.
+        StateError: ``unknown-store``.
     """
     state = newest(root)
     store = state.stores.get(name)
@@ -85,11 +84,11 @@ def describe_store(root: Path, name: str) -> dict[str, Any]:
 
 
 def verify(root: Path) -> dict[str, Any]:
-    """Read every byte of every pack that the newest manifest names; missing packs in the object
-    store, if it was named.
+    """Compare every pack file named by the newest manifest with its checksums; packs missing in the
+    directory are read from the object store, if one was given.
 
     Returns:
-        Packs and bytes read, and per damaged or missing pack its error and remedy.
+        Number of packs and bytes read, and per damaged or missing pack its error and remedy.
     """
     segments: dict[str, list[Segment]] = defaultdict(list)
     for store in newest(root).stores.values():
@@ -100,7 +99,7 @@ def verify(root: Path) -> dict[str, Any]:
         try:
             durable(root).read(path, parts)
         except StateError as error:
-            # A pipeline that runs meanwhile may not need it any more.
+            # A running pipeline may have merged and deleted the pack since: no problem then.
             if path in packs_of(newest(root)):
                 problems.append({"pack": path, **_told(error)})
     read = sum(s.bytes for parts in segments.values() for s in parts)
@@ -108,19 +107,19 @@ def verify(root: Path) -> dict[str, Any]:
 
 
 def compact(root: Path) -> dict[str, Any]:
-    """Merge the segments of every store partition that the last ruleset has into as few as may be.
+    """Merge the segments of every partition of the last ruleset's stores into as few as possible.
 
-    What older manifests name stays until batches have replaced these.
+    Segments named by older manifests stay until later batches have replaced these manifests.
 
     Raises:
-        StateError: the directory is in use, its ruleset is not there, or a segment is damaged.
+        StateError: the directory is in use, its ruleset is missing, or a segment is damaged.
     """
     newest(root)
     kept = durable(root)
     with exclusive(root), kept.held():
         kept.adopt()
         manifests = Manifests(root)
-        manifests.kept()  # So that it knows what they name.
+        manifests.kept()  # Reads them all: `dropped` needs the packs that they name.
         state = newest(root)
         before = _segments(state)
         ruleset = kept_ruleset(root, state.ruleset)
@@ -141,10 +140,11 @@ def compact(root: Path) -> dict[str, Any]:
 
 
 def merge(root: Path, results: Path) -> dict[str, Any]:
-    """Merge the result files of the pipeline whose state is in ``root``; it may run meanwhile.
+    """Merge the result files of the pipeline with the state ``root``, which may be running.
 
     Raises:
-        StateError: there is no state. SinkError: there are no results, or somebody merges them.
+        StateError: ``root`` has no state.
+        SinkError: ``results`` is no directory, or another process is merging in it.
     """
     newest(root)
     if not results.is_dir():
@@ -154,18 +154,18 @@ def merge(root: Path, results: Path) -> dict[str, Any]:
             field="results",
             remedy="name a pipeline's results (anabranch up --dir D has them in D/results)",
         )
-    # The state can go back to the oldest manifest that is there.
+    # Recovery may go back to the oldest manifest: only results before it are final.
     settled = min(int(path.stem) for path in (root / "manifest").glob("*.json"))
     return asdict(merge_results(results, settled))
 
 
 def newest(root: Path) -> State:
-    """The state that the newest manifest has.
+    """Return the state of the newest manifest.
 
     Raises:
         StateError: ``no-state``, or the manifest can't be read.
     """
-    # A manifest may be removed between listing and reading, by a pipeline that commits.
+    # A running pipeline may delete a manifest between listing and reading: retry.
     for left in (2, 1, 0):
         names = sorted((root / "manifest").glob("*.json")) if root.is_dir() else []
         if not names:
@@ -184,7 +184,7 @@ def newest(root: Path) -> State:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code: 1 where something is wrong."""
+    """Entry point; returns the exit code: 1 after an error, or if ``verify`` finds a problem."""
     parser = argparse.ArgumentParser(prog="anabranch_runtime.inspection", description=__doc__)
     parser.add_argument("--state", type=Path, required=True)
     parser.add_argument("--object-store", default=os.environ.get("ANABRANCH_OBJECT_STORE") or None)
@@ -242,6 +242,6 @@ def _segments(state: State) -> int:
 
 
 if __name__ == "__main__":
-    # Standard output is the document's.
+    # Log to standard error: standard output is for the JSON document.
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""Small tools for Arrow arrays: physical types, buffers as numpy, mapping by distinct value."""
+"""Helpers for Arrow arrays: buffers as numpy arrays, masks, type conversion, assembly."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def present(column: pa.Array) -> Bools | None:
 
 
 def with_nulls(values: npt.NDArray[Any], target: pa.DataType, valid: Bools | None) -> pa.Array:
-    """Return an Arrow array of ``values``, of the type ``target`` (same width); NULL if invalid."""
+    """Return an Arrow array over ``values`` as type ``target`` (same width); NULL if not valid."""
     mask = None if valid is None else ~valid
     return pa.array(values, mask=mask).view(target)
 

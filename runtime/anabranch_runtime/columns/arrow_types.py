@@ -33,7 +33,7 @@ _TO_ARROW: dict[TypeKind, pa.DataType] = {
     TypeKind.INTERVAL: pa.duration("us"),
     TypeKind.NULL: pa.null(),
 }
-#: Unsigned integers become the next wider signed type, as in Spark's Parquet reader.
+#: Arrow type -> Spark type; unsigned integers become the next wider signed type, as in Spark.
 _FROM_ARROW: dict[pa.DataType, DataType] = {
     pa.int8(): DataType(TypeKind.TINYINT),
     pa.int16(): DataType(TypeKind.SMALLINT),

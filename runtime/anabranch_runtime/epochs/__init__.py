@@ -1,1 +1,1 @@
-"""Changes of the state when an epoch begins, and after each batch. Pure functions."""
+"""State transitions at the start of an epoch (a run of batches under one ruleset) and per batch."""

@@ -1,4 +1,4 @@
-"""Access of each probe of a batch: tiles over store generations, and gaps of MIRs."""
+"""Choice of the stores, and of the batches in them, that each probe reads (``state.coverage``)."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from anabranch_runtime.state.coverage import Access, Interval, Tile, tile
 from anabranch_runtime.state.manifest import State, StoreState
 from anabranch_runtime.state.slices import SegmentRows
 
-#: The parts of a probe rule that its access depends on.
+#: Cache key: the fields of a probe rule that determine which stores and batches it reads.
 _Asked = tuple[str, str, frozenset[tuple[str, str]], tuple[FillStep, ...]]
-#: The parts of a store's state that accesses depend on.
+#: Cache key: the fields of a store that determine which batches probes read from it.
 _Kept = tuple[str, StoreSpec, tuple[str, ...], tuple[str, ...], tuple[Interval, ...], int | None]
 
 
 @dataclass(slots=True)
 class _Questions:
-    """The distinct accesses of a ruleset: many of its rules read the same stores in the same way.
+    """Probe rules of a ruleset, grouped by *access*: the stores and batches that they read.
 
     Attributes:
-        rules: one rule per distinct access. ``numbers``: edge -> index of its rule in ``rules``.
+        rules: one rule per distinct access. ``numbers``: edge -> index in ``rules``.
         relations: relations of the ruleset, by id.
         stores, batch, found: stores and batch of the last computed accesses, and these accesses.
     """
@@ -60,12 +60,13 @@ def _questions(ruleset: Ruleset) -> _Questions:
 
 
 def accesses(state: State, ruleset: Ruleset) -> dict[str, Access]:
-    """Edge -> tiles and gaps of its probe in batch ``state.next_batch``.
+    """Return edge of the plan -> stores and batches that its probe reads in ``state.next_batch``.
 
     Usually only the batch number changes from one batch to the next. If the same stores cover the
-    same batches and the same ones are open, the last accesses are reused with the new batch number
-    in place of the old one, since only intervals of open stores end with the present batch. Gaps
-    may depend on the stored rows, so accesses with gaps are recomputed.
+    same batches and the same ones are still growing, the last accesses are reused with the new
+    batch number in place of the old one, since only intervals of growing stores end with the
+    present batch. Gaps, batches that a materialized join lacks, may depend on the stored rows, so
+    accesses with gaps are recomputed.
     """
     questions, now = _questions(ruleset), state.next_batch
     stores: list[_Kept] = [
@@ -90,7 +91,7 @@ def accesses(state: State, ruleset: Ruleset) -> dict[str, Access]:
 
 
 def _dated(access: Access, last: int, now: int) -> Access:
-    """The access for batch ``now``, from the one for batch ``last``, which has no gaps."""
+    """Update the stores and batches that a probe reads from batch ``last`` to ``now``; no gaps."""
     if last == now:
         return access
     return Access(
@@ -122,7 +123,7 @@ class Generations:
         return found
 
     def serving(self, relation: Relation) -> list[tuple[str, StoreState]]:
-        """(name, store) of the base stores whose filters keep all rows of ``relation``."""
+        """Return (name, store) of the base stores whose filters keep all rows of ``relation``."""
         if self._by_stream is None:
             self._by_stream = defaultdict(list)
             for name, store in self._state.stores.items():
@@ -134,7 +135,9 @@ class Generations:
 
 
 def latest_tiles(state: State, ruleset: Ruleset) -> dict[str, tuple[Tile, ...]]:
-    """Stream that keeps the latest per key -> tiles with the tuples that may supersede others."""
+    """For each stream that keeps only the latest tuple per key, return the stores and batches in
+    which to search for newer tuples of a key.
+    """
     relations = {r.id: r for r in ruleset.relations}
     since, found = latest_since(state), {}
     for rule in ruleset.latest_rules:
@@ -151,12 +154,12 @@ def latest_tiles(state: State, ruleset: Ruleset) -> dict[str, tuple[Tile, ...]]:
 
 
 def latest_since(state: State) -> dict[str, int]:
-    """Stream that keeps the latest per key -> first batch whose tuples supersede others."""
+    """Return stream -> batch since which it keeps only the latest tuple per key, if it does so."""
     return {n: s.latest_since for n, s in state.streams.items() if s.latest_since is not None}
 
 
 def known_attributes(key: Sequence[KeyPart]) -> frozenset[tuple[str, str]]:
-    """The build attributes that a probing tuple knows, with their key types."""
+    """Return the build side's key attributes and types; a probing tuple has equal values."""
     return frozenset((k.build.attribute, k.type) for k in key)
 
 
@@ -194,11 +197,11 @@ def relation_tiles(
     known: Collection[tuple[str, str]] = (),
     generations: Generations | None = None,
 ) -> tuple[Tile, ...]:
-    """Cover ``wanted`` with stores of ``relation``: the preferred copy first, then copies
-    partitioned by an attribute and key type of ``known`` (the probing tuple is routed to one
-    partition of these), then the rest. In each group, stricter filters precede weaker ones.
+    """Cover the batches ``wanted`` with stores of ``relation``: the preferred copy first, then
+    copies partitioned by an attribute in ``known`` (the probing tuple is routed to one partition of
+    these), then the rest. In each group, stricter filters precede weaker ones.
 
-    ``generations``: the generations of ``state``, for a caller with many relations.
+    ``generations``: index over ``state``, passed by callers with many relations.
     """
 
     def rank(item: tuple[str, StoreState]) -> tuple[bool, bool, int, str]:
@@ -213,7 +216,7 @@ def relation_tiles(
 
 
 def stored_in(state: State, relation: Relation, batches: Interval) -> tuple[SegmentRows, ...]:
-    """The stored rows of ``relation`` that arrived in ``batches``."""
+    """Return the row ranges of segments with tuples of ``relation`` that arrived in ``batches``."""
     return tuple(
         SegmentRows(tile.store, segment, tile.interval, 0, segment.rows)
         for tile in relation_tiles(state, relation, batches)
@@ -223,8 +226,8 @@ def stored_in(state: State, relation: Relation, batches: Interval) -> tuple[Segm
 
 
 def containers(state: State, preferred: str) -> list[tuple[str, StoreState]]:
-    """Generations of the MIR of ``preferred`` that can replace this store: they have its columns
-    and values, and their time bounds are no tighter.
+    """Return older stores of the same materialized join that can replace the store ``preferred``:
+    they have its columns and key values, and their time bounds are no tighter.
     """
     wanted = state.stores[preferred].spec
     columns = set(wanted.columns)
@@ -245,7 +248,7 @@ def containers(state: State, preferred: str) -> list[tuple[str, StoreState]]:
 def seen_from(
     activation: Activation, members: tuple[tuple[str, str, str], ...]
 ) -> dict[str, tuple[int, int | None]]:
-    """Label -> first visible (batch, event time), for labels with limited visibility."""
+    """Return alias (label) -> first (batch, event time) visible to the query, if restricted."""
     limits = {}
     for alias, label, _ in members:
         seen = activation.visible_from[alias]

@@ -1,19 +1,19 @@
-"""Backfilling MIR stores: begun, continued and ended by pure functions of the state.
+"""Backfill of a materialized join (MIR): computing its rows for batches before its store existed.
 
-A combination belongs to a gap if its last-arriving member does (``semantics.md``, coverage rule).
-All members of such a combination arrived in batches up to the last gap's end, before the backfill
-began. So every stored row of one member, the start, probes the other members for these batches, in
-any order of arrival. Each combination has one tuple of the start member, and each row of the start
-member is in one slice, so each combination is found once.
+These batches are its *gaps*. A joined row (combination) belongs to a gap if its last-arriving
+member does (``semantics.md``, coverage rule). All its members arrived up to the last gap's end,
+before the backfill began. So every stored row of one member, the start, probes the other members
+for these batches, in any order of arrival. Each combination has one tuple of the start member, and
+each row of the start member is in one slice, so each combination is found once.
 
-Until the last slice has committed, probes still get the gaps' combinations from the MIR's parts.
-The computed segments are kept separate from the store's, so that nothing reads or merges them, and
-join the store all at once. They are dropped if the store closes before, or if the ruleset no longer
-has the backfill. Rows of the parts that expire during a backfill are neither needed by an active
-query nor visible to a later one (``lifecycle._activate``). The expiry of combinations is recorded
-as in any store (``expired_below``).
+Until the last slice has committed, probes still join the MIR's inputs for the gaps. The computed
+segments are kept separate from the store's, so that nothing reads or merges them, and are added to
+the store all at once. They are dropped if the store closes before, or if the ruleset no longer has
+the backfill. Input rows that expire during a backfill are neither needed by an active query nor
+visible to a later one (``lifecycle._activate``). The expiry of combinations is recorded as in any
+store (``expired_below``).
 
-All inputs of a slice are in the manifest, so a repeated batch does the same.
+All inputs of a slice are in the manifest, so a repeated batch computes the same.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from anabranch_runtime.state.slices import Backfill, Slice, Throttle, cut
 
 
 def begin(state: State, ruleset: Ruleset, throttle: Throttle) -> State:
-    """``state`` with a running backfill, if a store needs one.
+    """Begin to compute a materialized join's past rows if the ruleset requests it and none runs.
 
-    Only one store is backfilled at a time. The smallest MIR is first, because backfills of larger
-    MIRs can then use it.
+    Only one store is backfilled at a time, the join with the fewest inputs first, because backfills
+    of larger joins can then use it.
     """
     rules = {rule.store: rule for rule in ruleset.backfill_rules}
     stores = {
@@ -54,7 +54,7 @@ def begin(state: State, ruleset: Ruleset, throttle: Throttle) -> State:
     if _running(state) is not None:
         return state
     relations = {r.id: r for r in ruleset.relations}
-    # Only MIR stores change below, so the base stores stay.
+    # Only stores of joins change below, so this index over base stores stays valid.
     generations = Generations(state)
     for rule in sorted(rules.values(), key=lambda r: (len(r.steps), r.store)):
         if stores[rule.store].backfill is not None:
@@ -74,9 +74,10 @@ def gaps(
     relations: dict[RelationId, Relation],
     generations: Generations | None = None,
 ) -> tuple[Interval, ...]:
-    """Batches in which every member has stored rows, but no generation of the MIR covers.
+    """Return the batches for which all inputs of a materialized join have stored rows, but it has
+    none.
 
-    ``generations``: the generations of ``state``, for a caller with many stores.
+    ``generations``: index over ``state``, passed by callers with many stores.
     """
     spec = state.stores[store].spec
     now = state.next_batch
@@ -88,7 +89,7 @@ def gaps(
 
 
 def next_slice(state: State, ruleset: Ruleset) -> Slice | None:
-    """The next batch's slice of the running backfill; None without one."""
+    """Return the next batch's slice of the running backfill; None if none is running."""
     running = _running(state)
     if running is None:
         return None
@@ -118,7 +119,7 @@ def advance(
     seconds: float,
     throttle: Throttle,
 ) -> State:
-    """The state after a batch of ``seconds`` whose background work was the slice ``done``."""
+    """Update the backfill by the slice ``done`` that a batch of ``seconds`` has computed."""
     if done is None:
         return state
     store = state.stores[done.store]
@@ -145,7 +146,7 @@ def advance(
 
 
 def progress(state: State) -> dict[str, float]:
-    """Store with the running backfill -> completed fraction of this backfill."""
+    """Return store -> completed fraction of its backfill; empty if none is running."""
     running = _running(state)
     return {} if running is None else {running[0]: running[1].done}
 
@@ -169,7 +170,7 @@ def _begun(
     throttle: Throttle,
     generations: Generations,
 ) -> StoreState | None:
-    """The store with a new backfill, or with closed gaps if it has no start rows; None: no gap."""
+    """Return the store with a new backfill, or complete without rows; None: no batch is missing."""
     store = state.stores[rule.store]
     found = gaps(state, rule.store, relations, generations)
     if not found:
@@ -183,7 +184,7 @@ def _begun(
 
 
 def _ended(store: StoreState, backfill: Backfill) -> StoreState:
-    """The store with the finished backfill's segments and gaps; adjacent intervals are joined."""
+    """Add the finished backfill's segments and batches to the store, joining adjacent intervals."""
     intervals: list[Interval] = []
     for low, high in sorted((*store.intervals, *backfill.gaps)):
         if intervals and intervals[-1][1] + 1 == low:

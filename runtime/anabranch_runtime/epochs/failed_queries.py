@@ -23,12 +23,12 @@ from anabranch_runtime.state.manifest import State, StoreState
 
 
 def failed(state: State) -> frozenset[str]:
-    """The queries that have failed so far."""
+    """Return the queries that have failed so far."""
     return frozenset(name for name, q in state.queries.items() if q.failure is not None)
 
 
 def surviving(ruleset: Ruleset, state: State) -> Ruleset:
-    """``ruleset`` without the queries that have failed so far; ``state`` has its stores."""
+    """Return ``ruleset`` without the queries that have failed so far, as recorded in ``state``."""
     return without(ruleset, failed(state))
 
 
@@ -55,10 +55,10 @@ def withdraw(reports: Sequence[TaskReport], ruleset: Ruleset) -> dict[str, Failu
 
 
 def take_out(state: State, ruleset: Ruleset, failures: Mapping[str, Failure]) -> State:
-    """The state after a batch in which queries failed.
+    """Record failed queries in the state after a batch, and close the stores only they need.
 
     Args:
-        state: the state after the batch by its reports.
+        state: the state after the batch, as computed from the task reports.
         ruleset: the batch's ruleset.
         failures: query -> its failure.
     """
@@ -79,7 +79,7 @@ def take_out(state: State, ruleset: Ruleset, failures: Mapping[str, Failure]) ->
 
 
 def _closed(store: StoreState, batch: int) -> StoreState:
-    """``store``, closed before ``batch``, without the possibly incomplete rows of ``batch``."""
+    """Close ``store`` before ``batch``; its rows of ``batch`` may be incomplete and are dropped."""
     since = store.open_since
     covered = ((since, batch - 1),) if since is not None and since < batch else ()
     return replace(

@@ -1,11 +1,11 @@
-"""Entries of a state dropped at the start of an epoch: its size is bounded by the stored rows and
+"""Pruning of the state at the start of an epoch, so that its size is bounded by the stored rows and
 the running queries, not by the pipeline's age or the number of queries that have ended.
 
-* **Activations** of queries that have ended, :data:`GRACE` epochs later: by then the control plane
-  has copies, which it keeps while the query is registered. An activation stays while a catch-up
-  owes its query withheld or past results. The two activations of an outer join are dropped
-  together. A failed query's activation stays: it excludes the query from older rulesets that still
-  name it and may continue to run if planning fails.
+* **Activations** (start and counters) of queries that have ended, :data:`GRACE` epochs later: by
+  then the control plane has copies, which it keeps while the query is registered. An activation
+  stays while results withheld by load shedding are still owed. The two activations of an outer join
+  are dropped together. A failed query's activation stays: it excludes the query from older rulesets
+  that still name it and may continue to run if planning fails.
 * **Event times and counts by batch** of a stream (``StreamState.history``, ``admitted``). They are
   read only for the first batch of a store's interval, to find the visible tuples of an activation
   (``lifecycle``), so one entry per such batch is kept.
@@ -22,12 +22,12 @@ from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_runtime.state.manifest import State, StoreState, StreamState
 
-#: Epochs for which the activation of a query that has ended is kept.
+#: Number of epochs for which an ended query's activation (start and counters) is kept.
 GRACE = 8
 
 
 def forget(state: State, ruleset: Ruleset) -> State:
-    """``state`` at the start of an epoch of ``ruleset``, without entries never read again."""
+    """Drop entries of ``state`` that are never read again, at the start of an epoch."""
     relations = {str(r.id) for r in ruleset.relations}
     for store in state.stores.values():
         relations |= {str(r) for r in store.spec.relations}
@@ -62,7 +62,7 @@ def _stream(name: str, stream: StreamState, stores: Mapping[str, StoreState]) ->
         if store.open_since is not None:
             starts.add(store.open_since)
         for first in starts - {0}:
-            # The entries that StreamState.max_tau_before and admitted_before read.
+            # Keep the entries that StreamState.max_tau_before and admitted_before read.
             kept.update([entry for entry in stream.history if entry[0] >= first][:1])
             admitted.update([entry for entry in stream.admitted if entry[0] >= first][:1])
     return replace(

@@ -1,4 +1,4 @@
-"""A ruleset and the live stores, indexed for look-up; built once per batch and task."""
+"""Lookup tables over a ruleset and the live stores; built once per batch and task."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from anabranch_runtime.storage.segment import IndexKey
 
 
 class Columns(Protocol):
-    """Rows with named columns: a segment, or rows to be written as one."""
+    """Rows with named columns: a stored segment, or a record batch about to become one."""
 
     def column(self, name: str) -> pa.Array:
         """The column ``name``."""
 
 
 class Members(Protocol):
-    """Tuples with columns by label: a partial result."""
+    """Joined tuples with columns by label (alias): a partial result."""
 
     length: int
 
     def column(self, label: Label, name: str) -> pa.Array:
-        """A stream column of ``label``."""
+        """Return a stream column of the alias ``label``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,9 @@ class StoreLayout:
     """A live store, of this epoch or an earlier one.
 
     Attributes:
-        members: labels (a base store's only member is its relation's id).
+        members: labels of the joined relations; for a base store only its relation's id.
         filter: texts of the conjuncts that a base store's rows satisfy.
-        dealt: values with rows outside their home partitions.
+        dealt: hot key values with rows spread outside their home partitions (``state.dealt``).
     """
 
     id: str
@@ -62,7 +62,7 @@ class StoreLayout:
 
     @property
     def dealt_rows(self) -> DealtRows | None:
-        """Partitions of rows with hot values; None: all rows are in their home partitions."""
+        """Partitions of rows with hot key values; None: no rows are spread."""
         return dealt_rows(self.dealt, self.partitions) if self.dealt else None
 
     def column(self, member: Label, name: str) -> str:
@@ -70,13 +70,13 @@ class StoreLayout:
         return name if self.is_base else f"{member}.{name}"
 
     def index_key(self, key: Sequence[KeyPart]) -> IndexKey:
-        """The index for probes by ``key``."""
+        """Columns and key types of the index for probes by ``key``."""
         names = tuple(self.column(k.build.label, k.build.attribute) for k in key)
         return IndexKey(names, tuple(k.type for k in key))
 
 
 def layouts(state: State) -> dict[str, StoreLayout]:
-    """The layouts of all of a state's stores."""
+    """Return store -> layout for all stores of a state."""
     return {name: _layout(name, store) for name, store in state.stores.items()}
 
 
@@ -94,7 +94,7 @@ def _layout(name: str, store: StoreState) -> StoreLayout:
 
 
 def base_layout(relation: RelationId) -> StoreLayout:
-    """The layout of ``relation``'s rows before they are stored anywhere."""
+    """Return the layout of arriving rows of ``relation``, which are not stored yet."""
     return StoreLayout(relation, (Label(relation),), None, 1, is_base=True)
 
 
@@ -106,12 +106,13 @@ class Layout:
 
     Attributes:
         routes: the rules, indexed by edge, relation and label; source of the attributes below.
-        rules: outgoing edge -> its probe rule.
+        rules: outgoing edge of a probe (its output in the plan) -> the probe rule.
         probes: incoming edge -> probe rules, by level. ``outputs``: incoming edge -> output rules.
         inserts: incoming edge -> stores that keep its tuples.
-        starts: relation -> the labels that its arriving tuples fill as starting tuples.
-        substreams: label -> function from its starting tuples to substreams.
-        sketches: relation -> (attribute, key type) of the keys that are counted.
+        starts: relation -> labels (aliases) for which its arriving tuples start probe orders.
+        substreams: label -> function from arriving tuples to their substreams, which have
+            different probe orders by key value.
+        sketches: relation -> (attribute, key type) of the keys with distinct-value counts.
         levels: number of probe levels; 0 for a ruleset without probes.
     """
 
@@ -134,11 +135,11 @@ class Layout:
         self.has_event_time = found.has_event_time
 
     def is_base(self, target: str) -> bool:
-        """Whether a probe's target is a base relation (and not an MIR)."""
+        """Whether a probe's target is a base relation (and not a materialized join)."""
         return target in self.relations
 
     def missing_filter(self, target: str, store: str) -> tuple[Expr, ...]:
-        """Conjuncts of relation ``target`` that ``store``'s rows need not satisfy."""
+        """Filter conjuncts of relation ``target`` that its probe must check in ``store``'s rows."""
         wanted = self._conjuncts.get(RelationId(target))
         if not wanted:
             return ()
@@ -146,14 +147,14 @@ class Layout:
         return tuple(f for text, f in wanted if text not in satisfied)
 
     def stored(self, store: StoreLayout, table: Columns, rows: int, ref: AttrRef) -> pa.Array:
-        """Key attribute ``ref`` of all rows of a table in ``store``'s layout."""
+        """Column of the key attribute ``ref`` over all rows of a table in ``store``'s layout."""
         derived = self.derived(ref.label, ref.attribute)
         if derived is None:
             return table.column(store.column(ref.label, ref.attribute))
         return evaluate(derived, lambda c: table.column(store.column(ref.label, c.name)), rows)
 
     def probed(self, partial: Members, ref: AttrRef) -> pa.Array:
-        """Key attribute ``ref`` of a partial result: a column, or a derived key expression."""
+        """Key attribute ``ref`` of a partial result: its column, or the evaluated expression."""
         derived = self.derived(ref.label, ref.attribute)
         if derived is None:
             return partial.column(ref.label, ref.attribute)

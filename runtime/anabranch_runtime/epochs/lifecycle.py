@@ -1,4 +1,5 @@
-"""Entering an epoch: stores open and close, queries become active and expire.
+"""Entering an epoch (batches under one ruleset, the execution plan): stores open and close, queries
+become active and expire.
 
 A pure function from the committed state and the epoch's ruleset to the state in which the epoch's
 first batch starts. No rows are moved: a store that the new ruleset no longer names is closed, and
@@ -21,12 +22,12 @@ from anabranch_runtime.state.manifest import State, StoreState, StreamState
 
 #: Number of newest epochs whose first batch the state keeps.
 REMEMBERED_EPOCHS = 1024
-#: Maximum number of a query's earlier activations that the state keeps.
+#: Maximum number of earlier runs (activations) of a query that the state keeps.
 REMEMBERED_ACTIVATIONS = 64
 
 
 def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
-    """The state in which the first batch of ``epoch`` starts.
+    """Return the state in which the first batch of ``epoch`` starts.
 
     The epoch runs ``ruleset``, which may have been published for an earlier epoch.
     """
@@ -43,7 +44,7 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
     }
     of_tables = tables(ruleset)
     fresh: list[QuerySpec] = []
-    # All joins of a query must see the same tuples, so they restart together.
+    # The two joins of an outer join must see the same tuples, so they restart together.
     anew = {
         query.left_of or query.id
         for query in ruleset.queries
@@ -79,7 +80,7 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
 
 
 def close_store(store: StoreState, batch: int) -> StoreState:
-    """``store`` closed before ``batch``; its growing interval becomes one of its intervals."""
+    """Close ``store`` before ``batch``: its open interval of covered batches ends."""
     if store.open_since is None:
         return store
     closed = ((store.open_since, batch - 1),) if store.open_since < batch else ()
@@ -96,7 +97,7 @@ def serves(store: StoreState, relation: Relation) -> bool:
 
 
 def _anew(known: Activation, activation: Activation) -> Activation:
-    """The query's next ``activation``, with the counts and history of the ``known`` one."""
+    """Carry counts and history of a query's last run, ``known``, over to its next run."""
     ended = replace(known, expired_batch=activation.activated_batch, earlier=())
     earlier = (*known.earlier, ended)[-REMEMBERED_ACTIVATIONS:]
     return replace(
@@ -112,8 +113,8 @@ def _anew(known: Activation, activation: Activation) -> Activation:
 
 
 def _forgotten(state: State, ruleset: Ruleset) -> frozenset[str]:
-    """Streams that kept the latest per key and now have another key or none: tuples that these need
-    may have been dropped.
+    """Return streams that kept the latest tuple per key and now have another key or none: tuples
+    needed from now on may have been dropped.
     """
     known = ((spec, state.streams.get(spec.name)) for spec in ruleset.streams)
     return frozenset(
@@ -127,7 +128,7 @@ def _forgotten(state: State, ruleset: Ruleset) -> frozenset[str]:
 
 
 def keep_latest(state: State, ruleset: Ruleset) -> State:
-    """``state`` with the first batch from which each stream has kept the latest per key (None if
+    """Set, per stream, the first batch from which it has kept the latest tuple per key (None if
     ``ruleset`` does not keep it).
     """
     keep = {r.stream for r in ruleset.latest_rules}
@@ -167,14 +168,14 @@ def _streams(state: State, ruleset: Ruleset, forgotten: frozenset[str]) -> State
 
 
 def _counted(stream: StreamState, batch: int) -> StreamState:
-    """``stream`` with its number of tuples before ``batch``, which begins an epoch."""
+    """Record the stream's number of tuples before ``batch``, the first of an epoch."""
     now = (batch, stream.admitted_before(batch))
     return replace(stream, admitted=(*(e for e in stream.admitted if e[0] < batch), now))
 
 
 def _definition(spec: Stream) -> tuple[object, ...]:
-    """The part of a stream's definition whose change makes it another stream. Handling of idleness,
-    of late and of future tuples, and retention are no part of it.
+    """Return the part of a stream's definition whose change restarts the stream: all but the
+    handling of idleness, of late and of future tuples, and retention.
     """
     kind = spec.kind, tuple(sorted(spec.latest)) if spec.is_table else ()
     return spec.name, spec.columns, spec.event_time, spec.lateness, spec.registration, kind
@@ -204,11 +205,11 @@ def _stores(state: State, ruleset: Ruleset) -> dict[str, StoreState]:
 
 
 def _cut(store: StoreState, fresh: list[QuerySpec], batch: int) -> StoreState:
-    """Drop an MIR's past if a newly active query might need rows that have expired from it.
+    """Drop a materialized join's past if a newly active query might need rows expired from it.
 
     The queries that were active at the expiry did not need these rows, but a new query may look
-    further back. The MIR's parts still have all rows visible to the new query, so probes of the
-    past use the parts.
+    further back. The join's inputs still have all rows visible to the new query, so probes of the
+    past join the inputs.
     """
     if store.is_base or all(t is None for t in store.expired_below):
         return store
@@ -230,7 +231,7 @@ def _cut(store: StoreState, fresh: list[QuerySpec], batch: int) -> StoreState:
 def _activate(
     state: State, query: QuerySpec, relations: dict[Any, Relation], of_tables: frozenset[RelationId]
 ) -> Activation:
-    """Fix the query's visibility: per alias, the first batch from which all tuples are stored."""
+    """Activate a query: fix, per alias, the first batch from which all tuples are stored."""
     batch = state.next_batch
     seen: dict[str, Visibility] = {}
     missed: dict[str, int] = {}
@@ -247,7 +248,7 @@ def _activate(
         ]
         seen[alias] = Visibility(low, max(expired, default=None))
         greatest = _missed(state, relation.stream, seen[alias])
-        # Invisible tuples matter if a tuple of another stream may still join with them.
+        # Tuples invisible to the query matter if a tuple of another stream may still join them.
         others = [j for j in waits_for if j != i]
         if not others or greatest == "nothing":
             continue
@@ -266,9 +267,7 @@ def _activate(
 
 
 def unseen(state: State, stream: str) -> int:
-    """Number of tuples of ``stream`` that were read earlier than the first tuple visible to a query
-    that starts now.
-    """
+    """Count the tuples of ``stream`` before the first one visible to a query starting now."""
     batch, known = state.next_batch, state.streams[stream]
     stores = [s for s in state.stores.values() if s.streams == (stream,)]
     low = covered_since(batch, [s.covers(batch - 1) for s in stores]) if batch else 0
@@ -276,8 +275,8 @@ def unseen(state: State, stream: str) -> int:
 
 
 def _missed(state: State, stream: str, visible: Visibility) -> int | str | None:
-    """Greatest event time of the invisible tuples; ``"nothing"`` if all tuples are visible; None if
-    it is unknown.
+    """Return the greatest event time of the tuples invisible to a new query; ``"nothing"`` if all
+    are visible; None if unknown.
     """
     known = state.streams.get(stream)
     if known is None or known.input == 0:

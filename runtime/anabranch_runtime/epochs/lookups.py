@@ -18,16 +18,16 @@ from anabranch_runtime.epochs.per_ruleset import per_ruleset
 
 @per_ruleset
 def tables(ruleset: Ruleset) -> frozenset[RelationId]:
-    """The relations over tables."""
+    """Return the relations over tables (streams whose rows are only looked up)."""
     names = {s.name for s in ruleset.streams if s.is_table}
     return frozenset(r.id for r in ruleset.relations if r.stream in names)
 
 
 @per_ruleset
 def unprobed(ruleset: Ruleset) -> frozenset[RelationId]:
-    """Relations over streams that queries join with tables only: no probe reads their stores.
+    """Return relations over streams joined with tables only: no probe reads their stores.
 
-    Relations over retained streams, and over streams that keep the latest per key, are excepted.
+    Except relations over streams that are stored anyway (retained, or with the latest per key).
     """
     of_tables = tables(ruleset)
     if not of_tables:
@@ -46,12 +46,12 @@ def unprobed(ruleset: Ruleset) -> frozenset[RelationId]:
 
 
 def completing(query: QuerySpec, of_tables: frozenset[RelationId]) -> tuple[int, ...]:
-    """Indexes of the members of ``query`` over streams: their tuples complete results."""
+    """Return indexes of the aliases of ``query`` over streams: their tuples complete results."""
     return tuple(i for i, (_, _, r) in enumerate(query.members) if r not in of_tables)
 
 
 def looking_up(ruleset: Ruleset) -> frozenset[str]:
-    """Queries that read tables. They are not rationed, as no catch-up can deliver their results."""
+    """Return queries that read tables: exempt from load shedding, as no catch-up is possible."""
     of_tables = tables(ruleset)
     return frozenset(
         str(q.id) for q in ruleset.queries if len(completing(q, of_tables)) < len(q.members)
@@ -60,7 +60,7 @@ def looking_up(ruleset: Ruleset) -> frozenset[str]:
 
 @per_ruleset
 def without_lookups(ruleset: Ruleset) -> Ruleset:
-    """``ruleset`` without the rules by which a row of a table would complete a result."""
+    """Remove the rules by which a row of a table would complete a result."""
     of_tables = tables(ruleset)
     if not of_tables:
         return ruleset

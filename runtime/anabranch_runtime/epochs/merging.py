@@ -30,15 +30,15 @@ LARGEST = 1 << 24
 def merges(
     state: State, ruleset: Ruleset, fanout: int = FANOUT, most: int | None = None
 ) -> tuple[Merge, ...]:
-    """Possible merges in the stores of ``ruleset``, largest first, each into a segment of about
-    ``most`` bytes at most.
+    """Return possible merges of segments in the stores of ``ruleset``, largest first; a merged
+    segment has about ``most`` bytes at most.
     """
     found = [merge for _, merge in _groups(state, ruleset, fanout, most)]
     return tuple(sorted(found, key=lambda m: -sum(s.rows for s in m.segments)))
 
 
 def backlog(state: State, ruleset: Ruleset, fanout: int = FANOUT, most: int | None = None) -> int:
-    """Greatest number of segments on one level of a partition, of levels that can be merged."""
+    """Return the greatest number of segments on any mergeable level of a partition."""
     return max((len(group) for group, _ in _groups(state, ruleset, fanout, most)), default=0)
 
 
@@ -48,7 +48,7 @@ def merge_groups(
     durations: Limits = (),
     largest: int = LARGEST,
 ) -> tuple[Merge, ...]:
-    """The merges of ``segments``, all of one store.
+    """Group ``segments`` of one store into merges.
 
     Args:
         segments: segments of any levels and partitions, each level's oldest first.
@@ -62,7 +62,7 @@ def merge_groups(
 
 
 def replaced(segments: Sequence[Segment], merge: Merge, by: Segment) -> tuple[Segment, ...]:
-    """``segments`` without the parts of ``merge``, and ``by`` at the first part's position."""
+    """Replace the merged segments in ``segments`` by their result ``by``."""
     parts = set(merge.segments)
     at = min(i for i, s in enumerate(segments) if s in parts)
     return (*segments[:at], by, *(s for s in segments[at:] if s not in parts))
@@ -71,7 +71,7 @@ def replaced(segments: Sequence[Segment], merge: Merge, by: Segment) -> tuple[Se
 def _groups(
     state: State, ruleset: Ruleset, fanout: int, most: int | None
 ) -> Iterator[tuple[list[Segment], Merge]]:
-    """(segments of a level, its merge), for each level of a store partition with a merge."""
+    """Yield (segments of a level, their merge) for each mergeable level of each partition."""
     needed = needed_from(state, ruleset)
     for spec in ruleset.stores:
         store = state.stores[spec.id]
@@ -95,7 +95,7 @@ def _levels(
 
 
 def _durations(segments: Sequence[Segment], needed: Limits) -> Limits:
-    """Per member, microseconds before the newest event time that are needed; None: for ever."""
+    """Return how long each member's rows are needed in microseconds (None: for ever)."""
     found: list[int | None] = []
     for at, least in enumerate(needed):
         times = [t for s in segments if (t := s.tau_max[at]) is not None]
@@ -110,8 +110,8 @@ def _merge(
     largest: int = LARGEST,
     most: int | None = None,
 ) -> Merge | None:
-    """Merge of the oldest ``fanout`` neighbours of ``group`` that can be merged into a segment of
-    at most ``largest`` rows and about ``most`` bytes (None: no limit).
+    """Choose the oldest ``fanout`` neighbours in ``group`` whose merged segment has at most
+    ``largest`` rows and about ``most`` bytes (None: no limit).
     """
     usable = [
         s
@@ -126,9 +126,7 @@ def _merge(
 
 
 def go_together(parts: Sequence[Segment], durations: Limits) -> bool:
-    """Whether ``parts`` expire at nearly the same time by the event times of some member, or never
-    expire by any.
-    """
+    """Whether ``parts`` expire at nearly the same time by some member's event times, or never."""
     expire = False
     for at, duration in enumerate(durations):
         ends = [t for s in parts if (t := s.tau_max[at]) is not None]

@@ -1,15 +1,15 @@
-"""Users of a ruleset's parts, and the rest of a ruleset when some queries have failed.
+"""Queries that use each rule and store of a shared plan; removal of rules of failed queries.
 
 A query fails when an expression that it needs can't be evaluated (division by zero, overflow, a
-cast). Parts that serve only failed queries stop with them; all others continue. So every part has
-*users*: the queries whose results depend on it.
+cast). Rules and stores that serve only failed queries are removed; all others continue. So every
+rule and store has *users*: the queries whose results depend on it.
 
 * An output rule has its query.
-* An edge has the users of its outputs, its further probes, and the intermediate results stored from
-  it.
-* A store has the users of the probes that read it, including fill steps in the gaps of an MIR. A
-  relation has the queries that it is a member of.
-* The lookup of a stream's later tuples has the queries that read the stream.
+* An edge (tuples between two rules) has the users of its outputs, its further probes, and the
+  intermediate results stored from it.
+* A store has the users of the probes that read it, also in place of an incomplete materialized
+  join. A relation has the queries that join it.
+* The search for newer tuples of equal key (latest per key) has the queries that read the stream.
 
 An expression that fails in a shared rule fails all users of the rule, and no other query: a shared
 edge checks only conditions that all of its users have in common (``plans.compile``).
@@ -46,7 +46,7 @@ _NOBODY: frozenset[QueryId] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """The users of a ruleset's parts; a part that is missing has none."""
+    """Users of a ruleset's edges, stores, relations and indexes; a missing entry means none."""
 
     edges: Mapping[Edge, Queries]
     stores: Mapping[StoreId, Queries]
@@ -54,7 +54,7 @@ class Ownership:
     indexes: Mapping[Indexed, Queries]
 
     def of_edge(self, edge: Edge) -> Queries:
-        """The queries that need the tuples on ``edge``."""
+        """The queries that need the tuples on ``edge`` of the plan (output of a rule)."""
         return self.edges.get(edge, _NOBODY)
 
     def of_store(self, store: StoreId) -> Queries:
@@ -62,7 +62,7 @@ class Ownership:
         return self.stores.get(store, _NOBODY)
 
     def of_relation(self, relation: RelationId) -> Queries:
-        """The queries that ``relation`` is a member of."""
+        """The queries that join ``relation``."""
         return self.relations.get(relation, _NOBODY)
 
     def of_index(self, store: StoreId, index: IndexSpec) -> Queries:
@@ -72,7 +72,7 @@ class Ownership:
 
 @per_ruleset
 def ownership(ruleset: Ruleset) -> Ownership:
-    """The users of every part of ``ruleset``."""
+    """Compute the users of every edge, store, relation and index of ``ruleset``."""
     edges: dict[Edge, Queries] = {}
     stores: dict[StoreId, Queries] = {}
     for output in ruleset.output_rules:
@@ -87,7 +87,7 @@ def ownership(ruleset: Ruleset) -> Ownership:
         relations[latest.relation] = stores[latest.store] = readers
     arrivals = {arrival_edge(r) for r in relations}
     grown = True
-    while grown:  # One pass per level of probes, and a last one that changes nothing.
+    while grown:  # Fixpoint: one pass per level of probes, and a last one without changes.
         grown = False
         for rule in ruleset.probe_rules:
             users = edges.get(rule.out, _NOBODY)
@@ -117,8 +117,8 @@ def _grow(known: dict[_K, Queries], key: _K, users: Queries) -> bool:
 
 
 def without(ruleset: Ruleset, failed: frozenset[str]) -> Ruleset:
-    """``ruleset`` without ``failed`` queries and the parts that serve only them, and without rules
-    by which rows of tables would complete results (``lookups``).
+    """Remove ``failed`` queries and all rules that serve only them, and the rules by which rows of
+    tables would complete results (``lookups``).
 
     The remaining stores are unchanged, so they hold the same rows as under the whole ruleset; only
     unused indexes are dropped.
@@ -130,7 +130,7 @@ def without(ruleset: Ruleset, failed: frozenset[str]) -> Ruleset:
     known = _rest(ruleset)
     found = known.get(gone)
     if found is None:
-        # Sets of failed queries only grow, so older sets are not needed again.
+        # Evict: sets of failed queries only grow, so older sets are not needed again.
         for old in list(known)[: 1 - KEPT]:
             known.pop(old, None)
         found = known[gone] = _without(ruleset, gone)
@@ -139,7 +139,7 @@ def without(ruleset: Ruleset, failed: frozenset[str]) -> Ruleset:
 
 @per_ruleset
 def _rest(ruleset: Ruleset) -> dict[Queries, Ruleset]:
-    """Cache of :func:`without`: failed queries -> the rest of ``ruleset``, always one object."""
+    """Cache of :func:`without` per ruleset: failed queries -> the remaining ruleset."""
     return {}
 
 
@@ -161,7 +161,7 @@ def _without(ruleset: Ruleset, gone: Queries) -> Ruleset:
     ]
     probes = tuple(p for p in ruleset.probe_rules if stays(users.of_edge(p.out)))
     edges = {arrival_edge(r) for r in relations} | {p.out for p in probes}
-    # An unread copy is dropped unless another rule needs its maintenance.
+    # Drop a store copy that no probe reads, unless its maintenance serves another store.
     starved = {r.store for r in ruleset.store_rules if r.edge not in edges}
     stores = [s for s in stores if s.id not in starved]
     kept = {s.id for s in stores}
@@ -185,7 +185,7 @@ def _without(ruleset: Ruleset, gone: Queries) -> Ruleset:
 
 
 def _index_uses(probes: Iterable[ProbeRule]) -> Iterator[tuple[Indexed, Edge]]:
-    """Each probe's index, and the edge that uses it."""
+    """Yield each probe's (store, index) and its output edge."""
     for rule in probes:
         yield (rule.store, _index(rule.key)), rule.out
         for step in rule.fill:

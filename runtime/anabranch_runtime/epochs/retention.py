@@ -1,9 +1,9 @@
 """Dropping stored rows that no query needs. Pure functions over the state.
 
 A stored tuple of alias ``i`` is not needed by a query once every alias ``j`` whose tuples may still
-arrive is too late for it: ``tau_i < watermark_j - D_ij`` for all ``j``, where ``D`` is the closed
-bound matrix. A segment is dropped when no active query needs any of its rows; the expiry is
-recorded, so that a later query is not promised expired rows.
+arrive is too late for it: ``tau_i < watermark_j - D_ij`` for all ``j``, where ``tau`` is event time
+and ``D_ij`` bounds ``tau_j - tau_i``. A segment is dropped when no active query needs any of its
+rows; the expiry is recorded, so that a later query is not promised expired rows.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ Limits: TypeAlias = "tuple[int | None, ...]"
 
 
 def watermarks(state: State) -> dict[str, int]:
-    """Stream -> watermark, for streams that have one."""
+    """Return stream -> watermark, for streams that have one."""
     marks = {name: stream.watermark() for name, stream in state.streams.items()}
     return {name: mark for name, mark in marks.items() if mark is not None}
 
 
 def clocks(state: State) -> dict[str, int]:
-    """Stream -> the time at which rows expire and windows of views close: its watermark, or the
-    watermark of the oldest batch with debt, whose rows are needed again.
+    """Return stream -> event time by which rows expire and windows close: its watermark, or that of
+    the oldest batch with results still owed (debt), whose rows are needed again.
     """
     found = watermarks(state)
     for owed in state.debt.withheld:
@@ -57,14 +57,14 @@ class _Need:
     always: bool = False
 
     def at(self, marks: Mapping[str, int]) -> int | None:
-        """The event time below which no row is needed; None: unknown, or no reader."""
+        """Return the event time below which no row is needed; None: unknown, or none at all is."""
         if self.always or any(stream not in marks for stream in self.behind):
             return None
         return min((marks[stream] - bound for stream, bound in self.behind.items()), default=None)
 
 
 def _together(needs: Iterable[_Need]) -> _Need:
-    """The need that covers all of ``needs``."""
+    """Return the union of needs."""
     behind: dict[str, int] = {}
     for need in needs:
         if need.always:
@@ -80,8 +80,8 @@ _ALL = _Need({}, always=True)
 def _needs(
     query: QuerySpec, streams: Mapping[str, str], of_tables: frozenset[RelationId]
 ) -> list[_Need]:
-    """Needs of ``query``, one per member; ``streams``: relation -> stream. Rows of tables complete
-    no results, so no rows are kept for their sake.
+    """Compute which stored rows ``query`` needs, per member; ``streams``: relation -> stream. Rows
+    of tables complete no results, so no rows are kept to join with later rows of tables.
     """
     found = []
     waits_for = completing(query, of_tables)
@@ -97,16 +97,16 @@ def _needs(
 
 
 def _joins(ruleset: Ruleset) -> list[QuerySpec]:
-    """The queries that need stored rows: those with several members."""
+    """Return the queries with several members; others need no stored rows."""
     return [query for query in ruleset.queries if len(query.members) > 1]
 
 
 def expire(state: State, ruleset: Ruleset) -> State:
-    """``state`` without the segments that no active query needs any more."""
+    """Drop the segments that no active query needs any more."""
     needed = needed_from(state, ruleset)
     if needed is None:
         return state
-    # A catch-up may still need rows of batches with debt, and of all later ones.
+    # A catch-up may still need rows of batches with results still owed, and of all later batches.
     owed = min((one.first for one in state.debt.withheld), default=state.next_batch)
     stores = {n: _expire_store(store, needed(store), owed) for n, store in state.stores.items()}
     changed = any(stores[name] is not store for name, store in state.stores.items())
@@ -114,19 +114,19 @@ def expire(state: State, ruleset: Ruleset) -> State:
 
 
 def needed_from(state: State, ruleset: Ruleset) -> Callable[[StoreState], Limits] | None:
-    """A function from a store to the event time, per member, below which no query needs its rows.
-    None: all rows of all stores are needed.
+    """Return a function from a store to the event times, per member, below which no query needs its
+    rows; None: all rows of all stores are needed.
     """
     marks, past = clocks(state), frozenset(state.debt.past)
     if not marks:
         return None
-    # Queries with past results still owed need all rows visible to them.
+    # Queries whose results from before their activation are still owed need all visible rows.
     known = _of_readers(ruleset, past) if past else _usual_readers(ruleset)
     return lambda store: tuple(need.at(marks) for need in known.needs(store))
 
 
 def _expire_store(store: StoreState, thresholds: Limits, before: int) -> StoreState:
-    """``store`` without unneeded segments of batches earlier than ``before``."""
+    """Drop unneeded segments of batches earlier than ``before`` from ``store``."""
     known = [(at, limit) for at, limit in enumerate(thresholds) if limit is not None]
     if not known:
         return store
@@ -160,12 +160,12 @@ def _expire_store(store: StoreState, thresholds: Limits, before: int) -> StoreSt
 
 @dataclass(frozen=True, slots=True)
 class _Readers:
-    """Needs of a ruleset's queries.
+    """Index over a ruleset's queries, to find who needs which rows of a store.
 
     Attributes:
-        relations: stream -> its relations, as (filter conjuncts, need of the labels over it).
-        retained: retained stream -> need of its rows apart from queries.
-        queries: set of labels -> label -> need of the queries with exactly these labels.
+        relations: stream -> its relations: (filter conjuncts, needed rows of all aliases over it).
+        retained: retained stream -> rows needed for later queries.
+        queries: set of labels (aliases) -> label -> rows needed by the queries over these labels.
         known: cached needs of stores, which depend on the store's definition only.
     """
 
@@ -175,7 +175,7 @@ class _Readers:
     known: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[_Need, ...]]
 
     def needs(self, store: StoreState) -> tuple[_Need, ...]:
-        """Per member of ``store``, the need of its rows."""
+        """Return, per member of ``store``, which of its rows are needed."""
         key = (store.streams, store.filter if store.is_base else store.spec.members)
         found = self.known.get(key)
         if found is None:
@@ -187,8 +187,8 @@ class _Readers:
         relations = self.relations.get(stream, ())
         # The store serves relations whose filters are no weaker than its own (lifecycle.serves).
         needs = [need for texts, need in relations if texts.issuperset(store.filter)]
-        # A later query prefers a store of its own relation to the retained stream's store, so it
-        # has to keep as much of the past.
+        # A later query reads this store instead of the retained stream's, so this store has to keep
+        # as much of the past.
         own = self.retained.get(stream)
         return (_together(needs if own is None else [own, *needs]),)
 
@@ -237,10 +237,10 @@ def _of_readers(ruleset: Ruleset, past: Collection[str]) -> _Readers:
 
 
 def drop_unused(state: State, ruleset: Ruleset, access: Mapping[str, Access]) -> State:
-    """``state`` without the stores that neither a rule nor a later plan can need.
+    """Drop the stores that neither a rule nor a later plan can need.
 
-    Kept are the ruleset's own stores, the stores that its probes read, one tiling per relation of
-    an active query, and sources of backfills and catch-ups.
+    Kept are the ruleset's own stores, the stores that its probes read, stores covering the past of
+    every relation of an active query, and inputs of backfills and catch-ups.
     """
     used: set[str] = {s.id for s in ruleset.stores}
     tiles = [t for one in access.values() for t in one.tiles]

@@ -1,8 +1,8 @@
-"""Revisions of the running ruleset: permitted changes, and the state in which one begins.
+"""Revisions: replacing the running ruleset (execution plan) within an epoch.
 
 A revision changes the probe orders over the same stores. A store that it names continues; a store
-that it omits is closed with the batch before as its last. Everything else about the epoch stays,
-such as queries and their visibility. A backfill continues if its store does.
+that it omits is closed with the batch before as its last. Nothing else about the epoch may change,
+such as its queries and the tuples visible to them. A backfill continues if its store does.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def check_revision(running: Ruleset, revision: Ruleset) -> None:
     if not set(revision.backfill_rules) <= set(running.backfill_rules):
         raise _other_stores(f"{name} has a backfill that {running.id} has not")
     if _arriving(running) != _arriving(revision):
-        raise _other_stores(f"{revision.id} keeps arriving tuples otherwise")
+        raise _other_stores(f"{revision.id} stores arriving tuples differently")
     try:
         check_kept(revision)
     except RulesetError as error:
@@ -49,10 +49,10 @@ def check_revision(running: Ruleset, revision: Ruleset) -> None:
 
 
 def enter_revision(state: State, ruleset: Ruleset, steps: tuple[JoinSample, ...]) -> State:
-    """The state in which the first batch of ``ruleset`` starts, a revision of the running ruleset.
+    """Return the state in which the first batch of the revision ``ruleset`` starts.
 
     Args:
-        steps: join samples from the edges of the epoch so far.
+        steps: measured input and output sizes of joins in the epoch so far.
     """
     batch, kept = state.next_batch, {str(s.id): s for s in ruleset.stores}
     stores = {
@@ -64,14 +64,14 @@ def enter_revision(state: State, ruleset: Ruleset, steps: tuple[JoinSample, ...]
 
 
 def _arriving(ruleset: Ruleset) -> set[StoreRule]:
-    """The rules that store arriving tuples."""
+    """Return the rules that store arriving tuples."""
     edges = {arrival_edge(r.id) for r in ruleset.relations}
     return {rule for rule in ruleset.store_rules if rule.edge in edges}
 
 
 def _kept(store: StoreSpec) -> StoreSpec:
-    """The part of a store that a revision may not change: all but the indexes of new rows, and the
-    hot values to spread.
+    """Return the part of a store's definition that a revision may not change: all but the indexes
+    and the hot values to spread, which affect only new rows.
     """
     return replace(store, indexes=(), hot=())
 
@@ -82,5 +82,5 @@ def _other_stores(message: str) -> PipelineError:
 
 def _refused(code: str, message: str) -> PipelineError:
     return PipelineError(
-        code, message, remedy="the old rules go on; use a service of the runtime's release"
+        code, message, remedy="the old ruleset continues; use a service of the runtime's release"
     )

@@ -1,6 +1,6 @@
-"""Tables that are read again: switching to the next version, and dropping rows of the last one.
+"""Tables that are reloaded: switching to the next version, and dropping rows of the last one.
 
-The journal's offsets of a batch determine which version the batch reads and whether it completes
+The batch's offsets in the journal determine which version the batch reads and whether it completes
 this version (``sources.loads``). So a repeated batch decides the same.
 """
 
@@ -20,7 +20,7 @@ from anabranch_runtime.storage.segment import Segment
 
 
 def begin_versions(state: State, loads: Mapping[str, Load]) -> State:
-    """``state`` with the table versions that the next batch begins; ``loads``: feed -> load."""
+    """Record table versions that the next batch begins to read; ``loads``: feed -> input part."""
     streams = dict(state.streams)
     for load in loads.values():
         known = streams.get(load.stream)
@@ -37,11 +37,11 @@ def begin_versions(state: State, loads: Mapping[str, Load]) -> State:
 def end_versions(
     state: State, loads: Mapping[str, Load], feeds: Mapping[str, FeedState], now: float
 ) -> State:
-    """``state`` after a batch. Versions that have been read whole replace the former ones, and rows
-    that no tuple looks up any more are dropped.
+    """After a batch, switch to the table versions that have been read completely, and drop rows
+    that no tuple looks up any more.
 
     Args:
-        loads, feeds: feed -> load and state of the feed after the batch.
+        loads, feeds: feed -> part of the input being read; feed -> its state; after the batch.
         now: seconds since 1970.
     """
     streams = dict(state.streams)
@@ -57,9 +57,9 @@ def end_versions(
 
 
 def _current(store: StoreState, versions: Mapping[str, TableVersions]) -> StoreState:
-    """``store`` without segments of outdated versions.
+    """Drop a store's segments of outdated table versions.
 
-    A row of an MIR belongs to the batch of its last member; its other members arrived earlier.
+    A row of a materialized join belongs to the batch of its last-arriving member.
     """
     known = [versions[s] for s in store.streams if s in versions]
     if store.is_base:
@@ -74,33 +74,33 @@ def _current(store: StoreState, versions: Mapping[str, TableVersions]) -> StoreS
 
 
 def looked_up(state: State) -> dict[str, tuple[int, int | None]]:
-    """Table that was read again -> interval of the batches whose rows are looked up."""
+    """Return reloaded table -> interval of the batches whose rows are looked up."""
     found = {name: v.interval for name, v in versions_of(state).items()}
     return {name: interval for name, interval in found.items() if interval != (0, None)}
 
 
 def versions_of(state: State) -> dict[str, TableVersions]:
-    """Table -> its versions."""
+    """Return table -> its versions (:class:`TableVersions`)."""
     return {n: s.versions for n, s in state.streams.items() if s.versions is not None}
 
 
 def superseding(state: State) -> dict[str, int]:
-    """Stream that keeps the latest per key -> first batch whose tuples supersede others for good.
-    Tables that are being read again are left out: queries still look up the former version.
+    """Return, per stream that keeps the latest tuple per key, the first batch whose tuples replace
+    older ones permanently. Excludes tables being reloaded: the former version is still looked up.
     """
     rereads = {n for n, v in versions_of(state).items() if v.until is not None}
     return {n: b for n, b in latest_since(state).items() if n not in rereads}
 
 
 def sides(state: State, store: StoreState) -> Callable[[Segment], int]:
-    """A number per segment of ``store``; segments with equal numbers may be merged."""
+    """Return a function that numbers a store's segments by table version; merges never mix them."""
     versions = versions_of(state).get(store.streams[0]) if store.is_base else None
     return lambda segment: 0 if versions is None else versions.side(segment.first_batch)
 
 
 def rows_kept(state: State, table: str) -> int | None:
-    """Number of stored rows of the version that is looked up, including superseded rows that no
-    merge has dropped yet; None if overlapping copies prevent an exact count.
+    """Count the stored rows of the current version, including superseded rows that no merge has
+    dropped yet; None if overlapping copies prevent an exact count.
     """
     versions = versions_of(state).get(table, TableVersions())
     end = (state.next_batch if versions.until is None else versions.until) - 1
@@ -120,7 +120,7 @@ def rows_kept(state: State, table: str) -> int | None:
 
 
 def table_progress(state: State) -> dict[str, TableProgress]:
-    """Table -> its versions and rows, for reports."""
+    """Return table -> version and row counts, for progress reports."""
     tables = {n: s.versions for n, s in state.streams.items() if s.spec and s.spec.is_table}
     return {
         name: TableProgress(v.number, v.coming, v.read_at, rows_kept(state, name))

@@ -1,4 +1,4 @@
-"""The report of one task about its share of a batch."""
+"""Report of one task about its part of a batch."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from anabranch_runtime.storage.segment import Segment
 
 @dataclass(slots=True)
 class TaskReport:
-    """One task's work in a batch, as it is sent to the driver.
+    """Results, files and measurements of one task in one batch, sent to the driver.
 
     Attributes:
         segments: written segments, in the order of writing.
         results: query -> number of result rows. ``files``: query -> staged file of these rows.
         late: stream -> staged file of rejected tuples.
-        unread: pieces of the task's share that it could not read.
-        failures: query -> its failure.
+        unread: pieces of input assigned to the task that it could not read.
+        failures: query -> expression error that made it fail.
         memory: greatest private memory in bytes. ``memory_share``: its limit in bytes, or None.
-        fetched_bytes: bytes of packs that were fetched from the object store.
+        fetched_bytes: bytes of pack files fetched from the object store.
         phases: wall seconds: ``read`` (arrivals), ``store``, ``wait`` (for other tasks), ``probe``
             (with projections and result pages), ``catch-up``, ``write`` (closing result files),
             ``backfill``, ``upload`` (waiting for uploads).

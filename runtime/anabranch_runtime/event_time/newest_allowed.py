@@ -1,4 +1,4 @@
-"""Limits of event times in the future: such a tuple would move a watermark past all later tuples.
+"""Rejection of event times too far in the future, which would make all later tuples late.
 
 The greatest allowed event time of a batch is fixed before it starts, from the state and the time at
 which Spark planned the batch, which is part of its offsets. So a repeated batch rejects the same
@@ -30,7 +30,7 @@ def newest_allowed(streams: Mapping[str, StreamState], clock: int | None) -> dic
             continue
         if spec.ahead_of_clock is not None and clock is not None:
             limits.append(clock + spec.ahead_of_clock)
-        # An idle stream's event time has advanced to its raised watermark.
+        # An idle stream's raised watermark counts as its greatest event time.
         reached = [t for t in (stream.max_tau, stream.floor) if t is not None]
         if spec.ahead_of_stream is not None and reached:
             limits.append(max(reached) + spec.ahead_of_stream)
@@ -56,5 +56,5 @@ class BatchTimes:
 
     @classmethod
     def of(cls, state: State, planned: int | None, clock: int | None) -> BatchTimes:
-        """The limits of the batch that starts in ``state``; ``planned``: its planning time."""
+        """Compute the limits of the batch that starts in ``state``; ``planned``: planning time."""
         return cls(watermarks(state), newest_allowed(state.streams, planned), clock)

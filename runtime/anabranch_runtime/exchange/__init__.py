@@ -1,1 +1,1 @@
-"""Messages between the tasks of a batch that runs on several hosts."""
+"""Network exchange of tuples and messages between the tasks of a batch on several hosts."""

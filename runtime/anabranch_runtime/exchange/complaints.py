@@ -19,7 +19,7 @@ from anabranch_runtime.exchange.host import unusable
 _KINDS: dict[str, type[AnabranchRuntimeError]] = {
     kind.__name__: kind for kind in (AnabranchRuntimeError, PipelineError, SourceError, StateError)
 }
-#: Codes of errors that may be a consequence of another task's error.
+#: Codes of errors that another task's failure may cause.
 _CONSEQUENCES = ("host-unreachable", "driver-unreachable")
 
 
@@ -32,7 +32,7 @@ def own_version() -> str:
 
 
 def complaint(error: Exception, host: str, cache: Path) -> dict[str, Any] | None:
-    """Return ``error`` of a task on ``host`` as data; None if it is no structured error."""
+    """Encode a task's error with its host; None if it is no structured error."""
     found = error if isinstance(error, AnabranchRuntimeError) else _of_disk(error, cache)
     if found is None:
         return None
@@ -47,7 +47,7 @@ def complaint(error: Exception, host: str, cache: Path) -> dict[str, Any] | None
 
 
 def first_cause(complaints: Iterable[dict[str, Any]]) -> AnabranchRuntimeError | None:
-    """Return the error that caused ``complaints``, given in order of arrival; None: no error."""
+    """Return the first error, in order of arrival, that another task's failure can't explain."""
     found = sorted(complaints, key=lambda one: one["code"] in _CONSEQUENCES)
     if not found:
         return None
@@ -57,7 +57,7 @@ def first_cause(complaints: Iterable[dict[str, Any]]) -> AnabranchRuntimeError |
 
 
 def other_version(wanted: str) -> PipelineError | None:
-    """Return the error if this host's package version differs from the driver's, else None."""
+    """Return an error if this host's package version differs from the driver's (``wanted``)."""
     if own_version() == wanted:
         return None
     return PipelineError(

@@ -1,4 +1,4 @@
-"""The tasks of a batch by host, and the owner of each partition."""
+"""Assignment of a batch's tasks and of store partitions to hosts."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import numpy as np
 from anabranch_runtime.columns.arrays import Bools, Ints
 from anabranch_runtime.state.placement import Placement, place
 
-if TYPE_CHECKING:  # Arrow Flight is for several hosts only
+if TYPE_CHECKING:  # Arrow Flight is needed only on several hosts: not imported on one.
     from anabranch_runtime.exchange.meeting import CoordinatorAddress
 
 
 @dataclass(frozen=True, slots=True)
 class BatchHosts:
-    """Placement and directories of a batch whose hosts share only the object store.
+    """Settings of a batch whose hosts share only the object store, sent from driver to tasks.
 
     Attributes:
         placement: partition -> host; None: only one host so far.
-        coming: placement for an epoch that would begin now; None: the same.
+        coming: expected placement of the next epoch, for prefetching; None: the same.
         meeting: address of the coordinator of tasks; None: tasks share the state directory.
         cache: state directory of the tasks of one host; a relative path is below the executor's
             working directory.
@@ -37,14 +37,14 @@ class BatchHosts:
 
 @dataclass(slots=True)
 class Fleet:
-    """The tasks of a batch and their hosts; equal in all tasks except for ``task``.
+    """Tasks of a batch and their hosts; equal in all tasks except for ``task``.
 
     A partition is owned by its host in the placement if this host takes part in the batch; else by
     another host, which all tasks compute alike. A host's tasks write the rows sent to the host, and
     each of them can read all rows of the host.
 
     Attributes:
-        hosts: of every task, in task order.
+        hosts: name of each task's host, in task order.
         task: number of this task.
         placement: placement at the start of the batch; None: no partition was placed.
     """
@@ -70,7 +70,7 @@ class Fleet:
 
     @property
     def mates(self) -> list[int]:
-        """The tasks of this host."""
+        """Numbers of the tasks on this host."""
         return self._tasks[self.here]
 
     def peer(self, host: int) -> int:

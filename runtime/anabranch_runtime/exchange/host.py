@@ -37,7 +37,7 @@ def host_id(cache: Path) -> str:
             drawn = cache / f"host.{uuid.uuid4().hex}"
             drawn.write_text(uuid.uuid4().hex[:12])
             try:
-                # If several tasks begin at once, only one of them sets the name.
+                # Exclusive creation: if several tasks begin at once, only one sets the name.
                 path.hardlink_to(drawn)
             except FileExistsError:
                 pass

@@ -26,9 +26,9 @@ from anabranch_runtime.exchange.complaints import first_cause, own_version
 #: Seconds for which a call may wait for other tasks. If a task fails, Spark ends the waiting tasks
 #: long before that.
 PATIENCE = 3600.0
-#: Seconds between two signs of life of a task.
+#: Seconds between two signs of life (heartbeats) of a task.
 EVERY = 1.0
-#: Number of ended attempts that are remembered, because their tasks may still call.
+#: Number of ended attempts whose late calls are recognised and rejected.
 _REMEMBERED = 100
 _HEADER = "authorization"
 #: Milliseconds without an answer after which a peer counts as lost.
@@ -91,7 +91,7 @@ def forget_client(location: str) -> None:
 
 
 def keep_clients(locations: Iterable[str]) -> None:
-    """Drop the connections to all other locations, whose servers have ended."""
+    """Drop the connections to all except ``locations``, as the other servers have ended."""
     wanted = set(locations)
     with _LOCK:
         for location in set(_CLIENTS) - wanted:
@@ -139,7 +139,7 @@ class Meeting(flight.FlightServerBase):  # type: ignore[misc]
         self.place = CoordinatorAddress(f"grpc://{host}:{self.port}", token)
         self._changed = threading.Condition()
         self._rounds: dict[str, dict[int, _Round]] = defaultdict(dict)
-        #: The last ended attempts; the tasks of earlier attempts have ended too.
+        #: Ids of the last ended attempts; the tasks of earlier ones have ended too.
         self._over: deque[str] = deque(maxlen=_REMEMBERED)
         self._signs: Counter[str] = Counter()
         self._complaints: dict[str, list[dict[str, Any]]] = {}
@@ -182,7 +182,7 @@ class Meeting(flight.FlightServerBase):  # type: ignore[misc]
         here = self._rounds[attempt].setdefault(number, _Round())
         here.messages[call["task"]] = call["message"]
         here.groups[call["task"]] = call["group"]
-        # Every calling task has had its reply of the round before the last.
+        # A call for round n implies that all tasks have had their replies of round n - 2.
         self._rounds[attempt].pop(number - 2, None)
         deadline = time.monotonic() + PATIENCE
         if len(here.messages) == tasks:

@@ -1,4 +1,4 @@
-"""Messages over the network: every worker process has a server (Arrow Flight) that receives them.
+"""Transport of messages: every worker process has a server (Arrow Flight) that receives them.
 
 Messages of one call have different columns, so each is an Arrow IPC message in a column of bytes.
 Sending runs in the background; :meth:`Deliveries.settled` waits until the receivers have all
@@ -60,7 +60,7 @@ class _Box:
                 return
             if self._writer is None:
                 self._folder.mkdir(parents=True, exist_ok=True)
-                # An unnamed file: its disk space is freed when the process ends, however it ends.
+                # An unlinked file: its disk space is freed even if the process is killed.
                 self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115
                 self._writer = pa.ipc.new_stream(self._file, _ENVELOPES)
             self._writer.write_batch(envelopes)
@@ -99,7 +99,7 @@ class PostOffice(flight.FlightServerBase):  # type: ignore[misc]
             return self._boxes.setdefault(name, _Box(self._folder))
 
     def only(self, attempt: str) -> None:
-        """Delete the mailboxes of other attempts."""
+        """Delete the mailboxes of all attempts except ``attempt``."""
         with self._lock:
             self._boxes = {k: v for k, v in self._boxes.items() if k.startswith(f"{attempt}/")}
 
@@ -143,7 +143,7 @@ class Deliveries:
     """Transport of one task's messages (``traffic.Post``).
 
     Attributes:
-        office: this process's server. ``attempt``: name of the batch's attempt.
+        office: this process's server. ``attempt``: id of the batch's attempt.
         locations: address of every task's server, in task order.
     """
 

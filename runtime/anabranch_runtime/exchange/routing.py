@@ -1,7 +1,7 @@
 """Destination hosts of probing tuples: the hosts with rows that they may match.
 
 A tuple with a value for the store's partition attribute is sent to the owner of one partition, any
-other tuple to all hosts. One probe may read several generations of stores with different
+other tuple to all hosts. One probe may read several stores, created by successive plans with other
 partitioning: then the tuple is sent once to each host that any of them requires, and is matched
 with the host's rows of all of them. A stored row is on one host only, so no pair is found twice. If
 a store has spread the rows of a hot value, tuples with this value are sent to the hosts of all
@@ -53,7 +53,7 @@ def destinations(
         if array.null_count:
             alive &= array.is_valid().to_numpy(zero_copy_only=False)
     routes: dict[tuple[int, int], Ints] = {}
-    #: Per host, the tuples sent there because rows of their hot values may be spread to it.
+    #: Per host, mask of tuples sent there because rows of their hot values may be on it.
     dealt: dict[tuple[int, int, tuple[Dealt, ...]], list[Bools]] = {}
     hosts = len(fleet.names)
     everywhere = False
@@ -94,8 +94,8 @@ _LABELS = b"labels"
 def pack(layout: Layout, partial: Partial, needed: Needed) -> pa.RecordBatch:
     """Return the tuples of ``partial`` with their ``needed`` columns, as a record batch to send.
 
-    Its columns are named as in stores of intermediate results: ``<label>.<column>``,
-    ``#sigma:<label>``, ``#tau:<label>``. So the next probe reads received rows like any table.
+    Its columns are named as in stores of joins: ``<label>.<column>``, ``#sigma:<label>`` (arrival
+    number), ``#tau:<label>`` (event time). So the next probe reads received rows like any table.
     """
     names, arrays = [], []
     for label, column in sorted(needed.columns_of(partial.start, layout.stream)):

@@ -1,8 +1,8 @@
 """Messages between one task and the other tasks within a batch.
 
-Messages are sent when a buffer is full, while their sender continues. A round
-(:meth:`Traffic.settle`) ends when all its messages have arrived. A stage of a batch ends after a
-round without messages. Results do not depend on whether a message is read in its round or the next.
+Messages are buffered per receiver and sent in the background. A round (:meth:`Traffic.settle`) ends
+when all its messages have arrived. A stage of a batch ends after a round without messages. Results
+do not depend on whether a message is read in its round or the next.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Letter(NamedTuple):
 
     Attributes:
         address: kind of work, its edge, relation or store, and further arguments.
-        of: number of rows from which these were selected.
+        of: number of the sender's rows from which these were selected.
     """
 
     address: tuple[str, ...]
@@ -37,7 +37,7 @@ class Letter(NamedTuple):
 
     @property
     def about(self) -> str:
-        """The edge, relation or store of the message's tuples."""
+        """Name of the edge, relation or store that the message's tuples belong to."""
         return self.address[1]
 
 
@@ -79,8 +79,8 @@ class Traffic:
     Attributes:
         gather: all-gather of the tasks' messages; all tasks must call it equally often.
         rows: edge, relation or store -> number of tuples sent. ``bytes``: bytes of all of them.
-        demand: number of partitions -> array with, for each partition, the bytes of tuples that
-            arrived on this host and are needed there.
+        demand: number of partitions -> array of bytes per partition: tuples that arrived on this
+            host and are needed in the partition.
     """
 
     fleet: Fleet
@@ -103,7 +103,7 @@ class Traffic:
             self._flush(task)
 
     def add_demand(self, tuples: NDArray[np.int64], width: float) -> None:
-        """Add ``tuples``, a number per partition, of ``width`` bytes each to the demand."""
+        """Add ``tuples`` (number per partition) of ``width`` bytes each to :attr:`demand`."""
         count = len(tuples)
         self.demand[count] = self.demand.get(count, np.zeros(count)) + tuples * width
 

@@ -37,7 +37,7 @@ _TIMES = TIMESTAMPS | {TypeKind.INTERVAL}
 
 
 def binary(op: str, left: pa.Array, right: pa.Array, kind: DataType) -> pa.Array:
-    """``left op right`` of type ``kind``, for ``add, sub, mul, div, mod``.
+    """Compute ``left op right`` of type ``kind``, for ``add, sub, mul, div, mod``.
 
     Raises:
         ExpressionError: overflow, or a divisor of zero.
@@ -63,7 +63,7 @@ def binary(op: str, left: pa.Array, right: pa.Array, kind: DataType) -> pa.Array
 
 
 def unary(op: str, value: pa.Array, kind: DataType) -> pa.Array:
-    """``neg`` or ``abs``.
+    """Compute ``neg`` or ``abs``.
 
     Raises:
         ExpressionError: overflow: the least integer has no positive counterpart.
@@ -74,7 +74,7 @@ def unary(op: str, value: pa.Array, kind: DataType) -> pa.Array:
 
 
 def rounded(column: pa.Array, kind: DataType) -> pa.Array:
-    """A decimal column in the decimal type ``kind``, rounded half up.
+    """Convert a decimal column to the decimal type ``kind``, rounding half up.
 
     Raises:
         ExpressionError: a value has too many digits before the decimal point.
@@ -130,7 +130,7 @@ def _integer_mod(left: pa.Array, right: pa.Array, target: pa.DataType) -> pa.Arr
     valid = both(present(left), present(right))
     dtype = target.to_pandas_dtype()
     divisor = fixed(right, dtype)
-    # NULL slots may hold 0; the least integer overflows on -1. Use 1 for both: x % 1 = x % -1 = 0.
+    # Replace divisors -1 (the least integer overflows) and NULL slots (may hold 0) by 1: x % 1 = 0.
     divisor = np.where((divisor == 0) | (divisor == -1), 1, divisor).astype(dtype)
     return with_nulls(np.fmod(fixed(left, dtype), divisor), target, valid)
 

@@ -47,7 +47,7 @@ _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 
 
 def cast(column: pa.Array, source: DataType, target: DataType) -> pa.Array:
-    """``column`` of type ``source`` (in its Arrow type) cast to ``target``.
+    """Cast ``column`` of type ``source`` (in its Arrow type) to ``target``.
 
     Raises:
         ExpressionError: a value can't be cast, or Spark has no such cast.
@@ -121,7 +121,7 @@ def _decimal_to_integer(column: pa.Array, source: DataType, target: DataType) ->
 
 
 def _decimal_to_float(column: pa.Array, target: pa.DataType) -> pa.Array:
-    """The nearest float of each decimal.
+    """Convert each decimal to the nearest float.
 
     An unscaled value below 2**53 and 10 to the power of up to 22 are exact doubles, so their
     division rounds only once (Clinger 1990). All other values use Python's integers.
@@ -174,7 +174,7 @@ def _float_to_integer(column: pa.Array, target: DataType) -> pa.Array:
 
 
 def _decimal_of(value: Any, target: DataType) -> Decimal | None:
-    """The decimal of a float's shortest text; NULL for NaN and infinities, even in ANSI mode."""
+    """Convert a float by its shortest text; NULL for NaN and infinities, even in ANSI mode."""
     number = float(value)
     if not np.isfinite(number):
         return None
@@ -216,7 +216,7 @@ def _from_string(column: pa.Array, target: DataType) -> pa.Array:
 
 
 def malformed(text: str, target: DataType) -> ExpressionError:
-    """The error for text that can't be read as a ``target``."""
+    """Return the error for text that can't be read as a ``target``."""
     shown = text if len(text) <= 60 else text[:57] + "..."
     return ExpressionError(
         "bad-cast",
@@ -269,7 +269,7 @@ def _require_years(column: pa.Array, per_day: int) -> None:
 
 
 def java_text(value: Any) -> str:
-    """A float or double as Java writes it.
+    """Format a float or double as Java does.
 
     >>> java_text(1e7), java_text(0.001), java_text(123.0), java_text(1.5e-5)
     ('1.0E7', '0.001', '123.0', '1.5E-5')

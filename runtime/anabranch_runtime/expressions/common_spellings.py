@@ -1,4 +1,4 @@
-"""Columns of text in common spellings, read by Arrow's kernels.
+"""Fast casts from text in common spellings, by Arrow's kernels.
 
 A column is cast as a whole if every value matches a pattern. The patterns accept only text that
 Arrow and Spark read alike. Other columns are read value by value (``casts``).
@@ -23,9 +23,7 @@ _MOMENT = rf"^{_DAY}[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(?:\.[0-9]{{1,6}})?Z?$"
 
 
 def read_common(column: pa.Array, target: DataType) -> pa.Array | None:
-    """``column`` (of strings) cast to ``target``; None if a value has another spelling or can't be
-    cast.
-    """
+    """Cast strings to ``target``; None if a value has another spelling or can't be cast."""
     kind, arrow = target.kind, arrow_type(target)
     if kind in INTEGRAL:
         return _read(column, _INTEGER, lambda text: text.cast(pa.int64()).cast(arrow))

@@ -102,16 +102,16 @@ class _Frame:
 
 
 def evaluate(expr: Expr, fetch: Fetch, length: int) -> pa.Array:
-    """The values of ``expr`` on ``length`` rows; ``fetch`` returns their columns.
+    """Evaluate ``expr`` on ``length`` rows; ``fetch`` returns their columns.
 
     Raises:
-        ExpressionError: a row on which Spark would fail too, or a refused case.
+        ExpressionError: evaluation fails on a row, as in Spark, or is not supported (see module).
     """
     return _evaluate(expr, _Frame(fetch, length))
 
 
 def filter_mask(conjuncts: Sequence[Expr], fetch: Fetch, length: int) -> Bools | None:
-    """Mask of the rows where every conjunct is true (not false, not NULL); None: all rows.
+    """Return the mask of rows where every conjunct is true (not false, not NULL); None: all rows.
 
     Raises:
         ExpressionError: as :func:`evaluate`, on rows that no other conjunct excludes.
@@ -223,8 +223,8 @@ def _widens(source: DataType, target: DataType) -> bool:
 
 
 def _arguments(expr: Call, frame: _Frame) -> list[pa.Array]:
-    """The arguments of a strict operation. An argument that can fail is evaluated only on rows on
-    which Spark evaluates it; Spark evaluates a divisor before the dividend.
+    """Evaluate the arguments of an operation that is NULL if any argument is. An argument that can
+    fail is evaluated only on rows on which Spark evaluates it (a divisor before the dividend).
     """
     order = list(range(len(expr.args)))
     if expr.op in ("div", "mod"):
@@ -307,7 +307,7 @@ def _null_safe(expr: Call, frame: _Frame) -> pa.Array:
 
 
 def _in(expr: Call, frame: _Frame) -> pa.Array:
-    """``x IN (...)``: NULL if ``x`` is NULL, or if no item matches and the list has a NULL."""
+    """Evaluate ``x IN (...)``: NULL if ``x`` is, or if no item matches and the list has a NULL."""
     tested, items = expr.args[0], expr.args[1:]
     literals = [i for i in items if isinstance(i, Literal)]
     if len(literals) < len(items) or any(i.type != tested.type for i in items if not _is_null(i)):
@@ -358,7 +358,7 @@ def _scalar(literal: Literal) -> pa.Scalar:
 
 
 def _canonical(values: pa.Array) -> pa.Array:
-    """Floats with one NaN and one zero, so that equality by bits is Spark's equality."""
+    """Map all NaNs to one and -0.0 to 0.0, so that equality by bits is Spark's equality."""
     if not pa.types.is_floating(values.type):
         return values
     floats = fixed(values, values.type.to_pandas_dtype()) + values.type.to_pandas_dtype()(0.0)
@@ -367,7 +367,7 @@ def _canonical(values: pa.Array) -> pa.Array:
 
 
 def _met(args: list[pa.Array], kinds: list[DataType]) -> tuple[pa.Array, pa.Array, DataType]:
-    """Both operands in their common type, in which Spark compares them, and this type."""
+    """Convert both operands to the common type in which Spark compares them; also returns it."""
     kind = common_type(kinds[0], kinds[1])
     if kind is None:
         raise ExpressionError(
@@ -406,7 +406,7 @@ def _arithmetic(expr: Call, args: list[pa.Array], kinds: list[DataType]) -> pa.A
         return pa.nulls(len(args[0]), arrow_type(expr.type))
     left, right = args
     if expr.type.kind is TypeKind.DECIMAL:
-        # An integer of any width has at most 19 digits.
+        # Compute integers as decimals of 19 digits, the most that any integer type has.
         exact = DataType(TypeKind.DECIMAL, 19, 0)
         left = left if kinds[0].kind is TypeKind.DECIMAL else cast(left, kinds[0], exact)
         right = right if kinds[1].kind is TypeKind.DECIMAL else cast(right, kinds[1], exact)
@@ -421,7 +421,7 @@ def _calendar(part: str, values: pa.Array, kind: DataType) -> pa.Array:
     if kind.kind is TypeKind.NULL:
         return pa.nulls(len(values), pa.int32())
     if kind.kind in TIMESTAMPS:
-        # Without a zone the kernel needs no zone database; the values are in UTC already.
+        # Drop the zone, as the values are in UTC and the kernel would need a zone database.
         values = values.view(pa.timestamp("us"))
     elif kind.kind is not TypeKind.DATE:
         raise ExpressionError("type-mismatch", f"{part}() takes a date or a timestamp")

@@ -20,7 +20,7 @@ EVALUATION = (ExpressionError, KeyTypeError)
 
 @dataclass(slots=True)
 class Failures:
-    """The failures of one task in one batch: the first one of each query."""
+    """Failed queries of one task in one batch, each with its first error."""
 
     batch: int
     found: dict[str, Failure] = field(default_factory=dict)

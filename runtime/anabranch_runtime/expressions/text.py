@@ -13,10 +13,10 @@ from anabranch_runtime.errors import ExpressionError
 
 
 def like(text: pa.Array, pattern: str, escape: str = "\\") -> pa.Array:
-    """``text LIKE pattern``: ``%`` matches any characters, ``_`` one, unless ``escape`` precedes.
+    """Evaluate ``text LIKE pattern``: ``%`` matches any characters, ``_`` one, unless escaped.
 
     Raises:
-        ExpressionError: the escape character stands before another character or at the end.
+        ExpressionError: ``escape`` precedes another character, or is the last one.
     """
     if escape not in pattern and "_" not in pattern:
         inner = pattern.strip("%")
@@ -26,7 +26,7 @@ def like(text: pa.Array, pattern: str, escape: str = "\\") -> pa.Array:
 
 
 def like_regex(pattern: str, escape: str = "\\") -> str:
-    r"""The regular expression for a LIKE pattern.
+    r"""Return the regular expression for a LIKE pattern.
 
     >>> like_regex("50\\%_%")
     '(?s)\\A50%..*\\z'
@@ -52,17 +52,17 @@ def like_regex(pattern: str, escape: str = "\\") -> str:
 
 
 def lower(text: pa.Array) -> pa.Array:
-    """Lower case, by Unicode's full mapping."""
+    """Convert to lower case, by Unicode's full mapping."""
     return pc.ascii_lower(text) if _is_ascii(text) else by_value(text, str.lower, pa.string())
 
 
 def upper(text: pa.Array) -> pa.Array:
-    """Upper case, by Unicode's full mapping."""
+    """Convert to upper case, by Unicode's full mapping."""
     return pc.ascii_upper(text) if _is_ascii(text) else by_value(text, str.upper, pa.string())
 
 
 def length(value: pa.Array) -> pa.Array:
-    """Number of characters of a string, or of bytes of a binary value."""
+    """Count the characters of a string, or the bytes of a binary value."""
     count = pc.binary_length if pa.types.is_binary(value.type) else pc.utf8_length
     return count(value).cast(pa.int32())
 
@@ -81,7 +81,7 @@ def concat(parts: list[pa.Array], target: pa.DataType) -> pa.Array:
 
 
 def substring(text: pa.Array, position: pa.Array, count: pa.Array) -> pa.Array:
-    """``count`` characters from 1-based ``position``; a negative position counts from the end.
+    """Return ``count`` characters from 1-based ``position``; negative: counted from the end.
 
     As in Spark, positions before the first character use up ``count``: ``substring('abc', -5, 3)``
     is ``'a'``.

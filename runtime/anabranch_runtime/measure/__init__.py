@@ -1,1 +1,1 @@
-"""Measurements: epoch statistics, join samples, interim measurements, drift, state report."""
+"""Measurements for planner and reports: statistics, join selectivities, drift, stored state."""

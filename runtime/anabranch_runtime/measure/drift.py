@@ -1,4 +1,4 @@
-"""Page-Hinkley's test on steps and rates, batch by batch, for sudden changes.
+"""Detection of sudden changes of join selectivities and arrival rates by Page-Hinkley's test.
 
 E. S. Page ("Continuous inspection schemes", Biometrika 41, 1954) and D. V. Hinkley ("Inference
 about the change-point from cumulative sum tests", Biometrika 58, 1971) sum up the amounts by which
@@ -7,7 +7,7 @@ the change began when the sum was last 0. The test runs for increases and for de
 
 Values are logarithms, so that a tenfold and a tenth of the level deviate equally:
 
-* per step, matches per probe and tuples with a match per probe:
+* per join step, matches per probe and tuples with a match per probe:
   ``log((count + 1/2) / (probes + 1/2))``;
 * per relation, arrivals. A longer batch brings more of all relations, so the median of their
   deviations is subtracted. A single relation is not tested.
@@ -44,15 +44,15 @@ Array = npt.NDArray[np.float64]
 
 #: delta: deviation up to which a value adds nothing, as a natural logarithm (a factor of 1.28).
 TOLERANCE = 0.25
-#: The same in standard deviations of the values; the greater of both is used.
+#: Tolerance in standard deviations of the values; the greater of both tolerances is used.
 SPREADS = 3.0
 #: lambda: sum above which a statistic has drifted. A value adds at most 1.
 THRESHOLD = 1.5
-#: Fraction of a deviation by which the level follows a value; the variance follows alike.
+#: Weight of a new value in the moving averages of level and variance.
 FOLLOWS = 0.05
-#: While a sum is above 0, the level is unchanged, and the variance follows slower by this factor.
+#: While a sum is above 0, the level is frozen, and the variance's weight is divided by this.
 RISING = 4.0
-#: Number of values that set a level.
+#: Number of initial values from which a level is learned.
 LEARNED = 10
 #: Least number of probes, or of arrivals of all relations, for one value.
 TRIALS = 30
@@ -80,7 +80,7 @@ class Sums:
 
     @staticmethod
     def zero(size: int) -> Sums:
-        """Sums of ``size`` statistics without observations."""
+        """Return sums of ``size`` statistics without observations."""
         return Sums(*np.zeros((6, size)))
 
     @property
@@ -89,7 +89,7 @@ class Sums:
         return np.maximum(self.up, self.down)
 
     def taken(self, places: npt.NDArray[np.intp]) -> Sums:
-        """The statistics at the indexes ``places``; -1: a new one without observations."""
+        """Select the statistics at the indexes ``places``; -1: a new one without observations."""
         new = places < 0
         if not len(self.seen):
             return Sums.zero(len(places))
@@ -97,7 +97,7 @@ class Sums:
 
 
 def observe(sums: Sums, values: Array, counts: Array) -> Sums:
-    """The sums after one more value per statistic; NaN and infinite values are skipped.
+    """Update the sums by one value per statistic; NaN and infinite values are skipped.
 
     Args:
         counts: number of tuples (plus a half) behind each value, for its sampling error.
@@ -130,7 +130,7 @@ def observe(sums: Sums, values: Array, counts: Array) -> Sums:
 
 @dataclass(frozen=True, slots=True)
 class Edges:
-    """The edges of a ruleset that lead to steps.
+    """Edges of a ruleset that are outputs of probes, with the join steps that these compute.
 
     Attributes:
         names: names of the edges. ``index``: per edge, the index of its step in ``steps``.
@@ -143,7 +143,7 @@ class Edges:
 
     @staticmethod
     def of(steps: Mapping[str, CountedStep]) -> Edges:
-        """The edges of a mapping from edge to step."""
+        """Build the record from a mapping: edge -> join step."""
         found = tuple(sorted({counted.step for counted in steps.values()}))
         places = {step: place for place, step in enumerate(found)}
         index = np.fromiter((places[c.step] for c in steps.values()), np.intp, len(steps))
@@ -157,8 +157,8 @@ class Watch:
     Attributes:
         steps, relations: names. ``sums`` has, in this order, matches per step, tuples with a match
             per step, and arrivals per relation.
-        pooled: shape (3, steps): probes, found and matches that are not in a value yet.
-        arrived: per relation, arrivals that are not in a value yet.
+        pooled: shape (3, steps): probes, tuples with a match and matches not yet in a value.
+        arrived: per relation, arrivals not yet in a value.
         values: the newest value of each statistic.
     """
 
@@ -175,7 +175,7 @@ class Watch:
         return bool((self.sums.height > THRESHOLD).any())
 
     def named(self, steps: Sequence[SubJoinStep], relations: Sequence[str]) -> Watch:
-        """The watch of these steps and relations: new ones start empty, others are dropped."""
+        """Restrict to these steps and relations; new ones start without observations."""
         if self.steps == tuple(steps) and self.relations == tuple(relations):
             return self
         of_step = _places(self.steps, steps)
@@ -201,7 +201,7 @@ def watch(
     before: Mapping[str, EdgeStatistics],
     arrived: Mapping[str, int],
 ) -> Watch:
-    """Observe one batch.
+    """Update the drift test by the counts of one batch.
 
     Args:
         edges: edges of the batch's ruleset.
@@ -235,7 +235,8 @@ def watch(
 
 
 def drifts(found: Watch) -> tuple[Drifts, int]:
-    """Drifted statistics, and number of batches since the drift began; empty and 0 without drift.
+    """Return the drifted statistics, and the number of batches since the drift began; empty and 0
+    without drift.
 
     After an alarm, statistics with half the threshold are listed too: a change appears in some a
     batch later than in others.
@@ -258,14 +259,14 @@ def drifts(found: Watch) -> tuple[Drifts, int]:
 
 
 def begun_anew(found: Watch) -> Watch:
-    """The watch after a report of drifts: the reported statistics relearn their levels."""
+    """Reset the reported statistics, which then learn their new levels."""
     listed = found.sums.height > THRESHOLD / 2
     sums = Sums(*(np.where(listed, 0.0, getattr(found.sums, f.name)) for f in fields(Sums)))
     return replace(found, sums=sums)
 
 
 def _counters(edges: Sequence[str], counted: Mapping[str, EdgeStatistics]) -> Array:
-    """Probes, found and matches of each edge; shape (3, edges)."""
+    """Probes, tuples with a match and matches of each edge; shape (3, edges)."""
     rows = [(0, 0, 0) if (c := counted.get(edge)) is None else _COUNTERS(c) for edge in edges]
     return np.array(rows, dtype=np.float64).reshape(len(rows), 3).T
 

@@ -1,8 +1,8 @@
-"""Interim measurements from committed states: differences of counters, period by period.
+"""Interim measurements, every few seconds within an epoch: differences of the states' counters.
 
 A period may span epochs and revisions. Edge counters restart with each ruleset, and edge names are
-valid in one ruleset only. So at the end of a ruleset its counts are added to the period's steps,
-whose names stay the same across rulesets.
+valid in one ruleset only. So at the end of a ruleset its counts are added to counters by join step
+(``contract.plans.steps``), whose names stay the same across rulesets.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from anabranch_runtime.state.manifest import State
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """The open period of interim measurements.
+    """The current period of interim measurements.
 
     Attributes:
         since: start of the period, in seconds of a monotonic clock.
-        begun: the state at the start. ``edges``: the running ruleset's counters at its start in
-            the period.
-        steps: counts of the rulesets that have ended within the period.
-        rulesets: rulesets that have ended within the period after running in it.
+        begun: the state at the start. ``edges``: the running ruleset's counters when the period or
+            the ruleset began, whichever is later.
+        steps: counts of rulesets that ended within the period.
+        rulesets: ids of the rulesets that ended within the period after a batch in it.
     """
 
     since: float
@@ -39,12 +39,12 @@ class Period:
 
 
 def begin(state: State, now: float) -> Period:
-    """A new period that starts at ``state``."""
+    """Begin a period at ``state``; ``now``: seconds of a monotonic clock."""
     return Period(now, state, state.measured.edges)
 
 
 def leave_ruleset(period: Period, last: State, steps: Mapping[str, CountedStep]) -> Period:
-    """The period after the running ruleset has ended, by a new epoch or a revision.
+    """Add the counts of the running ruleset when a new epoch or a revision ends it.
 
     Args:
         last: the last state under this ruleset.
@@ -57,7 +57,7 @@ def leave_ruleset(period: Period, last: State, steps: Mapping[str, CountedStep])
 def close(
     period: Period, state: State, steps: Mapping[str, CountedStep], now: float, until: float
 ) -> Interim:
-    """The measurements of a period that ends with ``state``.
+    """Compute the measurements of a period that ends with ``state``.
 
     Args:
         steps: edge -> its step in the ruleset of ``state``.
@@ -92,7 +92,7 @@ def close(
 
 
 def _rulesets(period: Period, last: State) -> frozenset[RulesetId]:
-    """The rulesets of the period's batches, up to ``last``."""
+    """Return the ids of the rulesets under which the period's batches ran, up to ``last``."""
     began = last.next_batch > period.begun.next_batch
     return period.rulesets | {last.ruleset} if began else period.rulesets
 
@@ -101,7 +101,7 @@ def _counted(
     period: Period, state: State, steps: Mapping[str, CountedStep]
 ) -> dict[SubJoinStep, EdgeStatistics]:
     found = dict(period.steps)
-    # A failed query's rules are removed, but its counters stay until the epoch ends.
+    # Skip counters of a failed query: its rules are removed, but the counters stay in the state.
     known = {edge: counts for edge, counts in state.measured.edges.items() if edge in steps}
     fresh = {edge: c - period.edges.get(edge, EdgeStatistics()) for edge, c in known.items()}
     for step, counts in of_steps(steps, fresh).items():

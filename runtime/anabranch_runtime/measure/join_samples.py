@@ -1,16 +1,17 @@
-"""Samples of sub-joins from an epoch's edges, and their decay.
+"""Measured join selectivities (samples), from the counters of an epoch's probes, and their decay.
 
-The counters of an edge belong to the step that leads to it (``contract.plans.steps``), whatever the
-plan and the name of the edge.
+A *step* is a probe of one relation by the join of others, whatever the plan; the counters of an
+edge belong to the step that leads to it (``contract.plans.steps``).
 
 **Exact.** Per edge the runtime counts the (probing tuple, stored row) pairs of its probes and the
 hits among them, before time bounds and residuals are checked (``EdgeStatistics``). So ``hits /
 pairs`` depends on keys only, and not on the length of history, bounds, residuals, partitioning or
 the starting relation; samples of equal steps are added up. The pairs include all stored rows, also
-rows that retention keeps beyond a window. If only some substreams of a start take a step, its
-counts belong to a part (``contract.plans.steps.Part``). Tuples that a look-ahead filter drops would
-have no match at the later step that it checks, so their pairs are added to that step. For other
-steps, the passing tuples represent all. Probes of an MIR's gaps by fill steps are not counted.
+rows that retention keeps beyond a window. If only some substreams (tuples with certain key values)
+take a step, its counts are kept separately (``contract.plans.steps.Part``). Tuples that a
+look-ahead filter drops would have no match at the later step that it checks, so their pairs are
+added to that step. For other steps, the passing tuples represent all. Probes in place of an
+incomplete materialized join are not counted.
 
 **Kept.** A plan changed by a measurement may no longer take the measured step, so samples outlive
 their epoch. When a step is measured again, its old samples count half, since data change. Otherwise
@@ -27,20 +28,19 @@ from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.plans.steps import CountedStep, SubJoinStep, counted_steps
 from anabranch_contract.protocol.measurements import EdgeStatistics, JoinSample
 
-#: Weight of an old sample after an epoch that has measured its step again, and after one that has
-#: not.
+#: Factor of an old sample's weight per epoch: if its step is measured again, and if not.
 SEEN_AGAIN, UNSEEN = 0.5, 0.9
 
 
 class Steps:
-    """A cache of the steps of the last ruleset."""
+    """Cache of the join steps of the last ruleset, by edge."""
 
     def __init__(self) -> None:
         self._ruleset: Ruleset | None = None
         self._steps: Mapping[str, CountedStep] = {}
 
     def of(self, ruleset: Ruleset) -> Mapping[str, CountedStep]:
-        """Edge -> the step that leads to it."""
+        """Return edge -> the join step that leads to it."""
         if ruleset is not self._ruleset:
             self._ruleset, self._steps = ruleset, counted_steps(ruleset)
         return self._steps
@@ -49,7 +49,7 @@ class Steps:
 def of_steps(
     steps: Mapping[str, CountedStep], edges: Mapping[str, EdgeStatistics]
 ) -> dict[SubJoinStep, EdgeStatistics]:
-    """The counts of ``edges`` by step, with the pairs of tuples that look-ahead filters dropped.
+    """Sum the counters of ``edges`` by step, with the pairs of tuples that look-ahead filters drop.
 
     If a probe has several look-ahead filters, each is assumed to drop the same share.
     """
@@ -69,7 +69,7 @@ def of_steps(
 def step_samples(
     steps: Mapping[str, CountedStep], edges: Mapping[str, EdgeStatistics]
 ) -> tuple[JoinSample, ...]:
-    """The samples from ``edges``, the counters of an epoch whose ruleset has ``steps``."""
+    """Convert the counters ``edges`` of an epoch to samples; ``steps``: steps of its ruleset."""
     return tuple(
         JoinSample.of(step, float(counts.probes), float(counts.pairs), float(counts.hits))
         for step, counts in sorted(of_steps(steps, edges).items(), key=lambda item: item[0])
@@ -78,7 +78,7 @@ def step_samples(
 
 
 def add_samples(known: Iterable[JoinSample], fresh: Iterable[JoinSample]) -> tuple[JoinSample, ...]:
-    """``known`` and ``fresh`` samples, with samples of equal steps added up."""
+    """Merge samples, adding up samples of equal steps."""
     found = {s.step: s for s in known}
     for sample in fresh:
         before = found.get(sample.step)
@@ -87,7 +87,7 @@ def add_samples(known: Iterable[JoinSample], fresh: Iterable[JoinSample]) -> tup
 
 
 def remember(known: Iterable[JoinSample], fresh: Iterable[JoinSample]) -> tuple[JoinSample, ...]:
-    """The ``fresh`` samples of an epoch, combined with the decayed ``known`` ones."""
+    """Combine the ``fresh`` samples of an epoch with the decayed ``known`` ones."""
     new = {s.step: s for s in fresh}
     if not new:
         return tuple(known)
@@ -100,7 +100,7 @@ def remember(known: Iterable[JoinSample], fresh: Iterable[JoinSample]) -> tuple[
 
 
 def _weighed(sample: JoinSample, weight: float, more: JoinSample | None) -> JoinSample:
-    """``sample`` times ``weight``, plus ``more`` of the same step."""
+    """Multiply the counts of ``sample`` by ``weight``, and add ``more`` of the same step."""
     return JoinSample.of(
         sample.step,
         sample.probes * weight + (more.probes if more else 0.0),

@@ -26,17 +26,18 @@ from anabranch_runtime.state.manifest import State, StoreState
 from anabranch_runtime.state.measured import sum_reads
 from anabranch_runtime.storage.segment import Segment
 
-#: Store -> edge whose probe reads it -> report of the edge: its queries, and whether it fills gaps.
+#: Store -> plan edge whose probe reads it -> report on the probe: its queries, and whether it reads
+#: the store in place of an incomplete materialized join.
 Readers = Mapping[str, Mapping[str, EdgeReport]]
 
 
-#: Maximum reported numbers of a store's segments, of its edges, and of an edge's queries.
+#: Maximum numbers reported per store of segments and probing edges, and per edge of queries.
 MOST_SEGMENTS, MOST_EDGES, MOST_QUERIES = 1000, 200, 50
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentSize:
-    """Sizes of a segment: ``bytes`` in total, ``data`` bytes of its rows, and per index (key,
+    """Sizes of a segment: ``bytes`` in total, ``data`` bytes of rows, and per index (key, number of
     entries, bytes, bytes of its filter).
     """
 
@@ -46,7 +47,7 @@ class SegmentSize:
 
     @staticmethod
     def of(segment: Segment) -> SegmentSize:
-        """The sizes according to the segment's descriptor."""
+        """Compute the sizes from the segment's descriptor."""
         indexes, total = [], segment.data[1]
         for key, _, blobs in segment.indexes:
             lengths = [length for _, length, _ in blobs]
@@ -58,7 +59,7 @@ class SegmentSize:
 
 @dataclass(slots=True)
 class Weights:
-    """A cache of segment sizes from one report to the next: most segments stay."""
+    """Cache of segment sizes between reports, as most segments stay."""
 
     _known: dict[str, tuple[tuple[Segment, ...], dict[int, SegmentSize]]] = field(
         default_factory=dict
@@ -68,8 +69,7 @@ class Weights:
         """The size of each segment of ``store``."""
         known, weights = self._known.get(store, ((), {}))
         if segments is not known:
-            # Compared by identity: segments of ``known`` are alive, so no other object has their
-            # ids.
+            # Compared by identity, which is safe as ``known`` keeps its segments alive.
             found = {id(s): weights.get(id(s)) or SegmentSize.of(s) for s in segments}
             self._known[store] = segments, found
             weights = found
@@ -83,7 +83,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Packs:
-    """The files of a state.
+    """Sizes of the pack files of a state.
 
     Attributes:
         disk: pack -> bytes of its file.
@@ -95,7 +95,7 @@ class Packs:
 
     @staticmethod
     def of(root: Path, state: State, weights: Weights) -> Packs:
-        """Packs of ``state``, whose directory is ``root``."""
+        """Measure the packs of ``state`` in the directory ``root``."""
         live: dict[str, int] = defaultdict(int)
         for name, store in state.stores.items():
             for segment, weight in zip(
@@ -104,11 +104,11 @@ class Packs:
                 live[segment.path] += weight.bytes
         for segment in _backfilling(state):
             live[segment.path] += segment.bytes
-        # For a pack that only the object store has, the size of its needed segments is taken.
+        # A pack that only the object store has counts as its needed segments.
         return Packs({pack: pack_bytes(root / pack) or size for pack, size in live.items()}, live)
 
     def share(self, segments: Sequence[Segment], weights: Sequence[SegmentSize]) -> int:
-        """Bytes of files that ``segments`` take, in proportion to the needed bytes of each file."""
+        """Bytes on disk attributed to ``segments``: their share of each pack's needed bytes."""
         parts = (
             w.bytes * self.disk[s.path] / self.live[s.path]
             for s, w in zip(segments, weights, strict=True)
@@ -117,7 +117,7 @@ class Packs:
 
 
 def _backfilling(state: State) -> Iterator[Segment]:
-    """Segments that only a backfill needs: its results, and sources that no store has any more."""
+    """Yield segments that only a backfill needs: its results, and inputs that no store has now."""
     works = [store for store in state.stores.values() if store.backfill is not None]
     if works:
         known = {(s.path, s.data) for store in state.stores.values() for s in store.segments}
@@ -134,7 +134,7 @@ def state_report(
     users: Readers | None = None,
     weights: Weights | None = None,
 ) -> StateReport:
-    """Report of all stores of ``state`` in the directory ``root``; without a ruleset their readers
+    """Report all stores of ``state`` in the directory ``root``; without a ruleset their readers
     are unknown.
 
     ``users``: result of :func:`readers`, if already computed. ``weights``: cache of sizes.
@@ -177,7 +177,7 @@ def pack_bytes(pack: Path) -> int:
 
 
 def readers(state: State, ruleset: Ruleset | None) -> Readers:
-    """Readers per store, including older generations still needed by running probes."""
+    """Return the probes that read each store, including older stores still read by the ruleset."""
     found: dict[str, dict[str, EdgeReport]] = defaultdict(dict)
     if ruleset is not None:
         owners = ownership(ruleset)
@@ -191,7 +191,7 @@ def readers(state: State, ruleset: Ruleset | None) -> Readers:
 
 
 def current_stores(ruleset: Ruleset | None) -> frozenset[str]:
-    """The stores of ``ruleset``; empty without a ruleset."""
+    """Return ids of the stores of ``ruleset``; empty without a ruleset."""
     return frozenset() if ruleset is None else frozenset(s.id for s in ruleset.stores)
 
 
@@ -204,7 +204,7 @@ def store_report(
     packs: Packs,
     weights: Weights,
 ) -> StoreReport:
-    """Report of one store of ``state``.
+    """Report one store of ``state``: sizes, covered batches and readers.
 
     ``users``: result of :func:`readers`. ``current``: ids of the running ruleset's stores.
     """
@@ -237,7 +237,7 @@ def store_report(
 
 
 def store_parts(name: str, state: State, users: Readers) -> StoreParts:
-    """The segments and the readers of one store of ``state``."""
+    """Report the segments and the probes that read one store of ``state``."""
     segments = state.stores[name].segments
     shown: Collection[int] = range(len(segments))
     if len(segments) > MOST_SEGMENTS:
@@ -293,7 +293,7 @@ def _levels(segments: Iterable[Segment], weights: Iterable[SegmentSize]) -> Iter
 
 
 def _indexes(name: str, weights: Iterable[SegmentSize], state: State) -> Iterator[IndexReport]:
-    """Reports of all indexes of the segments, and of indexes that probes built temporarily."""
+    """Yield reports of the segments' indexes, and of indexes that probes built in memory."""
     before, now = state.measured.reads_before.get(name, {}), state.measured.reads.get(name, {})
     reads = sum_reads({name: before}, {name: now}, stores=(name,))[name]
     sizes: dict[str, tuple[int, int, int]] = dict.fromkeys(reads, (0, 0, 0))

@@ -45,7 +45,7 @@ CHANGED = 0.1
 
 
 def bounds(state: State, samples: Samples) -> Bounds:
-    """Bounds for the tasks of the next batch: they skip values that can't change the statistics."""
+    """Return bounds by which tasks of the next batch skip values that can't change a statistic."""
     return Bounds(
         keys={
             owner: {key: key_bound(sketch) for key, sketch in keys.items()}
@@ -63,10 +63,10 @@ def bounds(state: State, samples: Samples) -> Bounds:
 def measured(
     state: State, tasks: Sequence[TaskMeasures], written: int, seconds: float, now: float | None
 ) -> Measurements:
-    """The sum of the measurements of ``state`` and of a batch's tasks.
+    """Add the measurements of a batch's tasks to the sums in ``state``.
 
     Args:
-        state: the state with the batch's streams and stores.
+        state: the state after the batch's streams and stores have been updated.
         written: bytes of the batch's segments.
         seconds: duration of the batch. ``now``: its end, seconds since 1970; None: no clock.
     """
@@ -95,13 +95,13 @@ def measured(
 def _edges(known: Measurements, tasks: Sequence[TaskMeasures]) -> dict[str, EdgeStatistics]:
     edges = added(known.edges, (task.edges for task in tasks))
     if any(task.sent for task in tasks):
-        # A tuple that was sent to several hosts may have matched and been counted on each.
+        # A tuple sent to several hosts may have been counted as matching on each.
         edges = {e: replace(c, found=min(c.found, c.probes)) for e, c in edges.items()}
     return edges
 
 
 def _with_punctual(meter: StreamMeter) -> StreamMeter:
-    """``meter`` with punctual tuples (delay 0) added to its delays, which lack them."""
+    """Add the number of punctual tuples (delay 0), which tasks do not count, to the delays."""
     if meter.max_tau is None:
         return replace(meter, delays=())
     punctual = meter.input - meter.invalid - meter.ahead - sum(meter.delays)
@@ -116,7 +116,7 @@ def _sketches(
         for owner, keys in before.sketches.items()
         if not owner.startswith(STORE) or owner.removeprefix(STORE) in stores
     }
-    # Unchanged entries stay the same objects, for the cache of ``state.manifest.Speller``.
+    # Unchanged entries stay the same objects: the manifest's serialiser (``Speller``) caches them.
     changed: dict[str, dict[str, str]] = {}
     for report in tasks:
         for owner, keys in report.sketches.items():
@@ -151,7 +151,7 @@ def _values_so_far(
 
 
 def stream_statistics(state: State) -> dict[str, StreamStatistics]:
-    """Stream -> its statistics in the current epoch."""
+    """Return stream -> counts, event times and delays in the current epoch."""
     ran = state.measured.ran
     seconds = 0.0 if ran is None else ran[1] - ran[0]
     found = {}
@@ -175,7 +175,7 @@ def stream_statistics(state: State) -> dict[str, StreamStatistics]:
 
 
 def store_statistics(state: State) -> dict[str, StoreStatistics]:
-    """Store -> its statistics: rows, bytes, segments, distinct keys, reads."""
+    """Return store -> rows, bytes, segments, distinct keys, reads."""
     found = {}
     for name, store in state.stores.items():
         rows = sum(s.rows for s in store.segments)
@@ -191,7 +191,7 @@ def store_statistics(state: State) -> dict[str, StoreStatistics]:
 
 
 def distincts(state: State) -> dict[str, dict[str, float]]:
-    """Relation -> key -> estimated number of distinct values so far."""
+    """Return relation -> key -> estimated number of distinct values so far."""
     return {
         owner: {key: estimate_distinct(unpack(sketch)) for key, sketch in keys.items()}
         for owner, keys in state.measured.sketches.items()
@@ -200,7 +200,7 @@ def distincts(state: State) -> dict[str, dict[str, float]]:
 
 
 def frequent_values(state: State) -> dict[str, dict[str, FrequentValues]]:
-    """Relation -> key attribute -> its frequent values."""
+    """Return relation -> key attribute -> frequent values with counts."""
     return {
         owner: {key: found.published() for key, found in keys.items()}
         for owner, keys in state.measured.values.items()
@@ -208,7 +208,7 @@ def frequent_values(state: State) -> dict[str, dict[str, FrequentValues]]:
 
 
 def _values(column: pa.Array) -> list[object]:
-    """Values of ``column`` in the JSON form of literals in expressions."""
+    """Convert a column's values to the JSON form of literals in expressions."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         column = column.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64())
@@ -226,12 +226,12 @@ def _values(column: pa.Array) -> list[object]:
 
 @dataclass(slots=True)
 class _Reservoir:
-    """A stream's sample: ``rows`` ordered by rank, and ``fresh`` rows that are not merged yet."""
+    """A stream's sample: ``rows`` of least rank in order, and ``fresh`` rows not merged yet."""
 
     seen: int
     rows: pa.RecordBatch
     fresh: list[pa.RecordBatch] = field(default_factory=list)
-    #: Ranks of the rows that have been published.
+    #: Ranks of the rows in the last published sample.
     published: frozenset[int] = frozenset()
 
     def merge(self) -> None:
@@ -242,8 +242,8 @@ class _Reservoir:
 class Samples:
     """The samples of all streams, in the driver's memory.
 
-    They are not part of the committed state, since only estimates depend on them. A starting driver
-    begins new samples; the published ones remain until it publishes its own.
+    They are not part of the committed state, since only estimates depend on them. A restarted
+    driver begins new samples; published ones remain until it publishes its own.
     """
 
     def __init__(self) -> None:
@@ -264,8 +264,8 @@ class Samples:
         if known is None:
             self._streams[stream] = _Reservoir(seen, least([rows]))
         elif rows.schema != known.rows.schema:
-            # The stream has other columns now. Tasks used the old sample's bound in this batch, so
-            # the new sample begins with the next batch.
+            # The stream's columns have changed. Tasks used the old sample's bound in this batch, so
+            # a new sample begins with the next batch.
             del self._streams[stream]
         else:
             known.fresh.append(rows)
@@ -273,7 +273,7 @@ class Samples:
                 known.merge()
 
     def bounds(self) -> dict[str, int]:
-        """Stream -> the rank at or above which a tuple can't enter its sample."""
+        """Return stream -> rank at or above which a tuple can't enter the sample."""
         return {
             stream: known.rows.column(RANK)[SIZE - 1].as_py()
             for stream, known in self._streams.items()
@@ -281,7 +281,7 @@ class Samples:
         }
 
     def changed(self) -> dict[str, StreamSample]:
-        """Samples with enough changed tuples since the last call."""
+        """Return the samples that have changed enough since the last call to be published."""
         found = {}
         for stream, known in self._streams.items():
             known.merge()
@@ -300,21 +300,21 @@ def _published(known: _Reservoir) -> StreamSample:
         try:
             columns[name] = (str(spark_type(column.type)), _values(column))
         except ArrowTypeError:
-            # No query can read a column of this type.
+            # Skip it: no query can read a column of this type.
             continue
     return StreamSample(known.seen, known.rows.num_rows, columns)
 
 
-#: CPU seconds of output per result, which the edges' measurements do not include.
+#: CPU seconds to output a result, which measured probe times do not include.
 GIVEN_OUT = 6e-8
 
 
 def arrival_costs(state: State, ruleset: Ruleset) -> dict[str, float]:
-    """Stream -> expected CPU seconds of probing per read tuple, for streams with tuples.
+    """Return stream -> expected CPU seconds of probing per tuple, for streams with tuples.
 
-    The CPU seconds of the probe trees of its labels, and of their results, are divided by its
-    tuples. Edges are counted since the last revision of the ruleset, tuples since the epoch began.
-    So after a revision the costs are too low at first, for all streams alike. They are used to
+    The CPU seconds of the probe trees that its tuples start, and of their results, are divided by
+    its tuples. Probes are counted since the last revision of the ruleset, tuples since the epoch
+    began, so after a revision the costs are too low at first, for all streams alike. They serve to
     assign input to tasks (``sources.dealing``), so errors only make tasks wait for each other.
 
     Args:

@@ -22,7 +22,7 @@ from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.state.placement import Demand, Hosts, Placement, place
 
-#: Least CPU seconds of all probes from which on partitions' shares of them are meaningful.
+#: Least total CPU seconds of probes for which the partitions' shares of them are meaningful.
 LEAST_SECONDS = 1.0
 #: Bytes added to each partition's stored bytes, so that the first batch's few rows do not determine
 #: the placement.
@@ -34,7 +34,7 @@ HORIZON = 4
 
 
 def met(state: State, reports: Sequence[TaskReport]) -> State:
-    """Return ``state`` with a batch's hosts and the measured cost of its probes."""
+    """Record a batch's hosts, and the measured cost of its probes per partition."""
     known = state.hosts
     load = dict(known.load)
     demand = {host: dict(wanted) for host, wanted in known.demand.items()}
@@ -49,8 +49,8 @@ def met(state: State, reports: Sequence[TaskReport]) -> State:
 
 
 def placed(state: State) -> State:
-    """Return ``state`` with its partitions placed on the hosts of the last batch, by stored bytes,
-    seconds of probes, and hosts of arrival; unchanged if tasks share a state directory.
+    """Place partitions on the hosts of the last batch, by stored bytes, seconds of probes, and
+    hosts of arrival; unchanged if tasks share a state directory.
     """
     known = state.hosts
     if not known.tasks:
@@ -76,10 +76,10 @@ def placed(state: State) -> State:
 
 
 def _demand(hosts: Hosts, stored: Sequence[float]) -> Demand:
-    """Return the demand per partition and host; ``stored``: bytes of each partition."""
+    """Return benefit and cost of moves; ``stored``: bytes of each partition."""
     count, nothing = str(len(stored)), np.zeros(len(stored))
     arriving = [hosts.demand.get(host, {}).get(count, nothing) for host in sorted(hosts.tasks)]
-    # Counts that halve with each epoch add up to twice an epoch's count in the long run.
+    # Counts are decayed by half per epoch, so they are about twice an epoch's count.
     return Demand(np.array(arriving).T * (HORIZON / 2), np.array(stored))
 
 

@@ -1,4 +1,4 @@
-"""Spreading of hot values: the partitions over which their new rows are spread, per ruleset.
+"""Skew handling: spreading the new rows of hot (frequent) key values over several partitions.
 
 Rulesets name the hot values of a store's partition attribute, and the number of hosts over which to
 spread their new rows (``StoreSpec.hot``); the partitions follow from the placement. Nothing is
@@ -21,7 +21,7 @@ REMEMBERED = 256
 
 
 def deal(state: State, ruleset: Ruleset) -> State:
-    """Return ``state`` with the partitions over which new rows are spread under ``ruleset``.
+    """Choose the partitions over which new rows of hot values are spread under ``ruleset``.
 
     No rows are spread if tasks share a state directory, or before partitions are placed on hosts.
     """
@@ -43,7 +43,7 @@ def _dealt(
 ) -> tuple[Dealt, ...]:
     """Return the spreading entries of ``store`` if ``hot`` values are spread from ``batch`` on."""
     last = batch - 1
-    # Rows that were spread before arrived up to the previous batch.
+    # For values that are no longer hot, the previous batch is the last with spread rows.
     known = {
         one.hash: Dealt(one.hash, one.partitions, (), one.first, last) if one.now else one
         for one in forget_cold(store.dealt, store.kept)

@@ -1,1 +1,1 @@
-"""Load shedding: rations of probes per goal, their effect, and catch-up of withheld results."""
+"""Load shedding: rations (shares of tuples that probe), and catch-up of withheld results."""

@@ -1,11 +1,12 @@
-"""Catch-up: delivery of withheld results. Pure functions of the state.
+"""Catch-up: computing results that load shedding has withheld. Pure functions of the state.
 
-*Debt* is the set of withheld results that are still to be delivered. Batches with rations incur it,
-if the overload policy is to catch up, and batches without rations pay it. The last member of an
-owed result arrived in an owed batch. So a catch-up reads the stored rows of that batch that were
-withheld, and probes the rows that had arrived by its end, with the running ruleset. Each owed
-result is computed from one member only (``task.catch_up``), and each stored row is in one catch-up,
-so each result is found once.
+*Debt* is the set of withheld results still to be computed. Under overload a batch withholds part of
+the arriving tuples from probing (by *rations*, shares per goal: query and last-arriving alias); if
+the overload policy is to catch up, its results are owed, and batches without rations compute them.
+The last member of an owed result arrived in an owed batch. So a catch-up reads the withheld stored
+rows of that batch, and probes the rows that had arrived by its end, with the running ruleset. Each
+owed result is computed from one member only (``task.catch_up``), and each stored row is in one
+catch-up, so each result is found once.
 
 **Order.** The debt with the earliest deadline is paid first. Let ``t`` be the greatest event time
 that had arrived by the end of a batch. No member of a result owed since this batch is later than
@@ -14,7 +15,7 @@ is the deadline of the query's debt. It is the same for all goals of the query, 
 together, since a result with two withheld members is computed from the first of them. Deadlines of
 a query never fall from batch to batch, so batches of one query are paid in order; the order of
 batches differs only among queries with different limits. Debts without a deadline come last.
-Queries of the same batches that are adjacent in this order are paid together and share steps. A
+Queries of the same batches that are adjacent in this order are paid together and share probes. A
 catch-up that has begun is interrupted by newer debt with an earlier deadline; the manifest keeps
 its remainder.
 
@@ -56,25 +57,25 @@ from anabranch_runtime.state.manifest import State
 from anabranch_runtime.state.measured import added
 from anabranch_runtime.state.slices import Throttle
 
-#: Seconds that a catch-up may take in a batch without input.
+#: Seconds that computing withheld results (catch-up) may take in a batch without input.
 IDLE = 1.0
-#: Maximum number of consecutive batches in one record of debt.
+#: Maximum number of consecutive batches in one record of owed results (debt).
 LONGEST = 32
-#: Ranking of goals with all results of a batch owed.
+#: Placeholder ranking of goals that withheld all tuples: all results of the batches are owed.
 _ALL = Ranking((), by_batch=True)
-#: Greatest number of goals over all owed batches; the oldest beyond it are forgiven.
+#: Maximum number of records of owed results; beyond it the oldest are dropped.
 MOST = 1 << 14
 
 
 def owing(ruleset: Ruleset) -> frozenset[QueryId]:
-    """Queries whose withheld results a catch-up can deliver; joins of an outer join go together."""
+    """Return queries whose withheld results a catch-up can compute; both joins of an outer join."""
     latest = {stream.name for stream in ruleset.streams if stream.latest}
     streams = {r.id: r.stream for r in ruleset.relations}
     stored = {r for q in ruleset.queries if len(q.members) > 1 for _, _, r in q.members}
     unable: set[QueryId] = set()
     for query in ruleset.queries:
         relations = {r for _, _, r in query.members}
-        # Rows of a stream are stored only if some query joins them.
+        # Withheld rows can be read again only if they are stored, i.e. some query joins them.
         kept = len(query.members) > 1 or (query.left_of is not None and relations <= stored)
         if not kept or any(streams[r] in latest for r in relations):
             unable.add(query.left_of or query.id)
@@ -84,10 +85,10 @@ def owing(ruleset: Ruleset) -> frozenset[QueryId]:
 def incur(
     before: State, state: State, ruleset: Ruleset, rations: Sequence[Ration], marks: dict[str, int]
 ) -> State:
-    """``state`` with the debt of the batch that started in ``before`` and ended in ``state``.
+    """Record the results owed because of load shedding in a batch (from ``before`` to ``state``).
 
     Args:
-        marks: stream -> watermark at the start of the batch.
+        rations: share of probing tuples per goal. ``marks``: stream -> watermark before the batch.
     """
     batch, able = before.next_batch, owing(ruleset)
     alias_of = {(q.id, label): alias for q in ruleset.queries for alias, label, _ in q.members}
@@ -117,7 +118,7 @@ def incur(
 
 
 def forgive(state: State, ruleset: Ruleset, now: int | None = None) -> State:
-    """``state`` without debt that ``ruleset`` can't pay any more, or that exceeds :data:`MOST`.
+    """Drop owed results that can't be computed under ``ruleset``, or that exceed :data:`MOST`.
 
     Args:
         now: reference time of the next batch (``freshness.present``), microseconds.
@@ -148,10 +149,10 @@ def forgive(state: State, ruleset: Ruleset, now: int | None = None) -> State:
 
 
 def begin(state: State, ruleset: Ruleset, throttle: Throttle) -> State:
-    """``state`` with the debt of the earliest deadline in front, and the rows that it starts from.
+    """Put the owed results with the earliest deadline first, and select their stored input rows.
 
     Args:
-        state: a state without debt that ``ruleset`` can't pay (:func:`forgive`).
+        state: a state after :func:`forgive`.
     """
     debt = state.debt
     if not debt.batches:
@@ -177,10 +178,10 @@ def _starts(state: State, ruleset: Ruleset, owed: OwedBatches) -> tuple[CatchUpS
 
 @dataclass(frozen=True, slots=True)
 class _Deadlines:
-    """Deadlines of debts: times after which no owed result is fresh.
+    """Deadlines of owed results: times after which none of them is fresh.
 
     Attributes:
-        fresh: the queries with freshness limits. ``streams``: relation -> its stream.
+        fresh: the queries with freshness limits. ``streams``: relation -> stream.
     """
 
     fresh: Mapping[QueryId, QuerySpec]
@@ -192,8 +193,8 @@ class _Deadlines:
         return cls(fresh, {r.id: r.stream for r in ruleset.relations} if fresh else {})
 
     def of_owed(self, owed: OwedBatches) -> dict[QueryId, int]:
-        """Query -> last time at which one of its owed results may be fresh (microseconds). Queries
-        without a deadline are left out.
+        """Return query -> last time at which an owed result may be fresh (microseconds), for
+        queries with a freshness limit.
         """
         if not self.fresh:
             return {}
@@ -206,10 +207,10 @@ class _Deadlines:
 
 
 def _in_order(batches: Sequence[OwedBatches], deadlines: _Deadlines) -> list[OwedBatches]:
-    """``batches`` with the earliest deadline first.
+    """Order owed results by deadline, earliest first.
 
-    If its catch-up has not begun, the first part keeps only the queries whose deadlines precede the
-    debt of all other batches. Queries without a deadline may have to wait for later debt.
+    If its catch-up has not begun, the first entry keeps only the queries whose deadlines precede
+    all other entries'. Queries without a deadline may have to wait for later batches.
     """
     ends = [deadlines.of_owed(one) for one in batches]
 
@@ -229,7 +230,7 @@ def _in_order(batches: Sequence[OwedBatches], deadlines: _Deadlines) -> list[Owe
 
 
 def _narrowed(owed: OwedBatches, goals: tuple[OwedGoal, ...]) -> OwedBatches:
-    """``owed`` with these ``goals`` only."""
+    """Restrict ``owed`` to ``goals``: (query, last-arriving alias) pairs."""
     starts = owed.starts
     if starts is not None:
         left = {(g.query, g.alias) for g in goals}
@@ -239,7 +240,7 @@ def _narrowed(owed: OwedBatches, goals: tuple[OwedGoal, ...]) -> OwedBatches:
 
 
 def next_catch_up(state: State) -> CatchUp | None:
-    """The next batch's catch-up; None without debt."""
+    """Return the owed results that the next batch computes; None: nothing is owed."""
     debt = state.debt
     if not debt.batches or debt.batches[0].starts is None:
         return None
@@ -256,7 +257,7 @@ def advance(
     seconds: float,
     throttle: Throttle,
 ) -> State:
-    """The state after a batch of ``seconds`` that did the catch-up ``done``."""
+    """Remove the owed results that ``done`` has computed, in a batch that took ``seconds``."""
     debt = state.debt
     if done is None or not debt.batches or debt.batches[0].starts is None:
         return state
@@ -294,8 +295,8 @@ def advance(
 
 
 def owe_past(state: State, ruleset: Ruleset) -> State:
-    """``state`` with the debt of past results to queries that start with the next batch and request
-    them. Queries that restart with other time bounds have had theirs.
+    """Record results from before their activation as owed to the queries that start with the next
+    batch and request them, but not to queries that restart with other time bounds.
     """
     able = owing(ruleset)
     queries, owed = dict(state.queries), list(state.debt.batches)
@@ -317,7 +318,7 @@ def owe_past(state: State, ruleset: Ruleset) -> State:
 
 
 def until(access: Access, last: int) -> Access:
-    """``access`` restricted to rows that had arrived by the end of batch ``last``."""
+    """Restrict ``access`` to rows that had arrived by the end of batch ``last``."""
     gaps = tuple((low, min(high, last)) for low, high in access.gaps if low <= last)
     fill = tuple(_until(tiles, last) for tiles in access.fill) if gaps else ()
     return Access(_until(access.tiles, last), gaps, fill)
@@ -332,14 +333,14 @@ def _until(tiles: Iterable[Tile], last: int) -> tuple[Tile, ...]:
 
 
 def _is_of(owed: OwedBatches, activated: int | None) -> bool:
-    """Whether ``owed`` belongs to the query's activation of batch ``activated`` (None: ended)."""
+    """Whether ``owed`` belongs to the query's run that began in batch ``activated``."""
     if activated is None:
         return False
     return activated == owed.last + 1 if owed.past else activated <= owed.first
 
 
 def _further(known: Activation, made: int, rows: int | None) -> Activation:
-    """``known`` with ``made`` more past results; ``rows``: rows left to start from (None: done)."""
+    """Count ``made`` more results from before the activation; ``rows`` of input remain."""
     past = known.past or PastResults()
     status = PastStatus.EMITTED if rows is None else PastStatus.PENDING
     return replace(known, past=PastResults(status, past.results + made, rows or 0))
@@ -352,7 +353,7 @@ def _relation(query: QuerySpec, alias: str) -> RelationId:
 def _forgiven(
     queries: Mapping[str, Activation], before: Debt, after: Debt
 ) -> dict[str, Activation]:
-    """``queries`` with the debt of ``before`` that ``after`` lacks counted as withheld for good."""
+    """Count the owed results of ``before`` that ``after`` lacks as permanently withheld."""
     queries = {
         name: replace(one, past=PastResults(PastStatus.GIVEN_UP, one.past.results, one.past.rows))
         if one.past is not None and name in before.past - after.past
@@ -361,7 +362,7 @@ def _forgiven(
     }
     known = {(one.first, goal) for one in after.withheld for goal in one.goals}
     blind: dict[str, int] = defaultdict(int)
-    # Estimates of withheld results are sums per query, so the forgiven part of a sum is taken in
+    # Counts of withheld results are estimated per query; the dropped part of the count is taken in
     # proportion to the withheld shares of the query's goals and batches.
     every: dict[str, float] = defaultdict(float)
     gone: dict[str, float] = defaultdict(float)
@@ -385,23 +386,23 @@ def _forgiven(
 
 
 def _written_off(known: Activation, part: float, blind: int) -> Activation:
-    """``known`` with ``part`` of its debt withheld for good."""
+    """Count the fraction ``part`` of the query's owed results as permanently withheld."""
     lost, gap = part * known.owed, LeftOut()
     return replace(
         known,
         withheld=known.withheld + lost,
         owed=known.owed - lost,
         blind=known.blind + blind,
-        # Results of owed batches carry no inclusion probabilities.
+        # Kept results of owed batches have no inclusion probabilities to estimate from.
         left_out=known.left_out if gap in known.left_out else (*known.left_out, gap),
     )
 
 
 def paid(done: CatchUp | None, failed: Collection[str]) -> PaidBatches | None:
-    """The batches and goals whose debt ``done`` has paid completely; None: no such goal.
+    """Return the goals and batches whose owed results ``done`` has completed; None: no goal.
 
     Args:
-        failed: queries that have failed, which are left out.
+        failed: failed queries, which are excluded.
     """
     if done is None or not done.ends or done.past:
         return None
@@ -411,12 +412,12 @@ def paid(done: CatchUp | None, failed: Collection[str]) -> PaidBatches | None:
 
 @dataclass(frozen=True, slots=True)
 class Shedding:
-    """Withheld, owed and sampled results of one batch.
+    """Load shedding in one batch.
 
     Attributes:
-        rations: rations of goals with a share below 1; the share of all others is 1.
-        sampled: queries whose results carry their inclusion probabilities.
-        catch_up: withheld results that the batch delivers, if any.
+        rations: share of probing tuples per goal (query, last-arriving alias), if below 1.
+        sampled: queries whose results have columns with inclusion probabilities.
+        catch_up: catch-up work of the batch, if any.
         now: reference time for tuple ages (``rations.freshness``), microseconds.
     """
 
@@ -429,6 +430,6 @@ class Shedding:
     def of(
         cls, state: State, rations: tuple[Ration, ...], sampled: frozenset[str], planned: int | None
     ) -> Shedding:
-        """The record for the batch that starts in ``state``; ``planned``: its planning time."""
+        """Build the record for the batch that starts in ``state``; ``planned``: planning time."""
         owed = None if rations else next_catch_up(state)
         return cls(rations, sampled, owed, present(state, planned))

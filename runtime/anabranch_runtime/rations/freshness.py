@@ -11,8 +11,8 @@ from anabranch_runtime.state.manifest import State
 
 
 def present(state: State, planned: int | None) -> int | None:
-    """Reference time for tuple ages in the next batch (microseconds); None before the first event
-    time.
+    """Return the reference time for tuple ages in the next batch (microseconds); None before the
+    first event time.
 
     Args:
         planned: planning time of the batch; None: unknown, so the greatest event time is taken.
@@ -24,8 +24,8 @@ def present(state: State, planned: int | None) -> int | None:
 
 
 def oldest_starts(ruleset: Ruleset, now: int | None) -> Mapping[Edge, int]:
-    """Edge -> least event time of a starting tuple that can still give a fresh result. Only edges
-    without stored intermediate results, and with queries that all have a limit, are in it.
+    """Return edge -> least event time at which an arriving tuple can still give a fresh result, for
+    edges that store no intermediate results and whose queries all have a limit.
     """
     if now is None or not any(query.freshness for query in ruleset.queries):
         return {}
@@ -37,11 +37,11 @@ def oldest_starts(ruleset: Ruleset, now: int | None) -> Mapping[Edge, int]:
 def fresh_until(
     query: QuerySpec, streams: Mapping[RelationId, StreamName], reached: Mapping[str, int]
 ) -> int | None:
-    """The last time at which a result of ``query`` may be fresh; None: no such limit.
+    """Return the last time at which a result of ``query`` may be fresh; None: unlimited.
 
     Args:
-        streams: relation -> its stream. ``reached``: stream -> greatest event time of a member of
-            the result; unknown for streams that are not in it.
+        streams: relation -> stream. ``reached``: stream -> greatest event time of a member of the
+            result; missing streams: unknown.
     """
     stream_of = {label: streams[relation] for _, label, relation in query.members}
     ends = (reached[s] + most for a, most in query.freshness if (s := stream_of[a]) in reached)

@@ -1,9 +1,10 @@
-"""Tuples withheld from a batch's probes, by the rations of its goals.
+"""Load shedding on the edges of probe trees, from the rations of a batch's goals.
 
-A tuple passes an edge if its rank is below the ration of a goal behind the edge. Ranks nest: of the
-goals behind an edge with the same ranking, the largest ration decides, and a tuple that passes a
-later edge has passed all earlier ones. An edge that leads to a stored intermediate result passes
-every tuple, since stored results must be complete.
+A goal is a query and its last-arriving alias; its ration is the share of such tuples that probe. A
+tuple passes an edge if its rank (a hash in [0, 1)) is below the ration of a goal after the edge. Of
+goals with the same ranking the largest ration decides, and a tuple that passes a later edge has
+passed all earlier ones. An edge that leads to a stored intermediate result passes every tuple,
+since stored results must be complete.
 """
 
 from __future__ import annotations
@@ -21,36 +22,36 @@ from anabranch_contract.queries.joins import Label, QueryId
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.index.ranks import limit
 
-#: Number of rationed runs of batches that manifests keep (``sinks.ledger`` has all).
+#: Maximum number of batches with load shedding recorded in a manifest (``sinks.ledger`` has all).
 KEPT = 8
-#: Exclusive upper bounds of a tuple's ranks, per ranking; a tuple passes if it satisfies one of
-#: them. None: every tuple passes.
+#: Filter of tuples by rank (hash of a key): exclusive upper bounds per ranking; a tuple passes if
+#: it satisfies one. None: every tuple passes.
 Limits: TypeAlias = "frozenset[tuple[Ranking, int]] | None"
 
 
 @dataclass(frozen=True, slots=True)
 class RationLimits:
-    """The limits of a ruleset's parts.
+    """Filters for load shedding on the edges and goals of a ruleset.
 
     Attributes:
-        edges: edge -> its limits; edges that every tuple passes are left out.
-        goals: (query, label that arrives last) -> limit of the goal, if its share is below 1.
+        edges: edge of the plan -> its filter; missing edges pass every tuple.
+        goals: (query, last-arriving label) -> filter of the goal, if its share is below 1.
     """
 
     edges: Mapping[Edge, Limits]
     goals: Mapping[tuple[QueryId, Label], tuple[Ranking, int]]
 
     def edge(self, edge: Edge) -> Limits:
-        """Limits on the tuples that pass ``edge``."""
+        """Return the filter by rank of the tuples that pass ``edge``."""
         return self.edges.get(edge)
 
     def goal(self, query: QueryId, start: Label) -> Limits:
-        """Limits on tuples of ``start`` as the last members of results of ``query``."""
+        """Return the filter by rank of tuples of ``start`` as last-arriving members of results."""
         return _own(self.goals.get((query, start)))
 
 
 def rationing(ruleset: Ruleset, rations: tuple[Ration, ...]) -> RationLimits:
-    """The limits that follow from ``rations``; rations of other queries are ignored."""
+    """Compute the filters for ``rations``, shares of probing tuples per goal of ``ruleset``."""
     goals = {(r.query, r.start): (r.ranking, limit(r.share)) for r in rations if r.share < 1}
     if not goals:
         return RationLimits({}, goals)
@@ -61,9 +62,7 @@ def rationing(ruleset: Ruleset, rations: tuple[Ration, ...]) -> RationLimits:
 def least_limits(
     ruleset: Ruleset, goals: Mapping[tuple[QueryId, Label], tuple[Ranking, int]]
 ) -> Mapping[Edge, frozenset[tuple[Ranking, int]]]:
-    """Edge -> per ranking, the least limit of the ``goals`` behind the edge; an empty set for an
-    edge without such goals.
-    """
+    """Return edge -> per ranking, the least rank limit of the ``goals`` after it, if any."""
 
     def wanted(query: QueryId, start: Label) -> frozenset[tuple[Ranking, int]]:
         return _own(goals.get((query, start))) or frozenset()
@@ -77,7 +76,7 @@ def least_limits(
 def noted(
     known: tuple[RationedBatches, ...], batch: int, rations: tuple[Ration, ...]
 ) -> tuple[RationedBatches, ...]:
-    """``known`` with the rations of the new batch ``batch``; only the newest entries are kept."""
+    """Append the record of load shedding in ``batch`` to ``known``, and drop the oldest ones."""
     if not rations:
         return known
     if known and known[-1].last == batch - 1 and known[-1].rations == rations:
@@ -91,11 +90,10 @@ def count_withheld(
     reports: Iterable[TaskReport],
     owing: Collection[QueryId] = (),
 ) -> dict[str, Activation]:
-    """``queries`` with the withheld results of a batch with ``rations``, estimated from the results
-    that its tasks have kept.
+    """Add the estimated number of results that a batch has withheld to the queries' activations.
 
     Args:
-        owing: queries whose withheld results will be delivered by a catch-up.
+        owing: queries whose withheld results a catch-up will compute.
     """
     if not rations:
         return queries
@@ -106,7 +104,7 @@ def count_withheld(
             continue
         owed = ration.query in owing
         if not ration.share:
-            # An owed batch is counted only if its debt is forgiven.
+            # Owed results count as withheld only once they are dropped.
             found[ration.query] = replace(known, blind=known.blind + (not owed))
             continue
         rows = sum(k.get(ration.query, {}).get(ration.start, 0) for k in kept)
@@ -124,7 +122,7 @@ def _own(limit: tuple[Ranking, int] | None) -> Limits:
 
 
 def _any_of(wanted: Iterable[Limits]) -> Limits:
-    """Limits that a tuple passes if it passes one of ``wanted``."""
+    """Return the disjunction of filters: a tuple passes if it passes one of ``wanted``."""
     known = list(wanted)
     some = [limits for limits in known if limits is not None]
     return _picked(itertools.chain(*some), max) if len(some) == len(known) else None
@@ -133,7 +131,7 @@ def _any_of(wanted: Iterable[Limits]) -> Limits:
 def _picked(
     limits: Iterable[tuple[Ranking, int]], pick: Callable[[int, int], int]
 ) -> frozenset[tuple[Ranking, int]]:
-    """``limits`` with one limit per ranking, chosen by ``pick``."""
+    """Reduce rank limits to one per ranking by ``pick`` (minimum or maximum)."""
     found: dict[Ranking, int] = {}
     for ranking, number in limits:
         found[ranking] = pick(number, found.get(ranking, number))
@@ -149,11 +147,11 @@ def behind(
     stored: _T,
     together: Callable[[Sequence[_T]], _T],
 ) -> dict[Edge, _T]:
-    """Outgoing edge of a probe -> the demands of all uses behind it, combined by ``together``.
+    """Return edge of the plan -> values of the queries and stores it leads to, by ``together``.
 
     Args:
-        wanted: returns a query's demand on starting tuples of a label.
-        stored: demand of a stored intermediate result.
+        wanted: returns the value of a query whose results start with tuples of a label.
+        stored: value of a stored intermediate result.
     """
     arrivals = {arrival_edge(r.id) for r in ruleset.relations}
     starts = {rule.out: rule.start for rule in ruleset.probe_rules}

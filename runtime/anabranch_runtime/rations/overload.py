@@ -1,11 +1,11 @@
-"""Budget of CPU time for rationed probes: a controller, batch by batch.
+"""Controller for load shedding: the share of probing (budget) for which each batch has time.
 
 Design. A tuple that arrives just after a batch was planned waits for this batch and is processed by
 the next one, so a batch may take half of the promised latency. In this time a batch processes the
 arrivals of the same time, and part of the backlog. Reading, storing and upkeep of intermediate
-results come first. The rest of the time is left for rationed probes. The *budget* is this rest as a
-share of the time that the probes would take with all rations 1. All times are estimated from the
-last batches, whatever budget they had.
+results come first. The rest of the time is left for probes that rations (shares of probing tuples)
+may limit. The *budget* is this rest as a share of the time that these probes would take without
+load shedding. All times are estimated from the last batches, whatever budget they had.
 
 Overload begins when input waits, or a batch takes, longer than a batch may take. The budget then
 falls at once to the available share, and later rises step by step. Overload ends after some batches
@@ -23,13 +23,13 @@ from anabranch_runtime.sources.back_pressure import fit
 
 #: Number of batches that estimates use, and the weight of a batch relative to the one after it.
 MEMORY, FADING = 12, 0.8
-#: The same weight in the fast average, which follows rising costs of probes.
+#: Weight of a batch in the fast average, which follows rising costs of probes.
 RISING = 0.4
 #: Share of a batch's time that is kept free, as batches vary.
 HEADROOM = 0.1
 #: Number of batches in which a backlog is to be processed.
 DRAIN = 4
-#: Budgets are multiples of this, so that rations stay as they are while little changes.
+#: Budgets are rounded to multiples of this, so that small changes of load leave rations unchanged.
 GRAIN = 1 / 32
 #: Maximum rise of the budget per batch, and number of calm batches that end an overload.
 RISE, CALM = 1 / 8, 3
@@ -37,14 +37,14 @@ RISE, CALM = 1 / 8, 3
 
 @dataclass(frozen=True, slots=True)
 class BatchWork:
-    """Work of one batch.
+    """Measured work of one batch.
 
     Attributes:
-        rows: number of its rows. ``seconds``: duration from its planning to its commit.
-        probing: seconds in which its slowest task probed.
-        budget: its budget. ``rationable``: share of probing that rations of 0 would save, compared
-            with rations of 1.
-        elapsed: seconds since the commit of the batch before.
+        rows: number of input rows. ``seconds``: duration from planning to commit.
+        probing: seconds of probing by the slowest task.
+        budget: the batch's share of full probing time. ``rationable``: share of probing time that
+            withholding all tuples would save.
+        elapsed: seconds since the commit of the preceding batch.
         waiting: rows that wait after the batch. ``waited``: seconds that the oldest has waited.
     """
 
@@ -59,13 +59,13 @@ class BatchWork:
 
     @property
     def rationed(self) -> float:
-        """Seconds of probing that rations of 0 would have saved."""
+        """Seconds of probing that withholding all tuples would have saved."""
         kept = 1 - self.rationable + self.rationable * self.budget
         return self.rationable * self.budget * self.probing / kept if kept > 0 else 0.0
 
     @property
     def rest(self) -> float:
-        """Seconds of the batch that do not depend on rations."""
+        """Seconds of the batch that load shedding can't save."""
         return max(self.seconds - self.rationed, 0.0)
 
 
@@ -74,15 +74,15 @@ class LoadState:
     """The measured load, and the controller's state.
 
     Attributes:
-        budget: the next batch's share of rationed probes' CPU time, 0 to 1.
-        needed: time for one batch length's arrivals without rations, as a share of the batch
-            length; above 1 the machine is too slow for its input. 0: unknown.
-        overloaded: whether probes are rationed.
+        budget: share of full probing time for which the next batch has time, 0 to 1.
+        needed: time to process one batch length's arrivals without load shedding, as a share of the
+            batch length; above 1 the machine is too slow for its input. 0: unknown.
+        overloaded: whether tuples are withheld.
         calm: number of the last consecutive batches with time for all probes.
         works: the last batches, oldest first. ``waiting``: rows that waited before the first batch;
             None: unknown, assumed equal to the rows that waited after it.
-        savable: seconds of probing per row that rations of 0 would save, compared with rations of
-            1. Batches without probes do not change it.
+        savable: seconds of probing per row that withholding all tuples would save. Batches without
+            probes do not change it.
     """
 
     budget: float = 1.0
@@ -95,7 +95,7 @@ class LoadState:
 
 
 def observe(load: LoadState, work: BatchWork, latency: float) -> LoadState:
-    """The load after a batch.
+    """Update load and budget after a batch.
 
     Args:
         latency: promised seconds from the arrival of a tuple to the commit of its results.
@@ -125,7 +125,7 @@ def observe(load: LoadState, work: BatchWork, latency: float) -> LoadState:
 
 
 def _savable(works: tuple[BatchWork, ...], known: float) -> float:
-    """Seconds per row that rations of 0 would save, by batches with probes; else ``known``.
+    """Estimate seconds per row that withholding all tuples saves; ``known`` if no batch probed.
 
     While windows fill, probes become more expensive, and a budget that follows too late makes input
     wait. So the greater of a slow and a fast average is taken.
@@ -146,8 +146,8 @@ def _mean_savable(works: tuple[BatchWork, ...], known: float, fading: float) -> 
 def _room(
     works: tuple[BatchWork, ...], before: int, length: float, savable: float
 ) -> tuple[float, float]:
-    """The share of rationed probes for which a batch of ``length`` seconds has time; and the time
-    for ``length`` seconds of arrivals without rations, as a share of ``length``.
+    """Return the share of probing for which a batch of ``length`` seconds has time; and the time to
+    process ``length`` seconds of arrivals without load shedding, as a share of ``length``.
     """
     elapsed = sum(one.elapsed for one in works)
     read = tuple((one.rows, one.rest) for one in works if one.rows)
@@ -163,8 +163,8 @@ def _room(
 
 
 def _arrived(works: tuple[BatchWork, ...], before: int, length: float) -> float:
-    """Arriving rows per second: the greater of the rate over all batches and the rate over the last
-    ``length`` seconds.
+    """Estimate arriving rows per second: the greater of the rate over all batches and the rate over
+    the last ``length`` seconds.
 
     Args:
         before: rows that waited before the first batch.

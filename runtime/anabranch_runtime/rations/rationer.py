@@ -1,8 +1,8 @@
-"""Choice of a batch's rations (``semantics.md``, "Rations").
+"""Choice of a batch's rations: which share of each goal's tuples probes (load shedding).
 
-The service plans the best rations for every budget, and publishes them as a schedule
-(``contract.plans.rations``). The runtime chooses the budget before each batch, from measurements of
-the last batches (``overload``). Without a schedule no tuples are withheld.
+The service plans the best rations for every budget of probing time, and publishes them as a
+schedule (``contract.plans.rations``). The runtime chooses the budget before each batch, from
+measurements of the last batches (``overload``). Without a schedule no tuples are withheld.
 """
 
 from __future__ import annotations
@@ -18,16 +18,15 @@ from anabranch_runtime.control import Control
 from anabranch_runtime.rations.overload import BatchWork, LoadState, observe
 from anabranch_runtime.recovery.journal import KnownLoad
 
-#: Least ration: every goal keeps a sample of tuples, from which its withheld results and its steps
-#: are estimated.
+#: Least share of tuples that probe: a sample to estimate withheld results and selectivities.
 SAMPLE = 1 / 256
 
 
 class Rationer:
-    """Chooses the rations of batches.
+    """Chooses, before each batch, the share of tuples that probe.
 
     Attributes:
-        schedule: the newest schedule; None: the policy is to let input wait.
+        schedule: the newest schedule; None: no load shedding, input waits under overload.
     """
 
     def __init__(self, control: Control, mode: Mode, known: KnownLoad | None = None) -> None:
@@ -40,18 +39,18 @@ class Rationer:
 
     @property
     def length(self) -> float | None:
-        """Seconds that a batch may take; None without a promised latency."""
+        """Maximum seconds of a batch; None without a promised latency."""
         schedule = self.schedule
         return None if schedule is None or not self._live else schedule.latency / 2
 
     @property
     def catches_up(self) -> bool:
-        """Whether a catch-up delivers withheld results."""
+        """Whether the policy is to compute withheld results later (catch-up)."""
         return self.schedule is not None and self.schedule.catch_up
 
     @property
     def rationing(self) -> Rationing:
-        """Report of the rations."""
+        """Report of the policy, budget and load for the progress report."""
         schedule, load = self.schedule, self._load
         if schedule is None:
             return Rationing()
@@ -66,16 +65,16 @@ class Rationer:
 
     @property
     def known(self) -> KnownLoad | None:
-        """Load to record with a batch; None if the budget does not depend on the load."""
+        """Load to store with the committed batch, for a restart; None without load shedding."""
         if self.schedule is None or self.schedule.budget is not None or not self._live:
             return None
         return KnownLoad(self._load.budget, self._load.savable, self._load.overloaded)
 
     def rations(self, ruleset: Ruleset, never: Collection[str] = frozenset()) -> tuple[Ration, ...]:
-        """Rations of the next batch, run with ``ruleset``; goals without one have the ration 1.
+        """Choose the share of probing tuples per goal of the next batch (missing: 1).
 
         Args:
-            never: queries that may not be rationed.
+            never: queries exempt from load shedding.
         """
         schedule = self.schedule = self._control.ration_schedule()
         if schedule is None:
@@ -98,7 +97,7 @@ class Rationer:
     def done(
         self, rows: int, seconds: float, probing: float, streams: Iterable[StreamIntake]
     ) -> None:
-        """Measure a committed batch of ``rows`` rows and ``probing`` seconds of probes."""
+        """Update the load by a committed batch: ``rows`` rows, ``probing`` seconds of probes."""
         now = time.monotonic()
         elapsed, self._ended = now - self._ended, now
         schedule, stand = self.schedule, list(streams)
@@ -119,10 +118,10 @@ class Rationer:
     def _budget(self, schedule: RationSchedule) -> float:
         if schedule.budget is not None:
             return schedule.budget
-        # In step mode no decision may depend on speed.
+        # In step mode (deterministic replay) no decision may depend on measured times.
         return self._load.budget if self._live else 1.0
 
 
 def _resumed(known: KnownLoad) -> LoadState:
-    """The load at a restart. The number of waiting rows is unknown: more have arrived meanwhile."""
+    """Restore the load at a restart; the number of waiting rows is unknown by now."""
     return LoadState(known.budget, 0.0, known.overloaded, waiting=None, savable=known.savable)

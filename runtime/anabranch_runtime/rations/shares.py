@@ -1,4 +1,4 @@
-"""Withholding tuples from probes: ranks of a partial result's tuples, compared with limits."""
+"""Load shedding per tuple: comparison of tuples' ranks (hashes) with the limits of edges."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from anabranch_runtime.storage.partial import Partial
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """Ranks of the tuples of one batch.
+    """Computes ranks of tuples: hashes of a key and the batch, as integers.
 
     Attributes:
-        batch: number of the batch; None: a tuple is ranked by the batch in which it arrived.
+        batch: number of the batch; None: each tuple's batch of arrival.
     """
 
     layout: Layout
     batch: int | None = None
 
     def below(self, partial: Partial, label: Label, limits: Limits) -> NDArray[np.bool_]:
-        """Mask of the tuples of ``partial`` whose member ``label`` satisfies ``limits``."""
+        """Mask of the tuples of ``partial`` whose member ``label`` has a rank below ``limits``."""
         if limits is None:
             return np.ones(partial.length, np.bool_)
         found = np.zeros(partial.length, np.bool_)
@@ -41,9 +41,7 @@ class Ranks:
     def reached(
         self, partial: Partial, label: Label, limits: Iterable[tuple[Ranking, int]]
     ) -> NDArray[np.bool_]:
-        """Mask of the tuples of ``partial`` whose member ``label`` has a rank at or above one of
-        ``limits``.
-        """
+        """Mask of tuples of ``partial`` whose member ``label`` has a rank >= one of ``limits``."""
         found = np.zeros(partial.length, np.bool_)
         for ranking, least in limits:
             if least <= 0:
@@ -52,7 +50,7 @@ class Ranks:
         return found
 
     def of(self, partial: Partial, label: Label, ranking: Ranking) -> NDArray[np.int64]:
-        """The rank of the member ``label`` of each tuple of ``partial``."""
+        """Compute the rank of each tuple of ``partial``, from its member ``label``."""
         event_time = self.layout.streams[self.layout.stream(label)].event_time
 
         def column(name: str) -> pa.Array:
@@ -66,20 +64,20 @@ class Ranks:
 
 
 class Wanted:
-    """The tuples of a partial result that rations admit, per limits.
+    """Cache: filter for load shedding -> the tuples of a partial result that pass it.
 
     Attributes:
         partial: all tuples of the partial result.
     """
 
     def __init__(self, partial: Partial, met: Limits, ranks: Ranks) -> None:
-        """``met``: limits that all tuples of ``partial`` already satisfy."""
+        """Create the cache; ``met``: filter that all tuples of ``partial`` already pass."""
         self.partial, self._ranks = partial, ranks
-        #: Limits -> tuples; edges with equal limits share the keys cached on these tuples.
+        #: Limits -> filtered tuples, shared by edges with equal limits, with their cached keys.
         self._found: dict[Limits, Partial] = {met: partial, None: partial}
 
     def by(self, limits: Limits) -> Partial:
-        """The tuples that satisfy ``limits``."""
+        """Return the tuples that pass the filter ``limits``."""
         found = self._found.get(limits)
         if found is None:
             mask = self._ranks.below(self.partial, self.partial.start, limits)
@@ -95,7 +93,7 @@ def kept_by(
     ranks: Ranks,
     count: int,
 ) -> list[pa.Array]:
-    """Columns of ``count`` (rank, share) slots for results of ``query``, for sampling estimates."""
+    """Compute the inclusion probabilities of results as ``count`` (rank, share) column pairs."""
     stream = layout.stream(partial.start)
     found: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
     for _, label, _ in query.members:

@@ -1,1 +1,1 @@
-"""Sinks of results."""
+"""Sinks: destinations of query results."""

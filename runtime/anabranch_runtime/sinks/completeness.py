@@ -1,8 +1,8 @@
-"""Completeness of results: ``<results>/.completeness/<query>.json``, beside the results.
+"""Completeness of results under load shedding: ``<results>/.completeness/<query>.json``.
 
-The files are for readers of results without access to the service. Every query that has ever had
-results withheld has a file. It describes a committed batch, a few seconds old at most while batches
-run, and is up to date after a start and at the end. A start removes entries of batches that the
+The files are for readers of results without access to the service. Every query whose results were
+ever withheld has a file. It describes a committed batch, a few seconds old at most while batches
+run, and is up to date after a start and at the end. A start removes files of batches that the
 state does not have, e.g. after a rollback.
 """
 
@@ -19,9 +19,9 @@ from anabranch_contract.protocol.activations import Activation, LeftRows, counte
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX, registered
 from anabranch_runtime.sinks.ledger import put
 
-#: No counts of left rows.
+#: Default of :meth:`CompletenessFiles.show`: no counts of left rows of outer joins.
 NONE: Mapping[str, LeftRows] = MappingProxyType({})
-#: The folder below the results directory. No query's name begins with a dot.
+#: Folder below the results directory; the names of queries do not begin with a dot.
 HOME = ".completeness"
 #: Seconds between two updates.
 INTERVAL = 2.0
@@ -29,13 +29,14 @@ INTERVAL = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Completeness:
-    """A query's results so far.
+    """Content of a query's file: counts of its results so far.
 
     Attributes:
         batch: the last batch counted. ``results``: number of results up to it; for an outer join,
             or a view over it, results of the join (``activations.counted``), whose left rows may be
             some batches behind.
-        undecided: for an outer join, number of left rows that were not emitted.
+        undecided: for an outer join, number of left rows not emitted, as their matches may have
+            been withheld.
         withheld, owed, blind, caught_up: as in
             :class:`~anabranch_contract.protocol.activations.Activation`.
         completeness: estimated share of the results emitted so far.
@@ -88,7 +89,7 @@ class CompletenessFiles:
         """Write all files as of ``batch`` at a start; remove an earlier run's other files."""
         for path in (self.results / HOME).glob("*.json"):
             known, found = queries.get(path.stem), codec.loads(path.read_bytes(), Completeness)
-            # Keep files of ended queries that the state has forgotten, and counts of left rows.
+            # Keep files of ended queries that the state no longer has, and counts of left rows.
             ahead = found.batch > batch
             whole = known is not None and not known.incomplete
             if ahead or (whole and path.stem + LEFT_SUFFIX not in queries):

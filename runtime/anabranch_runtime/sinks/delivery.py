@@ -1,4 +1,4 @@
-"""A delivery to an external sink: one query's results of one batch, as staged files."""
+"""Deliveries to external sinks: one query's results of one batch, as staged files."""
 
 from __future__ import annotations
 

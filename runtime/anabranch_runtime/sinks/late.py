@@ -2,7 +2,7 @@
 
 ``<results>/.late/<stream>/<batch>-<task>.parquet`` has the stream's columns as they arrived, and
 four more: ``_reason`` (``late``: below the watermark; ``ahead``: too far in the future;
-``invalid``: without event time or unlike the declaration); ``_batch``; ``_watermark``, its stream's
+``invalid``: no event time, or not of the declared types); ``_batch``; ``_watermark``, its stream's
 watermark at the start of the batch (NULL: none); and ``_raw``, the raw text of an invalid row whose
 values do not fit the stream's columns (``sources.invalid``), which are then NULL. ``_raw`` is NULL
 for all other rows. If a name occurs among the stream's columns, ignoring case, underscores are put
@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from anabranch_runtime.sources.invalid import ARRIVED, raw_text
 
-#: The folder below the results. No query can have a name that begins with a dot.
+#: Folder below the results directory; the names of queries do not begin with a dot.
 LATE = ".late"
 _OWN = ("_reason", "_batch", "_watermark", "_raw")
 
@@ -40,9 +40,7 @@ def own_columns(names: Iterable[str]) -> tuple[str, str, str, str]:
 
 
 def aside(rows: pa.RecordBatch, reason: str, batch: int, watermark: int | None) -> pa.RecordBatch:
-    """Add reason, batch and watermark (microseconds) of their rejection to ``rows``, and the raw
-    input if available.
-    """
+    """Add reason, batch, watermark (microseconds) and raw input (if any) to rejected ``rows``."""
     count, raw = rows.num_rows, pa.nulls(rows.num_rows, pa.large_string())
     if rows.schema.names[-1] == ARRIVED:
         raw = raw_text(rows.column(ARRIVED))

@@ -1,4 +1,4 @@
-"""The ledger of rations: ``<results>/.rations/<batch>.json`` for each batch with rations.
+"""The ledger of load shedding: ``<results>/.rations/<batch>.json`` per batch with withheld tuples.
 
 From the ledger and the input a reader can compute the exact results (``semantics.md``, "Rations").
 Each document is a :class:`~anabranch_contract.plans.rations.RationedBatches` of one batch, written
@@ -22,9 +22,9 @@ from anabranch_contract.plans.rations import PaidBatches, Ration, RationedBatche
 
 _T = TypeVar("_T", RationedBatches, PaidBatches)
 
-#: The folder below the results. No query can have a name that begins with a dot.
+#: Folder below the results directory; the names of queries do not begin with a dot.
 LEDGER = ".rations"
-#: Its subfolders for completed catch-ups, and for the input of batches.
+#: Subfolders of the ledger: completed catch-ups, and input offsets of batches.
 PAID, READS = "paid", "reads"
 
 
@@ -35,7 +35,7 @@ def publish_rations(
     watermarks: dict[str, int],
     now: int | None,
 ) -> None:
-    """Write the rations of ``batch``, or remove the entry of an earlier attempt.
+    """Write the ledger entry of ``batch``, or remove the entry of an earlier attempt.
 
     Args:
         watermarks, now: see :class:`~anabranch_contract.plans.rations.RationedBatches`.
@@ -45,7 +45,7 @@ def publish_rations(
 
 
 def publish_paid(results: Path, batch: int, paid: PaidBatches | None) -> None:
-    """Write the batches whose catch-up ``batch`` completes; None removes the entry."""
+    """Write the batches whose withheld results ``batch`` has completed; None removes the entry."""
     put(results / LEDGER / PAID / f"{batch:010d}.json", paid)
 
 
@@ -54,7 +54,7 @@ class Ledger:
     """Writes the ledger below ``results``."""
 
     results: Path
-    #: Whether an earlier batch has recorded its input.
+    #: Whether an earlier batch has recorded its input offsets.
     _recording: bool = False
 
     def publish(
@@ -66,12 +66,12 @@ class Ledger:
         paid: PaidBatches | None,
         read: BatchReads | None,
     ) -> bool:
-        """Write the rations, completed catch-ups and input of ``batch``, replacing an earlier
-        attempt's; returns whether files must be synced.
+        """Write load shedding, completed catch-ups and input offsets of ``batch``, replacing an
+        earlier attempt's; returns whether files must be synced.
 
         Args:
             rations, watermarks, now, paid: as :func:`publish_rations` and :func:`publish_paid`.
-            read: the batch's input; None: no rations by policy, or the job generates the input.
+            read: the batch's input offsets; None: not needed (no load shedding, generated input).
         """
         publish_rations(self.results, batch, rations, watermarks, now)
         publish_paid(self.results, batch, paid)
@@ -87,8 +87,8 @@ class Ledger:
 
 @dataclass(slots=True)
 class NewEntries:
-    """Incremental reader of the ledger. It may read documents of batches that have not committed: a
-    repeated batch writes the same documents.
+    """Incremental reader of the ledger. It may see entries of uncommitted batches, which does no
+    harm because a repeated batch writes the same ones.
     """
 
     results: Path
@@ -109,10 +109,7 @@ class NewEntries:
 
 
 def put(path: Path, document: Any) -> None:
-    """Replace the document at ``path``; None: remove it.
-
-    It is durable once the file system has been synced.
-    """
+    """Replace the document at ``path`` (None: delete it); not yet synced to the disk."""
     if document is None:
         path.unlink(missing_ok=True)
         return

@@ -152,7 +152,7 @@ def _merge(results: Path, folder: Path, group: Sequence[Path]) -> None:
 
 
 def _take_place(folder: Path, ready: Path) -> None:
-    """Do steps 2 and 3; may be repeated after an interruption."""
+    """Replace the merged files by their result (steps 2 and 3 of the module docstring)."""
     first, _, last = ready.stem.partition(_BETWEEN)
     for file in _files(folder):
         if first <= file.stem < last:

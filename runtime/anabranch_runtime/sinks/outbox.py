@@ -5,8 +5,8 @@ results are parked in ``.outbox/<query>/<batch>/`` in the results directory and 
 the published results, and the batch commits. Parked batches are delivered later, in order, before
 any newer batch.
 
-If a batch with parked results does not commit, it is repeated. So its parked results are deleted
-when the outbox is opened again.
+If a batch does not commit, it is repeated, so its parked results are deleted when the outbox is
+opened again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _UNFINISHED = ".unfinished"
 
 
 class Outbox:
-    """The parked deliveries of all queries."""
+    """Store of the parked deliveries of all queries."""
 
     def __init__(self, directory: Path, next_batch: int) -> None:
         """Open the outbox, and delete results parked for ``next_batch`` and later batches."""

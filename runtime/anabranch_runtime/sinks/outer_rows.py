@@ -1,10 +1,11 @@
-"""Additional columns of an outer join's joined rows, after the projection.
+"""Bookkeeping columns of an outer join's left rows and pairs, after the projected columns.
 
-The *batch* in which a left row's last member arrived distinguishes it from equal left rows: rations
-since that batch decide whether it is known to have no partner (``views.undecided``). The *floor* is
-the watermark of the partner's stream at the start of the batch that found the row. If a left row's
-deadline had passed by then, the same batch finds all its pairs. So ``max(deadline, floor)`` is the
-same for the row and its pairs, and is not before the clock of any earlier release.
+The *batch* in which a left row's last member arrived distinguishes it from equal left rows. If load
+shedding has withheld tuples since that batch, the row is not known to be without a partner
+(``views.undecided``). The *floor* is the watermark of the partner's stream at the start of the
+batch that found the row. If the row's deadline (latest event time of a partner) had passed by then,
+the same batch finds all its pairs. So ``max(deadline, floor)`` is equal for the row and its pairs,
+and not before the clock of any earlier release of rows.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from anabranch_contract.plans.ruleset import QuerySpec
 from anabranch_runtime.storage.partial import Partial
 
 BATCH, FLOOR = "anabranch_batch", "anabranch_floor"
-#: The columns after the projection.
+#: Schema of these columns.
 SCHEMA = pa.schema([(BATCH, pa.int64()), (FLOOR, pa.timestamp("us", "UTC"))])
 
 
@@ -33,7 +34,7 @@ def left_row_columns(
     """
     labels = [label for _, label, _ in query.members]
     if query.outer is not None:
-        # The partner is the last in FROM order.
+        # Pairs without their right row, which is the last in FROM order.
         labels.pop()
     batches = np.maximum.reduce([partial.batch(label) for label in labels])
     floor = pa.scalar(marks.get(partner), SCHEMA.field(FLOOR).type)

@@ -1,13 +1,13 @@
 """Result files: staged per batch and attempt, moved into place just before the batch commits.
 
-``<results>/<query>/<batch>-<task>.parquet`` is what readers see (of views and outer joins
-``version-<version>.parquet``, which is written elsewhere). A task writes below
-``.staging/<attempt>/``; the driver first removes what an earlier attempt at the same batch may have
-left under final names, then renames. So a file's name has its batch, and a batch that is applied
-again replaces its own results: the sink is idempotent by (query, batch).
+Readers see ``<results>/<query>/<batch>-<task>.parquet`` (for views and outer joins
+``version-<version>.parquet``, written elsewhere). A task writes below ``.staging/<attempt>/``. The
+driver first removes files that an earlier attempt at the same batch has left under final names, and
+then renames the staged ones. So a repeated batch replaces its own results: the sink is idempotent
+by (query, batch).
 
-Nothing is lost with the power: before the manifest says that a batch is there, the driver waits
-until its files and their names are on the disk (``durable``).
+A power failure loses no results: before the driver commits the batch's manifest, it waits until the
+files and their names are on the disk (``durable``).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from anabranch_runtime.sinks import outer_rows
 from anabranch_runtime.storage.partial import Partial, fetcher
 
 STAGING = ".staging"
-#: Rows per row group at most.
+#: Maximum rows per row group of a Parquet file.
 GROUP_ROWS = 1 << 17
-#: Rows from which the width of results with texts is learned: few, for they may be long.
+#: Rows added at once until the width of variable-width rows is known; few, as rows may be long.
 _FIRST_ROWS = 1 << 4
 
 
 def output_schema(query: QuerySpec) -> pa.Schema:
-    """Return the Arrow schema of the files that tasks write: results, or joined rows."""
+    """Return the Arrow schema of the files that tasks write: results, or a view's input rows."""
     own = schema_of(query.projection)
     return pa.schema([*own, *outer_rows.SCHEMA]) if query.has_outer_join else own
 
@@ -45,11 +45,11 @@ def project(
     schema: pa.Schema,
     beside: Iterable[pa.Array] = (),
 ) -> pa.RecordBatch:
-    """Return the query's projection of complete results.
+    """Evaluate the query's projection on joined tuples.
 
     Args:
         schema: the query's :func:`output_schema`.
-        beside: the schema's columns after the projection (``outer_rows``).
+        beside: the additional columns at the end of the schema (``outer_rows``).
     """
     read = fetcher(partial)
     arrays = [evaluate(o.expr, read, partial.length) for o in query.projection]
@@ -61,7 +61,7 @@ class ResultWriter:
 
     def __init__(self, path: Path, schema: pa.Schema, page: int) -> None:
         """Open the file; ``page``: maximum bytes of rows buffered for a row group."""
-        # Opened directly, because Arrow's detection of a path's file system takes longer.
+        # Opened here rather than by Arrow, whose detection of the file system takes longer.
         self._file = pa.OSFile(str(path), "wb")
         self._writer = pq.ParquetWriter(self._file, schema, use_dictionary=False)
         self._pending: list[pa.RecordBatch] = []
@@ -71,7 +71,7 @@ class ResultWriter:
 
     @property
     def room(self) -> int:
-        """Number of rows to add at once."""
+        """Maximum number of rows to pass to :meth:`add` at once, so that they fit the buffer."""
         if not self._width:
             return _FIRST_ROWS
         return max(1, min(GROUP_ROWS, int(self._page / self._width)))
@@ -98,10 +98,10 @@ class ResultWriter:
 
 
 class ParquetSink:
-    """Published result files of all queries."""
+    """Publishes result files of all queries by renaming staged files."""
 
     def __init__(self, results: Path, next_batch: int) -> None:
-        """Find the files of ``next_batch`` and later, which are left from interrupted attempts."""
+        """List published files of ``next_batch`` and later, left by interrupted attempts."""
         self._results = results
         self._stale: dict[int, list[Path]] = {}
         for file in results.glob("*/*.parquet"):
@@ -128,7 +128,7 @@ class ParquetSink:
             target = directory / f"{batch:010d}-{task:05d}.parquet"
             file.rename(target)
             published.setdefault(query, []).append(target)
-        # If this process publishes the batch again, the new files replace these.
+        # Remembered, as a second publication of the batch by this process must replace them.
         self._stale = {batch: [file for files in published.values() for file in files]}
         return {query: tuple(files) for query, files in published.items()}
 
@@ -140,8 +140,8 @@ def batch_of(file: Path) -> int | None:
 
 
 def version_file(folder: Path, version: int) -> Path:
-    """Return the file with the rows of a version of a view or outer join. Its name differs from the
-    names of batches' files, since versions are not numbered like batches.
+    """Return the path of a version's rows of a view or outer join. Versions have other numbers than
+    batches, hence other names.
     """
     return folder / f"version-{version:010d}.parquet"
 

@@ -1,4 +1,4 @@
-"""Publication of a batch's results to the queries' sinks, a step of the batch protocol."""
+"""Publication of a batch's results to the queries' sinks, before the batch commits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from anabranch_runtime.storage.pipeline_lock import identity
 _LOG = structlog.get_logger("anabranch.runtime")
 
 OUTBOX = ".outbox"
-#: Maximum number of batches that wait for one sink; beyond it the pipeline stops.
+#: Maximum number of parked batches per failing sink; beyond it the pipeline stops.
 MOST_WAITING = 1000
 #: Seconds between two attempts to write to a failing sink: at first, and at most.
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
@@ -44,11 +44,11 @@ class SinkFailure:
 
 @dataclass(slots=True)
 class Publisher:
-    """Hands every query's results to its sink.
+    """Delivers every query's results to its sink, and parks them in the outbox while it fails.
 
     Attributes:
         results: the results directory.
-        writers: writers of external sinks; results for a sink without a writer are parked.
+        writers: kind of external sink -> its writer; results for other kinds are parked.
     """
 
     results: Path
@@ -76,10 +76,10 @@ class Publisher:
         sink is idempotent (``docs/sinks.md``).
 
         Args:
-            sampled: queries whose rows carry their inclusion probabilities.
+            sampled: queries whose rows have columns with inclusion probabilities (``sampling``).
 
         Returns:
-            Query -> files with its rows; empty if a view is to read them.
+            Query -> files with its rows; empty if the rows are a view's input.
 
         Raises:
             SinkError: too many batches wait for a sink.
@@ -189,7 +189,7 @@ class Publisher:
         try:
             writer = self.writers.get(sink.kind)
             if writer is None:
-                raise SinkError("no-writer", f"nothing here writes {sink.format}")
+                raise SinkError("no-writer", f"no writer for sinks of format {sink.format}")
             writer(delivery)
         except Exception as error:  # noqa: BLE001 - whatever a connector raises, results wait
             message = masked(first_line(error))

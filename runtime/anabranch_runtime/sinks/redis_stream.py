@@ -1,16 +1,16 @@
-"""Results appended to a Redis Stream, each exactly once.
+"""Sink that appends results to a Redis Stream, each exactly once.
 
 Entry ids are ``<batch + 1>-<number within the batch>``. A batch's rows are sorted by their JSON
-text, so their order is the same in every attempt, whichever task found them. So an entry id always
-means the same row. If an earlier attempt has written part of a batch, the next attempt continues
-after it: entries that a reader has seen stay, and none is duplicated.
+text, so their order is the same in every attempt, and an entry id always means the same row. If an
+earlier attempt has written part of a batch, the next attempt continues after it: entries that a
+reader has seen stay, and none is duplicated.
 
 The position of the stream is kept beside it in the hash ``{<stream>}:anabranch`` (``owner``,
 ``batch``, ``next``), moved forward by the script that appends, in one step. The owner is one query
 of one pipeline, in any of its runs; all others are refused.
 
 An entry has one field, ``data``: a row as a JSON object, or an Arrow IPC stream of up to ``rows``
-rows, as the option ``payload`` says. A stream of another pipeline can be read from it.
+rows, by the option ``payload``. Another pipeline can read the Redis Stream as a source.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks.delivery import Delivery
 from anabranch_runtime.sinks.rows import json_rows
 
-#: The field of an entry; the same as what a Redis Streams source reads by default.
+#: Name of an entry's field, which is also the default of Redis Streams sources.
 FIELD = "data"
 #: Entries per call of the script: few enough not to block the server for long.
 ENTRIES = 500
@@ -39,10 +39,10 @@ ROWS = 1 << 16
 #: Seconds to wait for the server, for a connection and for an answer.
 PATIENCE = 10.0
 
-#: The server's message for a stream that others have written to, and of a key that is no stream.
+#: Errors of the server: another client has added later entries; the key is no stream.
 _FOREIGN = ("ID specified in XADD", "WRONGTYPE")
-#: KEYS stream, position; ARGV owner, batch, number of the first entry, maxlen (0: any), field,
-#: entries... Returns the number of the entry that comes next, or whose stream it is.
+#: Script. KEYS: stream, position. ARGV: owner, batch, number of the first entry, maxlen (0: none),
+#: field, entries... Returns the number of the next entry, or the stream's other owner.
 _APPEND = """
 local known = redis.call('HMGET', KEYS[2], 'owner', 'batch', 'next')
 if known[1] and known[1] ~= ARGV[1] then return {'owner', known[1]} end
@@ -81,10 +81,10 @@ def append(delivery: Delivery, *, url: str, namespace: str, identity: str) -> No
     """Append a batch's results, unless the stream has them already.
 
     Args:
-        delivery: the batch.
+        delivery: one query's results of one batch.
         url: the pipeline's own Redis, used if the sink names no server.
         namespace: the pipeline's namespace.
-        identity: of the pipeline's state.
+        identity: id of the pipeline's state.
 
     Raises:
         SinkError: the stream belongs to another query or pipeline, or has entries of others.
@@ -114,10 +114,10 @@ def append(delivery: Delivery, *, url: str, namespace: str, identity: str) -> No
                     raise
                 raise SinkError(
                     "foreign-stream",
-                    f"the Redis Stream {stream!r} takes no entry of batch {delivery.batch}: "
+                    f"the Redis Stream {stream!r} rejects entries of batch {delivery.batch}: "
                     f"{cause}",
                     field="sink.options.stream",
-                    remedy="somebody else writes to it; name another",
+                    remedy="another program writes to it; name another stream",
                 ) from cause
             _check(stream, [bytes(part).decode() for part in found])
             number += len(chunk)
@@ -132,14 +132,14 @@ def _check(stream: str, answer: list[str]) -> None:
             "foreign-stream",
             f"the Redis Stream {stream!r} belongs to {detail}",
             field="sink.options.stream",
-            remedy=f"name another; if that one has ended, delete {position_key(stream)!r}",
+            remedy=f"name another stream; if the owner has ended, delete {position_key(stream)!r}",
         )
     if outcome == "gap":
         raise SinkError(
             "foreign-stream",
-            f"the Redis Stream {stream!r} has been set back to entry {detail} of this batch",
+            f"the Redis Stream {stream!r} went back to entry {detail} of this batch",
             field="sink.options.stream",
-            remedy="another process writes as this pipeline; end it",
+            remedy="end the other process that writes as this pipeline",
         )
 
 

@@ -28,7 +28,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-#: Characters that JSON escapes beside the quote and the backslash.
+#: Control characters, which JSON escapes like the quote and the backslash.
 _CONTROLS = "[\\x00-\\x1f]"
 
 
@@ -100,7 +100,7 @@ def _strings(text: pa.Array) -> pa.Array:
     special = pc.match_substring_regex(text, _CONTROLS)
     if not pc.any(special).as_py():
         return escaped
-    # Control characters are rare: the values that hold one are encoded one by one.
+    # Control characters are rare: values that contain one are encoded separately.
     mask = pc.fill_null(special, False)
     coded = [json.dumps(v, ensure_ascii=False) for v in pc.filter(text, mask).to_pylist()]
     return pc.replace_with_mask(escaped, mask, pa.array(coded, pa.large_string()))

@@ -1,9 +1,9 @@
-"""Hidden columns of joined rows in rationed batches: the probability with which each was kept.
+"""Hidden columns of a view's input rows under load shedding: each row's inclusion probability.
 
-A result is kept if certain of its members have ranks below their goals' rations (``semantics.md``,
-"Rations"). Members with equal ranks are kept or withheld together. So each rank that matters has a
-*slot*: the rank, and the share of all ranks that are kept. Unused slots have the share 1. Spark
-reads the columns of the query and ignores these.
+A result is kept if its last-arriving members have ranks (hashes in [0, 1)) below the rations, which
+are sampling rates (``semantics.md``, "Rations"). Members with equal ranks are kept or withheld
+together. So a row has a *slot* per distinct rank: the rank and its sampling rate. Unused slots have
+the rate 1. Spark reads only the query's own columns.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import pyarrow as pa
 
 from anabranch_contract.queries.joins import StreamName
 
-#: The columns of each slot.
+#: Columns of a slot: rank and sampling rate.
 RANK, SHARE = "anabranch_rank_{}", "anabranch_share_{}"
 
 
 def slots(streams: Iterable[StreamName]) -> int:
-    """Return the number of slots for results over ``streams``: the most members of one stream."""
+    """Return the number of slots: the greatest number of aliases over one stream in ``streams``."""
     return max(Counter(streams).values())
 
 

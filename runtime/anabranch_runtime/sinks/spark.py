@@ -1,14 +1,14 @@
-"""Sinks written by Spark, in any format of ``DataFrameWriter``, including formats on its path.
+"""Sinks written by Spark in any format of ``DataFrameWriter``, including installed extensions.
 
 Idempotence of a repeated batch depends on the format:
 
 * files (``json``, ``csv``, ``orc``, ...): each batch has a directory of its own,
   ``<path>/anabranch_batch=<batch>``, which is replaced;
-* ``delta``: the table's own log remembers (application, batch) and ignores what it has;
+* ``delta``: the table's own log has the written (application, batch) pairs, repeats are skipped;
 * ``jdbc`` with the option ``anabranch.batchColumn``: rows of that query and batch are deleted,
   then inserted in one transaction;
-* everything else, ``kafka`` and ``jdbc`` without that option included: not idempotent. A crash
-  between the write and the commit of the batch writes it twice.
+* all others, including ``kafka`` and ``jdbc`` without that option, are not idempotent: a crash
+  between the write and the commit of a batch writes its results twice.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from anabranch_runtime.storage.documents import sync_filesystem
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Prefix of the directories of batches.
+#: Prefix of the name of a batch's directory.
 BATCH_DIRECTORY = "anabranch_batch"
-#: Columns of a table that Spark creates for what identifies a batch: a query's id, and a batch.
+#: SQL type of the batch column in tables created by Spark, and Spark's option for column types.
 _MARK_TYPE, _COLUMN_TYPES = "VARCHAR(160)", "createTableColumnTypes"
 #: The columns that Spark's Kafka writer understands.
 _KAFKA = frozenset({"key", "value", "headers", "topic", "partition"})
@@ -57,7 +57,7 @@ def spark_writer(
 
     Args:
         session: the pipeline's session.
-        results: the results directory, for files without a path.
+        results: the results directory, for file sinks without a path.
         namespace: the pipeline's namespace.
         identity: returns the id of the pipeline's state; with the namespace and the query it
             identifies the writer in a Delta table's log.
@@ -90,7 +90,7 @@ def batch_mark(query: str, batch: int) -> str:
 
 
 def _frame(session: SparkSession, delivery: Delivery) -> DataFrame:
-    # Given the schema, Spark starts no job to infer it.
+    # The schema is passed, so that Spark need not run a job to infer it.
     columns = ", ".join(f"`{_escaped(c.name)}` {spark_type(c.type)}" for c in delivery.schema())
     frame = session.read.schema(columns).parquet(*(f"file://{p}" for p in delivery.files))
     added = delivery.sink.option(BATCH_COLUMN)
@@ -140,7 +140,7 @@ def _local(path: str) -> Path | None:
 def _messages(frame: DataFrame, delivery: Delivery) -> DataFrame:
     """Return Kafka messages: rows with a column ``value`` unchanged, other rows as JSON.
 
-    Each carries where it comes from in its headers, which ``includeHeaders`` lets through.
+    Headers (written with ``includeHeaders``) contain the query and the batch.
     """
     names = {name.lower() for name in frame.columns}
     key = delivery.sink.option(KEY)
@@ -168,11 +168,11 @@ def _write_jdbc(session: SparkSession, frame: DataFrame, delivery: Delivery) -> 
         _save(frame, sink, None)
         return
     _delete_batch(session, sink, column, batch_mark(delivery.query, delivery.batch))
-    # A string column would become a large object, which not every database can compare.
+    # VARCHAR, as Spark would create a string column as a CLOB, which some databases can't compare.
     given = sink.option(_COLUMN_TYPES)
     types = f"{column} {_MARK_TYPE}" if given is None else f"{given}, {column} {_MARK_TYPE}"
     marks = {} if column.lower() in (given or "").lower() else {_COLUMN_TYPES: types}
-    # One partition is one transaction.
+    # Spark inserts each partition in a transaction: use a single one.
     _save(frame.coalesce(1), sink, None, marks)
 
 

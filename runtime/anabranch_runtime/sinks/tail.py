@@ -1,11 +1,11 @@
 """The live tail: committed results for followers of a query, in a small Redis Stream.
 
 Rows are numbered: a row's ordinal is its number among all results of the query, in the order of
-batch, task and file (of a view's changes and an outer join's rows: version and row). It is known
-from the manifest, or a file beside the results, so a reader sees from the numbers alone what it has
-missed. Rows are left out rather than waited for: a batch brings its last ``BATCH_ROWS``, a stream
-keeps its last ``ENTRIES`` entries, and a Redis that fails, or a removed result file, costs rows of
-the tail, nothing else.
+batch, task and file (for views and outer joins: version and row). It is computed from counts in the
+manifest, or in a file beside the results, so gaps in the ordinals show how many rows a reader has
+missed. The tail drops rows rather than delaying batches: it gets the last ``BATCH_ROWS`` rows of a
+batch, the Redis Stream keeps the last ``ENTRIES`` entries, and a failure of Redis or a removed
+result file loses rows of the tail only.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from anabranch_runtime.sinks.rows import json_rows
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
-#: Greatest number of rows of one batch, and of earlier results when a tail begins.
+#: Maximum rows appended per batch, and maximum earlier rows when a client begins to follow.
 BATCH_ROWS, OPEN_ROWS = 2_000, 10_000
 #: Maximum rows and bytes per entry; a single larger row is left out.
 ENTRY_ROWS, ENTRY_BYTES = 100, 1 << 16
 #: Maximum number of entries in a tail's stream.
 ENTRIES = 512
-#: No view, and no outer join.
+#: Default of ``written``: no view, and no outer join.
 NOTHING: Mapping[str, tuple[int, int]] = MappingProxyType({})
 #: Timeout of Redis in seconds, and seconds without calls after a failure.
 PATIENCE, PAUSE = 1.0, 5.0
-#: Errors that cost the tail rows and must not cost the pipeline a batch.
+#: Errors that lose rows of the tail and must not fail the batch.
 _HARMLESS = (RedisError, OSError, pa.ArrowException)
 
 
 class Tails:
-    """The tails of one pipeline's queries."""
+    """Writer of the live tails of one pipeline's queries."""
 
     def __init__(self, url: str, keys: Keys, results: Path) -> None:
         self._redis = redis.Redis.from_url(
@@ -54,7 +54,7 @@ class Tails:
         self._keys = keys
         self._results = results
         self._silent_until = 0.0
-        #: Batches and versions are fed by different threads.
+        #: Guards all calls, as batches and versions of views are appended by different threads.
         self._lock = Lock()
 
     def close(self) -> None:
@@ -68,14 +68,13 @@ class Tails:
         totals: Mapping[str, int],
         written: Mapping[str, tuple[int, int]] = NOTHING,
     ) -> None:
-        """Append a committed batch's rows to the followed tails; begin newly requested ones, with
-        this batch's rows among the published ones.
+        """Append a committed batch's rows to the followed tails, and begin newly requested ones.
 
         Args:
-            batch: the batch.
-            located: query -> the files of its rows, in order of tasks.
-            totals: query -> its results so far, this batch included.
-            written: view or outer join -> its last version, and its rows so far.
+            batch: number of the batch.
+            located: query -> files with its rows, in order of tasks.
+            totals: query -> number of its results so far, including this batch.
+            written: view or outer join -> its last version, and number of its rows so far.
         """
         with self._harmless():
             for query in self._listened():
@@ -90,11 +89,10 @@ class Tails:
                     self._append(query, batch, totals[query] - rows.num_rows, rows)
 
     def feed_version(self, query: str, version: int, rows: pa.Table, total: int) -> None:
-        """Append what a version of a view (its changes) or of an outer join has written, if
-        somebody follows it.
+        """Append the rows that a version of a view or outer join has written, if it is followed.
 
         Args:
-            total: its rows so far, these included.
+            total: number of the query's rows so far, including these.
         """
         with self._harmless():
             if query not in self._listened():
@@ -111,12 +109,12 @@ class Tails:
         totals: Mapping[str, int],
         written: Mapping[str, tuple[int, int]] = NOTHING,
     ) -> None:
-        """Begin the tails that somebody waits for, with the newest of the published results.
+        """Begin the tails that clients have requested, with the newest of the published results.
 
         Args:
             next_batch: results of this batch and later are not committed.
-            totals: query -> its results so far; a query that is not in it is not known yet.
-            written: view or outer join -> its last version, and its rows so far.
+            totals: query -> number of its results so far; other queries have not started.
+            written: view or outer join -> its last version, and number of its rows so far.
         """
         with self._harmless():
             for query in self._listened():
@@ -157,7 +155,7 @@ class Tails:
                 pipe.expire(key, TAIL_SECONDS)
                 pipe.execute()
         except ResponseError as error:
-            # The stream has later entries of another pipeline of this name: begin it again.
+            # An earlier pipeline of this name has left entries with higher ids: replace the stream.
             _LOG.warning("tail begun again", query=query, error=str(error))
             self._redis.delete(key)
 
@@ -177,7 +175,7 @@ class Tails:
             rows = last_rows([file], left)
             ordinal, left = ordinal - rows.num_rows, left - rows.num_rows
             found.append((batch, ordinal, rows))
-            # A file that was cut short is the last that is looked at: no gap between two files.
+            # Stop at a file that fits only in part, so that the ordinals have no gap.
             if left <= 0:
                 break
         key = self._keys.tail(query)

@@ -1,4 +1,4 @@
-"""Files of joined rows on their way from the batch that finds them to the view that reads them.
+"""Files with a view's input: rows joined by batches, read by the view's Spark query (aggregation).
 
 Below ``<results>/.views/<query>/``::
 
@@ -9,12 +9,11 @@ Below ``<results>/.views/<query>/``::
     released                         the last batch released, as text
     clock                            the last clock that Spark has been given, as text
 
-A release appears as one folder, so Spark sees all of its files or none, with the *clock* among
-them: a file with the event time below which no more rows will come. The *floor* of a release is the
-clock given before it. Files of left rows (``outer``) begin with ``left-``, those with pairs of the
-second look-up with ``pairs-2-``. A batch that is repeated after it was released (the state was
-rolled back) brings the same rows, and is not released again. Spark ignores files whose names begin
-with an underscore.
+A release is one folder, so Spark sees all of its files or none, including the *clock*: a file with
+the event time below which no more rows will come. The *floor* of a release is the preceding clock.
+Names of files with left rows of outer joins begin with ``left-``, with pairs of the second look-up
+with ``pairs-2-``. A released batch that is repeated (after a rollback of the state) has the same
+rows, and is not released again. Spark ignores files whose names begin with an underscore.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.storage.documents import write_durably
 
 HOME = ".views"
-#: The column of the clock's file; other files lack it.
+#: Column of the file with a view's clock (its event time); files of rows lack it.
 CLOCK = "anabranch_clock"
 _CLOCK_SCHEMA = pa.schema([(CLOCK, pa.timestamp("us", "UTC"))])
 _CLOCK_FILE = "clock.parquet"
@@ -42,7 +41,7 @@ LEFT_PREFIX = "left-"
 
 
 def home_of(results: Path, query: str) -> Path:
-    """Return the folder of one view."""
+    """Return the input folder of one view."""
     return results / HOME / query
 
 
@@ -56,8 +55,8 @@ def stage(
     """Stage a batch's joined rows, replacing the rows of an earlier attempt.
 
     Args:
-        parts: number of a join (``part_number``; 1 for a single join) -> its files.
-        sampled: whether the rows have their inclusion probabilities (``sampling``).
+        parts: number of a join within the query (``part_number``; 1 if it has one) -> its files.
+        sampled: whether the rows have inclusion probabilities (``sampling``).
     """
     if batch <= released(home):
         return
@@ -86,12 +85,12 @@ def release(
     always: bool = False,
     missing: Activation | None = None,
 ) -> bool:
-    """Let the batches before ``next_batch`` be read, with ``clock`` (microseconds; None: nothing is
-    known) as of the last of them; whether there is anything to read.
+    """Make the rows of all batches before ``next_batch`` visible to Spark, with the ``clock`` after
+    them (microseconds; None: unknown); returns whether there is anything new.
 
     Args:
         always: whether to release the clock even without rows.
-        missing: the query's activation as of the last batch; None: no row was ever withheld.
+        missing: the query's counts of withheld rows as of the last batch; None: none ever.
     """
     source, made = home / "input", home / "making"
     source.mkdir(parents=True, exist_ok=True)
@@ -119,20 +118,18 @@ def release(
 
 
 def pending(home: Path, next_batch: int) -> list[int]:
-    """Return the batches before ``next_batch`` that wait to be released; batches of an interrupted
-    release come first.
-    """
+    """Return batches before ``next_batch`` not yet visible to Spark; interrupted ones first."""
     found = (*_batches(home / "making"), *_batches(home / "pending"))
     return [batch for batch, _ in found if batch < next_batch]
 
 
 def after_all(home: Path) -> int:
-    """Return the number after the last staged batch."""
+    """Return the number of the last staged batch plus one."""
     return max((batch + 1 for batch, _ in _batches(home / "pending")), default=0)
 
 
 def released_clock(home: Path) -> int | None:
-    """Return the last clock given to Spark; None: none."""
+    """Return the last clock (the view's event time) given to Spark; None: none."""
     found = [
         pq.read_table(file, schema=_CLOCK_SCHEMA)[CLOCK].cast(pa.int64())[0].as_py()
         for file in (home / "input").glob(f"*/{_CLOCK_FILE}")
@@ -143,48 +140,48 @@ def released_clock(home: Path) -> int | None:
 
 
 def waiting(home: Path, next_batch: int) -> bool:
-    """Whether there are batches before ``next_batch`` that the view may not have read."""
+    """Whether the view may not have read all batches before ``next_batch``."""
     pending = any(batch < next_batch for batch, _ in _batches(home / "pending"))
     return pending or unread(home)
 
 
 def unread(home: Path) -> bool:
-    """Whether a release may not have been read yet."""
+    """Whether Spark may not have read all files visible to it."""
     source = home / "input"
     return source.exists() and any(source.iterdir())
 
 
 def last_batch(home: Path) -> int:
-    """Return the last released batch; -1: none."""
+    """Return the last batch among the files visible to Spark; -1: none."""
     names = (p.name.partition("@")[0] for p in (home / "input").iterdir())
     return max((int(name) for name in names), default=-1)
 
 
 def missing(home: Path) -> Activation | None:
-    """Return the activation as of the last released batch; None: no row was ever withheld."""
+    """Return the query's counts of withheld rows as of the last visible batch; None: none ever."""
     found = sorted((home / "input").glob(f"*/{_MISSING}"))
     return Activation.loads(found[-1].read_text(encoding="utf-8")) if found else None
 
 
 def sampled(home: Path) -> list[list[Path]]:
-    """Return the files of rows with inclusion probabilities, a list per released batch."""
+    """Return the visible files of rows with inclusion probabilities, a list per batch."""
     folders = sorted(p.parent for p in (home / "input").glob(f"*/*/{_SAMPLED}"))
     return [sorted(folder.glob("[0-9]*.parquet")) for folder in folders]
 
 
 def files_of(home: Path, part: int) -> list[Path]:
-    """Return the released files of a join (``part_number``)."""
+    """Return the files visible to Spark of the query's ``part``-th join."""
     return sorted((home / "input").glob(f"*/*/{_prefix(part)}[0-9]*.parquet"))
 
 
 def read(home: Path) -> None:
-    """Delete all released files, which have been read."""
+    """Delete all released files, after Spark has read them."""
     for folder in (home / "input").iterdir():
         shutil.rmtree(folder)
 
 
 def released(home: Path) -> int:
-    """Return the last batch that was released; -1: none."""
+    """Return the last batch whose rows are visible to Spark (file ``released``); -1: none."""
     try:
         return int((home / "released").read_text())
     except FileNotFoundError:

@@ -1,1 +1,1 @@
-"""The committed state of a pipeline, and the records its recovery reads."""
+"""Values of a pipeline's committed state, as its manifest (snapshot after a batch) has them."""

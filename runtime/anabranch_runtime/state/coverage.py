@@ -1,10 +1,11 @@
-"""Coverage of probes by stored generations: tiles, gaps, visibility. Pure functions.
+"""Choice of the stores that a probe reads for each batch of the past. Pure functions.
 
-A store's *intervals* are the batches whose rows it holds completely (except expired rows). A probe
-of a relation over batches ``[low, now]`` is tiled: for every batch it reads exactly one store, the
-preferred one if this covers the batch, otherwise an older generation. Batches of an MIR that no
-generation covers are *gaps*. For gaps the MIR's parts are probed one by one, and only combinations
-whose last-arriving member is in a gap are kept (``semantics.md``, coverage rule).
+A plan may create a store while older stores have earlier rows of the same relation or materialized
+join (MIR); these are its *generations*. A store's *intervals* are the batches whose rows it holds
+completely (except expired rows). A probe over batches ``[low, now]`` is *tiled*: for every batch it
+reads one store, the preferred one if this covers the batch, otherwise an older generation. Batches
+of an MIR that no generation covers are *gaps*. There the join's inputs are probed one by one, and
+only combinations whose last-arriving member is in a gap are kept (``semantics.md``, coverage rule).
 
 ``semantics.md`` speaks of epochs, this module of batches: every batch belongs to one epoch, so a
 combination belongs to an epoch if its last member arrived in one of the epoch's batches.
@@ -28,7 +29,7 @@ class Tile:
 
 
 def subtract(interval: Interval, holes: Iterable[Interval]) -> list[Interval]:
-    """The rest of ``interval`` without ``holes``.
+    """Return the parts of ``interval`` outside ``holes``.
 
     >>> subtract((0, 9), [(2, 3), (8, 20)])
     [(0, 1), (4, 7)]
@@ -51,7 +52,9 @@ def subtract(interval: Interval, holes: Iterable[Interval]) -> list[Interval]:
 def tile(
     wanted: Iterable[Interval], stores: Sequence[tuple[str, Sequence[Interval]]]
 ) -> tuple[list[Tile], list[Interval]]:
-    """Cover ``wanted`` by ``stores``, the preferred one first. Returns tiles, uncovered intervals.
+    """Cover ``wanted`` with intervals of ``stores``, the preferred store first.
+
+    Returns the tiles and the uncovered intervals.
 
     >>> tile([(0, 9)], [("new", [(6, 9)]), ("old", [(2, 7)])])
     ([Tile(store='new', interval=(6, 9)), Tile(store='old', interval=(2, 5))], [(0, 1)])
@@ -72,7 +75,7 @@ def tile(
 
 
 def covered_since(now: int, stores: Iterable[Sequence[Interval]]) -> int:
-    """The earliest batch from which on every batch up to ``now - 1`` is covered (``now`` if none).
+    """Return the first batch since which all batches up to ``now - 1`` are covered (else ``now``).
 
     >>> covered_since(10, [[(0, 3), (5, 7)], [(8, 9)]])
     5
@@ -94,8 +97,8 @@ class Access:
 
     Attributes:
         tiles: stores with their batches (the current batch included).
-        gaps: for an MIR, batches that no generation covers; empty for a base relation.
-        fill: per fill step of the rule, the tiles of its base probe, up to the end of the last gap.
+        gaps: batches that no store of a materialized join covers; empty for a base relation.
+        fill: per input of the join, probed instead in the gaps, its tiles up to the last gap.
     """
 
     tiles: tuple[Tile, ...]

@@ -28,7 +28,7 @@ from anabranch_runtime.storage.segment import Segment
 
 
 class Dealt(Row, frozen=True):
-    """A value with rows spread over partitions besides its home.
+    """A key value with rows spread over partitions besides its home.
 
     Attributes:
         hash: hash of the value.
@@ -62,13 +62,13 @@ class DealtRows:
     counts: Ints
 
     def numbers(self, hashes: U64) -> Ints:
-        """The number of each hash's value; -1 for a value without spread rows."""
+        """The index of each hash in the arrays; -1 for a value without spread rows."""
         at = np.searchsorted(self.hashes, hashes)
         at[at == len(self.hashes)] = 0
         return np.where(self.hashes[at] == hashes, at, -1)
 
     def by_partition(self, hashes: U64, homes: Ints) -> list[Bools]:
-        """Per partition, mask of ``hashes`` that may have rows in it; ``homes``: their homes."""
+        """Per partition, mask of ``hashes`` that may have rows in it; ``homes``: the home ones."""
         numbers = self.numbers(hashes)
         dealt = numbers >= 0
         return [
@@ -87,12 +87,10 @@ class DealtRows:
         return found
 
     def written(self, hashes: U64, homes: Ints, arrived: Callable[[], Ints]) -> Ints:
-        """The partition of each new row.
-
-        It depends on the row alone, so that sender and writer agree.
+        """Choose the partition of each new row, from the row alone, so that all tasks agree.
 
         Args:
-            homes: home partition of each row. ``arrived``: arrival of each row.
+            homes: home partition of each row. ``arrived``: returns the rows' arrival numbers.
         """
         numbers = self.numbers(hashes)
         hit = np.flatnonzero((numbers >= 0) & (self.counts[numbers] > 0))
@@ -107,7 +105,7 @@ class DealtRows:
 
 @lru_cache(maxsize=1024)
 def dealt_rows(entries: tuple[Dealt, ...], partitions: int) -> DealtRows:
-    """``entries`` of a store with ``partitions`` partitions, as arrays."""
+    """Convert the entries of a store with ``partitions`` partitions to arrays."""
     known = sorted(entries)
     hashes = np.array([one.hash for one in known], np.uint64)
     may = np.zeros((len(known), partitions), np.bool_)
@@ -120,7 +118,7 @@ def dealt_rows(entries: tuple[Dealt, ...], partitions: int) -> DealtRows:
 
 
 def forget_cold(entries: tuple[Dealt, ...], segments: Iterable[Segment]) -> tuple[Dealt, ...]:
-    """``entries`` without cold values (no new rows spread) that have no spread rows left.
+    """Drop entries of values that are no longer hot and have no spread rows left.
 
     ``segments``: all segments that the store keeps.
     """

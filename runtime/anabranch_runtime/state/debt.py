@@ -1,8 +1,10 @@
-"""Results owed to rationed queries until a catch-up delivers them (``semantics.md``, "Rations").
+"""Debt: results skipped by load shedding and owed until a catch-up computes them (``semantics.md``,
+"Rations").
 
-Tuples withheld from a goal's probes are stored like all others, so the goal's results can be
-computed later: the withheld tuples probe the rows that had arrived by the end of their batch.
-Results from before a query's activation, if the query requests them, are owed in the same way.
+A *goal* is a query and the alias whose tuple arrives last; its *ration* is the share of such tuples
+that probe. Tuples withheld from probing are stored like all others, so the results can be computed
+later: withheld tuples probe the rows that had arrived by the end of their batch. Results from
+before a query's activation, if the query requests them, are owed in the same way.
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ from anabranch_runtime.state.slices import SegmentRows, cut
 
 
 class OwedGoal(Row, frozen=True):
-    """A goal with withheld tuples.
+    """A goal (query and last-arriving alias) with withheld tuples.
 
     Attributes:
-        alias: alias of the member that arrived last. Unlike the member's label, it never changes.
-        share: the goal's ration: tuples with ranks below it were not withheld.
+        alias: the last-arriving tuple's alias; unlike its canonical name (label) it never changes.
+        share: share of tuples not withheld: those with ranks (hashes in [0, 1)) below it.
     """
 
     query: QueryId
@@ -32,11 +34,11 @@ class OwedGoal(Row, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class CatchUpStarts:
-    """Stored rows from which a catch-up starts.
+    """Stored rows whose withheld results are still to be computed.
 
     Attributes:
-        goals: (query, alias) of the goals whose last members these rows may be.
-        sources: rows of the segments at the beginning of the catch-up.
+        goals: (query, alias) of the goals for which these rows are last-arriving tuples.
+        sources: row ranges of segments, as of the beginning of the catch-up.
     """
 
     goals: tuple[tuple[QueryId, str], ...]
@@ -50,14 +52,14 @@ class CatchUpStarts:
 
 @dataclass(frozen=True, slots=True)
 class OwedBatches:
-    """Consecutive batches with the same rations and results still owed.
+    """Consecutive batches with equal load shedding, whose withheld results are still owed.
 
     Attributes:
         first, last: batch numbers, both included.
-        goals: goals with withheld tuples, sorted; all rationed goals of a query, or none.
+        goals: goals with withheld tuples, sorted; of a query all or none.
         watermarks: watermarks at the start of the first batch; rows needed then stay stored.
         reached: stream -> greatest event time that had arrived by the end of the last batch.
-        starts: remaining rows to catch up from; None: no catch-up has begun.
+        starts: remaining rows whose results are to be computed; None: not begun.
         past: whether the batches precede the activation of the queries, so all results are owed.
     """
 
@@ -71,13 +73,13 @@ class OwedBatches:
 
     @property
     def queries(self) -> frozenset[QueryId]:
-        """Queries with results owed."""
+        """Queries with results of these batches still to be computed."""
         return frozenset(goal.query for goal in self.goals)
 
 
 @dataclass(frozen=True, slots=True)
 class CatchUp:
-    """The catch-up work of one batch, for results of the batches ``first`` to ``last``.
+    """The catch-up work that one batch does, for results of the batches ``first`` to ``last``.
 
     Attributes:
         ends: whether it completes the catch-up of these batches.
@@ -95,18 +97,18 @@ class CatchUp:
 
     @property
     def rows(self) -> int:
-        """Number of stored rows from which the catch-up starts."""
+        """Number of stored rows whose results the catch-up computes."""
         return sum(s.rows for s in self.starts)
 
 
 @dataclass(frozen=True, slots=True)
 class Debt:
-    """All results owed.
+    """All results withheld by load shedding that are still to be computed (owed).
 
     Attributes:
-        batches: the next part to catch up, then the others, oldest first. Parts with the same
+        batches: the entry to compute next, then the others, oldest first. Entries for the same
             batches have different queries.
-        rows: number of rows in the next catch-up; 0 before the first catch-up.
+        rows: number of input rows of the next batch's catch-up; 0 before the first one.
     """
 
     batches: tuple[OwedBatches, ...] = ()
@@ -114,39 +116,39 @@ class Debt:
 
     @property
     def sources(self) -> Iterator[SegmentRows]:
-        """Remaining stored rows of catch-ups that have begun."""
+        """Yield the remaining input rows of catch-ups that have begun."""
         for one in self.batches:
             for start in one.starts or ():
                 yield from start.sources
 
     @property
     def withheld(self) -> tuple[OwedBatches, ...]:
-        """Batches owed because of rations, without those before an activation."""
+        """Entries due to load shedding, not for results from before a query's activation."""
         return tuple(one for one in self.batches if not one.past)
 
     @property
     def numbers(self) -> frozenset[int]:
-        """Numbers of batches with withheld results still owed."""
+        """Numbers of the batches whose withheld results are still to be computed."""
         return frozenset(n for one in self.withheld for n in range(one.first, one.last + 1))
 
     @property
     def queries(self) -> frozenset[QueryId]:
-        """The queries with withheld results still owed."""
+        """The queries whose results withheld by load shedding are still to be computed."""
         return frozenset().union(*(one.queries for one in self.withheld))
 
     @property
     def past(self) -> frozenset[QueryId]:
-        """The queries with results from before their activation still owed."""
+        """The queries whose results from before their activation are still to be computed."""
         return frozenset().union(*(one.queries for one in self.batches if one.past))
 
 
 @dataclass(slots=True)
 class RationReport:
-    """One task's result counts for rations.
+    """One task's result counts in batches with load shedding or catch-up.
 
     Attributes:
-        kept: query -> label that arrived last -> result rows; only in batches with rations.
-        caught_up: query -> result rows that earlier batches had withheld.
+        kept: query -> last-arriving label -> number of result rows, under load shedding.
+        caught_up: query -> number of result rows withheld by earlier batches.
     """
 
     kept: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -156,7 +158,7 @@ class RationReport:
 def cut_starts(
     starts: tuple[CatchUpStarts, ...], rows: int
 ) -> tuple[tuple[CatchUpStarts, ...], tuple[CatchUpStarts, ...]]:
-    """The first ``rows`` rows of ``starts``, and the rest."""
+    """Split ``starts`` after its first ``rows`` rows."""
     taken: list[CatchUpStarts] = []
     for at, one in enumerate(starts):
         if one.rows > rows:

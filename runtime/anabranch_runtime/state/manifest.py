@@ -43,18 +43,18 @@ from anabranch_runtime.storage.segment import Segment
 
 @dataclass(slots=True)
 class Speller:
-    """Writes consecutive states as canonical text.
+    """Incremental serialiser of consecutive states as canonical JSON text.
 
     With many queries a state is large, and a batch changes little of it: unchanged values are the
     same objects in the next state. So for mappings in a state, or in a dataclass of a state, the
     text of each entry is cached, and only changed entries are written again.
     """
 
-    #: Path of a field -> key -> (value in the last state, text of key and value).
+    #: Cache: path of a field -> key -> (value in the last state, text of key and value).
     _known: dict[str, dict[str, tuple[Any, str]]] = field(default_factory=dict)
 
     def spell(self, state: Any) -> Spelling:
-        """The text of ``state``, a dataclass, equal to that of :func:`documents.canonical`."""
+        """Serialise ``state``, a dataclass; the text equals that of :func:`documents.canonical`."""
         return Spelling(self._record("", state))
 
     def _record(self, path: str, record: Any) -> str:
@@ -74,7 +74,8 @@ class Speller:
         found: dict[str, tuple[Any, str]] = {}
         for key in sorted(values):
             value, known = values[key], last.get(key)
-            # Values never change in place. Equal numbers may be two objects, which costs only time.
+            # By identity, as values never change in place; equal numbers in two objects only cost
+            # time.
             if known is None or known[0] is not value:
                 known = (value, f"{json.dumps(key)}:{canonical(value)}")
             found[key] = known
@@ -91,7 +92,7 @@ PATIENCE, POLL = 10.0, 0.01
 
 @dataclass(frozen=True, slots=True)
 class StoreState:
-    """One store generation.
+    """One store: rows of a relation or of a materialized join (MIR).
 
     Attributes:
         spec: the store's specification in the last ruleset that had it.
@@ -102,8 +103,8 @@ class StoreState:
         segments: live segments.
         expired_below: per member, one more than the greatest event time dropped so far
             (microseconds); None: nothing dropped.
-        backfill: running backfill of an MIR store.
-        dealt: values with rows outside their home partitions.
+        backfill: running computation of a materialized join's past rows.
+        dealt: hot key values with rows spread outside their home partitions (``state.dealt``).
     """
 
     spec: StoreSpec
@@ -123,7 +124,7 @@ class StoreState:
 
     @property
     def kept(self) -> tuple[Segment, ...]:
-        """Every segment whose file is needed: live segments, a backfill's results and sources."""
+        """All segments whose files are needed: live segments, a backfill's results and inputs."""
         if self.backfill is None:
             return self.segments
         sources = (s.segment for s in self.backfill.sources)
@@ -136,7 +137,7 @@ class StoreState:
         return sum(s.bytes for s in self.segments) + sum(s.bytes for s in pending)
 
     def covers(self, now: int) -> tuple[tuple[int, int], ...]:
-        """Its intervals, the open one up to and including batch ``now``."""
+        """The store's intervals, the open one up to and including batch ``now``."""
         if self.open_since is None or self.open_since > now:
             return self.intervals
         return (*self.intervals, (self.open_since, now))
@@ -148,8 +149,8 @@ class StreamState:
 
     Attributes:
         spec: definition; None: no ruleset names the stream yet, so its tuples are only counted.
-        max_tau: greatest event time of the loads that have ended (``sources.loads``), in
-            microseconds; late tuples count, future ones do not.
+        max_tau: greatest event time (microseconds) of completely read loads, parts of the input
+            without lateness inside (``sources.loads``); late tuples count, future ones do not.
         open_tau: greatest event time of the load that is still being read.
         min_tau: least event time of the tuples that were not late.
         history: (batch, greatest event time before it) at epoch starts, newest last, back to the
@@ -184,16 +185,16 @@ class StreamState:
 
     @property
     def newest(self) -> int | None:
-        """Greatest event time seen, whether its load has ended or not."""
+        """Greatest event time seen, also in input that does not count for the watermark yet."""
         return max((t for t in (self.max_tau, self.open_tau) if t is not None), default=None)
 
     def with_load_read(self) -> StreamState:
-        """This state with the open load counted as ended for the watermark."""
+        """Let all input read so far (the open load) count for the watermark."""
         return self if self.open_tau is None else replace(self, max_tau=self.newest, open_tau=None)
 
     def watermark(self) -> int | None:
-        """Greatest event time of ended loads minus the lateness, but at least the floor; None if no
-        tuple can be late.
+        """Greatest event time of completely read input (loads) minus the lateness, at least
+        ``floor``; None if no tuple can be late.
         """
         if self.max_tau is None or self.spec is None or self.spec.lateness is None:
             return self.floor
@@ -201,7 +202,7 @@ class StreamState:
         return own if self.floor is None else max(own, self.floor)
 
     def max_tau_before(self, batch: int) -> int | None:
-        """An upper bound of the event times that arrived before ``batch``."""
+        """Return an upper bound of the event times that arrived before ``batch``."""
         for start, greatest in self.history:
             if start >= batch:
                 return greatest
@@ -227,7 +228,7 @@ class State:
         offsets: Spark's text of the sources' offsets after the last batch; None if it is unknown
             (without Spark).
         clock: clock reading of the last batch (``event_time.idleness``).
-        feeds: feed id -> its hold and its unread input; only feeds with either.
+        feeds: source feed id -> its hold after a read error and its skipped input, if any.
         rationed: the newest batches that withheld tuples from probes, oldest first
             (``sinks.ledger`` has all such batches).
         debt: withheld results that a catch-up still owes.
@@ -261,7 +262,7 @@ class State:
             yield from store.kept
 
     def with_loads_read(self, unless: Collection[str] = ()) -> State:
-        """This state with open loads counted as ended, for all streams but ``unless``."""
+        """Let all input read so far count for the watermarks, except of the streams ``unless``."""
         streams = {
             name: stream if name in unless else stream.with_load_read()
             for name, stream in self.streams.items()
@@ -269,7 +270,7 @@ class State:
         return replace(self, streams=streams)
 
     def with_stores(self, stores: dict[str, StoreState]) -> State:
-        """This state with ``stores`` as its stores; counts of reads of other stores are dropped."""
+        """Replace the stores; measurements of reads of other stores are dropped."""
         return replace(self, stores=stores, measured=self.measured.of_stores(stores))
 
     def validate(self) -> None:
@@ -285,11 +286,11 @@ class State:
                     raise StateError("overlap", f"store {name} covers batch {first} twice")
             for segment in store.segments:
                 if segment.last_batch >= self.next_batch:
-                    raise StateError("future-segment", f"store {name} has rows of the future")
+                    raise StateError("future-segment", f"store {name} has rows of a future batch")
                 if not store.is_base:
                     continue
                 if segment.first_batch < spans[0][0] or segment.last_batch > spans[-1][1]:
-                    raise StateError("stray-segment", f"store {name} has rows it does not cover")
+                    raise StateError("stray-segment", f"store {name} has rows outside its batches")
 
 
 class Manifests:
@@ -303,7 +304,7 @@ class Manifests:
         self._durable = durable(root)
         self._directory = root / "manifest"
         self._directory.mkdir(parents=True, exist_ok=True)
-        #: Kept, readable manifest -> packs that it names; the same -> id of its ruleset.
+        #: Readable manifest -> pack files that it names; manifest -> id of its ruleset.
         self._named: dict[Path, frozenset[str]] = {}
         self._rulesets: dict[Path, RulesetId] = {}
         self._dropped: frozenset[str] = frozenset()
@@ -315,7 +316,7 @@ class Manifests:
         return read_manifest(names[-1]) if names else State()
 
     def kept(self) -> list[tuple[Path, State | StateError]]:
-        """Every manifest in the folder, newest first: its state, or the error in reading it.
+        """Read every manifest in the folder, newest first: path, and its state or the read error.
 
         Raises:
             StateError: ``unknown-version``: another release has written a manifest.
@@ -335,7 +336,7 @@ class Manifests:
 
     @property
     def named(self) -> frozenset[str]:
-        """The packs that kept manifests name."""
+        """The pack files that kept manifests name."""
         return frozenset().union(*self._named.values())
 
     @property
@@ -344,18 +345,18 @@ class Manifests:
         return frozenset(self._rulesets.values())
 
     def dropped(self) -> frozenset[str]:
-        """The packs that no kept manifest names any more, since the last call."""
+        """Return the pack files that no kept manifest names any more, since the last call."""
         found, self._dropped = self._dropped, frozenset()
         return found - self.named
 
     def commit(self, state: State) -> None:
-        """Make ``state`` the newest; returns only once it is durable."""
+        """Write ``state`` as the newest manifest; returns only once it is durable."""
         before = self.named
         path = manifest_path(self._directory.parent, state.next_batch)
         self._durable.write(path, KIND, self._speller.spell(state))
         self._note(path, state)
         names = self._names()
-        # Later manifests were rejected at the start: the state was rolled back.
+        # Later manifests exist after a rollback of the state at the start: delete them.
         rejected, spent = [n for n in names if n > path], names[: -KEPT - 1]
         self._durable.remove(rejected)
         self._durable.discard(f"{self._directory.name}/{n.name}" for n in spent)
@@ -395,14 +396,14 @@ class _Stored:
 
 @dataclass(frozen=True, slots=True)
 class _Committed:
-    """The part of a manifest that tasks need."""
+    """Projection of a manifest to the fields that tasks need."""
 
     stores: dict[str, _Stored]
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A store's segments in a manifest: their JSON text, and text of a segment -> the segment."""
+    """Parsed segments of a store: JSON text of the list, and text of a segment -> the segment."""
 
     text: bytes
     known: dict[bytes, Segment]
@@ -410,19 +411,19 @@ class _Read:
 
     @staticmethod
     def of(text: bytes, last: _Read | None) -> _Read:
-        """Parse the segments of ``text``; segments that are in ``last`` are the same objects."""
+        """Parse the segments of ``text``, reusing the objects of segments that ``last`` has."""
         known = last.known if last is not None else {}
         parts = [bytes(part) for part in codec.loads(text, tuple[codec.Raw, ...])]
         found = {part: known.get(part) or codec.loads(part, Segment) for part in parts}
         return _Read(text, found, tuple(found[part] for part in parts))
 
 
-#: Store -> its segments in the last read manifest, as most segments stay in the next one.
+#: Cache: store -> its segments in the last read manifest, as the next one has most of them.
 _LAST: dict[str, _Read] = {}
 
 
 def _segments(body: bytes) -> dict[str, tuple[Segment, ...]]:
-    """Store -> segments; for an unchanged store the same tuple object as in the last call."""
+    """Parse store -> segments; an unchanged store has the same tuple object as in the last call."""
     found = {}
     for name, store in codec.loads(body, _Committed).stores.items():
         text, last = bytes(store.segments), _LAST.get(name)
@@ -433,7 +434,7 @@ def _segments(body: bytes) -> dict[str, tuple[Segment, ...]]:
 
 
 def committed_segments(root: Path, batch: int, crc: int) -> dict[str, tuple[Segment, ...]]:
-    """Store -> live segments, in the manifest that ``batch`` starts from; for tasks.
+    """Read store -> live segments from the manifest that ``batch`` starts from; called by tasks.
 
     Waits for the manifest with checksum ``crc``: shared storage may still show none, or an older
     one of the same number, since an epoch can begin without a batch.
@@ -461,12 +462,12 @@ def _missing(cause: Exception) -> StateError:
 
 
 def packs_of(state: State) -> frozenset[str]:
-    """The packs that ``state`` names, relative to the state directory."""
+    """Return the paths of all pack files that ``state`` names, relative to the state directory."""
     return frozenset(s.path for s in state.kept)
 
 
 def read_manifest(path: Path) -> State:
-    """The state in a manifest file.
+    """Read the state from a manifest file.
 
     Raises:
         StateError: ``unknown-version`` or ``damaged-manifest``.

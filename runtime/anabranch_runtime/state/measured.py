@@ -1,4 +1,4 @@
-"""Measurements of a task in a batch, and their sums over batches (``measure.statistics``)."""
+"""Measurements of one task in one batch, and their sums over batches and tasks."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from anabranch_runtime.state.measures import STORE, StreamMeter
 from anabranch_runtime.state.values import KeyValues, ValueCounts
 
 _T = TypeVar("_T")
-#: Store -> index -> counts.
+#: Store -> index -> counts of lookups.
 StoreReads = Mapping[str, dict[str, Reads]]
 
 
 def added(known: Mapping[str, _T], parts: Iterable[Mapping[str, _T]]) -> dict[str, _T]:
-    """``known`` plus all ``parts``: key -> the sum of its values, of a type with ``+``."""
+    """Sum mappings by key: ``known`` and all ``parts``; values are of a type with ``+``."""
     found: dict[str, Any] = dict(known)
     for part in parts:
         for key, more in part.items():
@@ -30,7 +30,7 @@ def added(known: Mapping[str, _T], parts: Iterable[Mapping[str, _T]]) -> dict[st
 def sum_reads(
     known: StoreReads, *more: StoreReads, stores: Container[str]
 ) -> dict[str, dict[str, Reads]]:
-    """Sum the reads of ``stores``, dropping all others; entries without additions are shared."""
+    """Sum the counts of lookups in ``stores``, dropping others; unchanged entries are shared."""
     found = {store: by_index for store, by_index in known.items() if store in stores}
     for store, by_index in ((s, r) for one in more for s, r in one.items() if s in stores):
         found[store] = added(found.get(store, {}), [by_index])
@@ -38,7 +38,7 @@ def sum_reads(
 
 
 class SampledRows(NamedTuple):
-    """A task's part of a stream's sample: ``rows`` are candidates, picked from ``seen`` tuples."""
+    """A task's candidates for a stream's sample: ``rows``, picked from ``seen`` tuples."""
 
     seen: int
     rows: pa.RecordBatch | None
@@ -49,12 +49,13 @@ class TaskMeasures:
     """Measurements of one task in one batch.
 
     Attributes:
-        streams: stream -> meter of its arrivals; delays of tuples behind the newest only.
-        arrivals: relation -> number of tuples.
-        sketches: relation, or ``STORE`` and a store -> key -> packed hashes (``state.measures``).
+        streams: stream -> counts, event times and delays of its arrivals.
+        arrivals: relation (stream under filters) -> number of tuples.
+        sketches: relation, or ``STORE`` + store name -> key -> distinct-count sketch, packed
+            (``state.measures``).
         samples: stream -> candidates for its sample.
-        values: relation -> attribute -> counts of its values.
-        edges: edge -> counts of its probe.
+        values: relation -> key attribute -> counts of its frequent values.
+        edges: edge between rules (of a probe) -> counts of this probe's inputs and outputs.
         reads: store -> index -> counts of lookups.
         inserts: writes of rows into stores, except those by backfills.
         emitted: writes of results.
@@ -79,16 +80,16 @@ class Measurements:
     """Measurements of all batches, and of the current epoch.
 
     Attributes:
-        sketches: relation or MIR's store (with a prefix) -> key -> sketch of its distinct values
-            (``state.measures``). ``values``: relation -> key attribute -> its frequent values
-            (``state.values``).
+        sketches: relation or store of a join (with a prefix) -> key -> sketch of its distinct
+            values (``state.measures``). ``values``: relation -> key attribute -> its frequent
+            values (``state.values``).
         edges: counts of the current epoch since the running ruleset took over.
         reads: store -> index -> lookups in the current epoch; ``reads_before``: in earlier epochs.
         probes: epoch -> number of probing tuples.
         meters: activity of each stream in the current epoch. ``ran``: times (seconds since 1970) at
             which its first batch began and its last one was folded in; None before the first.
-        steps: samples of sub-joins from earlier epochs' edges; ``epoch_steps``: from the edges of
-            the current epoch before its ruleset was revised.
+        steps: measured input and output sizes of joins in earlier epochs; ``epoch_steps``: in the
+            current epoch, before its ruleset was revised.
         written: bytes of all segments ever written by batches, and by merges (without backfills).
     """
 
@@ -109,7 +110,7 @@ class Measurements:
     def in_epoch(
         self, epochs: Collection[str], newest: Mapping[str, int | None], stores: Collection[str]
     ) -> Measurements:
-        """The measurements at the start of an epoch.
+        """Carry the measurements into a new epoch.
 
         Args:
             epochs: epochs whose counts are kept. ``newest``: stream -> greatest event time.
@@ -127,7 +128,7 @@ class Measurements:
         )
 
     def of_stores(self, stores: Collection[str]) -> Measurements:
-        """The measurements without reads of stores other than ``stores``."""
+        """Drop the counts of reads of stores other than ``stores``."""
         reads, before = (
             {name: counts for name, counts in known.items() if name in stores}
             for known in (self.reads, self.reads_before)
@@ -135,7 +136,7 @@ class Measurements:
         return replace(self, reads=reads, reads_before=before)
 
     def of_relations(self, relations: Collection[str]) -> Measurements:
-        """The measurements without counts, sketches and values of other relations."""
+        """Drop the counts, sketches and values of relations other than ``relations``."""
         return replace(
             self,
             arrivals={name: n for name, n in self.arrivals.items() if name in relations},

@@ -27,9 +27,9 @@ from anabranch_runtime.index.hash_index import merge_sketches
 
 #: Maximum number of hashes of a sketch, and of tuples of a sample.
 SIZE = 256
-#: Prefix of the owner of a sketch of a store's keys; other owners are relations.
+#: Prefix of store names as keys in mappings of sketches, where other keys are relations.
 STORE = "store:"
-#: The column of a sample that holds the hash of each tuple's sigma.
+#: Column of a sample: hash of each tuple's arrival number (sigma).
 RANK = "#rank"
 #: If a sketch's greatest hash is below this, hardly any hash of a batch is below it: the key has
 #: many values. Tasks then get the greatest hash as a bound, without the sketch's other hashes.
@@ -71,7 +71,7 @@ class StreamMeter:
 
 @dataclass(frozen=True, slots=True)
 class KeyBound:
-    """Bounds of one sketch, so that a task reports only hashes new to it.
+    """Bounds of one sketch of distinct values, so that a task reports only hashes new to it.
 
     Attributes:
         limit: least hash that can't enter the sketch; None: every hash may enter.
@@ -84,12 +84,12 @@ class KeyBound:
 
 @dataclass(frozen=True, slots=True)
 class KnownValues:
-    """The values of a key that tasks count exactly.
+    """The frequent values of a key that tasks count exactly.
 
     Attributes:
         hashes: hashes of the values, packed.
-        worth: least share of a task's tuples for reporting another value. ``least``: least number
-            of tuples for it.
+        worth, least: least share and least number of a task's tuples with another value for the
+            task to report it.
     """
 
     hashes: str
@@ -124,19 +124,19 @@ def pack(hashes: U64) -> str:
 
 
 def unpack(text: str) -> U64:
-    """The hashes that :func:`pack` wrote."""
+    """Decode the base64 text of :func:`pack`."""
     return np.frombuffer(base64.b64decode(text), dtype="<u8")
 
 
 def merge_packed(parts: Iterable[str]) -> str:
-    """The packed sketch of the union of packed sketches."""
+    """Merge packed sketches into the sketch of the union of their values."""
     return pack(merge_sketches([unpack(p) for p in parts], SIZE))
 
 
-# Room for the sketches of thousands of queries, whose bounds every batch needs.
+# Large enough for the sketches of thousands of queries, whose bounds every batch needs.
 @lru_cache(maxsize=1 << 16)
 def key_bound(sketch: str) -> KeyBound:
-    """The bound of a packed sketch."""
+    """Compute the bounds of a packed sketch."""
     hashes = unpack(sketch)
     if len(hashes) < SIZE:
         return KeyBound(None, sketch)

@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 
 from anabranch_runtime.columns.arrays import Bools, Floats
 
-#: Greatest assigned load of a host, as a multiple of its share; and the factor above (or, inverted,
-#: below) its share at which partitions are moved.
+#: Greatest load assigned to a host, as a multiple of its share; and the multiple of its share above
+#: which (or, inverted, below which) a host's partitions are rebalanced.
 SLACK, MOST = 1.1, 1.25
 #: Least fraction of the difference between two hosts by which a move has to reduce it.
 CLOSER = 1e-6
-#: Least fraction of a partition's demand that a move has to save: less may be chance.
+#: Least fraction of a partition's traffic that a move has to save: less may be noise.
 WORTH = 0.1
 
 
@@ -60,18 +60,18 @@ class Placement:
     owners: tuple[tuple[int, tuple[int, ...]], ...]
 
     def of(self, partitions: int) -> tuple[int, ...] | None:
-        """The hosts of ``partitions`` partitions; None: such stores have not been placed."""
+        """Host index per partition of stores with ``partitions`` partitions; None: not placed."""
         return next((owners for count, owners in self.owners if count == partitions), None)
 
     def host_of(self, partitions: int, partition: int) -> str | None:
-        """The host of one of ``partitions`` partitions; None: such stores have not been placed."""
+        """Host of a partition of stores with ``partitions`` partitions; None: not placed."""
         known = self.of(partitions)
         return None if known is None else self.hosts[known[partition]]
 
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """The hosts of a pipeline's tasks, if the hosts share only the object store.
+    """Hosts of a pipeline's tasks on a cluster whose hosts share only the object store.
 
     Attributes:
         placement: partition -> host; None: all tasks have run on one host.
@@ -189,7 +189,9 @@ def _may_move(
 def _may_change(
     at: NDArray[np.int64], weight: Floats, load: Floats, within: tuple[Floats, Floats]
 ) -> Bools:
-    """Shape (partitions, partitions): the same for swaps; False for two on one host."""
+    """Shape (partitions, partitions): whether loads stay within their bounds after a swap of the
+    two; False for two on one host.
+    """
     least, most = within
     after = load[at][:, None] - weight[:, None] + weight
     fits: Bools = (after >= least[at][:, None]) & (after <= most[at][:, None])
@@ -199,7 +201,7 @@ def _may_change(
 
 def _weighed(weights: Sequence[float] | None, count: int) -> list[float]:
     known = weights if weights and sum(weights) > 0 else [1.0] * count
-    # A partition without rows may get some later, so it weighs a little.
+    # Give empty partitions a small weight too, as they may get rows later.
     return [w + sum(known) / count * 1e-3 for w in known]
 
 

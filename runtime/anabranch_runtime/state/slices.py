@@ -1,7 +1,7 @@
-"""Progress of the backfill of an MIR store, and one batch's slice of it.
+"""Progress of the backfill of a materialized join (MIR), and one batch's slice of it.
 
-A backfill computes the combinations of a store's *gaps*: batches before the store opened that no
-generation of the MIR covers. It reads each stored row of one member once, from its *sources*: the
+A backfill computes the join's rows for *gaps*: batches before its store opened that no older store
+of this join covers. It reads each stored row of one member once, from its *sources*: the
 segments at its beginning. Segments never change, so a position in the sources stays valid through
 merges. Files of the sources are kept until they have been read.
 """
@@ -17,11 +17,11 @@ from anabranch_runtime.storage.segment import Merge, Segment
 
 @dataclass(frozen=True, slots=True)
 class Throttle:
-    """Limits of a batch's part of a backfill.
+    """Limits of the time and rows that one batch spends on a backfill.
 
     Attributes:
-        share: maximum time of the part, as a fraction of the batch's other time.
-        floor: seconds that the part may take in any batch, however short.
+        share: maximum time for the backfill, as a fraction of the batch's other time.
+        floor: seconds that the backfill may take in any batch, however short.
         first: rows of the start member in the first slice.
         least, most: minimum and maximum rows of a slice.
     """
@@ -33,8 +33,8 @@ class Throttle:
     most: int = 1 << 20
 
     def rows(self, rows: int, taken: float, rest: float) -> int:
-        """The next slice's number of rows, after a slice of ``rows`` rows took ``taken`` seconds in
-        a batch whose other work took ``rest`` seconds.
+        """Choose the next slice's number of rows, after a slice of ``rows`` rows took ``taken``
+        seconds in a batch whose other work took ``rest`` seconds.
 
         >>> Throttle().rows(1000, taken=0.5, rest=1.0), Throttle().rows(1000, taken=0.01, rest=1.0)
         (500, 2000)
@@ -67,17 +67,17 @@ class SegmentRows:
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """A running or failed backfill.
+    """A running or failed backfill of a materialized join.
 
     Attributes:
-        rule: its rule, the same from beginning to end.
+        rule: the probes that compute the join from rows of one member, the start; constant.
         gaps: batches that the store covers once the backfill is complete.
-        sources: remaining rows of the start member.
+        sources: remaining stored rows of the start member.
         total: number of rows of the start member at the beginning.
         rows: number of rows in the next slice.
         segments: segments computed so far; no probe reads them before the end.
         failed: reason of a failure: an expression that can't be evaluated for some stored row.
-            Probes of the gaps then go on to use the MIR's parts, and may never read this row.
+            Probes of the gaps then continue to join the inputs, and may never read this row.
     """
 
     rule: BackfillRule
@@ -100,10 +100,10 @@ class Slice:
     """One batch's part of a backfill.
 
     Attributes:
-        store: the MIR store. ``gaps``: see :class:`Backfill`.
+        store: the materialized join's store. ``gaps``: see :class:`Backfill`.
         sources: the start member's rows of this slice.
-        fill: per step of ``rule``, the tiles of its probe: earlier batches only.
-        merges: merges of the backfill's segments; task ``i`` of ``n`` does every ``n``-th from i.
+        fill: per probe of ``rule``, the stores and (earlier) batches that it reads.
+        merges: merges of the backfill's segments; task ``i`` of ``n`` does numbers i, i + n, ...
     """
 
     store: str
@@ -136,7 +136,7 @@ class SliceReport:
 def cut(
     sources: tuple[SegmentRows, ...], rows: int
 ) -> tuple[tuple[SegmentRows, ...], tuple[SegmentRows, ...]]:
-    """The first ``rows`` rows of ``sources``, and the rest."""
+    """Split ``sources`` after its first ``rows`` rows."""
     taken: list[SegmentRows] = []
     for at, source in enumerate(sources):
         if source.rows > rows:

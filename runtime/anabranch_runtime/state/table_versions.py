@@ -30,7 +30,7 @@ class TableVersions:
     read_at: float | None = None
 
     def begun(self, version: int, batch: int) -> TableVersions:
-        """These versions with ``version`` being read from ``batch`` on; replaces ``coming``.
+        """Begin to read ``version`` in ``batch``; it replaces ``coming``.
 
         >>> TableVersions(1).begun(2, 7)
         TableVersions(number=1, first=0, until=7, coming=2, since=7, read_at=None)
@@ -41,7 +41,7 @@ class TableVersions:
         return replace(self, until=ends, coming=version, since=batch)
 
     def read_whole(self, version: int, now: float) -> TableVersions:
-        """These versions with ``version`` as the current one; ``now``: seconds since 1970.
+        """Make ``version`` the current one, read completely at ``now`` (seconds since 1970).
 
         >>> TableVersions(1).begun(2, 7).begun(3, 9).read_whole(3, 5.0)
         TableVersions(number=3, first=9, until=None, coming=0, since=0, read_at=5.0)
@@ -62,8 +62,6 @@ class TableVersions:
         return last < self.first or dropped
 
     def side(self, batch: int) -> int:
-        """Number of the version interval that ``batch`` is in, from 0. Segments are merged only
-        within one.
-        """
+        """Return an ordinal of ``batch``'s version; segments are merged only within a version."""
         bounds = (self.first, self.first if self.until is None else self.until, self.since)
         return sum(batch >= bound for bound in bounds)

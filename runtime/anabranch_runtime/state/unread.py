@@ -1,8 +1,8 @@
 """Records of unreadable input in the manifest.
 
-A feed whose input can't be read at present is *held*: its offset in Spark's log may advance, but it
-has really been read up to ``Held.start`` only, and a later batch begins from this offset. Input
-that is skipped for good is recorded too (``Unread``). Feeds without either have no record.
+A feed (input of one stream) that can't be read at present is *held*: its offset in Spark's log may
+advance, but it has been read up to ``Held.start`` only, and a later batch begins from this offset.
+Input that is skipped permanently is recorded too (``Unread``). Other feeds have no record.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Held:
     Attributes:
         start: offset up to which the feed has been read.
         piece: the unreadable input at this offset. ``remedy``: the way to repair it.
-        trials: number of batches that have tried to read it.
+        trials: number of batches whose attempt to read the piece has failed.
     """
 
     start: Any
@@ -36,7 +36,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class FeedState:
-    """One feed: its stream, its hold, and its skipped input."""
+    """A feed's stream, its hold after a read error, and its skipped input."""
 
     stream: str
     held: Held | None = None

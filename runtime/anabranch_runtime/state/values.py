@@ -1,4 +1,4 @@
-"""Frequent values of keys: mergeable counts of at most :data:`MOST` values per key.
+"""Frequent values (heavy hitters) of keys: mergeable counts of at most :data:`MOST` per key.
 
 A task counts the values that the state has (:class:`KnownValues`) exactly. It also reports other
 values that are frequent in its share of a batch, with an upper bound for unreported values
@@ -31,8 +31,8 @@ from anabranch_runtime.state.measures import KnownValues, pack, unpack
 #: Maximum number of kept values per key; least share of tuples for a new value, and for a kept one.
 #: The latter is smaller, because dropping a value that returns adds to the error.
 MOST, WORTH, STAYS = 64, 0.002, 0.001
-#: Batches with tuples after which a tuple counts half: two epochs of the default length. A change
-#: shows in the plan of the next epoch and dominates that of the third.
+#: Half-life of recent counts in (non-empty) batches: two epochs of the default length, so a change
+#: shows in the next epoch's plan and dominates from the third epoch on.
 HALF_LIFE = 8
 _FADED = 0.5 ** (1 / HALF_LIFE)
 #: Rows of ``KeyValues.figures``: tuples with the value, all and recent ones; recent tuples of the
@@ -87,7 +87,7 @@ class KeyValues:
     recent_nulls: float = 0.0
 
     def merge(self, parts: Sequence[ValueCounts]) -> KeyValues:
-        """These counts plus a batch's, one part per task; all tasks had :attr:`known`."""
+        """Add a batch's counts, one part per task; all tasks counted :attr:`known` exactly."""
         tuples = sum(part.tuples for part in parts)
         if not tuples:
             return self
@@ -116,8 +116,8 @@ class KeyValues:
 
     @property
     def known(self) -> KnownValues:
-        """Known values and thresholds for the tasks of the next batch."""
-        # Once a value with one tuple would not be kept, tasks need not report it.
+        """Values to count exactly in the next batch, and thresholds for reporting other values."""
+        # Once a value with a single tuple would not be kept, tasks need not report such values.
         least = 1 if self.recent * WORTH < 1 else 2
         if len(self.texts) < MOST:
             return KnownValues(self.hashes, WORTH, least)
@@ -125,7 +125,7 @@ class KeyValues:
         return KnownValues(self.hashes, max(WORTH, _BETTER * rarest), least)
 
     def published(self) -> FrequentValues:
-        """The frequent values as a record for the control plane."""
+        """Convert to the record that is published to the control plane."""
         counts, recents = _rows(self.figures)[:SPAN]
         hashes = unpack(self.hashes)
         order = np.lexsort((hashes, -counts, -recents))
@@ -147,7 +147,7 @@ _DIGITS, _ROUNDED = 6, 1e-6
 
 
 def _admitted(now: KeyValues, parts: Sequence[ValueCounts], tuples: int, rest: int) -> KeyValues:
-    """``now`` with the fresh values of ``parts`` that are frequent enough to be kept.
+    """Add to ``now`` the newly reported values of ``parts`` that are frequent enough.
 
     ``now`` already includes the batch's ``tuples`` and ``rest``, the sum of the tasks' bounds.
     """

@@ -1,1 +1,1 @@
-"""Files on disk or in an object store: documents, segments, partial results over them."""
+"""Storage on disk or in an object store: JSON documents, segments of stores, their caches."""

@@ -1,4 +1,4 @@
-"""Fetching packs before they are opened: several at a time, or in the background.
+"""Prefetching of packs (files with segments of stores) from the object store.
 
 A host with newly assigned partitions needs all of their packs at once, and an object store is slow
 for each. So these packs are fetched in parallel before the batch begins, and packs for the next
@@ -30,7 +30,7 @@ def missing(root: str, segments: Iterable[Segment]) -> list[Segment]:
 
 
 def bring(root: str, wanted: Iterable[Segment], advanced: Callable[[], None]) -> None:
-    """Fetch the packs of ``wanted`` segments; ``advanced`` is called after each.
+    """Fetch the packs of ``wanted`` segments in parallel; calls ``advanced`` after each.
 
     Raises:
         StateError: a pack is missing in the object store, or damaged.
@@ -43,7 +43,7 @@ def bring(root: str, wanted: Iterable[Segment], advanced: Callable[[], None]) ->
 
 @dataclass(slots=True)
 class Prefetcher:
-    """Fetches packs that a host will need, in a thread; at most one fetch runs per process."""
+    """Background thread that fetches packs which a host will need; at most one runs per process."""
 
     _thread: threading.Thread | None = None
     _over: threading.Event = field(default_factory=threading.Event)
@@ -77,7 +77,7 @@ class Prefetcher:
                 if not (Path(root) / segment.path).exists():
                     keeper.fetch(segment)
             except (StateError, OSError):
-                # The reader of a pack reports the error; the pack may have been merged meanwhile.
+                # Ignore: the pack may have been merged and deleted; else its reader gets the error.
                 continue
 
 

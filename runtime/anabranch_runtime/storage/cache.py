@@ -1,7 +1,7 @@
 """The state directory as a cache in front of an object store: fetching and eviction of packs.
 
-Packs never change, so a local copy is as good as the object. A pack is fetched when it is opened:
-to a temporary name, compared with all its checksums, then renamed. So a file under a pack's name is
+Packs (files with segments of stores) never change. A pack is fetched when it is opened: to a
+temporary name, compared with all its checksums, then renamed. So a file under a pack's name is
 always complete, whichever process fetched it, and damaged or truncated objects are detected before
 they are read.
 """
@@ -21,7 +21,7 @@ from anabranch_runtime.storage.verify import REMEDY, Verify, verify_file
 
 @dataclass(frozen=True, slots=True)
 class Cached:
-    """A pack in the cache: its bytes, and when it was last opened (nanoseconds)."""
+    """A pack file in the cache: name, size in bytes, time when last opened (nanoseconds)."""
 
     name: str
     bytes: int
@@ -86,5 +86,5 @@ def fetch(
 
 
 def missing(remote: Remote, path: str) -> StateError:
-    """Return the error for a pack that is neither in the directory nor in the store."""
+    """Return the error for a pack that is neither in the directory nor in the object store."""
     return StateError("missing-pack", f"{path} is not in {remote.where}", remedy=REMEDY)

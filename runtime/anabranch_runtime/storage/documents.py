@@ -127,15 +127,13 @@ def read_exactly(path: Path, kind: Kind, crc: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """The canonical text of a value."""
+    """Canonical JSON text of a value, which :func:`canonical` uses instead of encoding it."""
 
     text: str
 
 
 def canonical(body: Any) -> str:
-    """Return the canonical JSON text of a value, over which checksums are computed; dataclasses
-    become objects.
-    """
+    """Return canonical JSON text of a value, for checksums; dataclasses become objects."""
     if isinstance(body, Spelling):
         return body.text
     return json.dumps(body, default=to_json, separators=(",", ":"), sort_keys=True)

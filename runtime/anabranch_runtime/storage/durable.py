@@ -3,11 +3,11 @@ its cache.
 
 All writes and deletions below a state directory go through :func:`durable`. Without an object store
 a document is written to a temporary file in the directory and renamed. With an object store
-(:func:`attach`) a document is put into the store before it is renamed in the directory, packs are
-uploaded before a document that refers to them is committed, and missing files are fetched. So the
-store is never behind the directory, and a start makes the directory agree with it (``adopt``). A
-document in the store is replaced only if this process has read or written its present version: of
-two drivers that continue from one manifest only one commits.
+(:func:`attach`) a document is put there before it is renamed in the directory, packs (files with
+segments of stores) are uploaded before a document that refers to them is committed, and missing
+files are fetched. So the object store is never behind the directory, and a start makes the two
+agree (``adopt``). A document in the object store is replaced only if this process has read or
+written its present version: of two drivers that continue from one manifest only one commits.
 
 Tasks and merges also look up a state directory's storage by its path, once per process.
 """
@@ -44,9 +44,9 @@ from anabranch_runtime.storage.verify import (
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
-#: The document with the address of the store that a directory caches.
+#: Name of the document with the address of the object store that a directory caches.
 ORIGIN = Kind("origin", "store")
-#: The document with the pipeline's id (``claim``).
+#: Name of the document with the pipeline's id (``claim``).
 IDENTITY = Kind("identity", "pipeline")
 _MANIFESTS, _PACKS, _LOGS = "manifest/", "segments/", "files/"
 #: Folder of tasks' staged results, which the driver collects.
@@ -55,7 +55,7 @@ _FOLDERS = (_MANIFESTS, "rulesets/", _LOGS)
 _FILES = ("choice.json", "pipeline.json")
 #: Greatest number of leftover objects of attempts and merges to delete at once.
 MOST = 1000
-#: Quarantine folder for documents that the store does not have.
+#: Quarantine folder for documents that the object store does not have.
 ASIDE = "aside"
 
 
@@ -73,15 +73,15 @@ class Durable:
 
     @property
     def uri(self) -> str | None:
-        """The object store behind it."""
+        """Address of the object store; None: the directory is the only storage."""
         return None
 
     def held(self) -> AbstractContextManager[None]:
-        """Hold exclusive ownership of the pipeline, in addition to the directory's lock."""
+        """Hold a lock on the pipeline (lease), in addition to the directory's lock."""
         return nullcontext()
 
     def adopt(self) -> None:
-        """Before the first read: replace the directory's documents by the durable ones.
+        """Replace the directory's documents by the object store's; called before the first read.
 
         Raises:
             StateError: ``store-missing``: the directory is a cache, and its store was not given.
@@ -95,29 +95,29 @@ class Durable:
             )
 
     def write(self, path: Path, kind: Kind, body: Any) -> None:
-        """Put a document in the place of ``path``; returns once it is durable."""
+        """Write or replace the document ``path``; returns once it is durable."""
         path.parent.mkdir(parents=True, exist_ok=True)
         write_document(path, kind, body)
 
     def keep(self, logs: Mapping[str, object], known: Mapping[str, object]) -> None:
-        """Make the sources' ``logs`` durable, except logs that are unchanged since ``known``."""
+        """Make the sources' logs (name -> content) durable, unless equal to those in ``known``."""
 
     def upload(self, pack: str) -> None:
-        """Make a written pack durable."""
+        """Make a complete pack file durable."""
 
     def offer(self, name: str) -> None:
-        """Let other hosts fetch an immutable file of the directory."""
+        """Make an immutable file of the directory available to other hosts."""
 
     def fetch(self, wanted: Segment) -> bool:
         """Fetch the missing pack of a segment; False if there is no other copy."""
         return False
 
     def bring(self, name: str, to: Path) -> bool:
-        """Copy the durable file ``name`` to ``to``; False if there is no other copy."""
+        """Copy the file ``name`` from the object store to ``to``; False if it isn't there."""
         return False
 
     def touch(self, path: str) -> None:
-        """Record that a pack is used now."""
+        """Record a use of a pack file, for LRU eviction."""
 
     def evicted(self, packs: Iterable[str]) -> frozenset[str]:
         """Return the packs of ``packs`` that have been evicted from the directory."""
@@ -129,24 +129,24 @@ class Durable:
             path.unlink(missing_ok=True)
 
     def discard(self, packs: Iterable[str]) -> None:
-        """Delete packs, now or in the background."""
+        """Delete pack files, now or in the background."""
         for pack in packs:
             (self.root / pack).unlink(missing_ok=True)
 
     def verify(self, segments: Iterable[Segment], depth: Verify, known: set[Segment]) -> None:
-        """Check packs, as :func:`verify_packs`."""
+        """Check the packs of ``segments`` not in ``known``, as :func:`verify_packs`."""
         verify_packs(self.root, segments, depth, known)
 
     def read(self, path: str, parts: list[Segment]) -> None:
         """Compare every byte of a pack's ``parts`` with its checksum, and change nothing.
 
         Raises:
-            StateError: it is missing or damaged.
+            StateError: the pack is missing or damaged.
         """
         verify_packs(self.root, parts, Verify.FULL)
 
     def sweep(self, named: Collection[str]) -> None:
-        """Delete all packs but those ``named``."""
+        """Delete all pack files except ``named``."""
         folder = self.root / "segments"
         for file in folder.iterdir() if folder.exists() else ():
             if f"{_PACKS}{file.name}" not in named:
@@ -163,8 +163,8 @@ class Durable:
         """Keep only ``names`` among the offered files of ``folder`` (:meth:`offer`)."""
 
     def trim(self, named: Collection[str]) -> None:
-        """After a commit, shrink the directory to its limit. Packs of ``named`` may be evicted, as
-        the object store has them.
+        """After a commit, evict packs to shrink the directory to its limit. The packs ``named`` may
+        be evicted, as the object store has them.
         """
 
 
@@ -179,29 +179,29 @@ class Mirrored(Durable):
     remote: Remote
     limit: int | None = None
     _lease: StoreLease | None = None
-    #: Document -> its version in the store when this process last read or wrote it.
+    #: Document -> its version in the object store when this process last read or wrote it.
     _versions: dict[str, Version] = field(default_factory=dict)
-    #: Deletes packs and old documents, in the order of the calls.
+    #: Background thread that deletes packs and old documents, in the order of the calls.
     _deleter: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="discard")
     )
     _deleting: Future[None] | None = None
-    #: Deletes objects in the background.
+    #: Background thread that deletes leftover objects.
     _tidier: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="tidy")
     )
     _tidying: Future[None] | None = None
-    #: Objects of the store at the start, and their sizes.
+    #: Objects in the object store at the start -> size in bytes.
     _there: dict[str, int] = field(default_factory=dict)
 
     @property
     def uri(self) -> str | None:
-        """The object store behind it."""
+        """Address of the object store."""
         return self.remote.uri
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the store's lease.
+        """Hold the lease on the object store.
 
         Raises:
             StateError: ``store-in-use``.
@@ -219,11 +219,11 @@ class Mirrored(Durable):
             self._lease = None
 
     def adopt(self) -> None:
-        """Replace the directory's documents by the store's. If the store is empty and the directory
-        was no cache before, upload the directory's documents instead.
+        """Replace the directory's documents by the object store's. If this is empty and the
+        directory was no cache before, upload the directory's documents instead.
 
         Raises:
-            StateError: ``store-lost``, ``foreign-store``: directory and store do not belong
+            StateError: ``store-lost``, ``foreign-store``: directory and object store do not belong
                 together; nothing has been changed.
         """
         self._there, self._versions = self.remote.names(), {}
@@ -246,10 +246,10 @@ class Mirrored(Durable):
             write_document(self.root / "store.json", ORIGIN, self.remote.where)
 
     def write(self, path: Path, kind: Kind, body: Any) -> None:
-        """Write a document to the store, and then to ``path``.
+        """Write a document to the object store, and then to ``path``.
 
         Raises:
-            StateError: the store can't be written to, or another process owns it now.
+            StateError: the object store can't be written to, or another process owns it now.
         """
         self._settle()
         if self._lease is not None:
@@ -268,16 +268,16 @@ class Mirrored(Durable):
                 self.remote.upload(name, self.root / name)
 
     def upload(self, pack: str) -> None:
-        """Upload a pack to the store."""
+        """Upload a pack file to the object store."""
         self.remote.upload(pack, self.root / pack)
 
     def offer(self, name: str) -> None:
-        """Upload a file to the store, unless the store has it."""
+        """Upload a file to the object store, unless it is there."""
         if self.remote.size(name) != (self.root / name).stat().st_size:
             self.remote.upload(name, self.root / name)
 
     def fetch(self, wanted: Segment) -> bool:
-        """Fetch a pack from the store.
+        """Fetch a pack file from the object store.
 
         Raises:
             StateError: the pack is missing or damaged.
@@ -287,7 +287,7 @@ class Mirrored(Durable):
         return True
 
     def bring(self, name: str, to: Path) -> bool:
-        """Fetch an object.
+        """Fetch the object ``name`` to the file ``to``; False if it does not exist.
 
         Raises:
             StateError: the store can't be read.
@@ -313,7 +313,7 @@ class Mirrored(Durable):
         return frozenset(p for p in packs if not (self.root / p).exists())
 
     def remove(self, paths: Iterable[Path]) -> None:
-        """Delete documents from the store, and then from the directory."""
+        """Delete documents from the object store, and then from the directory."""
         for path in paths:
             name = self._name(path)
             self.remote.delete(name)
@@ -321,8 +321,8 @@ class Mirrored(Durable):
             path.unlink(missing_ok=True)
 
     def discard(self, packs: Iterable[str]) -> None:
-        """Delete packs from the directory, and in the background from the store. Packs that can't
-        be deleted stay as garbage until the next start.
+        """Delete packs from the directory, and in the background from the object store. Failures
+        leave garbage until the next start.
         """
         names = sorted(packs)
         Durable.discard(self, names)
@@ -330,8 +330,8 @@ class Mirrored(Durable):
             self._deleting = self._deleter.submit(self._delete, names)
 
     def verify(self, segments: Iterable[Segment], depth: Verify, known: set[Segment]) -> None:
-        """Check packs. A pack that is missing or damaged in the directory is checked in the store.
-        A pack that is intact in the directory and missing in the store is uploaded again.
+        """Check packs. If the directory lacks a pack or its file is damaged, check it in the object
+        store; if only the object store lacks it, upload it again.
         """
 
         def check(path: str, parts: list[Segment]) -> None:
@@ -350,7 +350,7 @@ class Mirrored(Durable):
         each_pack(segments, check, known)
 
     def read(self, path: str, parts: list[Segment]) -> None:
-        """Compare a pack with its checksums; in the store if the directory lacks it.
+        """Compare a pack with its checksums; in the object store if the directory lacks it.
 
         Raises:
             StateError: the pack is missing or damaged.
@@ -361,14 +361,14 @@ class Mirrored(Durable):
             fetch(self.remote, self.root, path, parts, keep=False)
 
     def sweep(self, named: Collection[str]) -> None:
-        """Delete all packs except ``named`` from the directory and the store."""
+        """Delete all packs except ``named`` from the directory and the object store."""
         Durable.sweep(self, named)
         self.discard(n for n in self._there if n.startswith((_PACKS, _STAGED)) and n not in named)
         self._there = {}
         self.trim(named)
 
     def tidy(self, named: Collection[str], batch: int) -> None:
-        """Delete leftovers from the directory, and in the background from the store."""
+        """Delete leftovers from the directory, and in the background from the object store."""
         Durable.tidy(self, named, batch)
         if self._tidying is None or self._tidying.done():
             self._tidying = self._tidier.submit(self._tidy, named, batch)
@@ -414,7 +414,8 @@ class Mirrored(Durable):
             here = read_document(path, IDENTITY) if path.exists() else None
             there = json.loads(self.remote.get("pipeline.json") or b"{}").get(IDENTITY.key)
         except (StateError, ValueError, AttributeError):
-            # A damaged document in the directory is replaced; one in the store is reported later.
+            # If the directory's document is damaged, it is replaced; the object store's copy is
+            # checked later.
             return
         if None not in (here, there) and here != there:
             raise StateError(
@@ -425,7 +426,7 @@ class Mirrored(Durable):
             )
 
     def _mirror(self) -> None:
-        """Fetch documents that differ from the store's; quarantine documents that it lacks."""
+        """Fetch documents that differ from the object store's; quarantine those it lacks."""
         there = sorted(n for n in self._there if n in _FILES or n.startswith(_FOLDERS))
         for name in there:
             found, path = self.remote.read(name), self.root / name
@@ -442,7 +443,7 @@ class Mirrored(Durable):
             aside = self.root / ASIDE / name
             aside.parent.mkdir(parents=True, exist_ok=True)
             (self.root / name).rename(aside)
-            _LOG.warning("set aside: the object store does not have it", document=name)
+            _LOG.warning("document quarantined: not in the object store", document=name)
 
     def _give(self) -> None:
         """Upload the directory; its identity last, as a store without identity counts as empty."""
@@ -482,7 +483,7 @@ class Mirrored(Durable):
     def _tidy(self, named: Collection[str], batch: int) -> None:
         try:
             found = [one for folder in (_PACKS, _STAGED) for one in self.remote.listed(folder)]
-            # If the lease is still held, the files listed before are not another owner's.
+            # Checked after listing: if the lease is still held, no other owner wrote these files.
             if self._lease is not None:
                 self._lease.check()
         except StateError as error:

@@ -51,7 +51,7 @@ class Owner:
 
 @dataclass(slots=True)
 class StoreLease:
-    """This process's lease on a store."""
+    """This process's lease on the object store."""
 
     remote: Remote
     root: Path
@@ -73,7 +73,7 @@ class StoreLease:
         try:
             self._renew()
         except ChangedError:
-            # Another process has just taken the lease.
+            # Lost the race: another process has just taken the lease.
             holder, _ = self._read()
             raise self._in_use(holder) from None
         thread = threading.Thread(target=self._keep, name="lease", daemon=True)
@@ -87,7 +87,7 @@ class StoreLease:
                 self._renew(GIVEN_UP)
 
     def check(self) -> None:
-        """Check that no other process has taken the store.
+        """Check that no other process has taken the lease.
 
         Raises:
             StateError: ``store-taken``.
@@ -105,7 +105,7 @@ class StoreLease:
             try:
                 self._renew()
             except (StateError, ChangedError) as error:
-                # If the lease is lost, the next commit fails.
+                # No action: if the lease is lost, the next commit fails.
                 _LOG.warning("lease not renewed", error=str(error))
 
     def _renew(self, when: float | None = None) -> None:
@@ -144,7 +144,7 @@ class StoreLease:
 
 
 def taken(remote: Remote, who: str) -> StateError:
-    """Return the error for a process that has lost the store to ``who``."""
+    """Return the error for a process that has lost the lease to ``who``."""
     return StateError(
         "store-taken",
         f"{who} has taken over {remote.where}",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-#: Seconds after which an unnamed file is garbage.
+#: Seconds after which a file that no manifest names is garbage.
 AGE = 3600.0
 
 
@@ -26,7 +26,7 @@ def leftovers(found: Sequence[ListedFile], named: Collection[str], batch: int) -
     """Return the garbage among the packs and staged results ``found``.
 
     Args:
-        found: files of one store; the newest of them tells its present time.
+        found: files of one file system or object store; the newest tells its present time.
         named: packs named by kept manifests, or soon by the next one.
         batch: the first batch whose packs may still be named.
 

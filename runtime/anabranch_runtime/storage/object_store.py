@@ -51,19 +51,19 @@ _RETRIES: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=30)}
 BLOCK = 1 << 23
 #: Suffix of incomplete files.
 _PARTIAL = ".partial"
-#: Texts in the error of a store that refuses a call, which is not retried; below, a disk's codes.
+#: Texts in errors that are not retried, as the store refuses the call; below, a disk's codes.
 _REFUSALS = ("403 Forbidden", "401 Unauthorized", "ExpiredToken", "InvalidToken", "NoSuchBucket")
 _REFUSED = (errno.ENOSPC, errno.EROFS, errno.EDQUOT)
-#: Codes of errors of a store itself, as opposed to its contents.
+#: Codes of errors of the object store itself, as opposed to its contents.
 UNAVAILABLE = ("store-unreachable", "store-refused")
 
 
 class ChangedError(Exception):
-    """The object has another version than the known one."""
+    """Compare-and-swap failed: the object has another version than expected."""
 
 
 class Version(NamedTuple):
-    """Identity of an object's content: the store's tag and number, or the digest of a file."""
+    """Version of an object's content: the service's tag and number, or the digest of a file."""
 
     tag: str | None
     number: str | None = None
@@ -71,12 +71,12 @@ class Version(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """The objects of a store; names are relative to its prefix, with slashes.
+    """The objects of an object store; names are relative to its prefix, with slashes.
 
     Attributes:
-        uri: address with which other processes open the store; may contain credentials.
-        where: description of the store for messages, without credentials.
-        folder: the store's directory; None: not a directory.
+        uri: address with which other processes open it; may contain credentials.
+        where: its description for messages, without credentials.
+        folder: its directory; None: not a directory.
     """
 
     uri: str
@@ -97,7 +97,7 @@ class Remote:
         """Write ``content`` to ``name`` if it has the version ``known`` (None: does not exist).
 
         Raises:
-            ChangedError: the object has another version, with a content other than ``content``.
+            ChangedError: the object has another version and another content.
         """
         replace = self._replace if self.folder is None else self._replace_file
         return self._attempt("written", name, lambda: replace(name, content, known))
@@ -335,7 +335,7 @@ def _errors() -> Iterator[None]:
         yield
     except BaseError as error:
         refused = isinstance(error, PermissionDeniedError | UnauthenticatedError)
-        # The rest is the library's internal representation.
+        # Cut off the library's internal representation of the error.
         message = str(error).split("\n\nDebug source")[0]
         raise (PermissionError if refused else OSError)(message) from error
 

@@ -37,7 +37,7 @@ class Mapped:
     mapping: mmap.mmap | None
 
     def scatter(self, scattered: bool) -> None:
-        """Set whether its pages are accessed randomly, so that the kernel reads no others ahead."""
+        """Set whether pages are accessed randomly, so that the kernel does no read-ahead."""
         if self.mapping is not None and hasattr(mmap, "MADV_RANDOM"):
             self.mapping.madvise(mmap.MADV_RANDOM if scattered else mmap.MADV_NORMAL)
 

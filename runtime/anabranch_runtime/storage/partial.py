@@ -1,8 +1,9 @@
-"""Partial results as vectors of row references: values are copied only when they are read.
+"""Partial join results as vectors of row references: values are copied only when they are read.
 
-A partial result over labels ``{R, S, ...}`` has, per *row set*, each row's table and its number in
-the table. Labels filled by one probe of an MIR share a row set. Columns are gathered on first use,
-so a column that only the projection reads is fetched only for the tuples that reach the projection.
+A partial result over labels (aliases) ``{R, S, ...}`` has, per *row set*, each row's table and
+number in the table. Labels filled by one probe of a stored join (MIR) share a row set. Columns are
+gathered on first use, so a column that only the projection reads is fetched only for the tuples
+that reach the projection.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Tables:
         return found
 
     def join(self, others: tuple[Tables, ...]) -> Tables:
-        """Return these tables and then the others'; the same object for the same others."""
+        """Append the tables of ``others``; cached, so that equal arguments give the same object."""
         found = self._joined.get(others)
         if found is None:
             members = [*self.members, *(t for other in others for t in other.members)]
@@ -88,7 +89,7 @@ class RowSet:
         return gather(self.tables.places(name), self.which, self.rows)
 
     def int64(self, name: str) -> Ints:
-        """Gather a ``#sigma`` or ``#tau`` column."""
+        """Gather an arrival-number (``#sigma``) or event-time (``#tau``) column."""
         return gather_words(self.tables.places(name), self.which, self.rows)
 
 
@@ -119,7 +120,7 @@ class Partial:
 
     Attributes:
         sets: the row sets.
-        place: label -> (number of its row set, member prefix of its columns; empty for base rows).
+        place: label -> (index of its row set, prefix of its columns in rows of a stored join).
         start: the label of the arriving tuple that this result was computed for.
         origins: each tuple's position in the partial result on which :meth:`numbered` was called
             last; None: not tracked.
@@ -130,12 +131,12 @@ class Partial:
     place: dict[Label, tuple[int, str]]
     start: Label
     origins: I32 | None = None
-    #: Values that probes have computed from it, such as key vectors.
+    #: Cache of values computed from these tuples by probes, such as key vectors.
     lookups: dict[Hashable, Any] = field(default_factory=dict)
     _cache: dict[tuple[str, str], Any] = field(default_factory=dict)
 
     def column(self, label: Label, name: str) -> pa.Array:
-        """Return a stream column of ``label``."""
+        """Gather a column of the alias ``label``."""
         key = (label, name)
         found = self._cache.get(key)
         if found is None:
@@ -176,7 +177,7 @@ class Partial:
         )
 
     def numbered(self) -> Partial:
-        """Return the same tuples with their positions as origins."""
+        """Return the same tuples with their positions recorded as origins."""
         return replace(self, origins=np.arange(self.length, dtype=np.int32))
 
     def _origins(self, positions: I32) -> I32 | None:
@@ -194,14 +195,14 @@ class Partial:
         )
 
     def where(self, mask: NDArray[np.bool_] | None) -> Partial:
-        """Return the tuples for which ``mask`` is true (None: all tuples)."""
+        """Filter: return the tuples for which ``mask`` is true (None: all tuples)."""
         if mask is None or bool(mask.all()):
             return self
         return self.take(np.flatnonzero(mask).astype(np.int32))
 
     def extend(self, positions: I32, rows: RowSet, place: dict[Label, str]) -> Partial:
-        """Join tuple ``positions[i]`` with row ``rows[i]``, for all ``i``. The rows fill the labels
-        of ``place`` (label -> member prefix).
+        """Join tuple ``positions[i]`` with the row ``rows[i]``, for all ``i``. The rows add the
+        labels in ``place`` (label -> prefix of its columns).
         """
         sets = (*(s.take(positions) for s in self.sets), rows)
         at = len(self.sets)
@@ -217,8 +218,8 @@ class Partial:
 def concat_partials(parts: Sequence[Partial]) -> Partial:
     """Concatenate partial results over the same labels.
 
-    They may group labels into row sets differently: labels filled by an MIR share one, labels
-    filled by base probes don't. Unless they agree, every label gets its own row set.
+    They may group labels into row sets differently: labels from one stored join share a row set,
+    labels from base stores don't. Unless they agree, every label gets its own row set.
     """
     first = parts[0]
     if len(parts) == 1:
@@ -243,7 +244,7 @@ def _own_rows(partial: Partial, label: Label) -> RowSet:
 
 @dataclass(frozen=True, slots=True)
 class _Renamed:
-    """An MIR's table as a table of one member's rows, with columns renamed to the stream's."""
+    """View of a stored join's table as rows of one member, with columns renamed to the stream's."""
 
     table: Table
     member: str

@@ -16,7 +16,8 @@ uint64). Every blob's CRC-32 is in the descriptor and is checked at the pipeline
 (``storage.verify``) and whenever the segment is merged; probes check only the file's length.
 
 Columns: a base store has the stream's columns plus ``#sigma`` and ``#tau`` (absent without event
-time); an MIR store has ``<member>.<column>``, ``#sigma:<member>`` and ``#tau:<member>``.
+time), i.e. arrival number and event time; a store of joined rows has ``<member>.<column>``,
+``#sigma:<member>`` and ``#tau:<member>``.
 """
 
 from __future__ import annotations
@@ -49,10 +50,10 @@ VERSION = 1
 ALIGNMENT = 64
 #: Fewer rows than this are copied into one buffer, which is faster than writing by column.
 _FEW = 1 << 14
-#: Low bits of a sigma for the position within its batch. From the highest: a bit that is 0 for rows
-#: of tables, so that these come first; the number of the reading task; a counter.
+#: Low bits of an arrival number (sigma): position within the batch. From the highest: a bit that is
+#: 0 for rows of tables, so that these come first; the number of the reading task; a counter.
 OFFSET_BITS = 36
-#: Bits of the counter, which limits the tuples per task and batch; bits for 1,024 tasks are left.
+#: Bits of the counter: limit of tuples per task and batch. The other bits allow 1,024 tasks.
 COUNTER_BITS = 25
 
 SIGMA = "#sigma"
@@ -94,7 +95,7 @@ class Segment:
 
     @property
     def blobs(self) -> tuple[Blob, ...]:
-        """Its blobs, in their order in the pack."""
+        """The segment's blobs, in their order in the pack."""
         return (self.data, *(b for _, _, blobs in self.indexes for b in blobs))
 
     @property
@@ -152,7 +153,7 @@ class PackWriter:
             if kind is None and self.segments:
                 self._complete()
         finally:
-            # On a full disk closing fails too, and on a read-only disk there is no file.
+            # Clean-up may fail too: on a full disk closing, on a read-only disk there is no file.
             with contextlib.suppress(OSError):
                 self._file.close()
             with contextlib.suppress(OSError):
@@ -182,7 +183,7 @@ class PackWriter:
     ) -> Segment:
         """Append ``batch`` as a segment of ``store``; it must not be empty.
 
-        ``members`` are the store's members for an MIR and empty for a base store.
+        ``members``: labels of the joined relations; empty for a base store.
         """
         names = [f":{m}" for m in members] or [""]
         sigmas = np.stack([_numpy(batch.column(SIGMA + n)) for n in names])
@@ -228,7 +229,7 @@ class PackWriter:
             return self._blob(copy.getvalue())
         self._align()
         start, sink = self._at, _Counted(self._file)
-        # Buffers of columns are not copied when written through a Python file object.
+        # Arrow does not copy the columns' buffers when it writes to a Python file object.
         with (
             pa.PythonFile(sink, mode="w") as file,
             pa.ipc.new_stream(file, batch.schema) as writer,
@@ -279,7 +280,7 @@ class SegmentReader:
     """A segment opened for reading; columns and indexes are views of the mapped file.
 
     Attributes:
-        lines: cache for users of the reader: values derived from the segment, by key.
+        lines: cache of values that callers have derived from the segment, by key.
     """
 
     def __init__(self, segment: Segment, buffer: pa.Buffer) -> None:
@@ -308,7 +309,7 @@ class SegmentReader:
 
     @property
     def batch(self) -> pa.RecordBatch:
-        """The rows."""
+        """The segment's rows."""
         if self._batch is None:
             offset, length, _ = self.segment.data
             with pa.ipc.open_stream(self._buffer.slice(offset, length)) as reader:
@@ -346,7 +347,7 @@ class SegmentReader:
                     unique,
                     np.frombuffer(screen, np.uint64),
                 )
-            # Tasks may share a reader, and addresses of its index are in use: keep the first index.
+            # Concurrent tasks may have built it too, and use the first one's addresses: keep that.
             found = self._indexes.setdefault(key, found)
         return found
 

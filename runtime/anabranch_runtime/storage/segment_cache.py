@@ -1,6 +1,6 @@
-"""Segments opened by this process. Each pack is mapped once, and released when no batch can need it
-any more, or when it has been evicted from the directory. Until then a deleted pack still takes up
-disk space. A missing pack is fetched from the object store.
+"""Cache of the segments opened by this process. Each pack file is mapped once, and unmapped when no
+batch can need it any more, or when it has been evicted from the directory. Until then a deleted
+pack takes up disk space. A missing pack is fetched from the object store.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class _Opened:
     """The open packs and segments of one state directory."""
 
     packs: dict[str, Mapped] = field(default_factory=dict)
-    #: Open readers by pack and offset.
+    #: (pack, offset) -> open reader of the segment there.
     readers: dict[tuple[str, int], SegmentReader] = field(default_factory=dict)
     #: Store -> its segments at the last update, their packs, and their total bytes.
     stores: dict[str, tuple[Sequence[Segment], frozenset[str], int]] = field(default_factory=dict)
-    #: Whether the live segments exceed memory (``paging``).
+    #: Whether the live segments exceed the memory for cached pages (``paging``).
     scattered: bool = False
 
     def look(self, live: Mapping[str, Sequence[Segment]]) -> None:
@@ -105,7 +105,7 @@ def _map(root: str, segment: Segment) -> Mapped:
         try:
             return map_pack(root, segment.path)
         except StateError:
-            # The pack may be evicted again before it is mapped: hence several attempts.
+            # Retry: another process may evict the fetched pack again before it is mapped.
             if not durable(root).fetch(segment):
                 raise
     return map_pack(root, segment.path)

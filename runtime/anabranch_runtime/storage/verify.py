@@ -23,7 +23,7 @@ from anabranch_runtime.storage.segment import MAGIC, VERSION, Segment
 
 #: Number of bytes after the footer: its length, its checksum, the magic.
 TAIL = 8 + 4 + len(MAGIC)
-#: The remedy for missing or damaged packs that every kept manifest needs.
+#: Remedy in errors for missing or damaged packs without which no kept manifest can be restored.
 REMEDY = (
     "restore state, checkpoint and results from one backup, or start again from the sources with "
     "an empty state directory, empty results and another namespace"
@@ -115,7 +115,7 @@ def _compare(path: str, view: memoryview, segments: list[Segment], depth: Verify
     for segment in segments or written:
         for offset, count, crc in segment.blobs:
             if zlib.crc32(view[offset : offset + count]) != crc:
-                raise _damaged(path, f"what begins at byte {offset} does not match its checksum")
+                raise _damaged(path, f"the data at byte {offset} do not match their checksum")
 
 
 def _footer(
@@ -124,7 +124,7 @@ def _footer(
     """Return the segments in a pack's footer, and the footer's offset."""
     tail = read(size - TAIL, TAIL) if size >= len(MAGIC) + TAIL else b""
     if tail[-len(MAGIC) :] != MAGIC or read(0, len(MAGIC)) != MAGIC:
-        raise _damaged(path, "it does not begin and end as a pack does")
+        raise _damaged(path, "it does not begin and end with the magic bytes of a pack")
     length = int.from_bytes(tail[:8], "little")
     if length > size - TAIL - len(MAGIC):
         raise _damaged(path, "its footer is longer than the file")
@@ -151,7 +151,7 @@ def _check_gaps(path: str, view: memoryview, segments: Iterable[Segment], end: i
     blobs = sorted(blob for segment in segments for blob in segment.blobs)
     for offset, count, _ in (*blobs, (end, 0, 0)):
         if bytes(view[at:offset]).strip(b"\0"):
-            raise _damaged(path, f"there is something in the gap before byte {offset}")
+            raise _damaged(path, f"the gap before byte {offset} is not all zeros")
         at = offset + count
 
 

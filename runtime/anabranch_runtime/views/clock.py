@@ -1,4 +1,4 @@
-"""Clock of a view: the lower bound for the window column's event time in future joined rows.
+"""Clock of a view, its event time: lower bound of the window column in all future joined rows.
 
 A future joined row has a last-arriving member ``j``, whose event time is not below its stream's
 watermark. And ``tau_j - tau_i <= D_ij`` for the member ``i`` whose event time the window column is.
@@ -21,8 +21,8 @@ from anabranch_runtime.views.event_time import FIRST
 def clock_of(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> int | None:
     """Return the clock of a query's view in microseconds for the watermarks ``marks``, or None.
 
-    The clock of an outer join is the watermark of the partner's stream, which is compared with
-    deadlines. Look-ups have no deadlines: the view over them has a clock by their left rows.
+    For an outer join it is the watermark of the right input, to be compared with the deadlines of
+    left rows; for a join with a table, which has no deadlines, the clock of its left rows.
     """
     if query.outer is not None:
         if not query.outer.look_ups:
@@ -37,20 +37,20 @@ def clock_of(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> in
     found = []
     for j, stream in enumerate(streams):
         if stream in of_tables:
-            # A table's rows complete no results.
+            # Rows of tables never arrive last in a result.
             continue
         bound = 0 if i == j else query.retention[i][j]
         mark = marks.get(stream)
         if mark is None or bound is None:
             return None
         found.append(mark - bound)
-    # A bound may exceed the range of times.
+    # Subtracting a time bound may leave the range of timestamps.
     return max(min(found), FIRST)
 
 
 def timed_by(query: QuerySpec, ruleset: Ruleset) -> tuple[int, StreamName] | None:
-    """Return the member (its position) and stream whose event time is the view's window column;
-    None: no windows, or windows over another column.
+    """Return the alias (its index) and stream whose event time is the view's window column; None:
+    no windows, or windows over another column.
     """
     window = None if query.view is None else query.view.window
     if window is None:

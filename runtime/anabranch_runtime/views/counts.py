@@ -1,7 +1,7 @@
 """Counts of rows that outer joins have emitted or left undecided, and of views' present rows.
 
-Spark may repeat a version. So a count is stored with its version and with the count before the
-version, and a repeated version is counted once.
+Spark may repeat a version (the result of one micro-batch). So a count is stored with its version
+and the preceding count, and a repeated version is counted once.
 """
 
 from __future__ import annotations
@@ -17,21 +17,20 @@ from anabranch_runtime.storage.documents import write_durably
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """Counts of left rows at a version: ``before`` it, and in ``total`` with it."""
+    """Counts of an outer join's left rows ``before`` a version, and in ``total`` with it."""
 
     version: int
     before: LeftRows
     total: LeftRows
 
 
-#: Folders below the results with a file per query: rows in its sink, rows written to it, and left
-#: rows. Unlike joined rows they are kept when the query has ended. No query's name begins with a
-#: dot.
+#: Folders with a file per query below the results: number of present rows, of written rows, and
+#: counts of left rows. They outlive the query.
 _SHOWN, _WRITTEN, _LEFT = ".shown", ".written", ".left"
 
 
 def shown_file(results: Path, query: str) -> Path:
-    """Return the file with the count of an outer join's emitted rows, or of a view's rows."""
+    """Return the file with the number of rows that a view has, or an outer join has emitted."""
     return results / _SHOWN / f"{query}.json"
 
 
@@ -57,15 +56,13 @@ def add_left(results: Path, query: str, version: int, rows: LeftRows) -> LeftRow
 
 
 def all_left(results: Path) -> dict[str, LeftRows]:
-    """Return the counts of left rows of every outer join that has had any, by query."""
+    """Return, by query, the counts of left rows (emitted or not) of every outer join."""
     files = (results / _LEFT).glob("*.json")
     return {file.stem: codec.loads(file.read_bytes(), _Left).total for file in files}
 
 
 def add(file: Path, version: int, rows: int) -> int:
-    """Add ``rows`` of ``version`` to the count in ``file``, once even if the version is repeated;
-    return the total.
-    """
+    """Add ``rows`` of ``version`` (once, even if repeated) to the count in ``file``; return it."""
     last = before = 0
     if file.exists():
         known = json.loads(file.read_text())
@@ -90,7 +87,7 @@ def so_far(file: Path) -> int:
 
 
 def all_written(results: Path) -> dict[str, tuple[int, int]]:
-    """Return, by query, the last version that has written rows, and all versions' total of rows."""
+    """Return, by query, the last version that wrote rows, and the number of rows written so far."""
     found = (
         (file.stem, json.loads(file.read_text())) for file in (results / _WRITTEN).glob("*.json")
     )
@@ -98,7 +95,7 @@ def all_written(results: Path) -> dict[str, tuple[int, int]]:
 
 
 def all_shown(results: Path) -> dict[str, int]:
-    """Return the number of rows in the sink of every query, ended ones included."""
+    """Return the number of present rows by query, including ended queries."""
     return {file.stem: so_far(file) for file in (results / _SHOWN).glob("*.json")}
 
 

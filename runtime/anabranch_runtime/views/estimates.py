@@ -1,12 +1,12 @@
-"""Estimates of counts and sums over all joined rows, from the rows that rations have kept.
+"""Estimates of counts and sums over all joined rows, from the sample kept by load shedding.
 
 A joined row that was kept with probability ``p`` stands for ``1/p`` rows (Horvitz and Thompson). So
-the estimate of a sum is the sum over kept rows plus, for each row of a rationed batch, ``1/p - 1``
-times its value. Only this addition, the *correction*, is computed here. Groups without rows of
-rationed batches have none, and Spark's aggregates are not changed.
+the estimate of a sum is the sum over kept rows plus, for each row of a batch with load shedding,
+``1/p - 1`` times its value. Only this addition, the *correction*, is computed here. Groups without
+such rows have none, and Spark's aggregates are not changed.
 
-**Variance.** Ranks are sampled, not rows. Let ``R`` be uniform on [0, 1): the rows with that rank
-in a batch are kept if ``R < p``, with the ``p`` of each row's goal, and ranks are independent. Let
+**Variance.** Ranks (hashes of key values) are sampled, not rows. Let ``R`` be uniform on [0, 1):
+rows with this rank in a batch are kept if ``R < p``, and ranks are independent. Let
 ``W(x)`` be the sum of ``value / p`` over the rank's kept rows with ``p <= x``. Then the integral of
 ``W(x)^2`` over ``x`` from 0 to 1 is an unbiased estimate of the rank's contribution to the
 variance: two rows with probabilities ``p <= q`` have the covariance ``1/q - 1``, both are kept with
@@ -43,20 +43,20 @@ from anabranch_runtime.views.table import texts
 #: Maximum number of groups with corrections per view.
 MOST_GROUPS = 100_000
 _GIVEN_UP = "too-large"
-#: A group as a JSON object, and the ranks of its rows kept in rationed batches.
+#: Columns: a group as a JSON object; number of distinct ranks of its rows in sampled batches.
 GROUP, KEPT_RANKS = "group", "ranks"
-#: Per measured column: additions to the number of its values and to their sum, and the sums of
-#: products of these two.
+#: Per measured column: corrections of its count and its sum, and the variances and covariance of
+#: both.
 PARTS = ("count", "sum", "count_count", "count_sum", "sum_sum")
 
 
 def measured(view: View) -> tuple[str | None, ...]:
-    """Return the columns of joined rows with estimates; None stands for the number of rows."""
+    """Return the columns whose counts and sums are estimated; None stands for ``count(*)``."""
     return tuple(dict.fromkeys(a.column for a in scalable(view).values()))
 
 
 def part(number: int, name: str) -> str:
-    """Return the name of the table column with a part of the ``number``-th measured column."""
+    """Return the column name of one correction (``name``) of the ``number``-th measured column."""
     return f"{number}.{name}"
 
 
@@ -75,7 +75,7 @@ class Estimates:
     view: View
 
     def before(self, version: int) -> pa.Table | None:
-        """Return the table of the last version before ``version``; None: it was too large."""
+        """Return the corrections of the last version before ``version``; None: too many groups."""
         if (self.folder / _GIVEN_UP).exists():
             return None
         older = [path for v, path in self._files() if v < version]
@@ -83,7 +83,7 @@ class Estimates:
         return pq.read_table(older[-1], schema=schema) if older else schema.empty_table()
 
     def keep(self, version: int, table: pa.Table) -> pa.Table | None:
-        """Write and return the table of ``version``; None if it is too large."""
+        """Write and return the corrections of ``version``; None if they have too many groups."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if table.num_rows > MOST_GROUPS:
             (self.folder / _GIVEN_UP).touch()
@@ -98,8 +98,8 @@ class Estimates:
         return table
 
     def after(self, version: int, query: QuerySpec, batches: Iterable[Sequence[Path]]) -> Any:
-        """Return the table of ``version``, extended by the rows of rationed ``batches``, each a
-        list of files; None if it is too large.
+        """Add the corrections of sampled ``batches`` (lists of files) to the last version's table,
+        and keep the result as the table of ``version``; None if it is too large.
         """
         table = self.before(version)
         found = [corrections(query, self.view, files) for files in batches]
@@ -145,7 +145,7 @@ def corrections(query: QuerySpec, view: View, files: Sequence[Path]) -> pa.Table
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """Rows kept with one share: positions among all groups' rows, and the unit of each row."""
+    """Rows kept with one probability: their positions, and the unit (group and rank) of each."""
 
     share: float
     row: Ints
@@ -153,8 +153,8 @@ class _Entry:
 
 
 def _units(codes: Ints, drawn: Sequence[tuple[Ints, Floats]]) -> tuple[Ints, list[_Entry]]:
-    """Return the units, which are pairs of group and rank: each unit's group, and the units' rows
-    by ascending share.
+    """Number the units (pairs of group and rank); returns the group per unit, and the units' rows
+    by ascending inclusion probability (``share``).
     """
     row = np.concatenate([np.flatnonzero(share < 1) for _, share in drawn])
     rank = np.concatenate([rank[share < 1] for rank, share in drawn])
@@ -165,7 +165,7 @@ def _units(codes: Ints, drawn: Sequence[tuple[Ints, Floats]]) -> tuple[Ints, lis
     first = np.ones(len(row), np.bool_)
     first[1:] = (group[1:] != group[:-1]) | (rank[1:] != rank[:-1])
     unit = np.cumsum(first) - 1
-    # There are at most as many shares as goals, so few.
+    # Few iterations: there are at most as many probabilities as goals.
     entries = [_Entry(float(s), row[shares == s], unit[shares == s]) for s in np.unique(shares)]
     return group[first], entries
 
@@ -173,7 +173,7 @@ def _units(codes: Ints, drawn: Sequence[tuple[Ints, Floats]]) -> tuple[Ints, lis
 def _products(
     units: Ints, entries: Sequence[_Entry], count: Floats, total: Floats, groups: int
 ) -> list[Floats]:
-    """Return the integrals of products, summed over each group's units."""
+    """Return the variance integrals of the module docstring, summed over each group's ranks."""
     found = [np.zeros(groups) for _ in range(3)]
     counts, totals = np.zeros(len(units)), np.zeros(len(units))
     limits = [*(e.share for e in entries[1:]), 1.0]
@@ -198,7 +198,7 @@ def _values(rows: pa.Table, name: str | None) -> tuple[Floats, Floats]:
     counted = pc.is_valid(column).to_numpy().astype(np.float64)
     kind = column.type
     number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    # Texts and times are only counted, not summed.
+    # Columns of text and times have only counts, no sums.
     return counted, _floats(column) if number else np.zeros(rows.num_rows)
 
 
@@ -218,9 +218,9 @@ def _slots(files: Sequence[Path]) -> int:
 
 
 def _groups(view: View, rows: pa.Table) -> tuple[Ints, pa.Array]:
-    """The groups that rows are in: for each (row, group) the row's number and the group's identity.
+    """Assign rows to groups; returns a row number and a group identity per pair of both.
 
-    A row whose windows' time is NULL is in no group.
+    A row whose window column is NULL is in no group.
     """
     at = np.arange(rows.num_rows)
     starts = at
@@ -235,7 +235,7 @@ def _groups(view: View, rows: pa.Table) -> tuple[Ints, pa.Array]:
         else:
             column = rows[name].combine_chunks().take(pa.array(at))
         if pa.types.is_floating(column.type):
-            # Spark groups -0.0 and 0.0 together.
+            # Adding 0.0 turns -0.0 into 0.0: Spark groups both together.
             column = pc.add(column, pa.scalar(0.0, column.type))
         arrays.append(column)
         names.append(shown)

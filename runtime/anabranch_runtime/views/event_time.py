@@ -1,6 +1,6 @@
-"""The time axis of Spark's watermark in the maintenance of views.
+"""Conversion of event times for Spark's watermark in the maintenance of views.
 
-Spark's watermark starts at 0, is never negative, and has milliseconds; rows that end at or below it
+Spark's watermark starts at 0, is never negative, and has milliseconds; rows at or below it
 are late. So Spark does not get event times but *positions*: times from :data:`FIRST` to
 :data:`LAST` shifted to positive numbers, other times clipped to these limits. Positions have the
 same order as times, so a window ends before the clock in positions exactly if it does in times.
@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: The limits in microseconds from 1970 on: 126,752 years before and after it.
+#: Limits of the time axis in microseconds since 1970: 126,752 years before and after it.
 FIRST, LAST = -4 * 10**18, 4 * 10**18
-#: Position of ``FIRST``: not 0, where the watermark starts.
+#: Position of ``FIRST``: greater than 0, at which Spark's watermark starts.
 _ORIGIN = 1000
-#: The column of positions.
+#: Column with a row's or clock's position.
 END = "anabranch_end"
 #: Watermark delay of rows: 274,000 years, more than the axis's 253,505 years.
 _NEVER_LATE = "100000000 days"
@@ -45,10 +45,10 @@ def place(micros: str) -> str:
 
 
 def never_late(rows: DataFrame) -> DataFrame:
-    """Return ``rows``, with positions in :data:`END`, with a delay so that no row is ever late."""
+    """Give ``rows`` (positions in :data:`END`) a watermark delay by which no row is ever late."""
     return rows.withWatermark(END, _NEVER_LATE)
 
 
 def moving(clocks: DataFrame) -> DataFrame:
-    """Return a frame without rows whose watermark is the greatest position in ``clocks``."""
+    """Return an empty frame that moves Spark's watermark to the greatest position in ``clocks``."""
     return clocks.withWatermark(END, "0 seconds").where(f"`{END}` < {_NOWHERE}")

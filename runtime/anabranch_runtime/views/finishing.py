@@ -1,4 +1,4 @@
-"""Computation of a view's rows from groups (or joined rows): HAVING, the SELECT list, ranks.
+"""Computation of a view's rows from aggregated groups (or joined rows): HAVING and SELECT list.
 
 Expressions are evaluated on columns by the same kernels as filters and projections of joins.
 """
@@ -18,9 +18,9 @@ from anabranch_contract.queries.views import AggregateFunction, View, ViewAggreg
 from anabranch_runtime.columns.arrow_types import arrow_type, schema_of
 from anabranch_runtime.expressions.evaluate import evaluate, filter_mask
 
-#: Columns with the sort keys, and with the result of HAVING.
+#: Names of the columns with sort keys (by number), and with the result of HAVING.
 SORT, KEPT = "anabranch_sort_{}", "anabranch_kept"
-#: The number of values in an average: its column, and the aggregate added if the query has none.
+#: Names for counts of an average's values: the column, and the aggregate added if there is none.
 COUNT, COUNTING = "anabranch_count_{}", "anabranch_counting_{}"
 
 
@@ -51,12 +51,12 @@ def with_counts(view: View) -> View:
 
 
 def counts_beside(view: View) -> dict[str | None, str]:
-    """Map each averaged column to the column of :func:`finished` with the count of its values."""
+    """Return averaged column -> column of :func:`finished` with the count of its values."""
     return {column: COUNT.format(n) for n, (column, _) in enumerate(_beside(view))}
 
 
 def _beside(view: View) -> list[tuple[str | None, str]]:
-    """Return averaged columns with the aggregates that count their values."""
+    """Return (averaged column, name of the aggregate that counts its values) pairs."""
     averaged = {a.column for a in scalable(view).values() if a.function is AggregateFunction.AVG}
     return [(column, name) for column, name in _counts(view).items() if column in averaged]
 
@@ -83,7 +83,8 @@ def finished_schema(view: View) -> pa.Schema:
 def finished(
     view: View, rows: pa.RecordBatch, totals: Mapping[str, pa.Scalar] | None = None
 ) -> pa.RecordBatch:
-    """Compute the view's columns, sort keys and HAVING for ``rows``; ``totals``: values by name.
+    """Compute the view's columns, sort keys and HAVING for ``rows`` (groups); ``totals``: name ->
+    aggregate over all groups.
 
     If HAVING is false for a row, only its identity is computed and its other columns are NULL,
     because their expressions might fail.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: Spark settings of the session that maintains views.
 SETTINGS = {
-    # One task per view: views take turns, and a batch's barrier stage needs all slots but one.
+    # One task per view, as batches leave one task slot free (their barrier stage needs the rest).
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state"
     ".RocksDBStateStoreProvider",
@@ -41,12 +41,12 @@ SETTINGS = {
 }
 #: Setting: whether Spark runs a micro-batch if only the watermark has moved.
 WITHOUT_ROWS = "spark.sql.streaming.noDataMicroBatches.enabled"
-#: The column of windows.
+#: Column with the window of a group.
 _WINDOW = "anabranch_window"
 
 
 def view_session(session: SparkSession) -> SparkSession:
-    """Return a session of the same Spark with the settings for views."""
+    """Return a new session on the same SparkContext with the settings for views."""
     made = session.newSession()
     for key, value in SETTINGS.items():
         made.conf.set(key, value)
@@ -54,7 +54,7 @@ def view_session(session: SparkSession) -> SparkSession:
 
 
 def released(session: SparkSession, query: QuerySpec, source: Path, *others: str) -> DataFrame:
-    """Return the streaming frame over the files released to ``source``, with rows or a clock.
+    """Return Spark's frame over the files in ``source``: rows, or a clock (event time).
 
     Args:
         others: declarations of additional columns, after the columns of ``query``.
@@ -73,9 +73,7 @@ def _literal(path: Path) -> str:
 
 
 def joined_rows(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:
-    """Return the streaming frame of joined rows released to ``source``, each row once for every
-    window that contains it.
-    """
+    """Return Spark's frame of joined rows released to ``source``, each row once per window."""
     assert query.view is not None
     frame = released(session, query, source)
     rows = frame.where(f"{CLOCK} is null").drop(CLOCK)
@@ -95,7 +93,7 @@ def joined_rows(session: SparkSession, query: QuerySpec, source: Path) -> DataFr
 
 
 def grouped(rows: DataFrame, query: QuerySpec) -> DataFrame:
-    """Return the grouping keys and aggregates over all rows so far."""
+    """Return the streaming frame of groups: grouping keys, and aggregates over all rows so far."""
     from pyspark.sql import functions as sf
 
     view = query.view

@@ -1,10 +1,10 @@
-"""Groups of a view with possibly missing joined rows: spans of event time, and keys.
+"""Groups of a view that may lack joined rows because of load shedding: time spans, and keys.
 
-A batch with rations withholds joined rows, and they stay missing unless they are owed. Their values
-of the view's window column lie between the view's clock before the batch and the greatest event
-time so far, so windows outside this span are complete. If a key class ranks tuples and the view
-groups by it, groups whose keys rank below the rations are complete too. All other groups may lack
-rows.
+Withheld joined rows stay missing unless a catch-up computes them later. Their values of the view's
+window column lie between the view's clock before the batch and the greatest event time so far, so
+windows outside this span are complete. If tuples are sampled by the rank (hash) of a key and the
+view groups by this key, groups with ranks below the sampling rates are complete too. All other
+groups may lack rows.
 
 The groups are in the manifest (``Activation.left_out``), so a repeated batch has the same.
 """
@@ -36,12 +36,12 @@ MOST = 32
 
 
 class GroupKnowledge(IntEnum):
-    """Knowledge of a group's aggregates, from complete rows to nothing."""
+    """Degree to which a group's aggregates are known, from complete to unknown."""
 
     WHOLE = 0
-    #: Estimates with errors.
+    #: Estimates with error bounds.
     BOUNDED = 1
-    #: Estimates without errors.
+    #: Estimates without error bounds.
     UNBOUNDED = 2
     UNKNOWN = 3
 
@@ -49,10 +49,10 @@ class GroupKnowledge(IntEnum):
 def sampled(
     ruleset: Ruleset, rations: Iterable[Ration], owing: Collection[QueryId]
 ) -> frozenset[str]:
-    """Return the queries whose results must carry the probability with which they were kept.
+    """Return the queries whose results need columns with inclusion probabilities.
 
     Args:
-        owing: queries whose withheld results will be computed later.
+        owing: queries whose withheld results a catch-up will compute.
     """
     rationed = {r.query for r in rations if r.share < 1}.difference(owing)
     return frozenset(
@@ -69,8 +69,8 @@ def note_left_out(
     rations: Sequence[Ration],
     owing: Collection[QueryId],
 ) -> dict[str, Activation]:
-    """Return the queries of ``after`` with the spans of joined rows that a batch, which started in
-    the state ``before``, has withheld and that stay missing.
+    """Record in the activations of ``after`` the spans of rows that a batch, which started in the
+    state ``before``, has withheld permanently.
 
     Args:
         owing: as in :func:`sampled`.
@@ -84,7 +84,7 @@ def note_left_out(
         if not own or known is None or query.view is None or query.id in owing:
             continue
         span = _span(query, query.view, own, before, after, ruleset)
-        # Take the gaps before the batch: ``known`` already counts the batch's withheld results.
+        # Use the spans before the batch, as ``known`` already counts the batch's withheld results.
         gaps = before.queries[str(query.id)].gaps
         queries = {**queries, str(query.id): replace(known, left_out=with_gap(gaps, span))}
     return queries
@@ -101,7 +101,7 @@ def standing(view: View, gaps: Iterable[LeftOut], rows: pa.Table) -> NDArray[np.
             worst = GroupKnowledge.UNBOUNDED
             if gap.key is not None and gap.key[0] in names:
                 met &= ~_kept(gap.key, gap.share, rows[names[gap.key[0]]])
-                # Kept rows of other keys tell nothing about withheld keys.
+                # Rows kept for other keys give no estimate for withheld keys.
                 worst = GroupKnowledge.UNKNOWN
         if gap.share == 0:
             worst = GroupKnowledge.UNKNOWN
@@ -134,8 +134,8 @@ def _span(
 
 
 def _read_by(query: QuerySpec) -> dict[str, Expr]:
-    """Return the view's input columns as expressions over members. Over an outer join return only
-    the left rows' columns: without a partner the others are NULL, whatever the partner's key.
+    """Return the view's input columns as expressions over joined relations; over an outer join only
+    the left rows' columns, as the others are NULL for rows without a partner.
     """
     exprs = {o.name: o.expr for o in query.projection}
     if query.outer is None:
@@ -161,7 +161,7 @@ def with_gap(known: tuple[LeftOut, ...], new: LeftOut) -> tuple[LeftOut, ...]:
 
 
 def _fused(one: LeftOut, other: LeftOut) -> LeftOut:
-    """Merge two spans into one that claims no group to be more complete than both do."""
+    """Merge two spans into one that covers every group of both."""
     low = None if one.low is None or other.low is None else min(one.low, other.low)
     high = None if one.high is None or other.high is None else max(one.high, other.high)
     alike = (one.universe, one.key) == (other.universe, other.key)
@@ -194,7 +194,7 @@ def _micros(times: pa.ChunkedArray) -> NDArray[np.int64]:
 
 
 def _kept(key: tuple[str, str], share: float, values: pa.ChunkedArray) -> NDArray[np.bool_]:
-    """Return the mask of key values that the ration ``share`` keeps."""
+    """Return the mask of key values that sampling at the rate ``share`` keeps."""
     ranking = Ranking((key,), by_batch=False)
     plain = values.combine_chunks()
     return ranks(ranking, lambda _: plain, len(plain), 0) < limit(share)

@@ -1,9 +1,10 @@
-"""Outer, semi and anti joins with tables: a batch's results from its left rows and pairs.
+"""Outer, semi and anti joins with tables (look-ups): results of a batch from its left rows and its
+pairs of left row and matching table row.
 
-All partners of a left row are found in its own batch. Left rows that are equal in all columns have
-the same partners, so ``n`` equal left rows with ``m`` partners have ``n * m`` pairs, and each row
-gets ``m`` of them. If a look-up reads an earlier look-up (``LookUp.parent``), the earlier look-up's
-pairs take the place of left rows.
+All matches of a left row are found in its own batch. Left rows that are equal in all columns have
+the same matches, so ``n`` equal left rows with ``m`` matches have ``n * m`` pairs, and each row
+gets ``m`` of them. In a chain of look-ups (``LookUp.parent``) the pairs of the earlier one are the
+left rows of the next.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from anabranch_runtime.expressions.evaluate import evaluate, filter_mask
 Columns = tuple[tuple[str, DataType], ...]
 
 
-#: Row number that stands for no row of a table.
+#: Row number for a left row without a match in a table.
 _NONE = -1
 
 
 def results(outer: OuterJoin, files: Sequence[Sequence[Path]]) -> pa.Table:
-    """Return the results of one batch.
+    """Compute the results of one batch.
 
     Args:
-        files: files of left rows, then files of the pairs of each look-up.
+        files: files of left rows, then per look-up the files of its pairs (left row, table row).
 
     Raises:
         ExpressionError: a condition or an output column can't be evaluated for a row.
@@ -59,7 +60,7 @@ def _read(files: Sequence[Path], columns: Columns) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class _Partners:
-    """Pairs by parent row: row ``i`` has ``counts[i]`` of ``pairs`` from ``starts[i]`` on."""
+    """Pairs grouped by left row: row ``i`` has ``counts[i]`` of ``pairs`` from ``starts[i]`` on."""
 
     starts: Ints
     counts: Ints
@@ -67,7 +68,7 @@ class _Partners:
 
 
 def _partners(parent: pa.Table, pairs: pa.Table, names: Sequence[str]) -> _Partners:
-    """Assign ``pairs`` to the rows of ``parent`` that equal them in the columns ``names``."""
+    """Assign ``pairs`` to the left rows ``parent`` that equal them in the columns ``names``."""
     rows = parent.num_rows
     groups = _identities([pa.concat_tables([parent, pairs.select(names)])[n] for n in names])
     of_rows, of_pairs = groups[:rows], groups[rows:]
@@ -77,7 +78,7 @@ def _partners(parent: pa.Table, pairs: pa.Table, names: Sequence[str]) -> _Partn
     own = own[order]
     first = np.flatnonzero(np.diff(own, prepend=-1))
     sizes = np.diff(first, append=len(own))
-    # Equal parent rows share their pairs in equal parts.
+    # Equal left rows get equal parts of their common pairs.
     each = equal[of_pairs[order[first]]]
     assert not (sizes % np.maximum(each, 1)).any(), "pairs without their rows"
     place = np.arange(len(own)) - np.repeat(first, sizes)
@@ -99,7 +100,7 @@ def _identities(columns: Sequence[pa.ChunkedArray]) -> Ints:
 
 
 def _looked_up(kind: JoinKind, rows: list[Ints], parents: Ints, partners: _Partners) -> list[Ints]:
-    """Extend ``rows``, the row numbers per table, by one more look-up."""
+    """Join ``rows`` (row numbers per table) with the matches of one more look-up."""
     counts = np.zeros(len(parents), np.int64)
     there = parents != _NONE
     counts[there] = partners.counts[parents[there]]

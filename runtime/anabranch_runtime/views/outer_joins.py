@@ -1,16 +1,18 @@
-"""Decision of outer joins' left rows (``contract.queries.outer_joins``) by Spark's aggregation.
+"""Outer, semi and anti joins between streams (``contract.queries.outer_joins``), by Spark's
+stateful aggregation of *left rows* and *pairs* (left row and matching right row).
 
-Left rows and pairs with equal left columns form a group. Spark keeps the group until the watermark
-has passed its *end*, which is the deadline, and then emits it once.
+A left row is *decided* (whether it has a match) once the watermark of the right input has passed
+its *deadline*, the latest event time of a match. Left rows and pairs with equal left columns form a
+group, which Spark keeps until its *end*, the deadline, and then emits once.
 
-The deadline may already have passed in the batch in which a left row's last member arrives. Then
-this batch finds all pairs of the row, and the row is decided at once, since the partner's stream
-may never send again. If such a row is computed by a later catch-up, its pairs may be found by
-another batch. Then the group ends at the floor (``sinks.outer_rows``), equal for the row and its
-pairs, because Spark drops rows that end before its watermark.
+The deadline may have passed before a left row is complete. Then its batch finds all its pairs and
+decides it at once, since the right input may never send again. If such a row is computed by a later
+catch-up (after load shedding), its pairs may be found by another batch. Then the group ends at the
+floor (``sinks.outer_rows``), equal for the row and its pairs, because Spark drops rows that end
+before its watermark.
 
-Left rows of different batches are in different groups, since rations may have withheld the pairs of
-one batch and not of the other (``undecided``).
+Left rows of different batches are in different groups, since load shedding may have withheld the
+pairs of one batch and not of the other (``undecided``).
 """
 
 from __future__ import annotations
@@ -47,12 +49,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _LEFT, _PAIRS = "anabranch_left", "anabranch_pairs"
-#: Values in place of a group's number of pairs: a single pair; a row or pair decided at once.
+#: Special values of a group's number of pairs: a single pair; a row or pair decided at once.
 _PAIR, _AT_ONCE = -1, -2
 
 
 def decided(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:
-    """Return the frame of single pairs (of a left join) and of decided groups of left rows.
+    """Return Spark's frame of single pairs (of a left join) and of decided groups of left rows.
 
     A group's column ``anabranch_left`` is its number of left rows, ``anabranch_pairs`` of pairs.
     """
@@ -64,14 +66,14 @@ def decided(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:
     left = [f"`{name}`" for name, _ in outer.left]
     keys = [*left, f"`{BATCH}`"]
     others = [f"`{o.name}`" for o in query.projection if f"`{o.name}`" not in left]
-    # Bounds are clipped to the axis, so that sums with times do not overflow.
+    # Bounds are clipped to Spark's time range, so that sums with times do not overflow.
     limits = [f"{micros_of(f'`{n}`')} + {_cut(bound)}" for n, bound in outer.times]
     floor = micros_of(FLOOR)
     deadline = limits[0] if len(limits) == 1 else f"least({', '.join(limits)})"
     is_left = f"_metadata.file_name like '{LEFT_PREFIX}%'"
     rows = frame.where(f"{CLOCK} is null")
     folder = "cast(regexp_extract(_metadata.file_path, '/([0-9]+)/[^/]*$', 1) as bigint)"
-    # The row was found by the batch in which its last member arrived, not by a catch-up.
+    # True if the batch in which the row's last member arrived found it, and not a catch-up.
     late = f"(coalesce({deadline} < {floor}, false) and {folder} = `{BATCH}`)"
     tagged = never_late(
         rows.where(f"not {late}").selectExpr(
@@ -80,7 +82,7 @@ def decided(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:
             f"cast({is_left} as int) as {_LEFT}",
         )
     )
-    # A deadline at the clock has not passed: a partner may still have that time.
+    # A deadline equal to the watermark has not passed: a match may still have this time.
     clocks = frame.where(f"{CLOCK} is not null").selectExpr(
         *keys, f"{place(f'{micros_of(CLOCK)} - 1')} as {END}", f"0 as {_LEFT}"
     )
@@ -115,7 +117,7 @@ def decided(session: SparkSession, query: QuerySpec, source: Path) -> DataFrame:
 
 
 def grouped(outer: OuterJoin, rows: pa.Table) -> pa.Table:
-    """Return ``rows`` of :func:`decided` with rows and pairs that are decided at once grouped."""
+    """Group the left rows and pairs of :func:`decided` that Spark returns ungrouped."""
     single = pc.equal(rows[_PAIRS], _AT_ONCE)
     some = rows.filter(single)
     if not some.num_rows:
@@ -140,8 +142,8 @@ def _cut(bound: int) -> int:
 def without_undecided(
     outer: OuterJoin, rows: pa.Table, undecided: Undecided
 ) -> tuple[pa.Table, LeftRows]:
-    """Return ``rows`` of :func:`decided` without left rows whose pairs may have been withheld, and
-    the counts of left rows.
+    """Drop left rows of :func:`decided` whose pairs may have been withheld by load shedding; also
+    returns the counts of left rows.
     """
     closed = pc.greater_equal(rows[_PAIRS], 0).combine_chunks().to_numpy(zero_copy_only=False)
     some = rows.filter(pa.array(closed)).combine_chunks()

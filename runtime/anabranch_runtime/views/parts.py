@@ -1,6 +1,6 @@
-"""Metadata of a view's version about missing joined rows (``semantics.md``).
+"""Metadata about joined rows missing from a view's version because of load shedding.
 
-If no joined row was ever withheld, there is no such metadata.
+If no joined row was ever withheld, there is no such metadata (``semantics.md``, "Rations").
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from anabranch_contract.queries.views import View
 from anabranch_runtime.views.left_out import GroupKnowledge, standing
 from anabranch_runtime.views.scaled import scaled_rows
 
-#: Metadata of a version's file of changes.
+#: Metadata key in the Parquet file with a version's changes.
 BATCH, COMPLETENESS = "anabranch_batch", "anabranch_completeness"
 _NOTHING = PartialMark("", "nothing-to-scale", "the view shows no count, sum or average by itself")
 _ABOVE = PartialMark("", "outer-join", "rows of an outer join are not scaled")
@@ -29,8 +29,8 @@ class VersionRows:
 
     Attributes:
         batch: the last batch whose joined rows are included; -1: none.
-        missing: the query's activation as of that batch; None: no row was ever withheld.
-        corrections: the table of corrections for estimates; None: it was too large.
+        missing: the query's record of withheld rows as of that batch; None: none ever.
+        corrections: the corrections for estimates (``views.estimates``); None: too large.
     """
 
     batch: int
@@ -39,7 +39,7 @@ class VersionRows:
 
 
 def told(changes: pa.Table, part: VersionRows) -> pa.Table:
-    """Add the version's batch and completeness to ``changes`` as metadata."""
+    """Add the last included batch and the completeness to ``changes`` as schema metadata."""
     if part.missing is None:
         return changes
     found = {BATCH: str(part.batch), COMPLETENESS: str(part.missing.completeness)}
@@ -49,11 +49,11 @@ def told(changes: pa.Table, part: VersionRows) -> pa.Table:
 def of_part(
     shown: ViewRows, view: View, rows: pa.Table, part: VersionRows, *, above: bool
 ) -> ViewRows:
-    """Return ``shown`` with its completeness and estimates of complete aggregates.
+    """Add completeness and estimates of the complete aggregates to ``shown``.
 
     Args:
         rows: the rows of the view's table that are in ``shown``.
-        above: whether the view reads the rows of an outer join.
+        above: whether the view's input is an outer join.
     """
     missing = part.missing
     if missing is None:

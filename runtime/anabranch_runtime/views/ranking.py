@@ -1,4 +1,4 @@
-"""Rows of views that depend on all groups (LIMIT, totals), or that rank joined rows, by Spark."""
+"""Views with LIMIT or totals, which depend on all groups, and top-k over joined rows, by Spark."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 def top_groups(groups: DataFrame, view: View) -> pa.Table:
-    """Return the view's groups among all groups; with a LIMIT only the first ones."""
+    """Return the view's rows from all groups; with a LIMIT only the first ones, ranked."""
     totals = _totals(groups, view)
     return _top(_finished(groups, view, totals).where(KEPT).drop(KEPT), view)
 
 
 def top_rows(rows: DataFrame, view: View, before: pa.Table) -> pa.Table:
-    """Return the first of ``rows`` and of the former first rows ``before``, with ranks.
+    """Return the new top rows, with ranks, of ``rows`` and the former top rows ``before``.
 
     Rows that OFFSET skips are kept too, with ranks below 1.
     """
@@ -52,7 +52,7 @@ def _top(rows: DataFrame, view: View) -> pa.Table:
 
 
 def _totals(groups: DataFrame, view: View) -> dict[str, pa.Scalar]:
-    """Return the totals by name, in the types of their aggregates."""
+    """Return aggregates over all groups by name, in the types of their aggregates."""
     if not view.totals:
         return {}
     from pyspark.sql import functions as sf

@@ -1,7 +1,7 @@
-"""A view's counts, sums and averages scaled to all joined rows, with their errors.
+"""Estimates of a view's counts, sums and averages over all joined rows, including withheld ones.
 
 The error is half the width of a 95 % confidence interval, if the estimate is normally distributed.
-If fewer than :data:`FEWEST` ranks of a group were kept, no error is given.
+If fewer than :data:`FEWEST` ranks (sampling units) of a group were kept, no error is given.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from anabranch_runtime.views.finishing import counts_beside
 from anabranch_runtime.views.left_out import GroupKnowledge
 from anabranch_runtime.views.table import identities
 
-#: Name of a part -> that part of each row's corrections.
+#: Function from a correction's name (such as ``0.sum``, see ``estimates``) to its values per row.
 Correction = Callable[[str], Floats]
 
 
-#: Least number of kept ranks of a group for an error.
+#: Least number of ranks kept of a group for which an error is given.
 FEWEST = 10
 #: Standard deviations on either side that cover 95 % of a normal distribution.
 DEVIATIONS = 1.96
@@ -39,7 +39,7 @@ def scaled_rows(
     """Return for each of ``rows`` a JSON object: column -> ``value`` and ``error``; null: unknown.
 
     Args:
-        found: the :class:`~anabranch_runtime.views.left_out.GroupKnowledge` of each row.
+        found: :class:`~anabranch_runtime.views.left_out.GroupKnowledge` of each row.
         table: the corrections (``estimates``).
     """
     count = rows.num_rows

@@ -1,4 +1,4 @@
-"""Tables of a view's rows per version, and the changes between versions.
+"""Tables of a view's rows per version (result of a micro-batch), and changes between versions.
 
 Rows are compared by their JSON text, which is equal exactly for equal rows (``sinks.rows``). The
 table of each version is kept as a file, because a version may have to be repeated from the table
@@ -32,7 +32,7 @@ _GIVEN_UP = "too-large"
 
 
 def row_schema(view: View) -> pa.Schema:
-    """Return a table's schema: the view's columns, and the rank if it is the identity."""
+    """Return a table's schema: the view's columns, and the rank if rows are identified by it."""
     found = shown_schema(view)
     return found if view.grouped else found.append(pa.field(RANK, pa.int64()))
 
@@ -80,9 +80,9 @@ class ViewTables:
 def updated(
     view: View, before: pa.Table | None, groups: pa.Table, version: int
 ) -> tuple[pa.Table, pa.Table | None]:
-    """Return the changes due to changed ``groups`` (finished), and the table after them.
+    """Return the changes due to changed ``groups`` (:func:`finishing.finished`), and the new table.
 
-    A group excluded by HAVING is deleted. If the table before is unknown, the deletion is written
+    A group excluded by HAVING is deleted. If the former table is unknown, the deletion is written
     even if the table did not have the group.
     """
     kept = groups[KEPT].combine_chunks()
@@ -126,7 +126,7 @@ def _changes(view: View, upserts: pa.Table, gone: pa.Table, version: int) -> pa.
 
 
 def identities(view: View, rows: pa.Table) -> pa.Array:
-    """Return each row's identity as a JSON object."""
+    """Return each row's identity (grouping columns or rank) as a JSON object."""
     if not view.identity:
         return pa.array(["{}"] * rows.num_rows, pa.large_string())
     return texts(rows.select(list(view.identity)))

@@ -1,13 +1,14 @@
-"""Left rows of an outer join whose pairs may have been withheld (``semantics.md``, "Rations").
+"""Left rows of an outer join whose matches load shedding may have withheld.
 
-It is unknown whether such a row has a partner, so it is not emitted. A left row's partners arrive
+It is unknown whether such a row has a match, so it is not emitted. A left row's matches arrive
 in the batches from the row's own (in which its last member arrives) to the last batch that began
-before the watermark of the partner's stream had passed the row's deadline. A batch withholds pairs
-by the row's key, if its rank is not below the ration. So a row is *undecided* if its rank is not
-below the unpaid ration of one of these batches.
+before the watermark of the right input had passed the row's deadline. A batch withholds matches if
+the rank (hash) of the row's key is not below the batch's ration, a sampling rate. So a row is
+*undecided* if its rank is not below the ration of one of these batches, unless a catch-up has
+computed the batch's withheld results (``semantics.md``, "Rations").
 
 All these rations are in the ledger beside the results when the deadline has passed, and no later
-batch changes them. So a repeated version leaves out the same rows.
+batch changes them. So a repeated version omits the same rows.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ _BOUNDS = np.iinfo(np.int64)
 
 
 class _Key(NamedTuple):
-    """Ranking key of left rows: a column, and its key type."""
+    """Key of left rows whose hash is their rank: a column, and its key type."""
 
     column: str
     kind: str
 
 
 class _Withheld(NamedTuple):
-    """The ranks that a batch has withheld.
+    """The ranks (hashes of a key) whose results a batch has withheld.
 
     Attributes:
         mark: the watermark of the partner's stream at the start of the batch.
-        key: the ranking key; None: left rows lack it, so the pairs of each count as withheld.
-        limits: alias that arrives last -> least withheld rank; for unpaid goals only.
+        key: the ranking key; None: left rows lack it, so all of them count as undecided.
+        limits: last-arriving alias -> least withheld rank, unless a catch-up has computed them.
     """
 
     mark: int
@@ -55,17 +56,17 @@ class _Withheld(NamedTuple):
 
 @dataclass(slots=True)
 class Undecided:
-    """Withheld pairs of one outer join.
+    """Finds the undecided left rows of one outer join.
 
     Attributes:
-        query: the query of the pairs.
+        query: the inner join that finds the pairs.
         results: the results directory.
     """
 
     query: QuerySpec
     results: Path
     _entries: NewEntries = field(init=False)
-    #: By batch.
+    #: Batch -> its withheld ranks.
     _withheld: dict[int, _Withheld] = field(init=False, default_factory=dict)
     _by_key: dict[_Key | None, tuple[Ints, Ints, Ints]] = field(init=False, default_factory=dict)
 
@@ -96,8 +97,8 @@ class Undecided:
         return found
 
     def chances(self, rows: int, came: Ints, deadlines: Ints) -> NDArray[np.float64]:
-        """Return each left row's probability of being decided: that a random rank is below the
-        limits of all batches from the row's own on. Ranks by different keys are independent. Uses
+        """Return each left row's probability of not being undecided, over random ranks: that its
+        rank is below the limits of all its batches. Ranks by different keys are independent. Uses
         the ledger as read by the last call of :meth:`among`.
         """
         found = np.ones(rows, np.float64)
@@ -105,7 +106,7 @@ class Undecided:
             if key is None:
                 continue
             low = np.searchsorted(batches, came)
-            # A left row's own batch may withhold its pairs even after the deadline.
+            # A left row's own batch may withhold its matches even after the deadline.
             own = np.searchsorted(batches, came, side="right")
             high = np.maximum(np.searchsorted(marks, deadlines, side="right"), own)
             found *= np.minimum(least_between(limits, low, high), WHOLE) / WHOLE
@@ -126,7 +127,9 @@ class Undecided:
         self._by_key = self._columns()
 
     def _columns(self) -> dict[_Key | None, tuple[Ints, Ints, Ints]]:
-        """Return batches with withheld rows by ranking key: ascending numbers, marks, limits."""
+        """Return, by ranking key, arrays over the batches with withheld rows: ascending batch
+        numbers, watermarks, least withheld ranks.
+        """
         some: dict[_Key | None, list[tuple[int, int, int]]] = defaultdict(list)
         for batch, one in sorted(self._withheld.items()):
             if one.limits:
@@ -159,7 +162,7 @@ class Undecided:
 
 
 def least_between(values: Ints, low: Ints, high: Ints) -> Ints:
-    """Return the minimum of ``values[low:high]`` for each pair; if empty, the greatest integer.
+    """Return the minimum of ``values[low:high]`` for each pair; of no values, the greatest integer.
 
     >>> least_between(np.array([5, 3, 9]), np.array([0, 2, 1]), np.array([3, 3, 1])).tolist()[:2]
     [3, 9]

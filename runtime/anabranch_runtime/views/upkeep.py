@@ -54,7 +54,7 @@ _LOST = (
     "the results directory does not have what the view was made of: restore it, or replace the"
     " query by itself (anabranch query replace), which begins it anew"
 )
-#: No activations.
+#: Default of :meth:`Views.begin`: no activations of queries.
 NO_QUERIES: Mapping[str, Activation] = MappingProxyType({})
 
 
@@ -74,16 +74,17 @@ class _Running:
 
 @dataclass(slots=True)
 class _MaintainedView:
-    """A maintained view.
+    """A view and the state of its maintenance.
 
     Attributes:
         parts: its Spark queries: of the view, or of an outer join and the view over it.
-        clock: the view's clock as of the last committed batch. ``reached``: at its last version.
-        known: the activations of the query's joins as of that batch.
+        clock: the view's event time as of the last committed batch. ``reached``: of its last
+            version.
+        known: activations (start and counters) of the query's joins as of the last committed batch.
         lost: whether its input has been lost, so that the view does not change any more.
-        ending: whether no ruleset has the view any more, so that it ends with the present rows.
+        ending: whether its query has ended, so that the present rows are its last.
         unsure: whether Spark may not have read all released rows.
-        looked_at: the next batch when the view was last up to date.
+        looked_at: number of the next batch when the view was last up to date.
     """
 
     place: ViewPlace
@@ -101,7 +102,7 @@ class _MaintainedView:
 
     @property
     def needs_clock(self) -> bool:
-        """Whether a new clock alone, without rows, may change the view."""
+        """Whether the view may change when event time advances without new rows."""
         return self.place.query.outer is not None and not self.place.looks_up
 
     def stop(self) -> None:
@@ -121,7 +122,7 @@ class Views:
         results: the results directory.
         checkpoints: folder of the views' Spark checkpoints.
         writers: writers of external sinks.
-        publish: called with a view's present rows.
+        publish: called with a view's present rows, for the REST API.
         follow: called with the rows that a version has written, for clients that follow the query.
     """
 
@@ -137,7 +138,7 @@ class Views:
     _shown: dict[str, int] = field(init=False, default_factory=dict)
     #: View or outer join -> the last version that wrote rows, and number of rows written so far.
     _written: dict[str, tuple[int, int]] = field(init=False, default_factory=dict)
-    #: Outer join -> counts of its left rows whose deadlines have passed.
+    #: Outer join -> counts of left rows that can get no more matches, emitted or not.
     _left: dict[str, LeftRows] = field(init=False, default_factory=dict)
     _next_batch: int = field(init=False, default=0)
     _changed: threading.Condition = field(init=False, default_factory=threading.Condition)
@@ -175,7 +176,7 @@ class Views:
         ruleset: Ruleset,
         queries: Mapping[str, Activation] = NO_QUERIES,
     ) -> None:
-        """Update the views to the batches before ``next_batch``, which have committed. ``marks``
+        """Schedule updates of the views to the committed batches before ``next_batch``. ``marks``
         are the streams' watermarks, ``ruleset`` has the views, ``queries`` is as in :meth:`begin`.
         """
         wanted = {str(q.id): q for q in ruleset.queries if q.has_post_join and q.left_of is None}
@@ -208,7 +209,7 @@ class Views:
             }
 
     def lag(self) -> dict[str, int]:
-        """Return, by view, the number of committed batches that it does not include yet."""
+        """Return, by view, the number of committed batches whose rows it does not include yet."""
         with self._changed:
             return {
                 name: max(self._next_batch - kept.looked_at, 0) for name, kept in self._kept.items()
@@ -221,13 +222,11 @@ class Views:
         return self._shown.copy()
 
     def written(self) -> dict[str, tuple[int, int]]:
-        """Return, by view or outer join, the last version that wrote rows, and the total of rows
-        written.
-        """
+        """Return, by view or outer join, the last version with rows and the total rows written."""
         return self._written.copy()
 
     def left_rows(self) -> dict[str, LeftRows]:
-        """Return, by outer join (also ended ones), counts of left rows with passed deadlines."""
+        """Return, by outer join, counts of left rows that can get no more matches."""
         return self._left.copy()
 
     def drain(self) -> None:
@@ -277,7 +276,7 @@ class Views:
             self._refresh(name)
 
     def _due(self) -> str | None:
-        """Return the due view that has waited longest."""
+        """Return the view to update next: of those not up to date, the one that waits longest."""
         now = time.monotonic()
         for name, kept in self._kept.items():
             if kept.retry > now or kept.lost:
@@ -295,7 +294,7 @@ class Views:
                 kept = self._kept.pop(name, None)
                 if kept is None:
                     return
-                # Move the view to the end of the queue.
+                # Put the view at the end of the round-robin queue.
                 self._kept[name] = kept
                 next_batch, clock, ending = self._next_batch, kept.clock, kept.ending
                 known = kept.known
@@ -334,7 +333,7 @@ class Views:
         """Release the rows before ``next_batch``, and wait until the view includes them."""
         home = part.place.home
         if inputs.unread(home):
-            # Finish the release of an interrupted attempt first: a version is made of one release.
+            # Finish an interrupted release first: every version includes exactly one release.
             self._work_in(part)
         some = inputs.release(home, next_batch, clock, always=always, missing=missing)
         if some or part.query is None:
@@ -346,8 +345,8 @@ class Views:
         except StreamingQueryException:
             if part.cause is not None:
                 raise
-            # Spark repeatedly lists the releases, and fails if one is deleted meanwhile. None is
-            # deleted while this release waits.
+            # Spark lists the released folders repeatedly, and fails if one is deleted meanwhile, so
+            # none is deleted until Spark has read this release.
             part.query = None
             self._follow(part)
         inputs.read(part.place.home)
@@ -362,14 +361,14 @@ class Views:
 
         def apply(frame: DataFrame, number: int) -> None:
             try:
-                # Version 0 is the table before any row.
+                # Spark numbers micro-batches from 0, but version 0 is the table before any row.
                 work.make(frame, number + 1)
                 reach(Point.VIEWED)
             except Exception as error:
                 part.cause = error
                 raise
 
-        # If the clock alone may change the view, Spark must run micro-batches without new rows.
+        # If advancing event time alone may change the view, Spark must run empty micro-batches.
         alone = part.place.query.outer is not None
         self._maker.session.conf.set(groups.WITHOUT_ROWS, str(alone).lower())
         return (
@@ -391,7 +390,7 @@ class Views:
     # --- beginning and end -------------------------------------------------------------------
 
     def _is_lost(self, query: QuerySpec, known: Activation | None) -> bool:
-        """Whether the results directory lacks joined rows that were found."""
+        """Whether joined rows of committed batches are missing in the results directory."""
         found = known is not None and known.results > 0
         return found and not inputs.home_of(self.results, query.id).exists()
 
@@ -421,7 +420,7 @@ class Views:
 
 
 def _waits_for_past(known: Activation | None) -> bool:
-    """Whether joined rows of any age may still be found, so that no window may close."""
+    """Whether past results of any age are still to be computed, so that no window may close."""
     return known is not None and known.past is not None and known.past.pending
 
 
@@ -434,7 +433,7 @@ def _known(queries: Mapping[str, Activation], name: str) -> dict[str, Activation
 def _missing(
     known: Mapping[str, Activation], name: str, left_rows: LeftRows | None = None
 ) -> Activation | None:
-    """Return the activation to store with a release; None if no row was ever withheld."""
+    """Return the query's counts of withheld rows to store with a release; None if none ever."""
     found = counted(known, name, left_rows)
     if found is None or not found.incomplete:
         return None

@@ -52,10 +52,10 @@ if TYPE_CHECKING:
     from anabranch_contract.queries.views import View
     from anabranch_runtime.sinks.delivery import Write
 
-    #: Makes a version from the frame of a micro-batch and the version's number.
+    #: Function of a micro-batch's frame and the version's number, which makes the version.
     Make = Callable[[DataFrame, int], None]
 
-#: Maximum number of a view's rows in REST.
+#: Maximum number of a view's rows that the REST API shows.
 MOST_SHOWN = 1000
 #: Suffix of the checkpoint of a view over an outer join.
 _OVER_OUTER = "+above"
@@ -69,7 +69,7 @@ class ViewPlace:
         home: folder of its joined rows (``sinks.view_inputs``).
         checkpoint: folder of Spark's checkpoint.
         upper: the view over the rows of an outer join, if any.
-        above: whether this is the view over an outer join.
+        above: whether this is the view whose input is an outer join.
     """
 
     query: QuerySpec
@@ -80,12 +80,12 @@ class ViewPlace:
 
     @property
     def looks_up(self) -> bool:
-        """Whether it is an outer join with tables, whose rows never wait and don't need Spark."""
+        """Whether this is an outer join with tables: its rows never wait and don't need Spark."""
         return self.query.outer is not None and bool(self.query.outer.look_ups)
 
 
 def place_of(query: QuerySpec, home: Path, checkpoints: Path) -> ViewPlace:
-    """Return the place of a query, including the view over its outer join, if any."""
+    """Return the folders of a query, including the view over its outer join, if any."""
     place = ViewPlace(query, home, checkpoints / query.id)
     if query.outer is None or query.view is None:
         return place
@@ -96,7 +96,7 @@ def place_of(query: QuerySpec, home: Path, checkpoints: Path) -> ViewPlace:
 
 @dataclass(frozen=True, slots=True)
 class ViewFrame:
-    """The Spark frame, its output mode, and the writer of each micro-batch."""
+    """Streaming query to start: Spark's frame, its output mode, and the sink of micro-batches."""
 
     rows: DataFrame
     mode: str
@@ -105,7 +105,7 @@ class ViewFrame:
 
 @dataclass(frozen=True, slots=True)
 class Maker:
-    """Makes versions.
+    """Computes versions of views and outer joins, and writes their rows and changes to sinks.
 
     Attributes:
         results: the results directory.
@@ -113,8 +113,8 @@ class Maker:
         publish: called with a view's present rows.
         show: called with the number of rows that an outer join has emitted, or that a view has.
         left: called with the counts of an outer join's left rows so far.
-        follow: called with the rows that a version has written to its sink, and the number of rows
-            written up to this version.
+        follow: called with the rows that a version has written to its sink, and the total number
+            written so far.
     """
 
     session: SparkSession
@@ -126,7 +126,7 @@ class Maker:
     follow: Callable[[str, int, pa.Table, int], None]
 
     def work(self, place: ViewPlace) -> ViewFrame:
-        """Return the frame and writer for a place."""
+        """Return the streaming query that maintains the view or outer join in ``place``."""
         source = place.home / "input"
         query, view, outer = place.query, place.query.view, place.query.outer
         if outer is not None:
@@ -135,7 +135,7 @@ class Maker:
             return ViewFrame(rows, "append", partial(self._decided, place, outer, undecided))
         assert view is not None
         tables = ViewTables(place.home / "table", view)
-        # Totals of no rows are not known here.
+        # Not with totals (aggregates over all groups), which only Spark computes.
         if view.grouped and not view.group_keys and not view.totals:
             self._first(place, view, tables)
         rows = groups.joined_rows(self.session, query, source)
@@ -144,12 +144,12 @@ class Maker:
         return ViewFrame(shown, mode, partial(self._made, place, view, tables))
 
     def look_up(self, place: ViewPlace, next_batch: int) -> None:
-        """Emit the results of look-ups in the batches before ``next_batch``, batch by batch, as
-        partners are in the same batch. A repeated batch is the same version.
+        """Emit the results of joins with tables for the batches before ``next_batch``, each batch
+        as a version, as matches are in the same batch. A repeated batch is the same version.
         """
         home = place.home
         if inputs.unread(home):
-            # An interrupted attempt has left it.
+            # Left by an interrupted attempt.
             self._look_up_released(place)
         for batch in inputs.pending(home, next_batch):
             if inputs.release(home, batch + 1, None):
@@ -180,7 +180,7 @@ class Maker:
         self._give(place, version, outer_joins.results(outer, found))
 
     def _give(self, place: ViewPlace, version: int, rows: pa.Table) -> None:
-        """Hand rows of an outer join to its sink, or to the view over them."""
+        """Write rows of an outer join to its sink, or stage them as input of the view over it."""
         query = str(place.query.id)
         if place.upper is None:
             self._write(place, version, rows)
@@ -200,14 +200,14 @@ class Maker:
             found = _finished(view, frame.toArrow())
             changes, after = updated(view, before, found, version)
         else:
-            # Their tables are always kept.
+            # Views of these kinds always keep the table of the last version.
             assert before is not None
             after = top_groups(frame, view) if view.grouped else top_rows(frame, view, before)
             changes = replaced(view, visible(view, before), visible(view, after), version)
         self._keep(place, view, tables, version, changes, after, part)
 
     def _part(self, place: ViewPlace, view: View, version: int, *, shown: bool) -> VersionRows:
-        """Return the joined rows included in a version; with corrections if ``shown``."""
+        """Describe the joined rows included in a version; with corrections if ``shown``."""
         found = VersionRows(inputs.last_batch(place.home), inputs.missing(place.home))
         batches = inputs.sampled(place.home)
         if not shown or (found.missing is None and not batches):
@@ -216,7 +216,7 @@ class Maker:
         return replace(found, corrections=estimates.after(version, place.query, batches))
 
     def _first(self, place: ViewPlace, view: View, tables: ViewTables) -> None:
-        """Make version 0: without grouping columns, aggregates of no rows are one row."""
+        """Write version 0: aggregates without GROUP BY have one row even without input."""
         if (place.checkpoint / "commits").exists():
             return
         nothing = pa.RecordBatch.from_arrays(
@@ -255,7 +255,7 @@ class Maker:
         self.publish(query, of_part(shown_rows, view, first, part, above=place.above))
 
     def _write(self, place: ViewPlace, version: int, changes: pa.Table) -> None:
-        """Hand a version's changes to the sink; a repeated version is handed over again."""
+        """Write a version's changes to the sink; a repeated version is written again."""
         query = place.query
         folder = self.results / query.id
         staged = place.home / "changes.parquet"
@@ -272,7 +272,7 @@ class Maker:
         else:
             writer = self.writers.get(query.sink.kind)
             if writer is None:
-                raise SinkError("no-writer", f"nothing here writes {query.sink.format}")
+                raise SinkError("no-writer", f"no writer for sinks of format {query.sink.format}")
             writer(Delivery(str(query.id), query.sink, version, (staged,)))
         total = add(written_file(self.results, query.id), version, changes.num_rows)
         self.follow(str(query.id), version, changes, total)

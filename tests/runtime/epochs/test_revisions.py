@@ -123,4 +123,4 @@ def test_what_is_no_revision_is_refused(change: Callable[[Ruleset], Ruleset], co
         check_revision(running, change(revision))
 
     assert caught.value.code == code
-    assert "the old rules go on" in caught.value.remedy
+    assert "the old ruleset continues" in caught.value.remedy

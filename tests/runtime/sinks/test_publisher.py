@@ -190,7 +190,7 @@ def test_too_much_that_waits_stops_the_pipeline(
 def test_a_format_that_nobody_writes_waits(tmp_path: Path) -> None:
     to = Publisher(tmp_path / "results", 0)
     publish(to, tmp_path, 0, "q")
-    assert "nothing here writes notebook" in to.problems()["q"]
+    assert "no writer for sinks of format notebook" in to.problems()["q"]
 
 
 def test_secrets_stay_in_the_environment() -> None:

@@ -1,1 +1,1 @@
-"""Directories of files as feeds: log of found files, the feed, readers of parts of files."""
+"""Sources that read directories of files: log of found files, the feed, readers of file parts."""

@@ -1,10 +1,10 @@
 """Detection of files that change after they were found, and of reused names.
 
-Overwriting a file does not change its directory's time. So known files are checked in turn, for a
-small share of the time (``SHARE``). A file has changed if its size or modification time (mtime)
-differs. If only its status change time (ctime) differs, which happens with new permissions or links
-too, it has changed if its first or last bytes differ. A change is acted on once it has been stable
-for a while, so that files are not read while they are being written.
+Overwriting a file does not change its directory's modification time. So files in the log are
+checked one after the other, within a small share of the time (``SHARE``). A file has changed if its
+size or modification time (mtime) differs. If only its status change time (ctime) differs, which may
+be due to new permissions or links, its first and last bytes are compared. A change takes effect
+once it has been stable for a while, so that files are not read while they are being written.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.feed import PieceError
 from anabranch_runtime.sources.files.log import FileLog, FoundFile
 
-#: Maximum share of the time spent on checking known files.
+#: Maximum share of time spent on checking known files for changes.
 SHARE = 0.02
 #: Seconds that one round of checks takes, and least seconds between two checks of the same file.
 SLICE, PAUSE = 0.01, 1.0
@@ -34,18 +34,18 @@ ENDS = 1 << 13
 
 _UNREAD = PieceError(
     "file-changed",
-    "it changed before anything of it was read; its new content is read as a new file",
+    "it changed before any of it was read; its new content is read as a new file",
 )
 _WARNING = PieceError(
     "file-changed",
-    "it changed, or another file took its name, after it had been read or left out: the new content"
+    "it changed, or another file took its name, after it had been read or skipped: the new content"
     " is not read (put new data into files of new names, or set on_changed_file to read)",
 )
 
 
 @dataclass(slots=True)
 class _FileChange:
-    """A file's status that differs from the log; times of the first and the latest change seen."""
+    """A pending change of a file: its new status, and times at which it was first and last seen."""
 
     stat: os.stat_result
     first: float
@@ -71,7 +71,7 @@ class ChangeWatch:
     _turn: list[str] = field(default_factory=list)
     _changes: dict[str, _FileChange] = field(default_factory=dict)
     _quiet: dict[str, float] = field(default_factory=dict)
-    #: Number in the log -> status change time and checksum of the file as it was found.
+    #: Number of a file in the log -> status change time and checksum when it was found.
     _marks: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def know(self) -> None:
@@ -81,7 +81,7 @@ class ChangeWatch:
         self._upto = len(self.log.files)
 
     def look(self, number: int, position: int) -> None:
-        """Check some files; add changed files to the log if the policy says so.
+        """Check some files; changed files are added to the log if the policy is to read them again.
 
         Args:
             number, position: the offset up to which files have been planned.
@@ -113,7 +113,7 @@ class ChangeWatch:
             stat = os.stat(path)
             same = self._is_same(path, number, stat, read=number < planned)
         except OSError:
-            # A deleted file has not changed, and an inaccessible one can't be checked now.
+            # A deleted file does not count as changed, an inaccessible one can't be checked now.
             self._changes.pop(name, None)
             return
         if same:
@@ -129,7 +129,7 @@ class ChangeWatch:
         file, known = self.log.files[number], self._marks.get(number)
         if (stat.st_size, stat.st_mtime_ns) != (file.size, file.mtime):
             return False
-        # Before a file is read, its content may be replaced if size and mtime stay equal.
+        # As long as no row has been read, only size and mtime have to stay equal.
         if read and (known is None or known[0] != stat.st_ctime_ns):
             if not self.permitted(path):
                 return True
@@ -154,7 +154,7 @@ class ChangeWatch:
                 f"{self.directory / name} changed, or another file took its name, after it had been"
                 " read",
                 field="source.options.on_changed_file",
-                remedy="put back what it was or take it away, and put new data into files of new"
+                remedy="restore the original file or remove it, and put new data into files of new"
                 " names; or set on_changed_file to read its new content, or to warn only",
             )
         read = self.policy is OnChangedFile.READ and now - change.last >= SETTLED

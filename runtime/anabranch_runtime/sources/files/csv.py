@@ -40,7 +40,7 @@ _TEXTUAL = frozenset({TypeKind.STRING, TypeKind.BINARY})
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """Records and fields found in ``data`` (``csv_text.scan``), and the number of bytes scanned."""
+    """Positions of records and fields in ``data`` (``csv_text.scan``), and bytes scanned."""
 
     data: bytes
     starts: NDArray[np.int32]
@@ -180,7 +180,7 @@ def csv_layout(
         return CsvLayout(dialect, columns, tuple(range(len(names))), len(names), begin)
     found = scanned(head[begin:], dialect, final=final, most=1)
     if not len(found):
-        # A file without records has no rows.
+        # An empty file has no header and no rows.
         return CsvLayout(dialect, columns, (0,) * len(names), 0, len(head)) if final else None
     record = next(csv_text.records(head[begin : begin + found.used], dialect, 1))
     header = csv_text.header_of(record, dialect)
@@ -196,8 +196,8 @@ def csv_layout(
 def _spans(
     data: bytes, starts: NDArray[np.int32], stops: NDArray[np.int32], kind: pa.DataType
 ) -> pa.Array:
-    """Return an array over ``data`` with its disjoint, ascending ranges at even positions and the
-    gaps between them at odd positions.
+    """Return a binary array over ``data`` (no copy): the disjoint, ascending ranges at even
+    positions, and the bytes between them at odd positions.
     """
     offsets = np.empty(2 * len(starts), np.int32)
     offsets[0::2], offsets[1::2] = starts, stops
@@ -206,7 +206,7 @@ def _spans(
 
 
 def _no_text(found: Scanned) -> NDArray[np.bool_]:
-    """Return which records are not UTF-8."""
+    """Return the mask of records that are not UTF-8."""
     try:
         found.data[: found.used].decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Directories of files as feeds: each file is read once, in the order in which files were found.
+"""Feed of a stream from a directory: each file is read once, in the order in which it was found.
 
 Found files are appended to a *log* beside the state, one line per file, durably before an offset
 refers to them. The offset is the number of completely read files, and the position in the next
@@ -6,11 +6,11 @@ file: rows, or bytes of text. So a batch is a range of the log, and can be repea
 directory contains then. Files found together are ordered by modification time and name.
 
 A file must not change after it has appeared: write it under a name that begins with ``.`` or ``_``,
-or ends in ``.tmp`` or ``.partial``, and rename it. A file that is damaged, or changed before it was
-read, can't be read: the stream stops before it, or skips it (``on_bad_file``). A file that changes
-later gets another entry in the log (``changed``), which is read or left out. A file that was
-removed before any of it was read is left out. The log records the files that planning leaves out;
-a piece with ``Piece.gone`` makes the batch record them too.
+or ends in ``.tmp`` or ``.partial``, and rename it. If a file is damaged, or changed before it was
+read, the stream stops before it or skips it (``on_bad_file``). A file that changes later gets
+another entry in the log (``changed``), which is read or skipped. A file removed before any of it
+was read is skipped. The log records the files that planning skips; a piece with ``Piece.gone``
+makes the batch record them too.
 
 A link that leads out of the allowed paths is skipped.
 
@@ -47,10 +47,10 @@ from anabranch_runtime.sources.files.trouble import BROKEN, SKIP, refused, uncha
 from anabranch_runtime.sources.loads import WRITING, Load, longest_pause
 from anabranch_runtime.sources.permitted import resolve
 
-#: Nanoseconds without a change of the directory before a listing that is known to be complete: file
-#: systems store times with a resolution of up to two seconds.
+#: A listing is complete if the directory has not changed for this many nanoseconds before it, as
+#: file systems store times with a resolution of up to two seconds.
 SETTLED = 2_100_000_000
-#: Number of preceding files in the log with which a file's time of appearance is compared.
+#: Number of preceding files from whose pauses the end of a load (files found together) is judged.
 LATELY = 1000
 #: Least seconds between two listings of a directory in which files keep appearing.
 LISTING = 0.05
@@ -58,7 +58,7 @@ LISTING = 0.05
 
 @dataclass(slots=True)
 class FileFeed:
-    """A stream that is read from the files of a directory."""
+    """Feed of a stream that is read from the files of a directory."""
 
     record: StreamRecord
     options: FileOptions
@@ -71,15 +71,15 @@ class FileFeed:
     #: The directory's modification time at the last listing known to be complete.
     _listed: int = -1
     _next_listing: float = 0.0
-    #: Start of the last listing that found files (after a restart with a log: of the first), and
-    #: start of the last listing, by the monotonic clock.
+    #: Monotonic times: of the last listing that found files (after a restart: of the first), and of
+    #: the last listing.
     _found: float = -inf
     _looked: float = 0.0
-    #: Number in the log -> length of the file: rows, or bytes of text.
+    #: Number of a file in the log -> its length: rows, or bytes of text.
     _lengths: dict[int, int] = field(default_factory=dict)
     #: Rows per byte of the last measured file.
     _density: float | None = None
-    #: Number in the log -> how many times the operating system has refused to read the file.
+    #: Number of a file in the log -> number of failed attempts to open it.
     _refused: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -88,7 +88,7 @@ class FileFeed:
         return self.options.on_bad_file
 
     def look(self, offset: Any) -> None:
-        """Check whether the file at which the feed is held exists."""
+        """Retry reading the length of the file that has stopped the feed; raises if it fails."""
         number, _ = offset or (0, 0)
         self._length(number, begun=True)
 
@@ -112,9 +112,9 @@ class FileFeed:
         return Waiting(max(round(rows), 1), max(age, 0.0))
 
     def load_end(self, offset: Any, load: Load) -> Any:
-        """Return the end of the files found so far, once no more have appeared for a while."""
+        """Return the end of the files found, once none has appeared for a while; else None."""
         log = self._loaded()
-        # The next file may be as large as the last one, and still being written.
+        # Allow for the time to write another file as large as the last one.
         size = log.files[-1].size if log.files else 0
         quiet = load.quiet(longest_pause(self._times(load, len(log.files)))) + size / WRITING
         looked = time.time() - (time.monotonic() - self._looked)
@@ -127,7 +127,7 @@ class FileFeed:
         return list(offset or (0, 0)) >= list(end)
 
     def is_apart(self, offset: Any, load: Load) -> bool:
-        """Whether the next file appeared a while after all files that have been read."""
+        """Whether the next file appeared a while after all files before (it begins a new load)."""
         files, (number, position) = self._loaded().files, offset or (0, 0)
         if position or not 0 < number < len(files):
             return False
@@ -136,7 +136,9 @@ class FileFeed:
         return file.appeared / 1e9 - max(times) > quiet
 
     def _times(self, load: Load, number: int) -> list[float]:
-        """Times at which the last files before ``number`` appeared, none before ``load`` began."""
+        """Return the times at which the last files before ``number`` appeared (seconds since 1970);
+        at least the time at which ``load`` began.
+        """
         lately = self._loaded().files[max(number - LATELY, 0) : number]
         return [max(file.appeared / 1e9, load.began) for file in lately]
 
@@ -171,7 +173,7 @@ class FileFeed:
         found = []
         for number, low, high in spans:
             if high is None:
-                # If planning has not found the error of a file, the task that reads it will.
+                # An error that planning has not found is reported by the task that reads the file.
                 gone = log.left_out.get(number) if number != last else None
                 found.append(replace(self._piece(number, low, None), gone=gone))
                 continue
@@ -191,7 +193,7 @@ class FileFeed:
         return min((p.before for p in pieces), default=end)
 
     def _end(self, number: int) -> int | None:
-        """Return the length of a file that a batch reads to its end; None: unknown."""
+        """Return the length of a file that is read to its end; None: unknown."""
         log = self._loaded()
         if number in log.left_out:
             return None
@@ -205,7 +207,7 @@ class FileFeed:
     def _piece(self, number: int, low: int, high: int | None) -> Piece:
         file = self._loaded().files[number]
         path = str(self.directory / file.name)
-        # The reading task checks again whether the path has become a link.
+        # Tasks get the resolved path, to detect that it has become a link since.
         real = resolve(path)
         where = {
             "path": path,
@@ -296,7 +298,7 @@ class FileFeed:
             )
 
     def _permitted(self, name: str) -> str:
-        """The resolved path of a file of the directory, or of the directory itself.
+        """Resolve the path of a file of the directory, or of the directory itself.
 
         Raises:
             SourceError: a link leads out of the paths that may be read.
@@ -305,9 +307,9 @@ class FileFeed:
         if not self.access.permits_path(path):
             raise SourceError(
                 "path-not-allowed",
-                f"{self.directory / name} leads out of the directories that may be read",
+                f"{self.directory / name} is a link out of the directories that may be read",
                 field=f"streams.{self.record.name}.source.path",
-                remedy="take the link away, or allow where it leads by --allow-path",
+                remedy="remove the link, or allow its target by --allow-path",
             )
         return path
 
@@ -322,10 +324,10 @@ class FileFeed:
         return entry.is_file()
 
     def _length(self, number: int, *, planned: bool = False, begun: bool = False) -> int:
-        """Return the length of a file in rows, or bytes of text; 0 if it is left out.
+        """Return the length of a file in rows, or bytes of text; 0 if it is skipped.
 
-        A file that can't be read may be left out, unless it is already part of a batch
-        (``planned``). A partly read file (``begun``) must not be missing.
+        An unreadable file may be skipped, unless it is already part of a batch (``planned``). A
+        partly read file (``begun``) must not be missing.
         """
         log = self._loaded()
         if number in log.left_out:
@@ -412,16 +414,16 @@ class FileFeed:
             raise refused(path, cause) from cause
 
     def _rows(self, units: float) -> float:
-        """Estimate the number of rows in ``units`` of a file's length."""
+        """Estimate the number of rows in ``units`` (rows, or bytes of text) of a file."""
         return units * (self._density or 1.0) if self._is_text else units
 
     def _units(self, rows: float) -> int:
-        """Estimate the part of a file's length for ``rows`` rows."""
+        """Estimate the length (rows, or bytes of text) of ``rows`` rows."""
         return max(round(rows / (self._rows(1.0) or 1.0)), 1)
 
 
 def file_feed(record: StreamRecord, state: str, access: AccessPolicy) -> FileFeed:
-    """Make the feed of a directory of files.
+    """Create the feed of a stream over a directory of files.
 
     Raises:
         StreamError: an option or its value is unknown.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from anabranch_runtime.sources.feed import PieceError
 
-GONE = PieceError("missing-file", "it had gone before anything of it was read")
+GONE = PieceError("missing-file", "it was removed before any of it was read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +18,8 @@ class FoundFile:
 
     Attributes:
         mtime: modification time, nanoseconds since 1970.
-        appeared: status change time, nanoseconds since 1970: when the file got its name or content
-            here. Unlike ``mtime`` its writer can't set it.
+        appeared: status change time, nanoseconds since 1970: when the file last got its name or
+            content in the directory. Unlike ``mtime`` its writer can't set it.
     """
 
     name: str
@@ -34,7 +34,7 @@ class FileLog:
 
     Attributes:
         files: files in the order in which they were found.
-        left_out: number of a file -> why planning has left out its unread part.
+        left_out: number of a file -> error for which its unread part is skipped.
     """
 
     path: Path

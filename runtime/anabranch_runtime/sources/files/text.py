@@ -55,8 +55,8 @@ class TextFile:
         return lines / max(len(sample), 1) * (_RATIO if packed else 1)
 
     def cut(self, start: int, targets: Sequence[int]) -> list[int]:
-        """Return the first position at or after each of ``targets``, which ascend from ``start``, a
-        position too. A compressed file can't be divided: its end is returned.
+        """Return the first record position at or after each of ``targets``, ascending from the
+        record position ``start``. A compressed file can't be divided: its end is returned.
         """
         if not targets or self._is_packed():
             return [self.size] * len(targets)

@@ -1,4 +1,4 @@
-"""Errors of files that can't be read, each with its remedy."""
+"""Errors for files that can't be read, each with its remedy."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from anabranch_runtime.errors import SourceError
 
-#: Errors caused by a damaged or missing file, unlike a lack of memory.
+#: Exceptions that mean a damaged or missing file, and not e.g. a lack of memory.
 BROKEN = (OSError, pa.ArrowException, ValueError, KeyError, EOFError, zlib.error)
-#: Last part of each remedy.
+#: End of the remedy in each error.
 SKIP = "to go on without it, set the source's option on_bad_file to skip"
 
 
@@ -28,7 +28,7 @@ def unchanged(path: Path, size: int, mtime: int) -> None:
             raise refused(path, cause) from cause
         raise SourceError(
             "missing-file",
-            f"{path} has gone before it was read",
+            f"{path} was removed before it was read",
             field=str(path),
             remedy=f"put it back; {SKIP}",
         ) from cause
@@ -37,8 +37,8 @@ def unchanged(path: Path, size: int, mtime: int) -> None:
             "file-changed",
             f"{path} has changed since it was found",
             field=str(path),
-            remedy="put back what it was, and write new data to new files, to be renamed when they"
-            f" are complete; {SKIP}",
+            remedy="restore the original file, and write new data to new files, to be renamed when"
+            f" they are complete; {SKIP}",
         )
 
 
@@ -48,7 +48,7 @@ def damaged(path: Path, why: str) -> SourceError:
         "damaged-file",
         f"{path} can't be read: {why}",
         field=str(path),
-        remedy=f"put back what it was, with its time of modification; {SKIP}",
+        remedy=f"restore the original file, with its modification time; {SKIP}",
     )
 
 
@@ -58,5 +58,5 @@ def refused(path: Path, cause: OSError) -> SourceError:
         "unreadable-file",
         f"{path} can't be read: {cause.strerror}",
         field=str(path),
-        remedy=f"let the runtime read it; {SKIP}",
+        remedy=f"give the runtime permission to read it; {SKIP}",
     )

@@ -1,1 +1,1 @@
-"""Spark's own sources: an ingest query per source reads it and lands its batches on disk."""
+"""Spark's own sources: per source, a Spark query (ingest query) writes its rows to local files."""

@@ -34,9 +34,7 @@ def appearances(home: Path, before: str | None, offsets: str) -> list[float]:
 
 
 def _entries(folder: Path, first: int, last: int) -> Iterator[dict[str, Any]]:
-    """Yield entries ``first`` to ``last`` of a log of Spark's, whose ``.compact`` files repeat all
-    earlier entries.
-    """
+    """Yield entries ``first`` to ``last`` of Spark's log (``.compact`` files repeat earlier)."""
     for log in folder.iterdir():
         for number in range(first, last + 1):
             path = log / str(number)

@@ -1,7 +1,7 @@
-"""Repair of an ingest query's Spark checkpoint, to agree with the landed batches.
+"""Repair of an ingest query's Spark checkpoint, to agree with the batches that it has written.
 
-The last landed batch is authoritative: its document has its end offsets, and the contents of
-Spark's logs of the source at that time. Entries that Spark's checkpoint has lost are written again
+The last batch on disk (landed batch) is authoritative: its document has its end offsets, and the
+contents of Spark's logs of the source then. Entries that Spark's checkpoint has lost are restored
 (Spark does not sync them, so a power failure can lose them). Entries after the last landed batch
 may be removed, as none of their input has landed.
 """

@@ -1,8 +1,8 @@
-"""Evaluation of a stream's columns from rows that Spark has read, in the task that lands them.
+"""Evaluation of a stream's columns from rows that Spark has read, in the task that writes them.
 
-A registration's expressions are evaluated here, because Spark would fail the batch, and so the
-whole stream, for a single bad row. A row is invalid if an expression fails on it (ANSI mode: a
-division by zero, an overflow, a cast) or if its text is not UTF-8.
+The expressions of the stream's definition are evaluated here, because Spark would fail the batch,
+and so the whole stream, for a single bad row. A row is invalid if an expression fails on it (ANSI
+mode: a division by zero, an overflow, a cast) or if its text is not UTF-8.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from anabranch_runtime.sources.invalid import ARRIVED, convert_values, raw_text
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Evaluation of a stream's rows; it is sent to tasks.
+    """Evaluator of a stream's rows, which is sent to tasks.
 
     Attributes:
-        inputs: the first columns of Spark's rows. They are followed by a flag for invalid rows, and
+        inputs: the first columns of Spark's rows, which are followed by a flag for invalid rows and
             by the raw input (``spark_source.SparkSource``).
         names: names of the stream's columns.
         columns: each of the stream's columns as an expression over the inputs.
@@ -39,7 +39,7 @@ class Evaluation:
 
     def rows(self, part: pa.RecordBatch) -> pa.RecordBatch:
         """Return the stream's columns, the raw input of invalid rows (``invalid.ARRIVED``, NULL in
-        valid rows), and unchanged further columns of ``part``.
+        valid rows), and the remaining columns of ``part``.
         """
         count = len(self.inputs)
         given = dict(zip(self.inputs, part.columns[:count], strict=True))
@@ -62,7 +62,7 @@ class Evaluation:
 def _evaluated(
     expr: Expr, given: Mapping[Column, pa.Array], total: int, rows: pa.Array
 ) -> pa.Array:
-    """Evaluate ``expr`` on the rows with the ascending numbers ``rows``; a NULL number gives NULL.
+    """Evaluate ``expr`` on the rows with the (ascending) numbers ``rows``; NULL for a NULL number.
 
     Raises:
         ExpressionError, ArrowException, ValueError: the evaluation fails on a row.
@@ -88,8 +88,8 @@ def _evaluated(
 
 
 def _arrived(text: pa.Array, bad: NDArray[np.bool_], given: Mapping[Column, pa.Array]) -> pa.Array:
-    """Return the raw text of ``bad`` rows: Spark's ``text``, or a JSON object of the source's
-    columns; without such columns, of the inputs.
+    """Return the raw input of ``bad`` rows: Spark's ``text``, or else a JSON object of the source's
+    columns or of the inputs.
     """
     text = pc.if_else(pa.array(bad), text.cast(pa.binary()), pa.scalar(None, pa.binary()))
     rest = bad & text.is_null().to_numpy(zero_copy_only=False)

@@ -1,8 +1,8 @@
-"""Landed batches as a feed: the main query reads one of Spark's sources through files.
+"""Feed of a stream over one of Spark's sources: it reads the files written by the ingest query.
 
-The offset is the number of the next landed batch to read, and how many of its rows have been read.
-Landed batches never change and their numbers have no gaps, so the input between two offsets is
-fixed. Offsets count invalid rows too; tasks separate them when they read.
+These are *landed batches*. The offset is the number of the next one to read, and the number of its
+rows that have been read. Landed batches never change and their numbers have no gaps, so the input
+between two offsets is fixed. Offsets count invalid rows too; tasks separate them when they read.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ from anabranch_runtime.sources.loads import LONGEST_READING, Load
 
 @dataclass(slots=True)
 class LandedFeed:
-    """The landed batches of one source."""
+    """Feed over the landed batches of one source."""
 
     record: StreamRecord
     home: Path
     id: str
-    #: Number -> batch, for batches that have not been read completely.
+    #: Number of a landed batch -> the batch, if it has not been read completely.
     _known: dict[int, Landed] = field(default_factory=dict)
-    #: Number of the newest load, and the longest pause between its files so far, in seconds.
+    #: Number of the newest load (part of the input read as a whole for the watermark), and the
+    #: longest pause between its files, in seconds.
     _pauses: tuple[int, float] = (0, 0.0)
 
     @property
@@ -53,7 +54,7 @@ class LandedFeed:
         return OnLoss.STOP
 
     def look(self, offset: Any) -> None:
-        """Do nothing: an unreadable landed batch fails the pipeline's batch, and holds no feed."""
+        """Do nothing: an unreadable landed batch fails the batch, so it never stops only a feed."""
 
     def begin(self) -> Any:
         """Return no offset: reading always begins with the first landed batch."""
@@ -73,11 +74,11 @@ class LandedFeed:
         return Waiting(rows, max(age, 0.0))
 
     def load_end(self, offset: Any, load: Load) -> Any:
-        """Return the end of all landed batches, once the source had no more input: for a backlog,
-        and for every load of a source of files.
+        """Return the end of all landed batches once the source has no more input, for the backlog
+        and for every load of a source of files; else None.
 
-        The duration of reading does not matter. Files are compared by their own times, and a source
-        has no more input only if a check of the source found none (``queries``).
+        Slow reading does not end a load: files are compared by the times at which they appeared,
+        and a source has no more input only if a check of it found none (``queries``).
         """
         number = (offset or (0, 0))[0]
         landed, of_files, found = number, has_files(self.record), list[Appearance]()
@@ -103,7 +104,7 @@ class LandedFeed:
         return list(offset or (0, 0)) >= list(end)
 
     def is_apart(self, offset: Any, load: Load) -> bool:
-        """Whether the files of the next landed batch appeared a while after all earlier files."""
+        """Whether the next landed batch's files appeared a while later (they begin a new load)."""
         number, position = offset or (0, 0)
         batch = self._batch(number) if has_files(self.record) and number and not position else None
         if batch is None or (seen := batch.files_seen) is None:
@@ -112,7 +113,7 @@ class LandedFeed:
         return seen.first - before >= load.quiet(self._longest_pause(load, ()))
 
     def _longest_pause(self, load: Load, found: Sequence[Appearance]) -> float:
-        """Return the longest pause between files of ``load``, as known before and in ``found``."""
+        """Return the longest pause between files of ``load``, updated by the files ``found``."""
         known = self._pauses[1] if self._pauses[0] == load.number else 0.0
         for seen in found:
             before = seen.first - max(seen.before, load.began)
@@ -163,11 +164,11 @@ class LandedFeed:
         return found
 
     def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
-        """Return ``end``: unreadable pieces fail the whole batch, so none is left out."""
+        """Return ``end``: unreadable pieces fail the whole batch, so none is skipped."""
         return end
 
     def _piece(self, path: Path, size: int, first: int, last: int, passed: int) -> Piece:
-        """Return the piece for rows of a file that follows ``passed`` rows of its landed batch."""
+        """Return the piece for rows of a file; ``passed``: rows of the landed batch before it."""
         columns = tuple((c.name, c.type) for c in self.record.columns)
         where = {"path": str(path), "size": size, "first": first, "last": last}
         return Piece(
@@ -196,7 +197,7 @@ class LandedFeed:
 
 
 def landed_feed(record: StreamRecord, state: str) -> LandedFeed:
-    """Make the feed of one of Spark's sources."""
+    """Create the feed of a stream over one of Spark's sources."""
     source = source_name(record)
     return LandedFeed(record, home_of(Path(state), source), LANDED + source)
 
@@ -231,7 +232,7 @@ def read_rows(piece: Piece) -> Iterator[Decoded]:
 
 
 def _decoded(batch: pa.RecordBatch) -> Decoded:
-    """Split landed rows into valid and invalid rows; the last column is invalid rows' input."""
+    """Split rows into valid and invalid ones; the last column has the raw input of the latter."""
     arrived = batch.column(batch.num_columns - 1)
     rows = batch.select(batch.schema.names[:-1])
     if arrived.null_count == batch.num_rows:

@@ -4,8 +4,8 @@ Below the state directory, ``ingest/<source>`` (``spark_stream.source_name``) ho
 
     checkpoint/          Spark's, of the ingest query
     landed/<n>/          the n-th batch that had rows: Arrow files and ``batch.json``
-    caught-up            number of landed batches when a look at the source found nothing more, and
-                         seconds from the last of their files to that look
+    caught-up            number of landed batches when a check of the source found no more input,
+                         and seconds from the appearance of their last file to this check
     landed/.<random>/    a batch that is being written
 
 A batch appears by one rename, after its files are durable. Numbers have no gaps, so a reader finds
@@ -44,7 +44,7 @@ from anabranch_runtime.storage.documents import (
 from anabranch_runtime.storage.durable import attach, durable
 
 KIND = Kind("landed-batch", "landed")
-#: The folder of all sources below a state directory.
+#: Folder of the landed batches of all sources, below the state directory.
 INGEST = "ingest"
 #: Schema of :func:`file_writer`'s report on its files.
 WRITTEN = "name string, rows bigint, bytes bigint"
@@ -70,13 +70,13 @@ class Appearance:
 
 @dataclass(frozen=True)
 class Landed:
-    """One landed batch.
+    """Description of a landed batch (``batch.json``).
 
     Attributes:
         batch: its number in the ingest query.
         offsets: Spark's text of its end offsets.
-        files: name, rows and bytes of each file.
-        logs: contents of Spark's logs of the source at that time (``recovery.logs``).
+        files: name, number of rows and bytes of each file.
+        logs: contents of Spark's logs of the source after the batch (``recovery.logs``).
         files_seen: when its files appeared; None for a source without files.
     """
 
@@ -143,7 +143,7 @@ def note_caught_up(home: Path, number: int, quiet: float) -> None:
 
 
 def read_caught_up(home: Path) -> tuple[int, float]:
-    """Return number and seconds as recorded last (:func:`note_caught_up`); (-1, 0.0): never."""
+    """Return the last record of :func:`note_caught_up`: batches, seconds; (-1, 0.0): none."""
     try:
         number, quiet = (home / _CAUGHT_UP).read_text().split()
         return int(number), float(quiet)
@@ -168,7 +168,7 @@ def finish(home: Path, folder: Path, number: int, landed: Landed) -> None:
     """Make the batch in ``folder`` the landed batch ``number``; returns once it is durable."""
     known = {name for name, _, _ in landed.files}
     for stray in folder.iterdir():
-        # A task that Spark ran twice has left two files: delete the one that is not in ``known``.
+        # A task that Spark ran twice has left two files: delete the unreported one.
         if stray.name not in known:
             stray.unlink()
     write_document(folder / _DOCUMENT, KIND, asdict(landed))
@@ -179,8 +179,8 @@ def finish(home: Path, folder: Path, number: int, landed: Landed) -> None:
 
 
 def forget(home: Path, below: int) -> None:
-    """Delete the landed batches with numbers less than ``below``, but never the newest batch, which
-    has the offsets up to which the source has been read.
+    """Delete the landed batches with numbers less than ``below``, but never the newest one, which
+    has the source's current offsets.
     """
     for number in numbers(home)[:-1]:
         if number < below:
@@ -205,13 +205,13 @@ def _delete(home: Path, number: int) -> None:
 
 
 def object_of(file: Path) -> str:
-    """Return the name of a landed file in the object store, from which hosts fetch it."""
+    """Return the name of a landed file as an object of the object store."""
     return f"{INGEST}/{file.parents[2].name}/{file.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """Destination of files of tasks whose hosts share only an object store.
+    """Destination of landed files on a cluster whose hosts share only an object store.
 
     Attributes:
         cache: the local directory on each host (``spark.apart``).
@@ -231,7 +231,7 @@ def file_writer(
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function that Spark's tasks run on rows of ``spark_stream.spark_rows``. It
     evaluates the stream's columns, writes them durably to one Arrow file in ``folder``, and yields
-    a row of :data:`WRITTEN`. With ``apart`` it writes the file to the host and the object store.
+    a row of :data:`WRITTEN`. With ``apart`` it writes to the host's cache and the object store.
     """
     declared = tuple(columns)
 

@@ -1,7 +1,7 @@
-"""Rejection of rows from files that a link makes Spark read outside the allowed paths.
+"""Rejection of rows from files outside the allowed paths, which Spark has read through a link.
 
-Spark lists directories itself and follows links in them. So every row carries the name of its file
-to the task that lands it, which checks the file.
+Spark lists directories itself and follows links in them. So every row has the name of its file, and
+the task that writes the row to disk checks the file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FILE = "#file"
 
 
 def closed(part: pa.RecordBatch, columns: int, access: AccessPolicy) -> pa.RecordBatch:
-    """Return the first ``columns`` columns; the last of them is the raw input of invalid rows.
+    """Return the first ``columns`` columns; their last one is the raw input of invalid rows.
 
     Rows from a file that may not be read become invalid rows without content.
     """
@@ -38,8 +38,6 @@ def closed(part: pa.RecordBatch, columns: int, access: AccessPolicy) -> pa.Recor
 
 
 def _may_read(file: str, access: AccessPolicy) -> bool:
-    """Whether a file may be read, by its URI from Spark. Files of remote file systems have been
-    checked by their host before.
-    """
+    """Whether the access policy allows the file; hosts of remote files were checked before."""
     parts = urlsplit(file)
     return parts.scheme != "file" or access.permits_path(resolve(unquote(parts.path)))

@@ -1,10 +1,10 @@
 """The ingest queries: each of Spark's own sources is read by a separate Spark query.
 
 Design. When a source of a query fails, Spark ends the query and does not name the source. So the
-main query has none of Spark's sources. Each of them has an ingest query, kept running by a thread,
-which lands the rows on disk (``landing``), and the main query reads landed batches as a feed. A
-failing source ends only its own ingest query, which is restarted from its own checkpoint after
-increasing pauses, and affects only its own stream.
+pipeline's main query has none of Spark's sources. Each of them has an ingest query, kept running by
+a thread, which writes the rows to disk as *landed batches* (``landing``), and the main query reads
+these as a feed. A failing source ends only its own ingest query, which is restarted from its own
+checkpoint after increasing pauses, and affects only its own stream.
 
 In local mode all ingest jobs share one task slot, which batches leave free: each job is one task,
 and one job runs at a time (``session.with_spare_slots``). On a cluster they use any free slots.
@@ -60,9 +60,9 @@ _LOG = structlog.get_logger("anabranch.runtime")
 MOST_BYTES, MOST_BATCHES = 256 << 20, 10_000
 #: Seconds between two checks of a query's state.
 LOOK = 0.1
-#: Seconds after the newest file at which a source of files is checked for more files.
+#: Seconds since the newest file after which a source of files is checked for more files.
 LOOKS = (QUIET, *(QUIET_FIRST * 2**n for n in range(6)), LONGEST_FIRST)
-#: Seconds by which file systems' clocks may lag behind.
+#: Seconds by which the clock of a file system may lag behind this machine's.
 EARLY = 0.02
 #: Seconds between two attempts to read a failing source: at first, and at most.
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 15.0
@@ -75,12 +75,12 @@ SETTINGS = {
 
 @dataclass(slots=True, eq=False)
 class _Source:
-    """One source and the thread that keeps its query running.
+    """One of Spark's sources, and the thread that keeps its ingest query running.
 
     Attributes:
         query: Spark's query, while it runs.
         reached: the number of the landed batch that the main query reads next.
-        floor: least number of a landed batch that is still needed.
+        floor: least number of a landed batch that a repeated batch may still need.
     """
 
     record: StreamRecord
@@ -93,10 +93,10 @@ class _Source:
     query: StreamingQuery | None = None
     _last: landing.Landed | None = None
     _next: int = 0
-    #: Number of a landed batch that may not have been read -> its bytes.
+    #: Number -> bytes, for landed batches that may not have been read.
     _bytes: dict[int, int] = field(default_factory=dict)
     _forgotten: int = 0
-    #: Number of landed batches when the source last had no more input, and seconds without files.
+    #: Last time without more input: number of landed batches, and seconds since their last file.
     _noted: tuple[int, float] = (-1, 0.0)
     _failures: int = 0
     _raised: Exception | None = None
@@ -110,7 +110,7 @@ class _Source:
         self._thread.start()
 
     def leave(self) -> None:
-        """Ask the thread to end."""
+        """Request the thread to end; returns at once."""
         self._leaving.set()
 
     def join(self) -> None:
@@ -130,7 +130,7 @@ class _Source:
                 self._failed(error)
             except (Py4JError, ConnectionError) as error:
                 if not isinstance(error, Py4JJavaError):
-                    # Spark's JVM has ended, which the pipeline detects itself.
+                    # Spark's JVM has ended, which the main thread of the pipeline detects.
                     return
                 self._failed(self._source_error(error))
             except Exception as error:  # noqa: BLE001 - whatever fails, it is this source
@@ -185,8 +185,8 @@ class _Source:
             self.query = None
 
     def _follow(self, query: StreamingQuery, ended: threading.Event) -> None:
-        """Until ``query`` has ``ended``, record when a source of files had no more files for a
-        while, or when the backlog of any other source ended.
+        """Until ``query`` has ``ended``, record when its source has no more input: files for a
+        while, or for other sources the backlog.
         """
         from pyspark.errors import PySparkException
 
@@ -213,7 +213,7 @@ class _Source:
                 ended.wait(min(pause + EARLY, LOOK))
                 continue
             began = time.time()
-            # Waits for a check of the source that begins from now on and finds no input.
+            # Wait for a check of the source that begins after now and finds no input.
             query.processAllAvailable()
             if self._next == landed and not ended.is_set():
                 self._note(landed, began - newest)
@@ -233,7 +233,7 @@ class _Source:
         return self._raised or RuntimeError(str(query.exception()))
 
     def _take_stock(self) -> None:
-        """List the landed batches, and make Spark's checkpoint agree with them."""
+        """List the landed batches on disk, and make Spark's checkpoint agree with them."""
         landing.clear_unfinished(self.home)
         there = landing.numbers(self.home)
         self._next = there[-1] + 1 if there else 0
@@ -258,7 +258,7 @@ class _Source:
             if self.status.state is not SourceState.READING:
                 self._reads()
         except Exception as error:
-            # Keep the exception: Spark would pass on its text only.
+            # Keep the exception, as Spark passes on only its text.
             self._raised = error
             raise
 
@@ -364,8 +364,8 @@ class Ingest:
                 landing.forget_all(folder)
 
     def committed(self, state: State, choices: Journal) -> None:
-        """Release landed batches after the commit of ``state``, except the input of batches that
-        may be repeated according to its journal ``choices``.
+        """After the commit of ``state``, allow deletion of the landed batches that have been read,
+        except the input of batches that may be repeated according to the journal ``choices``.
         """
         self._offsets = state.offsets
         if not self._sources:
@@ -404,7 +404,7 @@ class Ingest:
 
 
 def _newest_of(landed: landing.Landed | None) -> float:
-    """Return the time of the newest file up to a landed batch, seconds since 1970; 0: no file."""
+    """Return when the newest file up to a landed batch appeared (seconds since 1970; 0: none)."""
     return 0.0 if landed is None or landed.files_seen is None else landed.files_seen.newest
 
 
@@ -425,6 +425,6 @@ def _has_caught_up(query: StreamingQuery) -> bool:
 
 
 def _numbers(offsets: str | None) -> dict[str, int]:
-    """Return the landed batch's number in each landed feed's offset, by feed id."""
+    """Return feed id -> number of the next landed batch, from the offsets of all feeds."""
     feeds = source_offsets(offsets).get("feeds", {})
     return {key: value[0] for key, value in feeds.items() if key.startswith(LANDED)}

@@ -1,8 +1,8 @@
-"""A stream read from any of Spark's streaming sources, by its format and options.
+"""Opening of any of Spark's streaming sources, by its format and options.
 
-A registration's expressions are compiled when it is registered and kept in its record
-(``contract.connectors.spark_source``). Spark gets only text generated there. The access policy is
-checked again whenever the source is opened.
+A stream's expressions are compiled when it is registered and kept in its record
+(``contract.connectors.spark_source``). Spark gets only SQL text generated from them. The access
+policy is checked again whenever the source is opened.
 
 Messages that do not fit their stream's declaration are invalid, and so are rows with a value that
 does not fit its column or an expression that fails: ``evaluate`` separates them.
@@ -39,7 +39,7 @@ _LIMITS = {"maxfilespertrigger", "maxbytespertrigger", "maxoffsetspertrigger"}
 FILE_BYTES, OFFSETS = 64 << 20, 1_000_000
 #: Maximum number of characters reported of Spark's error messages.
 LONGEST_REASON = 500
-#: Prefixes that Spark puts before the relevant message.
+#: Prefixes of Spark's error messages, which are cut off.
 _WRAPPINGS = (
     re.compile(r"^.*?terminated with exception: "),
     re.compile(r"^.*?An error occurred while calling \S+ : [\w.$]*(?:Exception|Error): "),
@@ -50,7 +50,7 @@ _WRAPPINGS = (
 def spark_rows(
     session: SparkSession, record: StreamRecord, access: AccessPolicy
 ) -> tuple[DataFrame, Evaluation]:
-    """Open the source as a streaming DataFrame, with the evaluation that gives the stream's rows.
+    """Open the source as a streaming DataFrame; also returns the evaluator of the stream's columns.
     For a source of files the frame's last column is each row's file (``links.FILE``).
 
     Raises:
@@ -117,8 +117,8 @@ def refused(record: StreamRecord, cause: StructuredError) -> SourceError:
 
 
 def _path(record: StreamRecord, access: AccessPolicy) -> str | None:
-    """Return the path for Spark: as registered, since Spark identifies files by it; but resolved if
-    it has ``..``, which Spark would remove before following links.
+    """Return the path to pass to Spark: as registered, since Spark identifies files by it; resolved
+    only if it has ``..``, which Spark would remove before following links.
 
     Raises:
         AccessError: the source has a path or option that is not allowed.
@@ -139,7 +139,7 @@ def _rows(
     options = format_options(source_options(record))
     reader = session.readStream.format(record.source.format).options(**options)
     if record.source.format in WITH_CORRUPT:
-        # Keep records that do not fit the schema. A header must name the columns.
+        # Keep records that do not fit the schema, and require that a header names the columns.
         reader = reader.option("columnNameOfCorruptRecord", CORRUPT)
         reader = reader.option("enforceSchema", "false")
     if source.schema is not None:

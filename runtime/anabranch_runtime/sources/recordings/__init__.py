@@ -1,1 +1,1 @@
-"""Recorded streams: converted files, and the Spark source of all recordings."""
+"""Recorded streams: Parquet files replayed with a fixed number of rows per batch."""

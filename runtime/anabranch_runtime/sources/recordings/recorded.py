@@ -1,9 +1,9 @@
-"""One Spark source for all recorded streams: every batch has a fixed number of rows of each.
+"""Spark source of all recorded streams: every batch has a fixed number of rows of each.
 
-Tasks map their pieces of the recordings into memory. Each task gets an equal share of every
+Tasks map their parts of the recordings into memory. Each task gets an equal share of every
 stream's rows in the batch, so all tasks start with equal work. The offset is the number of rows
-read per recording, so a recording that is registered later starts from its first row. A batch is
-planned only if the control plane's gate (``Keys.gate``) allows it to start.
+read per recording, so a recording that is registered later starts from its first row. A client may
+limit the number of batches that start (``Keys.gate``).
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class RecordedReader(PlannedReader):
         self._awaited: dict[str, str] = json.loads(options["awaited"])
 
     def getDefaultReadLimit(self) -> ReadMaxFiles:
-        """One batch at a time."""
+        """Return Spark's limit of one batch at a time."""
         return ReadMaxFiles(1)
 
     def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
-        """Return the offset one batch later, if rows are left and the gate allows the batch."""
-        # Planning runs in several processes, and only this one needs the control plane.
+        """Return the offset one batch later, if rows are left and the batch may start."""
+        # Imported here, as only the process that plans batches needs Redis.
         from anabranch_runtime.control import gate, retained
 
         opened = gate(self._url, self._namespace)
@@ -58,7 +58,7 @@ class RecordedReader(PlannedReader):
         return end
 
     def _batches(self, offset: dict[str, int]) -> int:
-        """Return the number of batches read of the most advanced stream."""
+        """Return the greatest number of batches read of any stream."""
         read = (-(-offset.get(r.key, 0) // r.rows_per_batch) for r in self._recordings)
         return max(read, default=0)
 
@@ -78,19 +78,19 @@ class RecordedReader(PlannedReader):
 
 
 class RecordedSource(DataSource):
-    """The data source's registration with Spark."""
+    """Spark's data source class for recordings."""
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name in Spark."""
         return FORMAT
 
     def schema(self) -> str:
-        """The schema of blocks."""
+        """Return Spark's schema of the source's rows (blocks of encoded rows)."""
         return SCHEMA
 
     def streamReader(self, schema: Any) -> RecordedReader:
-        """A reader of the recordings in the options."""
+        """Return a reader of the recordings in the options."""
         return RecordedReader(dict(self.options))
 
 
@@ -101,8 +101,8 @@ def source_options(
     namespace: str,
     waiting: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Return the options with which :class:`RecordedSource` reads ``recordings``; ``waiting``:
-    marks of the streams that wait for their epoch (``awaited``).
+    """Return the Spark options of :class:`RecordedSource` for ``recordings``; ``waiting``: streams
+    not read before their definition is in effect (``awaited``).
     """
     return {
         "recordings": json.dumps([asdict(r) for r in recordings]),

@@ -31,8 +31,8 @@ RUN = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A converted recording: ``path`` of the Arrow file, its rows, rows per batch, and the path of
-    its ``source``.
+    """A converted recording: ``path`` of the Arrow file, number of rows, rows per batch, and path
+    of the Parquet file (``source``).
     """
 
     stream: str
@@ -44,7 +44,7 @@ class Recording:
 
     @property
     def key(self) -> str:
-        """Key of the recording's offset; differs between registrations of the stream."""
+        """The recording's key in the offset; differs between registrations of the stream."""
         return f"{Path(self.path).stem}-{self.registration}"
 
     @property
@@ -127,7 +127,7 @@ def check_recording(record: StreamRecord) -> tuple[Path, int]:
 
 
 def _seal(target: Path) -> Path:
-    """Return the path of the document with a conversion's checksum."""
+    """Return the path of the file with the checksum of a converted recording."""
     return target.with_suffix(".json")
 
 
@@ -141,9 +141,7 @@ def _stamp(target: Path) -> tuple[int, int]:
 
 @lru_cache(maxsize=1024)
 def _is_whole(target: str, size: int, changed: int) -> bool:
-    """Whether the conversion at ``target`` is intact. Checked once per process and version of the
-    file.
-    """
+    """Whether the converted recording matches its checksum; cached by size and change time."""
     path = Path(target)
     if not size or not _seal(path).exists():
         return False
@@ -181,7 +179,7 @@ def _write(file: pq.ParquetFile, schema: pa.Schema, target: Path) -> None:
 
 def _convert_column(column: pa.Array, wanted: pa.Field) -> pa.Array:
     try:
-        # Nanoseconds are cut to microseconds; all other conversions must be lossless.
+        # Nanoseconds are truncated to microseconds; all other casts must be lossless.
         return column.cast(wanted.type, safe=not pa.types.is_timestamp(wanted.type))
     except pa.ArrowException as cause:
         raise PipelineError(
@@ -203,7 +201,7 @@ def read_rows(path: str, first: int, last: int) -> Iterator[pa.RecordBatch]:
 
 
 def piece_of(recording: Recording, first: int, last: int) -> Piece:
-    """Return the piece for rows ``[first, last)`` of ``recording``."""
+    """Return a task's unit of input (piece) for rows ``[first, last)`` of ``recording``."""
     where = {"path": recording.path, "first": first, "last": last}
     return Piece(
         "recording",

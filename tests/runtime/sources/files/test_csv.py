@@ -150,10 +150,10 @@ def test_a_file_that_goes_when_it_has_been_planned_is_an_error(tmp_path: Path, k
     assert source.waiting(None).rows
     end = source.advance(None, 20)
     path.unlink()
-    with pytest.raises(SourceError, match="has gone"):
+    with pytest.raises(SourceError, match="was removed"):
         source.advance(end, 20)
     pieces = source.pieces(None, end, 4)
-    with pytest.raises(SourceError, match="has gone"):
+    with pytest.raises(SourceError, match="was removed"):
         list(read_piece(pieces[0]))
 
 

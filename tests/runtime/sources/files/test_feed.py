@@ -249,10 +249,10 @@ def test_a_file_that_goes_unread_is_counted_and_one_that_goes_half_read_is_an_er
     write(tmp_path, "1", 10, 20)
     assert read(feed(tmp_path), offset, end) == expected
     (tmp_path / "in" / "2").unlink()
-    with pytest.raises(SourceError, match="has gone"):
+    with pytest.raises(SourceError, match="was removed"):
         read(source, offset, end)
     (tmp_path / "in" / "0").unlink()
-    with pytest.raises(SourceError, match="has gone"):
+    with pytest.raises(SourceError, match="was removed"):
         read(feed(tmp_path), offset, end)
 
 
