@@ -1,4 +1,4 @@
-"""Maximum results for every budget, with no query below its floor.
+"""Maximum results for every CPU budget, with no query below its floor (minimum completeness).
 
 The sets of :mod:`.results` do not apply with floors, with tied queries (all goals have the same
 ration), or if a goal has several paths. The maximum of results is still a concave, piecewise linear
@@ -23,12 +23,13 @@ from anabranch_planner.allocation.forest import Forest
 
 #: Least distance of corners, as a fraction of the full cost, or of all results.
 NEAR = 1 / 64
-#: Greatest relative gain that is attributed to a solver's tolerance.
+#: Relative gain up to which a better solution is attributed to the solver's tolerance.
 NO_GAIN = 1e-7
 
 
 class _Corner(NamedTuple):
-    """A corner: ``used`` CPU time and ``output`` of the queries, as fractions of their maximum."""
+    """Corner of the piecewise linear function from CPU time ``used`` to the number of results
+    ``output``, both as fractions of their maximum."""
 
     used: float
     output: float
@@ -42,8 +43,8 @@ def most_results_above(
     *,
     tied: Collection[str] = (),
 ) -> tuple[tuple[float, ...], ...]:
-    """The corners of the maximum results by budget, ascending: from the cheapest rations that
-    satisfy the floors to all rations at 1.
+    """Corners of the function from CPU budget to maximum results, ascending: from the cheapest
+    rations that satisfy the floors to all rations at 1.
 
     Args:
         floors: each query that may get CPU time -> its least completeness; 0: no floor.
@@ -78,7 +79,7 @@ def most_results_above(
     corners: list[_Corner] = []
     for one in sorted(found, key=lambda one: (one.used, one.output)):
         if not corners or one.output > corners[-1].output - NO_GAIN:
-            # Of two corners with the same use, the first has fewer results.
+            # Of two corners with the same CPU time, the first has fewer results.
             if corners and one.used <= corners[-1].used + NO_GAIN:
                 corners.pop()
             corners.append(one)

@@ -27,7 +27,7 @@ def probing_of_plan(plan: Plan, queries: Sequence[JoinQuery], model: CostModel) 
 
 
 def forest_of_plan(plan: Plan, queries: Sequence[JoinQuery], model: CostModel) -> Forest:
-    """The forest with the goals of all ``queries``, sorted by query and start.
+    """Probe trees of all ``queries``; goals are sorted by query and starting relation.
 
     Costs are in the unit of the plan's cost per unit of time. Steps that maintain an intermediate
     result process every tuple, so their cost is 0 here, and so is the cost of results.

@@ -57,7 +57,7 @@ def is_of_rows(node: Node) -> bool:
 
 
 def without_nulls(side: Expr) -> Expr:
-    """``side`` with a constant instead of NULL. Sides that are equal in rows stay equal."""
+    """``side`` with a constant instead of NULL, so that two NULLs compare as equal."""
     value = _VALUES.get(side.type.kind, 0)
     return Call("coalesce", (side, Literal(value, side.type)), side.type)  # type: ignore[arg-type]
 

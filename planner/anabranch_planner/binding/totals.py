@@ -50,7 +50,7 @@ def with_totals(query: JoinQuery, scalars: Iterable[tuple[str, JoinQuery]]) -> J
 
 
 def _added(query: JoinQuery, inner: JoinQuery) -> tuple[JoinQuery, Expr]:
-    """The query with the totals that ``inner`` needs, and ``inner`` in terms of them."""
+    """The query with the totals that the subquery ``inner`` needs, and ``inner`` over them."""
     if _join(query) != _join(inner):
         raise unsupported(
             "a query as a value over another join than the statement's",

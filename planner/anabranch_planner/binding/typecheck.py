@@ -231,8 +231,8 @@ def aliases(expr: Expr) -> frozenset[str]:
 
 
 def _widest(left: DataType, right: DataType) -> DataType | None:
-    """Common type of two exact numbers that would need more than 38 digits: 38 digits, and the
-    greater scale. As in Spark, a value too large for it is an error.
+    """Common decimal type of two numbers that together need more than 38 digits: 38 digits, with
+    the greater scale. As in Spark, a value too large for it is an error.
     """
     if left.kind not in EXACT or right.kind not in EXACT:
         return None
@@ -254,7 +254,7 @@ def _met(
 
 
 def _aimed(expr: Expr, other: DataType) -> Expr:
-    """A literal in the type in which it is compared with ``other``; others unchanged."""
+    """A literal in the type in which Spark compares it with ``other``; columns are unchanged."""
     if not isinstance(expr, Literal) or expr.type == other:
         return expr
     if expr.value is None:
@@ -341,7 +341,7 @@ def _folded_interval(op: str, left: Literal, right: Literal) -> Literal:
     return Literal(left.value + right.value if op == "add" else left.value - right.value, INTERVAL)
 
 
-# --- node by node ------------------------------------------------------------------------------
+# --- one function per type of syntax node -------------------------------------------------------
 
 
 def _column(node: exp.Column, scope: Scope) -> Expr:

@@ -1,4 +1,4 @@
-"""``python -m anabranch_planner``: planning without a service.
+"""``python -m anabranch_planner``: plan the queries of a problem file, without a service.
 
 The only module of the planner that reads or writes files, or reads a clock. Exit codes: 0: a plan
 was found, by any method; 2: an argument or file is invalid (one line gives the reason); 130:
@@ -45,7 +45,7 @@ class PlannerCommands(TyperGroup):
     """A command group whose errors are one line on standard error and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
+        """Run the command; an error becomes one line on standard error and an exit code."""
         try:
             return super().invoke(ctx)
         except PlannerError as cause:

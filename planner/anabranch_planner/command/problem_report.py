@@ -1,4 +1,4 @@
-"""The result of planning a problem: data for ``--json``, and key figures for people."""
+"""Output of the planner's command: a JSON document, or key figures as text."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from anabranch_planner.plans.look_ahead import LookAheadFilter, questions
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A problem's plan, and the costs of the same queries without joint planning.
+    """A problem's plan, and plans of the same queries without joint planning, for comparison.
 
     Attributes:
         plan: the requested plan.
         individual: every query planned and run alone.
-        shared: the same plans, with equal steps and copies run once.
-        ahead: the look-ahead filters, if requested.
+        shared: the same plans, with equal probe steps and store copies run once.
+        ahead: look-ahead filters (early drops of tuples without later matches), if requested.
         spent: seconds per phase of making ``plan``.
         seconds: total seconds.
     """
@@ -139,7 +139,7 @@ def document(planned: Planned) -> dict[str, Any]:
 
 
 def facts(planned: Planned) -> dict[str, str]:
-    """Key figures for people; ``explain_text`` shows the plan itself."""
+    """Name -> text of each key figure of a plan; ``explain_text`` prints the plan itself."""
     plan = planned.plan
     spread = _spread(planned.problem, plan)
     return {
@@ -159,13 +159,13 @@ def facts(planned: Planned) -> dict[str, str]:
 
 
 def _told_apart(plan: Plan) -> str:
-    """The starts that are split into substreams, as text."""
+    """Text of the relations whose arriving tuples are split by key value."""
     found = (f"{f.start} by {f.attribute} ({f.count} substreams)" for f in plan.substreams)
     return ", ".join(found) or "nothing"
 
 
 def ahead_of(problem: ProblemFile, plan: Plan) -> tuple[LookAheadFilter, ...]:
-    """Look-ahead filters that save more than they cost under the rules of ``plan``."""
+    """Filters before probes that save ``plan`` more than they cost (``plans.look_ahead``)."""
     rules = compile_ruleset(
         plan, problem.queries, (), epoch=0, parallelism=problem.parallelism, sinks={}
     )
@@ -185,7 +185,7 @@ def _model(problem: ProblemFile, plan: Plan, substreams: tuple[Substreams, ...] 
 
 
 def _asked(ahead: tuple[LookAheadFilter, ...]) -> str:
-    """Text of the look-ahead filters: store, key, probe, and fraction of tuples that pass."""
+    """Text of the look-ahead filters: tested store and key, next probe, fraction that passes."""
     found = (
         f"{one.asked.mir} by {', '.join(str(k.probe) for k in one.asked.key)}"
         f" before {one.edge} ({one.share:.0%} left)"

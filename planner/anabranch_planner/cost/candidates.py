@@ -1,4 +1,4 @@
-"""Candidates of the optimiser: sub-joins (MIR) and partition attributes.
+"""Candidates of the optimiser: sub-joins to materialise (MIRs) and partition attributes of stores.
 
 Source: Dossinger & Michel, "Optimizing Multiple Multi-Way Stream Joins", section V. Its candidate
 probe orders (Algorithm 1) grow like permutations, so they are never listed: they are the paths of
@@ -42,7 +42,7 @@ def connected_sets(query: JoinQuery, limit: int | None = None) -> tuple[Labels, 
 
 
 def joining_attributes(query: JoinQuery, labels: Labels, mir: Mir) -> list[AttrRef]:
-    """Candidate partition attributes of the store of ``mir``, which joins ``labels`` of ``query``.
+    """Candidate partition attributes of the store of the sub-join ``mir`` over ``labels``.
 
     Candidates join the store with a label outside. Where a key class relates several labels inside,
     their attributes are equal in the store, and the first represents them. Where a class has

@@ -29,11 +29,11 @@ def cost_of(
     parallelism: int = 1,
     partitioning: bool = True,
 ) -> float:
-    """The cost of ``plan``: each distinct step once, and each copy once.
+    """The cost of ``plan``: the sum over its distinct probe steps and store copies.
 
     Args:
         parallelism: partitions per store for which the plan was made.
-        partitioning: whether partition attributes counted when the plan was made.
+        partitioning: whether the plan was made for partitioned stores.
     """
     model = CostModel(
         statistics,
@@ -52,7 +52,7 @@ def priced(
     model: CostModel,
     rations: Mapping[tuple[str, Label], float] | None = None,
 ) -> float:
-    """The cost under ``model`` of ``plan``, which has the trails ``found``.
+    """The cost under ``model`` of ``plan``, whose distinct steps are ``found``.
 
     Args:
         rations: see :func:`~.steps.loads`; None: every step processes all of its tuples.
@@ -101,7 +101,7 @@ def step_price(trail: Trail, mirs: dict[MirId, Mir], model: CostModel) -> float:
 
 
 def knows(query: JoinQuery, head: frozenset[Label], step: Step, mirs: dict[MirId, Mir]) -> bool:
-    """Whether a partial result over ``head`` has the value of the step's partition attribute."""
+    """Whether tuples over ``head`` have the key by which the copy that ``step`` probes is split."""
     store = mirs[step.target]
     return step.partition is None or any(
         step.partition == in_store(member, store)
@@ -112,15 +112,15 @@ def knows(query: JoinQuery, head: frozenset[Label], step: Step, mirs: dict[MirId
 
 
 def validate_plan(plan: Plan, queries: Sequence[JoinQuery], found: Trails | None = None) -> None:
-    """Check that ``plan`` answers ``queries``; ``found`` are its trails.
+    """Check that ``plan`` answers ``queries``; ``found`` are its distinct steps.
 
-    * Each query and label has one order, and so has each owner, kept MIR and member of the MIR. If
-      the label is split, there is one order per substream. An MIR needs no order for substreams
-      whose values its store excludes. Each order covers its goal.
-    * Every step joins with the labels covered so far, fills uncovered labels, and probes a store
+    * Each label of a query has one probe order (one per substream, if its tuples are split), and
+      so has each member of a stored intermediate result, except for substreams whose values the
+      store excludes. Each order joins all labels of its query or intermediate result.
+    * Every step has a join key with the labels joined so far, adds new labels, and probes a store
       of exactly these labels.
-    * Every probed MIR is maintained (recursively), every probed copy is kept, and each base
-      relation of a join has a copy.
+    * Every probed intermediate result is maintained (recursively), every probed copy is kept, and
+      each base relation of a join has a copy.
     * Equal prefixes of one owner access the same copy.
 
     Raises:

@@ -76,7 +76,7 @@ def _middle(a: Array, b: Array, c: Array) -> Array:
 
 
 def _scale(steps: Array, counts: Places) -> Array:
-    """The scale ``s`` from the first ``counts`` differences of each series."""
+    """Robust scale ``s`` of each series, from its first ``counts`` differences."""
     series = np.arange(steps.shape[1])
     absent = np.arange(len(steps))[:, None] >= counts
     ordered = np.sort(np.where(absent, np.inf, steps), axis=0)

@@ -1,4 +1,4 @@
-"""Measurements of one statistic: bounded in number, ordered by time.
+"""Time series of a statistic's measurements, bounded in length.
 
 A series is an immutable value: appending returns another series. An invalid measurement is
 rejected. A measurement older than the newest one restarts the series: the clock was set back, or
@@ -157,8 +157,8 @@ class Series:
 
 
 def _fault(time: float, value: float, weight: float) -> AppendOutcome | None:
-    """Why every series would reject the measurement; None: it is valid."""
-    # Comparisons with NaN are false.
+    """Reason for rejecting an invalid measurement; None: it is valid."""
+    # Written so that NaN is rejected: comparisons with it are false.
     if not (abs(time) <= LARGEST and abs(value) <= LARGEST and abs(weight) <= LARGEST):
         return AppendOutcome.NOT_FINITE
     return None if weight >= LIGHTEST else AppendOutcome.NO_WEIGHT

@@ -106,7 +106,7 @@ def close(matrix: Bounds, names: Sequence[str]) -> Bounds:
 
 
 def irredundant(closed: Bounds) -> Bounds:
-    """A closed matrix without entries implied by two others; closing restores these entries.
+    """A closed matrix without the bounds that others imply; :func:`close` restores them.
 
     >>> irredundant(((0, 5, 12), (None, 0, 7), (None, None, 0)))
     ((0, 5, None), (None, 0, 7), (None, None, 0))

@@ -133,7 +133,7 @@ def compile_ruleset(
 
 @dataclass(frozen=True, slots=True)
 class _Common:
-    """Inputs common to all parts; backfills by owner and MIR, expressions by derived attribute."""
+    """Inputs common to all parts of a plan; backfills are by owner and intermediate result."""
 
     streams: Mapping[StreamName, Stream]
     kinds: KeyTypes
@@ -145,7 +145,7 @@ class _Common:
 
 @dataclass(frozen=True, slots=True)
 class _PartRules:
-    """The rules of a part of a plan, its MIR stores, and the indexes that its probes use."""
+    """Rules of one part of a plan, its stores of intermediate results, and its stores' indexes."""
 
     trees: Sequence[TreeRule]
     stores: Sequence[StoreSpec]

@@ -47,7 +47,7 @@ class StepTraffic(NamedTuple):
 def traffic(
     ruleset: Ruleset, queries: Sequence[JoinQuery], model: CostModel, exchange: ExchangeModel
 ) -> dict[Edge, StepTraffic]:
-    """Edge -> traffic of the step that leads to it.
+    """Edge -> traffic of the probe step that produces its tuples.
 
     Args:
         queries: the queries of ``ruleset``.
@@ -63,7 +63,7 @@ def traffic(
     users = users_of(paths, routes, subs)
     heads: dict[Edge, frozenset[Label]] = {}
     places: dict[Edge, _Place] = {}
-    #: Hot values of the store that placed the tuples: hash -> number of hosts.
+    #: Hot values of the store probed before, which determines a tuple's host: hash -> hosts.
     hot: dict[Edge, dict[int, int]] = {}
     found = {}
     for rule in paths:
@@ -91,7 +91,7 @@ def traffic(
 
 
 def users_of(paths: Sequence[ProbeRule], routes: Routes, subs: SubJoins) -> dict[Edge, JoinQuery]:
-    """Edge -> a query that contains all partial results sent over the edge.
+    """Edge -> a query that contains the sub-join of the partial results sent over it.
 
     Raises:
         PlanError: there is no such query.
@@ -117,7 +117,7 @@ def _hop(
     exchange: ExchangeModel,
     away: float,
 ) -> tuple[float, _Place]:
-    """Expected copies of a tuple sent to other hosts, and the place of its matches.
+    """Expected number of copies of a tuple sent to other hosts, and the host of its matches.
 
     Args:
         away: probability that the tuple is on another host than a partition unrelated to ``place``.
@@ -140,7 +140,7 @@ def _hop(
 def _more_copies(
     hot: Mapping[int, int], before: Mapping[int, int] | None, exchange: ExchangeModel
 ) -> dict[int, float]:
-    """Hash -> additional hosts that a tuple with this value is sent to because it is hot.
+    """Hash of a hot value -> additional hosts to which a tuple with it is sent.
 
     Args:
         hot: hash -> number of hosts over which the probed store spreads the value's rows.
@@ -157,7 +157,7 @@ def _more_copies(
 
 
 def known_attribute(rule: ProbeRule, spec: StoreSpec) -> AttrRef | None:
-    """The store's partition attribute, in the probing tuple's names; None: not known to it."""
+    """The probing tuple's attribute equal to the store's partition attribute, or None."""
     return next((k.probe for k in rule.key if (k.build, k.type) == spec.partition), None)
 
 
@@ -169,7 +169,7 @@ def are_equal(query: JoinQuery, one: AttrRef, other: AttrRef) -> bool:
 def width_of(
     routes: Routes, needed: Needed, start: Label, head: frozenset[Label], exchange: ExchangeModel
 ) -> float:
-    """Bytes of a tuple over ``head``: its ``needed`` columns, event times and arrivals."""
+    """Bytes of a partial result over ``head``: ``needed`` columns, event times, arrival numbers."""
     read = needed.columns_of(start, routes.stream)
     times = sum(1 for label in needed.taus & head if routes.has_event_time(label))
     arrivals = len((needed.sigmas | {start}) & head)

@@ -46,7 +46,7 @@ from anabranch_planner.search.warm_start import complete, running_routes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevisionRequest:
-    """A ruleset to revise.
+    """A running ruleset, and the inputs for replanning its queries over the same stores.
 
     Attributes:
         running: the newest ruleset of the epoch.
@@ -54,7 +54,7 @@ class RevisionRequest:
         options: options of its plan. Limits on memory and copies are ignored, because a revision
             never adds stores.
         switching: penalty of a step that is not running, as a fraction of its cost.
-        counted: substreams for which samples were counted, besides the substreams of ``running``.
+        counted: substreams in the measurements, besides the substreams of ``running``.
         rations: (query, label that arrives last) -> the current share of its tuples that probe;
             default 1. Costs are under these rations.
     """
@@ -73,7 +73,7 @@ class Revised:
     """A revision that costs less than the running plan under the request's statistics.
 
     Attributes:
-        footprint: footprint of ``plan``.
+        footprint: the probe steps and store copies of ``plan``.
         running_cost: cost of the running plan, without switching charges (as :attr:`Plan.cost`).
         unindexed: (store, key) that its orders probe, without an index over the stored rows.
         indexing: one-off cost of indexing these rows in memory, in the unit of the plan's cost.
@@ -90,7 +90,7 @@ class Revised:
 
     @property
     def gain(self) -> float:
-        """Relative saving of the revision, compared with the running plan's cost."""
+        """Saving of the revision as a fraction of the running plan's cost."""
         return 1 - self.plan.cost / self.running_cost if self.running_cost else 0.0
 
 
@@ -175,7 +175,7 @@ def _revised(
     marks: Footprint,
     running_cost: float,
 ) -> Revised:
-    """The revision that runs ``plan``, whose footprint is ``marks``."""
+    """Compile ``plan``, whose footprint is ``marks``, to a revision."""
     running = request.running
     ruleset = compile_revision(plan, running.queries, running.ruleset, request.number, running.subs)
     if request.options.look_ahead:
@@ -198,12 +198,12 @@ def _revised(
 
 
 def _solve(request: RevisionRequest, model: CostModel) -> list[tuple[str, Outcome]]:
-    """(owner, routes of the owner's queries)."""
+    """Solve each owner's problem: pairs of owner and routes of its queries."""
     deadline, parts = request.options.deadline, request.running.parts
     found = []
     for number, (owner, part) in enumerate(parts.items()):
         with deadline.phase("build"):
-            # With a weight of 0, the problem would not record which steps run.
+            # Use a positive charge: it marks the steps that are not running, even with weight 0.
             switching = Switching(part.footprint, max(request.switching, 1e-9))
             problem = _problem(part, model)
             if request.options.optimizer is Optimizer.DPPICK:
@@ -231,7 +231,7 @@ def _problem(part: OwnersPart, model: CostModel) -> PlanProblem:
 
 
 def _assembled(before: Plan, found: Sequence[tuple[str, Outcome]]) -> Plan:
-    """The plan of the routes ``found``. All copies of base stores stay."""
+    """Convert the routes ``found`` to a plan, which keeps all copies of base stores."""
     bases = {m.id for m in before.mirs if m.is_base}
     orders, copies = [], {c for c in before.copies if c.mir in bases}
     for owner, outcome in found:

@@ -60,13 +60,13 @@ ROUNDS, PATIENCE, WORTHWHILE = 20, 2, 1e-5
 TIGHTEN_SHARE = 0.3
 #: If fewer upkeep cuts are found, zero-half cuts are added, at most so many.
 FEW, MOST_ROWS = 10, 200
-#: Least weight of an unpaid edge in rounding, so that shorter paths win ties.
+#: Minimum price of an edge in rounding, so that shorter paths win ties.
 LEAST = 1e-3
 
 
 @dataclass(slots=True)
 class Search:
-    """The state of one component's search between calls to :func:`advance`.
+    """State of the branch and bound of one component between calls of :func:`advance`.
 
     Attributes:
         best: the best plan so far.
@@ -84,7 +84,7 @@ class Search:
     nodes: int = 0
     root: NDArray[np.float64] | None = None
     root_bound: float = float("-inf")
-    #: Bound of nodes with an integral relaxation that could not be read as a plan of its cost.
+    #: Lowest bound of a node whose integral relaxation could not be converted to a plan.
     unread: float = float("inf")
     _slopes: NDArray[np.float64] | None = None
     _open: list[tuple[float, int, tuple[tuple[int, float], ...]]] | None = None
@@ -93,17 +93,17 @@ class Search:
 
     @property
     def gap(self) -> float:
-        """Upper limit of the amount by which the best plan's cost exceeds the optimum."""
+        """Cost of the best plan minus the lower bound."""
         return max(self.best.cost - self.bound, 0.0)
 
     def improve(self, found: Routing) -> None:
-        """Adopt a plan found elsewhere if it is better."""
+        """Replace the best plan by ``found`` if that is cheaper."""
         _adopt(self, found)
         if self._open is not None:
             _settle(self)
 
     def conclude(self, bound: float) -> None:
-        """Adopt a lower bound proven elsewhere."""
+        """Raise the lower bound to one that another solver has proven."""
         self.bound = max(self.bound, min(bound, self.best.cost))
         if self.done or self.bound >= _cutoff(self):
             self.done = True
@@ -113,7 +113,7 @@ class Search:
 def begin(
     problem: PlanProblem, known: Routing, deadline: Deadline, seed: int, floor: float
 ) -> Search:
-    """Solve the root relaxation of a component that has the plan ``known``.
+    """Start branch and bound of a component: solve its root relaxation.
 
     Args:
         floor: a lower bound that needs no solver.
@@ -166,7 +166,7 @@ def _tighten(search: Search, deadline: Deadline) -> None:
             program.row(-INFINITY, upper, indices, coefficients)
         relaxation.extend(rows)
         if not relaxation.solve({}, deadline.left()):
-            # The solution without the new rows remains valid.
+            # Time is over: the solution before the new rows remains valid.
             relaxation.objective, relaxation.values, relaxation.slopes = before, values, slopes
             return
         patience = PATIENCE if relaxation.objective > before * (1 + WORTHWHILE) else patience - 1
@@ -218,13 +218,13 @@ def advance(search: Search, deadline: Deadline, nodes: int | None = None) -> boo
 
 def _cutoff(search: Search) -> float:
     if search.best.cost == float("inf"):
-        # No plan within the limits is known yet.
+        # Without a plan within the limits, there is no cost to fix variables by.
         return search.best.cost
     return search.best.cost - TOLERANCE * abs(search.best.cost)
 
 
 def _settle(search: Search) -> None:
-    """Update the bound; drop nodes that can't be better; fix variables that can't be used."""
+    """Update the lower bound; prune nodes; fix variables at 0 by their reduced costs."""
     heap = search._open
     assert heap is not None
     cutoff = _cutoff(search)
@@ -296,7 +296,7 @@ def read(problem: PlanProblem, made: Variables, values: list[float]) -> Routing 
 
 
 def _given(problem: PlanProblem, made: Variables, values: list[float]) -> dict[Sub, Kept]:
-    """Copies of a point that can't be derived from its routes, so have to be adopted."""
+    """Store copies that a solution prescribes, where its routes do not determine them."""
     kept: dict[Sub, Kept] = {}
     for (store, attribute), i in made.copies.items():
         if values[i] > 0.5:

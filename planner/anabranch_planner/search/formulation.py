@@ -58,7 +58,7 @@ from anabranch_planner.solvers.program import INFINITY, Program
 
 @dataclass(slots=True)
 class Variables:
-    """A program, and the choice of the problem that each of its variables stands for.
+    """An integer program, and the choice of the planning problem behind each variable.
 
     Attributes:
         edges: ``y_e``, or the flow that replaces it.
@@ -73,7 +73,7 @@ class Variables:
     flows: list[list[int]] = field(default_factory=list)
 
     def of(self, problem: PlanProblem, flows: list[list[int]]) -> Variables:
-        """The same variables for a part of the problem, whose goals have ``flows``."""
+        """Restriction to the variables of a part of the problem, whose goals have ``flows``."""
         edges = {e for goal in problem.goals for e in goal.edges}
         return Variables(
             self.program,
@@ -168,7 +168,7 @@ def _add_copies(problem: PlanProblem, made: Variables) -> None:
                 made.copies[store, attribute] = made.mirs[store]
             continue
         if not attributes:
-            # Not partitioned: every step knows its one copy.
+            # Stores are not partitioned: every step can probe the single copy.
             program.offset += problem.copy_price(store, None)
             continue
         indices = []
@@ -204,7 +204,7 @@ def _add_copies(problem: PlanProblem, made: Variables) -> None:
 
 
 def _asks(problem: PlanProblem, edge: EdgeId) -> bool:
-    """Whether the step is broadcast unless the store has certain copies."""
+    """Whether some choice of copies makes the step a broadcast: its tuples lack an attribute."""
     several = len(problem.partitions[problem.graph.target[edge]])
     return problem.graph.known[edge] != (1 << several) - 1
 
@@ -254,21 +254,21 @@ def _add_memory(problem: PlanProblem, made: Variables, stores: dict[Sub, list[in
 
 
 def _copies(problem: PlanProblem, made: Variables, store: Sub, known: int) -> list[int]:
-    """The variables of the copies of ``store`` by the attributes in the mask ``known``."""
+    """Variables of the copies of ``store`` partitioned by an attribute in the mask ``known``."""
     return [
         made.copies[store, a] for i, a in enumerate(problem.partitions[store]) if known >> i & 1
     ]
 
 
 def _add_once(problem: PlanProblem, made: Variables) -> set[EdgeId]:
-    """Add rows that cover a path's alternatives for filling a place (:mod:`fillings`).
+    """Add the *once* rows: requirements on copies of a store over all alternatives of a path.
 
     Returns:
         The steps that need no row of their own: if a goal takes one of them, these rows already
-        require a copy that the step knows.
+        require a copy by an attribute that its tuples have.
     """
     if all(len(attributes) < 2 for attributes in problem.partitions.values()):
-        # No place has a choice of copies.
+        # No store has a choice of copies.
         return set()
     target = problem.graph.target
     upkeep = needs(problem, made.broadcasts)
@@ -281,7 +281,7 @@ def _add_once(problem: PlanProblem, made: Variables) -> set[EdgeId]:
         for (store, label), ways in fillings(problem, goal, upkeep, made.broadcasts).items():
             whole = either(need for _, need in ways)
             if label is not None:
-                # Every path fills the label, so no flow has to be counted.
+                # Every path adds the label, so the requirement holds whatever the flows are.
                 always.setdefault((kept, store), {})[whole] = None
             for known in dict.fromkeys(need.known for _, need in ways):
                 together = [(e, need) for e, need in ways if not need.known & ~known]
@@ -313,12 +313,12 @@ def _add_needs(
     store: Sub,
     several: Collection[FillingNeed],
 ) -> None:
-    """Add rows for ``several`` needs: unconditional, or only if the variable ``kept`` is 1."""
+    """Add rows for ``several`` requirements: always, or only if the variable ``kept`` is 1."""
     every = (1 << len(problem.partitions[store])) - 1
     free = [need.known for need in several if not need.steps]
     for need in several:
         implied = any(k != need.known and not k & ~need.known for k in free)
-        # The store always has some copy.
+        # Always satisfied, because a store has at least one copy.
         if need.known == every or implied:
             continue
         serving = _serving(problem, made, store, need)
@@ -361,6 +361,6 @@ def start_values(problem: PlanProblem, made: Variables, routing: Routing) -> lis
 
 
 def _cheapest(problem: PlanProblem, made: Variables, edge: EdgeId) -> int:
-    """Variable of the cheapest copy that a step knows."""
+    """Variable of the cheapest copy by an attribute that the tuples of ``edge`` have."""
     store, known = problem.graph.target[edge], problem.graph.known[edge]
     return min(_copies(problem, made, store, known), key=lambda i: made.program.costs[i])

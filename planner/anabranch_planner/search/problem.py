@@ -59,7 +59,7 @@ class SubJoin:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A path that must exist: for a query; or for an MIR (``mir`` is not None) if it is kept.
+    """A path (probe order) that must exist: for a query, or for an MIR (``mir``) if it is kept.
 
     Attributes:
         name: the query's id, or the MIR's.
@@ -80,7 +80,7 @@ class Goal:
 
     @property
     def origin(self) -> Origin:
-        """The tuples that begin the path."""
+        """The arriving tuples that begin the path: label and substream."""
         return self.start, self.substream
 
     @property
@@ -96,7 +96,7 @@ class Goal:
 
 @dataclass(slots=True)
 class Graph:
-    """States and edges, as parallel lists.
+    """The graph of states: attributes of its sub-joins and edges, as parallel lists.
 
     Attributes:
         subs: sub-joins.
@@ -128,7 +128,7 @@ class Graph:
     states: int = 0
 
     def mir(self, sub: Sub) -> Mir:
-        """The sub-join with the index ``sub``, with canonical labels."""
+        """The sub-join with the index ``sub``, under its canonical name."""
         return self.subs[sub].mir
 
     def smaller_first(self, stores: Iterable[Sub]) -> list[Sub]:
@@ -157,7 +157,7 @@ class PlanProblem:
             outside the problem, do not count.
         memory: maximum bytes of all copies together, or None. ``bytes``: size of one copy.
         extra_steps, extra_copies: switching penalty of elements that the running plan lacks.
-        given: whether only existing copies may be used, and none added.
+        given: whether only running store copies may be used, and none added.
     """
 
     queries: tuple[QueryId, ...]
@@ -180,7 +180,7 @@ class PlanProblem:
 
     @property
     def charged(self) -> bool:
-        """Whether the copies of a store matter individually: they are charged or limited."""
+        """Whether store copies have to be chosen, because they are charged or limited."""
         limited = self.given or self.most_copies is not None or self.memory is not None
         charged = limited or self.model.objective is not Objective.PAPER
         return self.model.partitioned and (charged or any(self.extra_copies.values()))
@@ -201,7 +201,7 @@ class PlanProblem:
         return self.extra_copies.get((store, attribute), 0.0)
 
     def copy_price(self, store: Sub, attribute: AttrRef | None) -> float:
-        """The price of a copy in the objective, with its switching penalty."""
+        """Cost of a store copy, including the switching penalty."""
         return self.inserts[store] + self.copy_extra(store, attribute)
 
     @property
@@ -219,11 +219,11 @@ class PlanProblem:
 
     @property
     def flows(self) -> int:
-        """Edges summed over goals: the size of the integer program."""
+        """Number of flow variables (edges summed over goals): the size of the integer program."""
         return sum(len(g.edges) for g in self.goals)
 
     def apart(self) -> list[PlanProblem]:
-        """The problem of each query alone, over the same graph."""
+        """Each query's own planning problem, over the same graph."""
         mine: dict[str, list[Goal]] = {str(q): [] for q in self.queries}
         for goal in self.goals:
             if goal.mir is None:
@@ -231,7 +231,7 @@ class PlanProblem:
         return [self._part((query,), mine[query]) for query in self.queries]
 
     def part_of(self, names: Collection[str]) -> PlanProblem:
-        """The problem of the queries ``names`` alone, over the same graph."""
+        """The planning problem of the queries ``names`` only, over the same graph."""
         goals = [goal for goal in self.goals if goal.mir is None and goal.name in names]
         return self._part(tuple(q for q in self.queries if q in names), goals)
 

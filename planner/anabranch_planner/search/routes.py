@@ -1,4 +1,4 @@
-"""Routes: one path per goal; search among allowed edges, and total price.
+"""Routes (one path per goal of a planning problem): greedy search, and total cost.
 
 A *routing* has a path for every query goal, and for every goal of each MIR that some path probes.
 Its cost is the cost of the distinct edges (with chi = 1) plus that of the cheapest copies for them
@@ -39,7 +39,7 @@ class Routing:
     switching: float = 0.0
 
     def kept(self, problem: PlanProblem) -> frozenset[Sub]:
-        """The intermediate results that are kept."""
+        """The intermediate results that the routes maintain."""
         return frozenset(s for s in self.copies if s in problem.mirs)
 
 
@@ -120,9 +120,9 @@ def shortest(
 
 
 def tree_routes(problem: PlanProblem, edges: Iterable[EdgeId], barred: Collection[Sub]) -> Routes:
-    """Routes that use only ``edges``, and probe no store in ``barred``.
+    """Shortest paths of all goals that use only ``edges`` and probe no store in ``barred``.
 
-    Every state keeps one incoming edge for all goals, so routes merge into trees. A goal with
+    Every state keeps one incoming edge for all goals, so paths merge into trees. A goal with
     forbidden edges (:attr:`Goal.limited`) is routed separately.
     """
     graph = problem.graph
@@ -166,7 +166,7 @@ def route_greedily(
     MIRs may be probed; copies are chosen at the end.
 
     Args:
-        hints: price of an unpaid edge in this search, instead of its cost.
+        hints: edge -> price to use in the search instead of its cost.
 
     Returns:
         None if a goal has no path: a restricted ``problem`` may need MIRs beyond ``kept``.

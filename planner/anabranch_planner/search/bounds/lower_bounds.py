@@ -28,7 +28,8 @@ def cheapest_copy(problem: PlanProblem, store: Sub) -> float:
 
 
 def by_shares(problem: PlanProblem, deadline: Deadline, seed: int) -> float:
-    """Sum of the queries' standalone optima, where each query pays its share of sharable elements.
+    """Lower bound: the sum of the queries' own optima if each element's cost is split among the
+    queries that can use it.
 
     Let ``n(e)`` be the number of queries that can use the edge ``e`` (directly, or to maintain an
     MIR); the same for stores. A joint plan pays ``c(e)`` once for a step that at most ``n(e)``

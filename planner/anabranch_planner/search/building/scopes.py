@@ -1,4 +1,4 @@
-"""The states, edges and goals of one query; sets of its labels are bit masks.
+"""States, edges and goals of one query in the planning problem; label sets are bit masks.
 
 Caps are explicit. A query with more than ``max_sets`` connected label sets gets a single order per
 start (cheapest next relation first) instead of the full graph. Such queries are listed in
@@ -42,14 +42,14 @@ class QueryScope:
         self.subs: dict[int, Sub] = {}
         #: Stores that may be probed: mask of labels -> the store's sub-join.
         self.targets: dict[int, Sub] = {}
-        #: (store, attribute by which the query joins it).
+        #: Join attributes of the query, each with the store that they belong to.
         self.attributes: set[tuple[Sub, AttrRef]] = set()
         if self.whole & (self.whole - 1):
             for mask in self.sets:
                 single = not mask & (mask - 1)
                 if single or (mir and mask != self.whole):
                     self._add_target(mask, single=single)
-        #: Per label and substream: (mask after the edge, edge), smaller heads first.
+        #: Per label and substream of arriving tuples: (mask after the edge, edge), ascending.
         self.edges: list[dict[Origin, list[tuple[int, EdgeId]]]] = [
             {(label, n): [] for n in range(states.model.substreams_of(label))}
             for label in self.labels
@@ -77,7 +77,7 @@ class QueryScope:
         return found
 
     def around(self, mask: int) -> int:
-        """The labels that share a key class with a label of ``mask``."""
+        """Mask of the labels that join directly with a label of ``mask``."""
         found, i = 0, 0
         while mask:
             if mask & 1:
@@ -87,7 +87,7 @@ class QueryScope:
         return found
 
     def sub(self, mask: int) -> Sub:
-        """The canonical sub-join over ``mask``; equal labels and predicates give equal ones."""
+        """Index of the canonical sub-join over the labels of ``mask``."""
         known = self.subs.get(mask)
         if known is None:
             labels = tuple(x for i, x in enumerate(self.labels) if mask >> i & 1)
@@ -103,7 +103,7 @@ class QueryScope:
     def _add_target(self, mask: int, *, single: bool) -> None:
         states = self.states
         if single:
-            # All occurrences of a relation read the relation's one store.
+            # All labels of a relation (self-joins) share the relation's store.
             relation = self.relations[mask.bit_length() - 1]
             sub = states.sub(relation, self.query, (self.labels[mask.bit_length() - 1],))
             states.graph.bases.add(sub)
@@ -188,7 +188,7 @@ class QueryScope:
                 head = after
 
     def query_goals(self) -> list[Goal]:
-        """A goal per label and substream."""
+        """Goals that answer the query: one per label and substream of its arriving tuples."""
         return self._goals(self.query.id, self.whole, None)
 
     def _goals(self, name: str, mask: int, mir: Sub | None) -> list[Goal]:
@@ -220,8 +220,8 @@ class QueryScope:
         )
 
     def _may_probe(self, goal: Sub | None, store: Sub, origin: Origin) -> bool:
-        """Whether tuples of ``origin`` may probe ``store`` for a goal of the query, or for the
-        goals of the MIR ``goal``. With fixed stores, ``store`` must be one of them.
+        """Whether tuples of ``origin`` may probe ``store`` to answer the query (or to maintain the
+        MIR ``goal``). With fixed stores, ``store`` must be one of them.
         """
         graph, there = self.states.graph, self.states.there
         if store in graph.bases:
@@ -235,7 +235,7 @@ class QueryScope:
         return may and there.holds(self.query.classes, mir, origin)
 
     def add_upkeep(self, kept: dict[Sub, list[Goal]]) -> None:
-        """Add the goals of the query's MIRs that no earlier query has added."""
+        """Add to ``kept`` the goals of maintaining the query's sub-joins, if they are missing."""
         for mask, sub in self.targets.items():
             if mask & (mask - 1) and sub not in kept:
                 name = self.states.graph.mir(sub).id

@@ -18,7 +18,7 @@ from anabranch_planner.cost.candidates import Labels, connected_sets, joining_at
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One step of a candidate, decorated or not: the probed store, and the covered labels."""
+    """A step of a candidate order: the probed store, covered labels, and maybe a partition."""
 
     target: MirId
     members: tuple[Label, ...]
@@ -118,7 +118,7 @@ def partition_candidates(queries: Iterable[JoinQuery]) -> dict[MirId, tuple[Attr
 def decorate(
     order: CandidateOrder, partitions: Mapping[MirId, Sequence[AttrRef | None]]
 ) -> list[CandidateOrder]:
-    """Every way to give each store of ``order`` one of its candidate partition attributes."""
+    """All variants of ``order`` with a candidate partition attribute for each probed store."""
     choices = [
         [Probe(p.target, p.members, attribute) for attribute in partitions[p.target]] for p in order
     ]

@@ -72,7 +72,7 @@ GoalKey = tuple[bool, str, Label]
 
 @dataclass(frozen=True, slots=True)
 class PaperResult:
-    """The solver's choice, as elements of the problem's graph.
+    """Solution of the paper's program, as elements of the problem's graph.
 
     Attributes:
         edges: the steps of the chosen orders; empty if the solver found no solution.
@@ -203,7 +203,7 @@ class ListedProgram:
     copy_of: dict[int, int] = field(default_factory=dict)
 
     def point(self, orders: Mapping[GoalKey, CandidateOrder]) -> tuple[float, ...] | None:
-        """The program's point for ``orders``; None if one of them is not listed."""
+        """The variables' values that represent ``orders``; None if one of them is not listed."""
         values = [0.0] * self.program.variables
         for goal, order in orders.items():
             if not order:
@@ -219,7 +219,7 @@ class ListedProgram:
         return tuple(values)
 
     def chosen(self, values: Sequence[float]) -> dict[GoalKey, CandidateOrder]:
-        """The orders chosen by the point ``values``, one for each goal that queries need."""
+        """The orders with value 1 in the solution ``values``, for each goal that queries need."""
         picked = {
             goal: next((o for o, x in found.items() if values[x] > 0.5), ())
             for goal, found in self.orders.items()
@@ -320,7 +320,7 @@ class _Writer:
     def add_orders(
         self, goal: GoalKey, query: JoinQuery, decorated: Iterable[CandidateOrder]
     ) -> None:
-        """Add an x for every order, its steps, and its cost row."""
+        """Add for every order a variable x, variables of its steps, and its cost row."""
         for order in decorated:
             ys: list[int] = []
             costs: list[float] = []
@@ -340,7 +340,7 @@ class _Writer:
             self.listed.program.row(0.0, INFINITY, [x, *ys], [-sum(weights), *weights])
 
     def _step(self, before: object, probe: Probe, info: _StepInfo) -> tuple[int, float]:
-        """The y of a step, and the step's cost."""
+        """The variable y of a step, and the step's cost."""
         asks_all = probe.partition is not None and probe.partition not in info.known
         cost = self.model.step(info.before, info.after, info.store.id, None, broadcast=asks_all)
         key = (before, probe, info.after.id)
@@ -403,7 +403,7 @@ class _Writer:
 
 @dataclass(frozen=True, slots=True)
 class _StepInfo:
-    """A step's store, the sub-joins before and after it, and the attributes that it knows."""
+    """A step's store, the sub-joins before and after it, and its tuples' join attributes."""
 
     store: Mir
     before: Mir
