@@ -127,7 +127,6 @@ def _months_of_literal(node: exp.Interval) -> int | None:
 
 
 def _units(node: exp.Interval) -> set[str]:
-    """The units of an interval, singular, in lower case."""
     unit = node.args.get("unit")
     if isinstance(unit, exp.IntervalSpan):
         return {_singular(unit.this.name), _singular(unit.expression.name)}
@@ -137,7 +136,6 @@ def _units(node: exp.Interval) -> set[str]:
 
 
 def _text(node: exp.Interval) -> tuple[int, str]:
-    """Sign and text of an interval literal's value."""
     sign, value = 1, node.this
     while isinstance(value, exp.Neg | exp.Paren):
         sign = -sign if isinstance(value, exp.Neg) else sign

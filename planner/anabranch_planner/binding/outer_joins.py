@@ -178,7 +178,6 @@ class Sides:
         return OuterPlan((*left_columns, *((names[c], c) for c in right)), left_columns, outer)
 
     def _alias(self) -> str:
-        """The alias of the right side."""
         own = [alias for alias in self.both.streams if alias not in self.left.streams]
         if len(own) != 1:
             raise unsupported(

@@ -405,7 +405,6 @@ def _in(node: Node, scope: Scope) -> Expr:
 
 
 def _escape(node: Node, scope: Scope) -> Expr:
-    """``x LIKE 'pattern' ESCAPE 'c'``."""
     inner, escape = node.this, node.expression
     if not isinstance(inner, exp.Like | exp.ILike) or not isinstance(inner.expression, exp.Literal):
         raise unsupported(f"{describe(node)}", "use LIKE")

@@ -229,7 +229,6 @@ class Users:
 
     @cached_property
     def _with(self) -> dict[Label, set[int]]:
-        """Label -> indices of the queries that contain it."""
         found: dict[Label, set[int]] = defaultdict(set)
         for number, query in enumerate(self.queries):
             for label in query.labels:

@@ -71,7 +71,6 @@ def cleaned(values: Array, lengths: Places) -> Array:
 
 
 def _middle(a: Array, b: Array, c: Array) -> Array:
-    """The median of three."""
     return np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c))
 
 

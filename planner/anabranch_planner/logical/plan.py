@@ -71,16 +71,13 @@ class _Joins:
         return substitute(expr, lambda c: Column(self.alias_of[Label(c.alias)], c.name, c.type))
 
     def tree(self) -> Node:
-        """The join tree of the filtered tables."""
         return join_tree([self.table(label) for label in self.query.labels], self.conditions())
 
     def filters(self, label: Label) -> list[Conjunct]:
-        """The conjuncts of a table's filter."""
         alias = self.alias_of[label]
         return [_condition(_of_alias(e, alias)) for e in self.query.relation_of(label).filter]
 
     def table(self, label: Label) -> Node:
-        """A scan of a table, under its filter."""
         scan = Scan((), self.streams[label].name, self.alias_of[label])
         filters = self.filters(label)
         return Filter((scan,), tuple(filters)) if filters else scan
@@ -122,7 +119,6 @@ def _of_alias(expr: Expr, alias: str) -> Expr:
 
 
 def _condition(expr: Expr) -> Conjunct:
-    """A filter or residual as a conjunct."""
     text = text_of(expr)
     if isinstance(expr, Call) and expr.op == "or":
         text = f"({text})"

@@ -159,7 +159,6 @@ class _RulesetReader:
         return [s for s in self._ruleset.stores if len(s.members) > 1 or s.relations[0] in read]
 
     def _mir(self, store: StoreSpec) -> Mir:
-        """The sub-join whose rows ``store`` has."""
         if len(store.members) == 1:
             return base_mir(store.relations[0])
         return self._subs.of(self._containing(store), frozenset(store.members))

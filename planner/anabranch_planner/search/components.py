@@ -85,7 +85,6 @@ def join(problem: PlanProblem, parts: Sequence[SubProblem]) -> SubProblem:
 
 
 def _ranks(problem: PlanProblem) -> dict[Sub, int]:
-    """Base store -> its position in ``problem.required``."""
     return {store: rank for rank, store in enumerate(problem.required)}
 
 

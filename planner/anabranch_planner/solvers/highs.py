@@ -46,7 +46,7 @@ def solve(request: Request) -> Solution:
 
 
 def load(request: Request, *, relaxed: bool = False) -> tuple[Any, float]:
-    """HiGHS with the request's program loaded, and the scale factor of its costs."""
+    """A HiGHS instance with the request's program, and the factor by which its costs are scaled."""
     import highspy
     import numpy as np
 

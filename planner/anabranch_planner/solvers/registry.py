@@ -92,7 +92,7 @@ def opened(solver: Solver) -> Iterator[Callable[[Request], Solution]]:
 
 
 def _empty(request: Request) -> Solution:
-    """The solution of a program without variables, which solvers treat differently."""
+    """The solution of a program without variables, which not every solver accepts."""
     program = request.program
     if _excess(program, np.zeros(0)) > 1.0:
         return Solution(SolveStatus.INFEASIBLE, None, math.inf, 0.0)
@@ -175,7 +175,7 @@ def _excess(program: Program, point: NDArray[np.float64]) -> float:
 
 
 class _Broken(Exception):
-    """A fault of the child process; its message completes the sentence "the solver X ..."."""
+    """The child process failed; the message completes the sentence "the solver X ..."."""
 
 
 class _Child:
@@ -189,7 +189,7 @@ class _Child:
         self._report = Path(self._folder.name, "stderr")
 
     def ask(self, request: Request) -> Solution:
-        """The child's answer, or a failed one. After a fault, the next call starts a new child."""
+        """The child's solution, or a failed one. After a fault the next call starts a new child."""
         limit = None if request.time_limit is None else max(request.time_limit, 0.0) + GRACE
         try:
             if self._process is None:

@@ -1,4 +1,4 @@
-"""Node arguments that the reader consumes; any other argument is rejected.
+"""Rejection of SQL clauses that this reader would ignore.
 
 The parser knows many more clauses than are supported, and attaches them to nodes as arguments: for
 ``PERCENT`` a ``LIMIT`` gets ``limit_options``. An unread argument would silently change the meaning
@@ -123,7 +123,7 @@ _NAMES = {
     "percent": ("LIMIT ... PERCENT", _LIMIT),
     "with_ties": ("LIMIT ... WITH TIES", _LIMIT),
 }
-#: Names that depend on the node; they take precedence over :data:`_NAMES`.
+#: (node type, argument) -> name in messages, where it differs from :data:`_NAMES`.
 _NAMES_OF: dict[tuple[type[Node], str], tuple[str, str]] = {
     (exp.Limit, "expressions"): ("LIMIT ... BY", "keep the first rows of each key where the "
                                  "results are read"),
@@ -138,7 +138,7 @@ _NAMES_OF: dict[tuple[type[Node], str], tuple[str, str]] = {
 
 
 def is_set(value: object) -> bool:
-    """Whether an argument has a value other than None, False and an empty one."""
+    """Whether an argument of a syntax node has a value: not None, False or empty."""
     return value is not None and value is not False and value != [] and value != ""
 
 
@@ -180,7 +180,6 @@ def _called(node: Node, name: str) -> tuple[str, str]:
 
 
 def _kind(node: Node) -> str:
-    """The name of a node's type in messages."""
     word = type(node).__name__
     split = "".join(f" {c}" if c.isupper() and i and not word[i - 1].isupper() else c
                     for i, c in enumerate(word))  # fmt: skip

@@ -29,7 +29,7 @@ _SHOWN = 200
 
 
 def reader_of(dialect: str) -> Dialect:
-    """The reader of ``dialect``, by sqlglot's name.
+    """sqlglot's parser class for ``dialect``, which is named as in sqlglot.
 
     Raises:
         QueryError: ``unknown-dialect``.

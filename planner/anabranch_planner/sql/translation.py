@@ -73,7 +73,7 @@ _TYPES = frozenset({
 _INTEGERS = frozenset({DType.TINYINT, DType.SMALLINT, DType.INT, DType.BIGINT})
 _TIMES = frozenset({DType.TIMESTAMP, DType.TIMESTAMPTZ, DType.TIMESTAMPNTZ})
 _JOINS = frozenset({"", "INNER", "CROSS", "OUTER", "SEMI", "ANTI"})
-#: Functions of this project that other dialects lack.
+#: Functions of this project that other dialects do not know; calls are kept.
 _OWN = frozenset({"window"})
 _SPARKS = "write the statement in Spark's dialect"
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.In)
@@ -109,7 +109,7 @@ def translate(tree: Node, dialect: str, streams: Mapping[str, Stream]) -> Node:
 
 
 class _Translator:
-    """The rules for one statement."""
+    """Translation rules by node type, for one statement."""
 
     def __init__(
         self, dialect: str, meanings: Meanings, tree: Node, streams: Mapping[str, Stream]
@@ -175,7 +175,7 @@ class _Translator:
         return self.types.of(node)
 
     def _are(self, node: Node, wanted: frozenset[TypeKind]) -> bool:
-        """Whether the type of a node is certainly in ``wanted``."""
+        """Whether every type that the node may have is in ``wanted``."""
         kinds = self._kinds(node)
         return bool(kinds) and kinds <= wanted
 
@@ -281,7 +281,7 @@ class _Translator:
             return node
         if any(self._are(side, _DOUBLE) for side in sides):
             if node.args.get("safe"):
-                # NULL instead of an error.
+                # The result is NULL instead of an error.
                 zero = exp.Literal.number(0)
                 node.set("expression", exp.Nullif(this=node.expression.copy(), expression=zero))
             return node
