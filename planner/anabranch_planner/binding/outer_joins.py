@@ -195,7 +195,7 @@ class Sides:
                 raise QueryError(
                     "no-deadline",
                     f"stream {str(stream.name)!r} has no event time, or no limit to how late its "
-                    "tuples may be: nobody knows when a row has no partner",
+                    "tuples may be: a row without a match can never be emitted",
                     remedy=f"declare event_time and lateness for {str(stream.name)!r}",
                 )
             place = [m.alias for m in pairs.members].index(alias)

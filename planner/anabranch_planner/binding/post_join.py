@@ -320,8 +320,8 @@ class _Splitter:
         if holds_aggregate(tree):
             raise QueryError(
                 "misplaced-aggregate",
-                "an aggregate is grouped by",
-                remedy="group by what the aggregates are of",
+                "GROUP BY contains an aggregate",
+                remedy="group by columns of the joined rows",
             )
         if _is_call(tree, _WINDOW):
             self._group_by_window(tree)
@@ -358,7 +358,7 @@ class _Splitter:
         if time.type.kind not in TIMESTAMPS:
             raise QueryError(
                 "type-mismatch",
-                f"window() is of timestamps, its argument is of type {time.type}",
+                f"window() takes a timestamp, its argument is of type {time.type}",
                 remedy="cast it to a TIMESTAMP first",
             )
         length, *rest = (_micros(node) for node in arguments[1:])
@@ -436,14 +436,14 @@ class _Splitter:
             edge = part.name.lower()
         elif isinstance(part, exp.Dot) and _is_call(part.this, _WINDOW):
             if self._window_tree is not None and part.this != self._window_tree:
-                raise unsupported("another window than is grouped by", "group by it")
+                raise unsupported("a window other than the one in GROUP BY", "group by it")
             edge = part.expression.name.lower()
         if edge is None:
             return None
         with at(part):
             if self._window is None:
                 raise QueryError(
-                    "not-grouped", "no window is grouped by", remedy="add GROUP BY window(...)"
+                    "not-grouped", "GROUP BY has no window", remedy="add GROUP BY window(...)"
                 )
             if edge not in ("start", "end"):
                 raise QueryError(
@@ -465,7 +465,7 @@ class _Splitter:
                 if holds_aggregate(node):
                     raise QueryError(
                         "misplaced-aggregate",
-                        f"{name}() is of another aggregate",
+                        f"{name}() contains another aggregate",
                         remedy="aggregate once; register another query over the results",
                     )
             if len(arguments) != 1:

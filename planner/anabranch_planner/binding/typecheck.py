@@ -71,7 +71,7 @@ _ARITHMETIC: dict[type[Node], str] = {
 }
 _REFUSED: dict[type[Node], tuple[str, str]] = {
     exp.Window: ("a window function", "use window functions where the results are read"),
-    exp.Filter: ("FILTER of what is no aggregate", "write it after an aggregate"),
+    exp.Filter: ("FILTER after an expression that is no aggregate", "write it after an aggregate"),
     exp.Subquery: ("a subquery", "join the stream instead"),
     exp.Exists: ("EXISTS", "join the stream instead"),
     exp.Select: ("a subquery", "join the stream instead"),

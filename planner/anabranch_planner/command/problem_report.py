@@ -145,13 +145,13 @@ def facts(planned: Planned) -> dict[str, str]:
     return {
         "queries": str(len(plan.queries)),
         "cost": f"{plan.cost:.10g}, at least {plan.bound:.10g} (gap {plan.gap:.2%})",
-        "if assumptions are off": f"{spread.low:.10g} to {spread.high:.10g}",
+        "cost range": f"{spread.low:.10g} to {spread.high:.10g}",
         "planned alone": _beside(planned.individual, plan),
         "planned alone, shared": _beside(planned.shared, plan),
         "problem": f"{plan.candidates} candidates, {plan.variables} variables,"
         f" {plan.constraints} constraints",
-        "told apart": _told_apart(plan),
-        "asked ahead": _asked(planned.ahead),
+        "substreams": _told_apart(plan),
+        "look-ahead": _asked(planned.ahead),
         "method": plan.method,
         "time": f"{_ms(planned.seconds):.1f} ms, of which {_ms(planned.spent.get('build', 0)):.1f}"
         f" building and {_ms(planned.spent.get('solve', 0)):.1f} solving",
@@ -161,7 +161,7 @@ def facts(planned: Planned) -> dict[str, str]:
 def _told_apart(plan: Plan) -> str:
     """Text of the relations whose arriving tuples are split by key value."""
     found = (f"{f.start} by {f.attribute} ({f.count} substreams)" for f in plan.substreams)
-    return ", ".join(found) or "nothing"
+    return ", ".join(found) or "none"
 
 
 def ahead_of(problem: ProblemFile, plan: Plan) -> tuple[LookAheadFilter, ...]:
@@ -188,10 +188,10 @@ def _asked(ahead: tuple[LookAheadFilter, ...]) -> str:
     """Text of the look-ahead filters: tested store and key, next probe, fraction that passes."""
     found = (
         f"{one.asked.mir} by {', '.join(str(k.probe) for k in one.asked.key)}"
-        f" before {one.edge} ({one.share:.0%} left)"
+        f" before {one.edge} ({one.share:.0%} pass)"
         for one in ahead
     )
-    return "; ".join(found) or "nothing"
+    return "; ".join(found) or "none"
 
 
 def doubts(problem: ProblemFile, plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -66,7 +66,7 @@ class ExchangeModel:
         if self.locality is not None and not 0 <= self.locality <= 1:
             raise StatisticsError(
                 "bad-share",
-                f"{self.locality} of all tuples find their partitions where they arrive",
+                f"{self.locality} of all tuples arrive on the host of their partition",
                 field="locality",
                 remedy="give a share from 0 to 1, or leave it out",
             )

@@ -152,7 +152,7 @@ def validate_plan(plan: Plan, queries: Sequence[JoinQuery], found: Trails | None
         for prefix, step in zip(prefixes, order.steps, strict=True):
             trail = found.steps[prefix]
             query, head, members = trail.query, trail.head, frozenset(step.members)
-            _require(bool(members) and not members & head, f"{where} covers a label twice")
+            _require(bool(members) and not members & head, f"{where} joins a label twice")
             _require(bool(join_keys(query.classes, head, members)), f"{where} is a cross product")
             _require(sub_join(query, members).id == step.target, f"{where} probes a wrong store")
             _require(step.target in mirs, f"{where} probes an unknown store")
@@ -161,12 +161,12 @@ def validate_plan(plan: Plan, queries: Sequence[JoinQuery], found: Trails | None
                 f"{where} probes a copy of {step.target} that is not kept",
             )
             routed = knows(query, head, step, mirs)
-            _require(step.broadcast != routed, f"{where} is wrong about a broadcast")
+            _require(step.broadcast != routed, f"{where} has a wrong broadcast flag")
             chosen = (step.partition, step.broadcast)
-            _require(access.setdefault(prefix, chosen) == chosen, f"{where} splits a prefix")
+            _require(access.setdefault(prefix, chosen) == chosen, f"{where} splits a shared prefix")
             probed.add((order.owner, step.target))
             covered |= members
-        _require(covered == labels[order.maintains, order.goal], f"{where} misses a label")
+        _require(covered == labels[order.maintains, order.goal], f"{where} lacks a label")
     kept = {(o, m) for o, m in probed if not mirs[m].is_base}
     upkeep = {
         (o, str(m), True, label, n)

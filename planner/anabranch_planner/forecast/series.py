@@ -93,7 +93,7 @@ class Series:
         if not self.half_life > 0:
             raise StatisticsError(
                 "invalid-series",
-                f"measurements can't fade with a half-life of {self.half_life} s",
+                f"a series can't have a half-life of {self.half_life} s",
                 field="series.half_life",
                 remedy="give seconds, above 0; infinite: nothing fades",
             )

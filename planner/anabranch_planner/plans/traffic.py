@@ -104,7 +104,7 @@ def users_of(paths: Sequence[ProbeRule], routes: Routes, subs: SubJoins) -> dict
         for spec in routes.inserts.get(rule.out, ()):
             query = query or subs.containing(frozenset(spec.members), spec.mir)
         if query is None:
-            raise PlanError("unknown-goal", f"no query reads what travels over {rule.out}")
+            raise PlanError("unknown-goal", f"no query has the partial results on edge {rule.out}")
         found[rule.edge] = found[rule.out] = query
     return found
 

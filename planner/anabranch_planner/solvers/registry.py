@@ -102,7 +102,7 @@ def _empty(request: Request) -> Solution:
 def _no_solver(request: Request) -> Solution:
     del request
     names = ", ".join(PROGRAM_SOLVERS)
-    return failed(f"the solver asked for does not solve programs; these do: {names}")
+    return failed(f"this solver does not solve integer programs; use one of {names}")
 
 
 def _in_process(request: Request) -> Solution:
@@ -126,7 +126,7 @@ def checked(solver: Solver, request: Request, solution: Solution) -> Solution:
     program = request.program
     has_point = solution.status in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE)
     if has_point != (solution.values is not None):
-        return failed(f"the solver {solver} says {solution.status}, with or without a point")
+        return failed(f"the solver {solver} reports {solution.status}, which contradicts its point")
     bound = math.inf
     if solution.status is not SolveStatus.INFEASIBLE:
         ranges = zip(program.costs, program.tops, strict=True)
@@ -264,10 +264,10 @@ class _Child:
         try:
             code = process.wait(GRACE)
         except subprocess.TimeoutExpired:
-            return "hung up without ending"
+            return "closed its output but did not exit"
         if code < 0:
             name = signal.Signals(-code).name
-            hint = ", maybe for want of memory" if -code == signal.SIGKILL else ""
+            hint = ", maybe out of memory" if -code == signal.SIGKILL else ""
             return f"was ended by {name}{hint}"
         lines = self._report.read_text(errors="replace").split("\n")
         last = next((line for line in reversed(lines) if line.strip()), "no message")

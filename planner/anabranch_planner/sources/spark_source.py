@@ -221,7 +221,7 @@ def _plain(name: str, kind: DataType, scope: Scope, *, payload: bool) -> Expr:
             "unknown-column",
             f"the source has no column {name!r}",
             field=f"columns.{name}",
-            remedy=f"say by the option {COLUMN}{name} what of the source it is; it has "
+            remedy=f"say by the option {COLUMN}{name} how to compute it from the source, which has "
             + ", ".join(names),
         )
     with located(f"columns.{name}"):

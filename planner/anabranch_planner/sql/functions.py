@@ -156,8 +156,8 @@ def unknown(name: str, also: Iterable[str] = ()) -> QueryError:
     if name in _AGGREGATES:
         return QueryError(
             "misplaced-aggregate",
-            f"the aggregate {name}() can't stand here",
-            remedy="aggregates stand in SELECT, HAVING and ORDER BY of the whole statement",
+            f"the aggregate {name}() is not allowed here",
+            remedy="use it in SELECT, HAVING or ORDER BY of the whole statement",
         )
     if name in _WINDOW:
         return unsupported(

@@ -63,7 +63,7 @@ def check_same(queries: Iterable[JoinQuery], running: Ruleset) -> None:
         if mine.get(name) != theirs.get(name):
             raise RulesetError(
                 "query-changed",
-                f"query {name} is not what the running rules have under its name",
+                f"query {name} differs from the query of that name in the running rules",
                 remedy="wait for the next epoch",
             )
 

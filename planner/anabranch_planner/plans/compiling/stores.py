@@ -194,8 +194,8 @@ def running_stores(plan: Plan, running: Ruleset) -> Stores:
         if place_of(copy) not in there:
             raise RulesetError(
                 "bad-ruleset",
-                f"the plan keeps {copy.mir} where the running rules do not",
-                remedy="plan a revision over the stores that are there",
+                f"the plan has a copy of store {copy.mir} that is not running",
+                remedy="plan the revision over running stores only",
             )
         found[copy.owner, copy.mir].append(there[place_of(copy)])
     return found
