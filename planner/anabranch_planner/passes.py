@@ -67,8 +67,7 @@ DOCUMENT = (read, bind, normalise)
 
 # --- a joint plan: queries -> Problem -> Outcome -> Plan -----------------------------------------
 
-#: ``solve`` drops intermediate results that can't pay (``search.bounds.reduce``), separates parts
-#: that share nothing (``search.components``), and branches on every part (``search.anytime``).
+#: Joint plan of all queries; ``search.anytime`` has the steps of ``solve``.
 PLAN = (check, build, charge, solve, assemble)
 #: Plans of each query alone, for comparison with the joint plan.
 APART = (check, build, plan_apart)
@@ -338,7 +337,7 @@ def optimise(queries: Sequence[JoinQuery], statistics: Statistics, options: Opti
 def optimise_apart(
     queries: Sequence[JoinQuery], statistics: Statistics, options: Options
 ) -> StandalonePlans:
-    """Plan each of ``queries`` separately, with one order per start, to compare with a joint plan.
+    """Plan each of ``queries`` separately, without substreams, to compare with a joint plan.
 
     Raises:
         QueryError: two queries have the same id, or a query is a cross product.

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from anabranch_planner.allocation.fair import least_cost
 from anabranch_planner.allocation.forest import Forest
 
-#: Least distance of corners, as a fraction of the full cost, or of all results.
+#: Corners closer than this fraction of the full cost, or of all results, are not searched.
 NEAR = 1 / 64
 #: Relative gain up to which a better solution is attributed to the solver's tolerance.
 NO_GAIN = 1e-7

@@ -38,7 +38,7 @@ def by_productivity(
     """JAQPOT's greedy algorithm GrePP: the rations after each further path is admitted in full.
 
     Args:
-        queries: the queries whose goals are filled.
+        queries: the queries that get CPU time.
         paid: the ration that every goal already has: from the cover, and 1 for goals of queries
             with a higher priority.
         tied: queries whose goals all have the same ration.

@@ -64,7 +64,7 @@ class _Block:
         return self.output / self.cost if self.cost > 0 else math.inf
 
 
-#: Blocks by descending ratio; among equal ratios, the least goal first.
+#: Heap of blocks, by descending results per CPU second, then by least goal.
 _Heap = list[tuple[float, int, _Block]]
 
 

@@ -26,9 +26,9 @@ Shares = tuple[float, ...]
 MOST, GRAIN = 64, 1 / 64
 #: CPU time that counts as none, as a fraction of the full cost.
 FREE = 1e-9
-#: Completeness values for which the least cost is computed; the last ones cost most.
+#: Completeness of all queries at the schedule's points; denser near 1, where cost grows fastest.
 GRID = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 1.0)
-#: Fractions of all floors for which the least cost is computed.
+#: Fractions of every floor (minimum completeness) at the schedule's points below the floors.
 FILLED = (0.25, 0.5, 0.75, 1.0)
 
 

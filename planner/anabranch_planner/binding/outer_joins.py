@@ -20,7 +20,7 @@ from anabranch_planner.sql.unresolved import Condition, Node, OuterSide, Unresol
 
 @dataclass(frozen=True, slots=True)
 class OuterPlan:
-    """The projections of pairs and of left rows, and the outer join over them."""
+    """Output columns of matched pairs and of left rows, and the outer join over both."""
 
     pair_columns: tuple[tuple[str, Expr], ...]
     left_columns: tuple[tuple[str, Expr], ...]
@@ -38,7 +38,7 @@ def with_source(query: Unresolved, side: OuterSide) -> Unresolved:
 def of_those(
     window: int | Mapping[str, int] | None, scope: Scope
 ) -> int | Mapping[str, int] | None:
-    """The entries of ``window`` for the aliases in ``scope``."""
+    """The windows that ``window`` has for aliases in ``scope``."""
     if not isinstance(window, Mapping):
         return window
     return {name: micros for name, micros in window.items() if scope.find_streams(name)}

@@ -63,7 +63,7 @@ def written(items: Iterable[SelectItem], scope: Scope) -> tuple[tuple[str, Expr]
 
 
 def require_writable(name: str, expr: Expr) -> None:
-    """Reject an output whose type exists only inside expressions.
+    """Reject an output column of a type that sinks cannot store.
 
     Raises:
         QueryError: ``unsupported-output``.

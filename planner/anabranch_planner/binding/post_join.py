@@ -94,9 +94,9 @@ class _Splitter:
     scope: Scope
     inner: Callable[[Node], JoinQuery]
     scalars: list[tuple[str, JoinQuery]] = field(default_factory=list)
-    #: Expression over the streams -> number of its slot.
+    #: Expression over the streams -> number of the slot (generated column) that replaces it.
     _slots: dict[Expr, int] = field(default_factory=dict)
-    #: Resolved tree -> the group's column that holds its value.
+    #: Resolved expression -> the key or aggregate column that has its value.
     _terms: dict[Node, Column] = field(default_factory=dict)
     _keys: list[ShownColumn] = field(default_factory=list)
     _arguments: dict[Expr, str] = field(default_factory=dict)

@@ -52,7 +52,7 @@ def expanded(node: Node) -> Node:
 
 
 def is_of_rows(node: Node) -> bool:
-    """Whether a comparison is a pair of columns from a comparison of rows."""
+    """Whether ``node`` compares two columns of a comparison of rows, expanded by this module."""
     return _OF_ROWS in node.meta
 
 

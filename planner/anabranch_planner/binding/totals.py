@@ -109,7 +109,7 @@ def _added(query: JoinQuery, inner: JoinQuery) -> tuple[JoinQuery, Expr]:
 
 
 def _join(query: JoinQuery) -> object:
-    """The parts of a query that are equal if two queries join the same rows."""
+    """Canonical parts of a query that determine its joined rows, to compare two joins."""
     labels = tuple(m.label for m in query.members)
     bounds = {
         (a, b): bound

@@ -200,7 +200,7 @@ def mismatch(left: Expr, right: Expr) -> QueryError:
 
 
 def balanced(op: str, parts: Sequence[Expr]) -> Expr:
-    """``parts`` under the connective ``op`` as a tree of logarithmic depth."""
+    """``parts`` connected by ``op`` (AND, OR), as a balanced tree of logarithmic depth."""
     if len(parts) == 1:
         return parts[0]
     middle = (len(parts) + 1) // 2
@@ -606,7 +606,7 @@ def _date_part(node: Node, scope: Scope) -> Expr:
 
 
 def _unix_timestamp(node: Node, scope: Scope) -> Expr:
-    """Reject the call: without an argument it reads the clock, else ``unix_seconds`` is equal."""
+    """Reject unix_timestamp(): it reads the clock, and with an argument equals unix_seconds()."""
     name = str(node.this).lower()
     args = [typed(arg, scope) for arg in node.expressions]
     if not args:

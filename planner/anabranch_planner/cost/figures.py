@@ -52,7 +52,7 @@ class Figures:
         self.contradictions: set[str] = set()
 
     def cardinality(self, relation: RelationId) -> float:
-        """Tuples per unit of time."""
+        """Tuples of a relation per unit of time."""
         if relation not in self._sizes:
             known = self._statistics.cardinality(relation)
             if known is None:

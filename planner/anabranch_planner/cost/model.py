@@ -383,7 +383,7 @@ class CostModel:
         return self._figures.span(relation)
 
     def _product(self, mir: Mir) -> float:
-        """The cardinality without time bounds (full history)."""
+        """Result rows of a sub-join per unit of history, if there were no time bounds."""
         found = self._products.get(mir.id)
         if found is None:
             found = math.prod(self._figures.cardinality(r) for r in mir.relations)

@@ -155,8 +155,7 @@ class Selectivities:
             offer(shared_pair, numbers)
         found = []
         alone: dict[int, list[float]] = defaultdict(list)
-        # A key class that other links connect no longer counts for a pair. Links only get worse by
-        # that, so a link at the heap's top that is unchanged is the best.
+        # Links only get worse as key classes are connected, so an unchanged one at the top is best.
         while links:
             _, derived, value, pair, classes = heapq.heappop(links)
             still = tuple(i for i in classes if group[i][pair[0]] != group[i][pair[1]])

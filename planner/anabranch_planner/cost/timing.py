@@ -142,7 +142,7 @@ def shares(
     bounds: Mapping[tuple[Label, Label], int],
     spans: Mapping[Label, float | None],
 ) -> tuple[float, ...]:
-    """``v_i`` per member, as the module defines it; 1/n each where nothing is bounded.
+    """Fraction of a sub-join's combinations that each member completes: ``v_i`` in the module.
 
     Args:
         members: the labels of a sub-join.

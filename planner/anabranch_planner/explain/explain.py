@@ -49,8 +49,8 @@ def explain(
 ) -> dict[str, Any]:
     """The plan as a JSON document.
 
-    ``queries`` and ``maintenance`` list orders with their steps. An order's ``substream`` is the
-    index of its start's substream. A step's ``shared_by`` names every goal that uses the step (a
+    ``queries`` and ``maintenance`` list probe orders with their steps. ``substream`` is the index
+    of the arriving tuples' substream. A step's ``shared_by`` names every goal that uses the step (a
     single name: not shared). A step shared by several orders has one ``id``; ``parent`` is the id
     of the preceding step (null after the arriving tuple). ``stores`` lists the copies, and
     ``totals`` has the sums.

@@ -45,10 +45,9 @@ from anabranch_planner.forecast.holt import (
 
 #: Square roots of the grid's values of alpha and beta for the linear trend.
 LEVELS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-#: The same for the damped trend.
+#: Square roots of the grid's values of alpha and beta for the damped trend.
 DAMPED_LEVELS = (0.0, 0.25, 0.5, 0.75, 1.0)
-#: Values of phi of a damped trend: the range that R. J. Hyndman and G. Athanasopoulos advise
-#: ("Forecasting: Principles and Practice", 3rd edition, section 8.2).
+#: Values of phi of a damped trend (Hyndman & Athanasopoulos, Forecasting, 3rd ed., 8.2).
 DAMPING = (0.8, 0.9, 0.98)
 #: Step sizes of the refinement, in square roots of alpha and beta.
 STEPS = (0.1, 0.05)

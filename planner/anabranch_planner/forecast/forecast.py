@@ -35,16 +35,16 @@ GAIN = 1 - 1e-9
 class StatisticKind(StrEnum):
     """Type of a statistic, which determines the trend model and the range of forecasts."""
 
-    #: Tuples per second: linear, not negative.
+    #: Tuples per second; forecast by a linear trend, at least 0.
     RATE = "rate"
-    #: μ of dpPick, matched records per match: linear, not negative.
+    #: dpPick's μ, rows per look-up with a match; forecast by a linear trend, at least 0.
     MATCHES = "matches"
-    #: γ of dpPick, matches per probe: damped, from 0 to 1.
+    #: dpPick's γ, fraction of look-ups with a match; forecast by a damped trend, 0 to 1.
     HIT_RATIO = "hit_ratio"
 
     @property
     def damped(self) -> bool:
-        """Whether its trend is damped."""
+        """Whether forecasts use the damped trend, which fades with the horizon."""
         return self is StatisticKind.HIT_RATIO
 
     @property

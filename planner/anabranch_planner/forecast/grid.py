@@ -84,8 +84,7 @@ def resample(series: Sequence[Series], period: float) -> Grid:
     starts = np.cumsum(lengths) - lengths
     weights = weights / np.maximum.reduceat(weights, firsts)[which]
 
-    # Concatenate all series: each begins and ends with a measurement, so no gap reaches from one
-    # series into the next.
+    # Concatenate all series; each begins and ends with a measurement, so gaps lie within series.
     size = int(lengths.sum())
     at = (starts + lengths - 1)[which] - back
     many = np.bincount(at, minlength=size)

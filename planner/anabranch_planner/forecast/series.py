@@ -20,7 +20,7 @@ from anabranch_contract.errors import StatisticsError
 SHORTEST, LONGEST = 2, 10_000
 #: Greatest value and weight, so that sums of squares stay finite.
 LARGEST = 1e100
-#: Least weight, for the same reason.
+#: Least weight, so that sums of squares do not underflow.
 LIGHTEST = 1e-100
 
 

@@ -18,7 +18,7 @@ from anabranch_contract.queries.expressions import Column, Expr, substitute
 from anabranch_contract.queries.types import EXACT, FLOATING, TypeKind, key_type
 from anabranch_planner.binding.typecheck import aliases, coerce, compare
 
-#: (alias, attribute text).
+#: An attribute before labels are assigned: (alias, text of a column or expression).
 Attribute: TypeAlias = tuple[str, str]
 
 
@@ -110,7 +110,7 @@ def local_filters(key_class: Class) -> Mapping[str, list[Expr]]:
 
 
 def relabelled(key_class: Class, labels: Mapping[str, str]) -> Class:
-    """``key_class`` over labels instead of aliases."""
+    """``key_class`` with canonical labels instead of the user's aliases."""
     sides = [replace(s, alias=labels[s.alias]) for s in key_class.sides]
     return Class(key_class.type, tuple(sorted(sides, key=lambda s: s.attribute)))
 

@@ -45,8 +45,8 @@ def from_windows(
     windows: Mapping[str, Micros | None],
     timeless: Collection[str] = (),
 ) -> Bounds:
-    """``D[i][j] = W_i`` for every other ``j``; aliases without a window (or None) are unbounded,
-    and so are all entries towards ``timeless`` aliases.
+    """Bounds that windows imply: ``D[i][j] = W_i`` for every other ``j``; unbounded for aliases
+    without a window (or None), and towards ``timeless`` aliases (tables).
 
     >>> from_windows(("R", "S"), {"R": 9})
     ((0, 9), (None, 0))

@@ -70,13 +70,13 @@ RECONSIDERED = 2.0
 
 @dataclass(frozen=True, slots=True)
 class BackfillDecision:
-    """Decision between backfill and coverage for one MIR.
+    """Decision for an intermediate result: compute past rows once, or probe base stores instead.
 
     Attributes:
         order: the member that the backfill begins with, then the others in order of probing.
-        coverage: cost of covering the gap by base probes over the expected life.
+        coverage: cost of probing base stores for missing rows, over the expected life.
         cost: one-off cost of the backfill.
-        chosen: whether the MIR is backfilled.
+        chosen: whether the intermediate result is backfilled.
         reason: explanation for people.
     """
 
@@ -186,7 +186,7 @@ def document(found: BackfillDecision) -> dict[str, Any]:
 
 
 class _Costs:
-    """Costs of coverage and of backfill, for one plan."""
+    """Costs of backfills, and of probing base stores instead, for one plan."""
 
     def __init__(
         self, plan: Plan, retained: Mapping[RelationId, int | None], model: CostModel

@@ -64,9 +64,9 @@ Hashes = NDArray[np.uint64]
 
 #: Maximum number of hot values of all stores together.
 MOST = 128
-#: Least relief of the busiest host by a hot value, as a share of a host's mean load.
+#: Least reduction of the busiest host's load by a hot value, relative to a host's mean load.
 WORTH = 0.01
-#: Factor on WORTH and on the price below which a hot value stops being hot.
+#: A hot value stays hot until its benefit is below this fraction of the thresholds.
 STAYS = 0.5
 
 

@@ -41,8 +41,7 @@ from anabranch_planner.solvers.deadline import Deadline
 
 #: Maximum number of flow variables for which the integer program is built.
 MAX_FLOWS = 150_000
-#: Share of a deadline for the joint program. The rest is for merging standalone plans if the joint
-#: program was not solved to optimality.
+#: Share of the time for the joint program; the rest is for standalone plans as a fallback.
 JOINT_SHARE = 0.9
 
 

@@ -25,8 +25,7 @@ from anabranch_planner.cost.exchange import ARRIVAL, ExchangeModel
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import PlanError, SubJoins
 
-#: A tuple's host: the host of the partition of this attribute's value; True: the one host that has
-#: all rows of stores with a single partition; None: any host.
+#: A tuple's host: where its value of this attribute belongs; True: the only host; None: any.
 _Place = AttrRef | bool | None
 
 
@@ -150,7 +149,7 @@ def _more_copies(
         return {value: (ways - 1) * exchange.elsewhere for value, ways in hot.items()}
     found = {}
     for value in {*hot, *before}:
-        # The tuple is on one of ``there`` hosts, and the less spread store's hosts are a subset.
+        # Of the hosts over which two stores spread a value, the smaller set is part of the larger.
         ways, there = hot.get(value, 1), before.get(value, 1)
         found[value] = ways - min(1.0, ways / there)
     return found

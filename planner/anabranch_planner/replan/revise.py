@@ -123,8 +123,8 @@ def revise(request: RevisionRequest) -> Revised | None:
 
 
 def restore(request: RevisionRequest, earlier: Ruleset) -> Revised | None:
-    """The revision with the orders of ``earlier``, an earlier ruleset of the same queries, whatever
-    they cost; None: a store that they probe no longer exists.
+    """The revision that returns to the probe orders of ``earlier``, an earlier ruleset of the same
+    queries, even if they cost more; None: a store that they probe no longer exists.
     """
     running, before = request.running, request.running.plan
     there = {store.id for store in running.ruleset.stores}
@@ -219,8 +219,8 @@ def _solve(request: RevisionRequest, model: CostModel) -> list[tuple[str, Outcom
 
 
 def _problem(part: OwnersPart, model: CostModel) -> PlanProblem:
-    """The problem over the running stores. Its graph is the same for all revisions of a ruleset,
-    and only prices change; except for queries beyond the cap, whose order depends on prices.
+    """The planning problem over the running stores. All revisions of a ruleset have the same graph
+    with other prices, unless a query exceeds the cap: then its single order depends on prices.
     """
     if part.builder is None or part.builder.reduced:
         part.builder = Builder(model, there=part.there)

@@ -53,11 +53,11 @@ from anabranch_planner.search.outcome import Outcome
 from anabranch_planner.search.problem import EdgeId, GoalKey, PlanProblem, Sub
 from anabranch_planner.search.routes import Routing, finish
 
-#: Greatest share of changed queries for which the others keep their routes.
+#: Fraction of changed queries up to which the others keep their probe orders.
 PART = 0.25
-#: Growth of the gap beyond which all queries are replanned.
+#: Growth of the gap (relative distance of cost and bound) beyond which all are replanned.
 LOOSER = 0.01
-#: Relative difference between sums of the same costs in different orders.
+#: Relative difference that is attributed to floating-point rounding.
 ROUNDING = 1e-9
 
 
@@ -287,9 +287,9 @@ def _follow(
     weight: float,
     anew: Plan | None = None,
 ) -> _LastPlan | None:
-    """Plan ``change`` incrementally; unchanged queries keep their routes.
+    """Plan ``change`` incrementally; unchanged queries keep their probe orders.
 
-    If a full plan of the same queries is given, its bound holds, and only new queries are planned.
+    If a full plan of these queries is passed, its bound is used; only new queries are planned.
 
     Returns:
         The plan. None: a remaining store may be partitioned by an attribute that no query uses.
@@ -410,7 +410,7 @@ def reach(problem: PlanProblem, names: Iterable[str]) -> Reach:
 
 
 def around(problem: PlanProblem, names: Collection[str], flows: int) -> list[str]:
-    """``names`` and the queries that share most with them, up to ``flows`` flows in total."""
+    """``names`` and the queries that share most with them, up to ``flows`` flow variables."""
     goals = [goal for goal in problem.goals if goal.mir is None]
     mine = {e for goal in goals if goal.name in names for e in goal.edges}
     shared: dict[str, int] = defaultdict(int)
@@ -451,7 +451,7 @@ def _charged(
 def exclusive(
     problem: PlanProblem, names: Collection[str], others: Reach, options: Options
 ) -> float:
-    """Lower bound of the cost of ``names`` beyond any plan of the others (see the module)."""
+    """Lower bound of the cost that adding the queries ``names`` to any plan of the others has."""
     alone = problem.part_of(names)
     cost, spread = list(problem.graph.cost), list(problem.graph.spread)
     for e in {e for goal in alone.goals for e in goal.edges} & others.edges:

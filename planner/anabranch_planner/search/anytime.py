@@ -41,9 +41,8 @@ from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Request
 from anabranch_planner.solvers.registry import solve as solve_program
 
-#: After about this much work (nodes times variables squared), and at least so many nodes, our
-#: branch and bound hands over to a general solver. That is better for a large component with many
-#: independent fractional variables: cuts fix each separately, branching only all together.
+#: Branch and bound hands over to a general solver, which is better at large components with many
+#: independent fractional variables, after this work (nodes * variables^2) and so many nodes.
 WORK, LEAST_NODES = 2_000_000_000, 10
 #: Factor on the number of nodes if copies are charged: cuts were then added at the root.
 CUT = 20
@@ -55,12 +54,10 @@ GENERAL_NODES = 500
 RESTRICTED_NODES = 40
 #: Exceptions of a failed solver: not installed, an error in its binding, or out of memory.
 BROKEN = (ImportError, RuntimeError, MemoryError)
-#: Flows per second of remaining time up to which the relaxation of the whole is tried, on a slow
-#: machine. If copies are charged, work is flows * (1 + flows / TIED): such a problem does not split
-#: into components, and its relaxation takes more than proportional time.
+#: Work per second of remaining time up to which the whole problem's relaxation is tried: flow
+#: variables; if copies are charged, flows * (1 + flows / TIED), as the problem does not split.
 REACH, TIED = 40_000, 15_000
-#: For larger problems: share of the time for the bound, share for optimising copies and routes in
-#: turn, and share of the remaining time for one neighbourhood.
+#: Shares of the time: for the bound, for copies and routes in turn, for one group of queries.
 BOUND_SHARE, COPIES_SHARE, PIECE_SHARE = 0.4, 0.8, 0.2
 
 
@@ -303,7 +300,7 @@ def _enforce(part: SubProblem, search: Search, settings: SolveSettings, deadline
 
 
 def _close(search: Search, settings: SolveSettings, deadline: Deadline) -> None:
-    """Branch; if it is slow, run a general solver for a while; then branch to the end."""
+    """Branch and bound; if slow, a general solver gets a turn, then branch and bound ends it."""
     if search.done or search.root is None:
         return
     program = search.made.program

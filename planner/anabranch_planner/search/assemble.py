@@ -43,7 +43,7 @@ class Reused:
         return Reused(steps, self.orders, self.candidates)
 
     def count(self, problem: PlanProblem) -> int:
-        """Number of candidate orders of all goals of ``problem``."""
+        """Number of candidate probe orders of all goals of ``problem``."""
         known, self.candidates = self.candidates, {}
         for goal in problem.goals:
             found = known.get(id(goal)) or (goal, problem.candidates_of(goal))
@@ -239,5 +239,5 @@ def make_plan(
 
 
 def gap(cost: float, bound: float) -> float:
-    """The gap between ``cost`` and ``bound``, relative to the cost."""
+    """Relative gap between a plan's ``cost`` and its lower ``bound``."""
     return (cost - bound) / cost if cost > bound else 0.0

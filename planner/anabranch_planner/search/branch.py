@@ -50,15 +50,13 @@ from anabranch_planner.solvers.zero_half import zero_half
 TOLERANCE = 1e-7
 #: Greatest distance from an integer of a value that counts as integral.
 INTEGRAL = 1e-6
-#: The relaxation is rounded to a plan every so many nodes, and more rarely if the program has more
-#: than ``ROUND_SIZE`` variables per such node (rounding is linear in the variables).
+#: Nodes between two roundings to a plan; more for large programs: variables / ``ROUND_SIZE``.
 ROUND_EVERY, ROUND_SIZE = 10, 200
-#: Rounds of cuts: at most so many; they end after ``PATIENCE`` rounds in succession without a
-#: relative increase of the bound by ``WORTHWHILE``.
+#: Maximum rounds of cuts; they end after ``PATIENCE`` rounds that raise the bound too little.
 ROUNDS, PATIENCE, WORTHWHILE = 20, 2, 1e-5
 #: Share of the time for rounds of cuts, because finding plans needs time, too.
 TIGHTEN_SHARE = 0.3
-#: If fewer upkeep cuts are found, zero-half cuts are added, at most so many.
+#: Number of maintenance cuts below which zero-half cuts are added, and maximum of these.
 FEW, MOST_ROWS = 10, 200
 #: Minimum price of an edge in rounding, so that shorter paths win ties.
 LEAST = 1e-3
@@ -266,7 +264,7 @@ def _take(search: Search, bound: float) -> None:
 
 
 def read(problem: PlanProblem, made: Variables, values: list[float]) -> Routing | None:
-    """The plan described by a point of the program with integral decisions; None if there is none.
+    """The plan that an integral solution of the program describes; None if there is none.
 
     The flow on edges used by a single goal may be split between paths of equal cost, so every
     goal takes its cheapest path among the edges with positive value.
@@ -305,7 +303,7 @@ def _given(problem: PlanProblem, made: Variables, values: list[float]) -> dict[S
 
 
 def rounded(problem: PlanProblem, made: Variables, values: NDArray[np.float64]) -> Routing | None:
-    """A plan rounded from a fractional point; None if rounding fails."""
+    """A plan rounded from a fractional solution; None if rounding fails."""
     cost, point = problem.graph.cost, values.tolist()
     prices = {e: cost[e] * max(1.0 - point[i], LEAST) for e, i in made.edges.items()}
     kept = [m for m, i in made.mirs.items() if values[i] >= 0.5]

@@ -29,10 +29,10 @@ class SubProblem:
 
 
 def split(problem: PlanProblem) -> list[SubProblem]:
-    """The components of ``problem``, in order of their first goals.
+    """Split ``problem`` into components that can be planned independently.
 
-    A memory budget ties all stores together, so such a problem is one component. A cap on
-    intermediate results ties together all goals that may probe one.
+    With a memory budget all stores compete, so the problem is one component. With a cap on
+    intermediate results, all goals that may probe one are in one component.
     """
     parent = list(range(len(problem.goals)))
 

@@ -16,8 +16,7 @@ from anabranch_planner.search.problem import EdgeId, PlanProblem, Sub
 
 #: Number of candidate attributes per store up to which all subsets are tried.
 MAX_ATTRIBUTES = 8
-#: Fraction by which a plan may exceed a memory budget. It exceeds a solver's tolerance, so that
-#: every point from a solver is a plan.
+#: Fraction by which a plan may exceed a memory budget; more than solvers' tolerances.
 ROUNDING = 1e-6
 
 
@@ -151,7 +150,7 @@ def _cover(problem: PlanProblem, store: Sub, edges: list[EdgeId]) -> Kept:
     if not candidates:
         return (None,)
     spread, all_known = problem.graph.spread, problem.graph.known
-    # Steps that know the same attributes are either all routed or all broadcast.
+    # Steps whose tuples have the same attributes are either all routed or all broadcast.
     groups: dict[int, float] = {}
     known = 0
     for e in edges:
@@ -159,7 +158,7 @@ def _cover(problem: PlanProblem, store: Sub, edges: list[EdgeId]) -> Kept:
         groups[all_known[e]] = groups.get(all_known[e], 0.0) + spread[e]
     prices = {i: problem.copy_price(store, a) for i, a in enumerate(candidates)}
     useful = [i for i in prices if known >> i & 1]
-    # A copy that no step knows is best only if it runs already: others have a switching charge.
+    # A copy by an attribute that no tuple has is best only if it runs: others cost a charge.
     others = min((i for i in prices if i not in useful), key=lambda i: (prices[i], i), default=0)
     if not useful or prices[others] < min(prices[i] for i in useful):
         useful = sorted({*useful, others})

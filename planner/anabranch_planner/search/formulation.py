@@ -210,9 +210,9 @@ def _asks(problem: PlanProblem, edge: EdgeId) -> bool:
 
 
 def _may_be_broadcast(problem: PlanProblem, edge: EdgeId) -> bool:
-    """Whether every copy that the step knows costs more than the surcharge of a broadcast.
+    """Whether a broadcast may be cheaper than every copy that would make the step routed.
 
-    Otherwise some optimal plan keeps a known copy instead, unless copies are limited.
+    Otherwise some optimal plan keeps such a copy instead, unless copies are limited.
     """
     store, known = problem.graph.target[edge], problem.graph.known[edge]
     attributes, most = problem.partitions[store], problem.most_copies
@@ -330,7 +330,7 @@ def _add_needs(
 
 
 def _serving(problem: PlanProblem, made: Variables, store: Sub, need: FillingNeed) -> list[int]:
-    """The variables of the copies and broadcasts that satisfy ``need``."""
+    """Variables of the copies and broadcasts that fulfil the requirement ``need``: at least one."""
     steps = [made.broadcasts[e] for e in sorted(need.steps)]
     return _copies(problem, made, store, need.known) + steps
 

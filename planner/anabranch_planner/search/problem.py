@@ -26,7 +26,7 @@ from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label, QueryId
 from anabranch_contract.queries.mirs import Mir, sub_join
 from anabranch_planner.cost.model import CostModel
 
-#: An index into :attr:`Graph.subs`, and into the parallel lists of edges of a :class:`Graph`.
+#: Index of a sub-join in :attr:`Graph.subs`, and index of an edge in the lists of :class:`Graph`.
 Sub = int
 EdgeId = int
 #: The tuples that begin a path: their label, and the index of their substream.
@@ -51,7 +51,7 @@ class SubJoin:
 
     @property
     def mir(self) -> Mir:
-        """The sub-join as a store would name it."""
+        """The sub-join under the canonical name that stores have."""
         if self._mir is None:
             self._mir = sub_join(self.query, frozenset(self.labels))
         return self._mir

@@ -197,7 +197,7 @@ def route_greedily(
 
 
 def first_routing(problem: PlanProblem) -> Routing:
-    """An initial plan: over base stores if there is one, else with every MIR kept."""
+    """An initial plan: only over base stores if possible, else with every MIR kept."""
     found = route_greedily(problem) or route_greedily(problem, problem.mirs)
     assert found is not None, "no plan, although every remaining MIR may be kept"
     return found

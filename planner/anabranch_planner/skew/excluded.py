@@ -42,8 +42,7 @@ Costs = NDArray[np.float64]
 
 #: Maximum number of labels per query (all sub-joins are examined), and of queries.
 MOST_LABELS, MOST_QUERIES = 5, 8
-#: Minimum saving, as a share of a query's cost. It covers errors of the estimate, which assumes
-#: unlimited orders per value and unchanged frequencies.
+#: Minimum saving, as a fraction of a query's cost, in view of the estimate's errors.
 WORTH = 0.1
 
 

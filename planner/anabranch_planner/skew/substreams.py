@@ -163,7 +163,7 @@ def _divided(
     nearest = prices[list(chosen)].argmin(axis=0)
     arriving = values.weights(columns[:1], hashes, first_arrives=True)
     groups = []
-    # The first substream also takes all other values.
+    # The first substream also has all values that no group lists.
     for number in range(len(chosen)):
         own = np.flatnonzero(nearest[:-1] == number)
         if number != nearest[-1] and len(own):

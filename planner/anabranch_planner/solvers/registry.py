@@ -63,7 +63,7 @@ def solve(solver: Solver, request: Request) -> Solution:
 def proven(
     solver: Solver, answer: Solution, remedy: str, field: str = "solver"
 ) -> tuple[float, ...]:
-    """The point of an optimal solution.
+    """The variables' values in ``answer``, which has to be an optimal solution.
 
     Raises:
         PlannerError: ``no-solution``: the answer of ``solver`` is not optimal.

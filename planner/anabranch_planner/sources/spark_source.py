@@ -54,8 +54,7 @@ _STRING, _BINARY = DataType(TypeKind.STRING), DataType(TypeKind.BINARY)
 _INT, _BIGINT = DataType(TypeKind.INT), DataType(TypeKind.BIGINT)
 _TIMESTAMP = DataType(TypeKind.TIMESTAMP)
 _RATE = (("timestamp", _TIMESTAMP), ("value", _BIGINT))
-#: The columns of formats with a fixed schema. Kafka's headers are an array, which the query
-#: language does not support.
+#: The columns of formats with a fixed schema; of Kafka's all but the headers, an array.
 _FORMAT_COLUMNS: Mapping[str, Columns] = {
     "kafka": (
         ("key", _BINARY),

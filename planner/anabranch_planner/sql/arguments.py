@@ -143,7 +143,7 @@ def is_set(value: object) -> bool:
 
 
 def check_arguments(tree: Node) -> None:
-    """Reject every argument in ``tree`` that is set and not consumed.
+    """Reject every clause in ``tree`` that would be ignored: arguments not in :data:`CONSUMED`.
 
     Raises:
         QueryError: ``unsupported-sql``, with the argument's name and position.

@@ -19,8 +19,7 @@ from anabranch_planner.sql.places import arguments, closing, place_of
 if TYPE_CHECKING:
     from sqlglot import Token
 
-#: Window functions of Flink, and Spark's session windows -> positions of the length and the slide
-#: among their durations; None: tumbling windows, without a slide.
+#: Window function -> positions of length and slide among its durations; None: no slide.
 _WINDOWS: dict[str, tuple[int, int | None]] = {
     "TUMBLE": (0, None),
     "HOP": (1, 0),

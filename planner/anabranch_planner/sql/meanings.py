@@ -114,7 +114,7 @@ _SPARK = Meanings(
     mean=False,
     sample=True,
 )
-#: Common to most dialects.
+#: Meanings that most dialects share.
 _USUAL = replace(
     _SPARK,
     truncates=False,

@@ -432,7 +432,7 @@ def existence(node: exp.Exists, kind: JoinKind) -> OuterSide | None:
 
 
 def parsed_inside(node: Node, statement: Unresolved) -> Unresolved:
-    """The parsed scalar subquery ``node`` of ``statement``.
+    """Parse the scalar subquery ``node`` of ``statement``, which may use the statement's WITH.
 
     Raises:
         QueryError: as :func:`parse_statement`.

@@ -115,7 +115,7 @@ def met(
     return tuple(found)
 
 
-#: Fraction of the rows that is stored already; reach, gap and past in units of the period.
+#: Arguments of one ``W_j`` in the module: fraction of held rows, ``reach``, ``gap``, ``past``.
 _Piece = tuple[float, float, float, float]
 
 

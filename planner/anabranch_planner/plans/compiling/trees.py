@@ -27,7 +27,7 @@ _NodeKey = tuple[MirId, tuple[Label, ...], MirId]
 
 @dataclass(frozen=True, slots=True)
 class OrderGoal:
-    """The goal of an order: to answer a query, or to maintain an MIR."""
+    """The goal of a probe order: to answer a query, or to maintain an intermediate result (MIR)."""
 
     name: str
     maintains: bool
@@ -79,7 +79,7 @@ class TreeNode:
 
 
 class ProbeTree(NamedTuple):
-    """All orders of one owner that begin with one label and substream."""
+    """All probe orders that begin with one label and substream; ``owner``: a query, "": shared."""
 
     owner: str
     start: Label
@@ -152,7 +152,7 @@ def _insert(
         child = node.children.get(key)
         if child is None:
             edge = Edge(path)
-            if edge in taken:  # the same labels under other predicates or through an MIR
+            if edge in taken:  # a step with other predicates, or through another store
                 edge = Edge(f"{path}@{short_hash((step.target, joined))}")
             taken.add(edge)
             child = TreeNode(edge, labels, step=step)

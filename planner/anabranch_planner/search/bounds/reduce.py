@@ -93,7 +93,7 @@ def _gains(problem: PlanProblem) -> dict[EdgeId, float]:
     """Edge that probes an MIR -> its saving compared with probes of base stores."""
     graph = problem.graph
     spread = graph.spread if problem.charged else [0.0] * len(graph.spread)
-    #: State -> the steps to it over base stores: the state before, and the price of a broadcast.
+    #: State -> probes of base stores that lead to it: (state before, price as a broadcast).
     entering: dict[int, list[tuple[int, float]]] = defaultdict(list)
     probing: list[EdgeId] = []
     for e in dict.fromkeys(chain.from_iterable(goal.edges for goal in problem.goals)):

@@ -132,5 +132,5 @@ class Builder(GrowingGraph):
 
     @property
     def reduced(self) -> tuple[QueryId, ...]:
-        """Queries beyond the cap on connected label sets."""
+        """Queries that get only one probe order per label, as they exceed the cap on label sets."""
         return tuple(q for q in sorted(self._scopes) if self._scopes[q].reduced)

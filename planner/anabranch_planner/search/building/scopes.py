@@ -13,7 +13,7 @@ from anabranch_planner.search.problem import EdgeId, Goal, Origin, Sub
 
 
 class QueryScope:
-    """One query's part of the graph under construction. Bit ``i`` of a mask is the i-th label."""
+    """States and edges of one query in the planning graph; bit ``i`` of a mask: the i-th label."""
 
     def __init__(self, states: GrowingGraph, query: JoinQuery, *, mir: bool, max_sets: int) -> None:
         self.states = states
@@ -145,7 +145,7 @@ class QueryScope:
         return found
 
     def add_edges(self) -> None:
-        """Add all edges of the query, smaller heads first."""
+        """Add an edge for every possible probe of the query, smaller partial results first."""
         if self.reduced:
             return self._add_one_order()
         edge, partitioned = self.states.edge, self.states.partitioned
@@ -169,7 +169,7 @@ class QueryScope:
         return None
 
     def _add_one_order(self) -> None:
-        """Beyond the cap: add one order per start, always with the cheapest next relation."""
+        """Add one probe order per label (beyond the cap): always the cheapest next relation."""
         states = self.states
         model, graph = states.model, states.graph
         for i, found in enumerate(self.edges):

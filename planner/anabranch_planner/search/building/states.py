@@ -46,7 +46,7 @@ class GrowingGraph:
         self._sizes: dict[int, float] = {}
 
     def sub(self, key: object, query: JoinQuery, labels: tuple[Label, ...]) -> Sub:
-        """The index of the sub-join that ``key`` identifies."""
+        """The index of the sub-join that ``key`` identifies, which is added if it is new."""
         found = self._subs.get(key)
         if found is None:
             found = self._subs[key] = len(self.graph.subs)

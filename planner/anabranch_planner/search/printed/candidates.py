@@ -36,7 +36,7 @@ def mirs_of(query: JoinQuery) -> tuple[tuple[Labels, Mir], ...]:
 
 
 def sub_query(query: JoinQuery, labels: Labels) -> JoinQuery:
-    """The query over ``labels`` alone, whose orders maintain the MIR over them."""
+    """The query restricted to ``labels``; its probe orders maintain the MIR over them."""
     kept = tuple(m for m in query.members if m.label in labels)
     ids = {m.relation for m in kept}
     return replace(
