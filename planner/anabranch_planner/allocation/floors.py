@@ -70,7 +70,7 @@ def most_results_above(
         wide, gain = high.used - low.used, high.output - low.output
         if max(wide, gain) < NEAR or min(wide, gain) < NO_GAIN:
             continue
-        # At this price the piece's gain equals its cost, so both of its ends have the same value.
+        # Value of all results, in CPU time, at which both corners are equally good.
         worth = wide / gain
         best = corner(least_cost(forest, floors, paid, tied=tied, worth=worth))
         if (best.output - low.output) * worth - (best.used - low.used) > NO_GAIN:

@@ -18,7 +18,7 @@ def forest_of(
     results: Callable[[QueryId, Edge], float],
     own: Callable[[QueryId, Edge], float],
 ) -> Forest:
-    """Probe trees of the goals ``rationed`` (query, label that arrives last), in ruleset order.
+    """Probe trees of the goals ``rationed`` (query, alias that arrives last), in ruleset order.
 
     A step that also maintains an intermediate result, or serves a goal that is not rationed,
     processes every tuple, so its cost is 0 here. A query over a single relation has no step.

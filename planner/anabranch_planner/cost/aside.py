@@ -42,7 +42,7 @@ class SetAside:
     def may_probe(
         self, classes: Sequence[KeyClass], mir: Mir, start: Label, substream: int
     ) -> bool:
-        """Whether tuples of ``start`` in this substream may probe ``mir`` by ``classes``."""
+        """Whether a ``substream`` of ``start`` may probe ``mir`` by the join keys ``classes``."""
         function = self._functions.get(start)
         if mir.is_base or function is None or substream not in function.aside:
             return True

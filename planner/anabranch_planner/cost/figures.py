@@ -101,7 +101,7 @@ class Figures:
     def selectivity(
         self, keys: Keys, relation_of: Mapping[Label, RelationId]
     ) -> tuple[bool, float]:
-        """Selectivity of an equality of two labels on all of ``keys``, and whether it was stated.
+        """Selectivity of an equality of two aliases on all of ``keys``, and whether it was stated.
 
         Keys without a stated selectivity together divide by the greater distinct count; a single
         such key with measured frequent values is estimated from these.

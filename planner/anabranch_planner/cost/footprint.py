@@ -3,7 +3,7 @@
 A footprint lists the elements that a change of plan may replace. It is kept as JSON while the plan
 runs, and can be compared with any later plan even if the queries have changed since.
 
-A :class:`StepKey` is an edge of the graph of states (``search/problem.py``): the starting label and
+A :class:`StepKey` is an edge of the graph of states (``search/problem.py``): the starting alias and
 the sub-joins before and after the step, without the path to it. Two orders may reach the same
 sub-join on different paths and continue equally; the footprint then has one key for two executed
 steps. This happens only in plans that were merged from standalone plans.
@@ -33,9 +33,9 @@ class StepKey(NamedTuple):
     """Identity of a probe step, equal in every probe order and plan that contains the step.
 
     Attributes:
-        start: the label of the arriving tuple.
+        start: the alias of the arriving tuple.
         before, after: the sub-joins before and after the step.
-        target, members: the probed store, and the labels that its rows add.
+        target, members: the probed store, and the aliases that its rows add.
         substream: index of the arriving tuple's substream.
     """
 
@@ -56,7 +56,7 @@ class Footprint:
 
 
 def footprint(plan: Plan, queries: Sequence[JoinQuery]) -> Footprint:
-    """The footprint of ``plan``, a plan for ``queries``.
+    """The probe steps and store copies of ``plan``, a plan for ``queries``.
 
     Raises:
         PlanError: an order's goal is not one of the queries.
@@ -65,7 +65,7 @@ def footprint(plan: Plan, queries: Sequence[JoinQuery]) -> Footprint:
 
 
 def footprint_of(plan: Plan, found: Trails) -> Footprint:
-    """The footprint of ``plan``, whose distinct steps are ``found``."""
+    """As :func:`footprint`, with the plan's distinct steps ``found``."""
     return Footprint(
         steps=frozenset(step_key(t) for t in found.steps.values()),
         copies=frozenset((MirId(qualified(c.owner, c.mir)), c.partition) for c in plan.copies),

@@ -25,7 +25,7 @@ class Inference:
         self._known: dict[SubJoinStep, SubJoinStep | None] = {}
 
     def smaller(self, step: SubJoinStep) -> SubJoinStep | None:
-        """``step`` with only the labels that its join keys use; None: all are used, or the rest is
+        """``step`` with only the aliases that its join keys use; None: all are used, or the rest is
         not connected."""
         if step not in self._known:
             self._known[step] = self._find(step)
@@ -44,7 +44,7 @@ class Inference:
         if not all(is_connected(query, part) for part in (heads, targets)):
             return None
         if step.part.substreams and step.part.start not in heads:
-            # A substream is defined by a column of its starting label, which must remain.
+            # A substream is defined by a column of its starting alias, which must remain.
             return None
         smaller = sub_join(query, heads | targets).id
         return SubJoinStep(smaller, tuple(sorted(heads)), tuple(sorted(targets)), step.part)

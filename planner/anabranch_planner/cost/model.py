@@ -2,7 +2,7 @@
 
 Source: Eq. 1 of Dossinger & Michel. A step that sends the join of ``n`` base relations to the next
 store costs ``|join| / n * chi``: only the 1/n of the join in which the starting tuple came last is
-made on this path, and ``chi`` is 1 where the probing tuple knows the store's partition attribute,
+made on this path, and ``chi`` is 1 where the probing tuple has the store's partition attribute,
 else the store's parallelism. (The inner index of Eq. 1 as printed ends one relation short of what
 the paper's own example computes; after an MIR probe ``n`` counts base relations.)
 
@@ -166,7 +166,7 @@ class CostModel:
 
         Args:
             head: the sub-join joined so far.
-            start: the label whose arriving tuples begin the order; None: the mean over all labels.
+            start: the alias whose arriving tuples begin the order; None: the mean over all aliases.
             substream: index of the substream of ``start``.
         """
         found = self._probe(head, start)
@@ -342,7 +342,7 @@ class CostModel:
 
     @property
     def by_start(self) -> bool:
-        """Whether a step's cost depends on the starting label even without time bounds."""
+        """Whether a step's cost depends on the starting alias even without time bounds."""
         return self._figures.period is not None
 
     def added(self, mir: Mir) -> float:
@@ -393,7 +393,7 @@ class CostModel:
         return found
 
     def _ahead(self, mir: Mir, period: float) -> dict[Label, float]:
-        """Result rows of ``mir`` that tuples of each label complete in the forecast period."""
+        """Result rows of ``mir`` that tuples of each alias complete in the forecast period."""
         found = self._sent.get(mir.id)
         if found is None:
             found = self._sent[mir.id] = self._foreseen(mir, period)
@@ -435,7 +435,7 @@ class CostModel:
         return found
 
     def _parts(self, mir: Mir) -> dict[Label, float] | None:
-        """Fraction of result rows that each label completes; None: 1/n each (full history)."""
+        """Fraction of result rows that each alias completes; None: 1/n each (full history)."""
         if self._bounds is None:
             return None
         if mir.id not in self._shares:

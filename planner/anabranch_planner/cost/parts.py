@@ -1,7 +1,7 @@
 """Division of a plan into parts that share no probe step, so that later plans can reuse them.
 
 Two goals (queries, or intermediate results to maintain) belong to one part in two cases: an order
-of one probes the other's store, or orders of both begin with the same label and the same members.
+of one probes the other's store, or orders of both begin with the same alias and the same members.
 In the second case they may share steps, and edge names (``plans.compile``). Base stores connect no
 goals.
 

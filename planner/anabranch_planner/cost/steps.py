@@ -16,12 +16,12 @@ from anabranch_contract.queries.joins import JoinQuery, Label, QueryId
 from anabranch_contract.queries.mirs import Mir, MirId, sub_join
 
 Labels = frozenset[Label]
-#: Steps of a probe order: (probed store, labels that it adds, resulting sub-join) each.
+#: Steps of a probe order: (probed store, aliases that it adds, resulting sub-join) each.
 Path = tuple[tuple[MirId, tuple[Label, ...], MirId], ...]
 
 
 class Prefix(NamedTuple):
-    """Identity of an executed step: owner, starting label, probes up to it, and substream."""
+    """Identity of an executed step: owner, starting alias, probes up to it, and substream."""
 
     owner: str
     start: Label
@@ -38,10 +38,10 @@ class Trail:
     """A probe step of a plan, with the sub-joins before and after it.
 
     Attributes:
-        owner, start: the query that runs it alone (empty: shared), and the arriving tuple's label.
+        owner, start: the query that runs it alone (empty: shared), and the arriving tuple's alias.
         substream: index of that tuple's substream.
         before, after: the sub-joins before and after the step.
-        head: the labels of ``before``, as the query names them.
+        head: the aliases of ``before``, as the query names them.
         query: a query that contains the step, for its predicates.
     """
 
@@ -115,7 +115,7 @@ def loads(
 
     Args:
         found: the distinct steps of ``plan``.
-        rations: (query, label that arrives last) -> admitted fraction of tuples; default 1.
+        rations: (query, alias that arrives last) -> admitted fraction of tuples; default 1.
     """
     taken = dict.fromkeys(found.steps, 0.0)
     for order, prefixes in zip(plan.orders, found.orders, strict=True):

@@ -127,7 +127,7 @@ def _longest(times: Sequence[int | None]) -> int | None:
 
 
 def pair_bounds(query: JoinQuery) -> PairBounds:
-    """The finite bounds of ``query`` by pairs of labels."""
+    """The finite bounds of ``query`` by pairs of aliases."""
     labels = query.labels
     return {
         (labels[i], labels[j]): bound
@@ -145,9 +145,9 @@ def shares(
     """Fraction of a sub-join's combinations that each member completes: ``v_i`` in the module.
 
     Args:
-        members: the labels of a sub-join.
+        members: the aliases of a sub-join.
         bounds: closed under shortest paths.
-        spans: label -> microseconds over which a unit's tuples of it are spread; None: unknown, any
+        spans: alias -> microseconds over which a unit's tuples of it are spread; None: unknown, any
             window covers them.
 
     >>> from anabranch_contract.queries.joins import Label

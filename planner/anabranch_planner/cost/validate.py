@@ -114,11 +114,11 @@ def knows(query: JoinQuery, head: frozenset[Label], step: Step, mirs: dict[MirId
 def validate_plan(plan: Plan, queries: Sequence[JoinQuery], found: Trails | None = None) -> None:
     """Check that ``plan`` answers ``queries``; ``found`` are its distinct steps.
 
-    * Each label of a query has one probe order (one per substream, if its tuples are split), and
+    * Each alias of a query has one probe order (one per substream, if its tuples are split), and
       so has each member of a stored intermediate result, except for substreams whose values the
-      store excludes. Each order joins all labels of its query or intermediate result.
-    * Every step has a join key with the labels joined so far, adds new labels, and probes a store
-      of exactly these labels.
+      store excludes. Each order joins all aliases of its query or intermediate result.
+    * Every step has a join key with the aliases joined so far, adds new aliases, and probes a store
+      of exactly these aliases.
     * Every probed intermediate result is maintained (recursively), every probed copy is kept, and
       each base relation of a join has a copy.
     * Equal prefixes of one owner access the same copy.

@@ -5,7 +5,7 @@ an attribute of ``r``. Let ``q_j(v)`` be the relative frequency of the value ``v
 ``j``, and ``p_r(v)`` that among the arriving tuples of ``r``. Among the combinations over ``X``
 that tuples of ``r`` complete, ``v`` has the weight
 
-    w_X(v) = p_r(v) * product of q_j(v) over the other labels j of X that C joins.
+    w_X(v) = p_r(v) * product of q_j(v) over the other aliases j of X that C joins.
 
 The cost model's totals are divided in proportion to these weights, so the substreams of a start
 together send as much as the start. Frequent values are measured (``FrequentValues``). The other
@@ -159,7 +159,7 @@ def combined(columns: Sequence[tuple[Shares, float]]) -> Shares:
     product = columns[0][0].copy()
     for shares, _ in columns[1:]:
         product *= shares
-    # Values that are not listed match with probability 1 / (the greater number of them).
+    # Two values that are not listed are equal with probability 1 / (the greater number of them).
     for count in sorted(others for _, others in columns)[1:]:
         product[-1] /= count
     return product
@@ -246,7 +246,7 @@ def _beginning_with(mir: Mir, attribute: AttrRef, start: Label | None) -> tuple[
 
 
 def joined_columns(mir: Mir, attribute: AttrRef) -> list[Column]:
-    """The column of ``attribute``, and the equal columns of other labels of ``mir``."""
+    """The column of ``attribute``, and the equal columns of other aliases of ``mir``."""
     return list(column_of_each(mir, attribute).values())
 
 

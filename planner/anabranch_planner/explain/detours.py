@@ -165,7 +165,7 @@ class Detours:
     def around(self, trail: Trail) -> list[Step]:
         """The cheapest probes that join the same relations as a step, without the store.
 
-        Dynamic programming over the sets of labels in between, smaller sets first.
+        Dynamic programming over the sets of aliases in between, smaller sets first.
         """
         query, head = trail.query, trail.head
         goal = head | frozenset(trail.step.members)
@@ -188,7 +188,7 @@ class Detours:
         return best[goal][1]
 
     def _targets(self, query: JoinQuery, members: tuple[Label, ...]) -> list[tuple[Labels, Mir]]:
-        """The plan's stores over some of ``members``, each with the labels that it joins."""
+        """The plan's stores over some of ``members``, each with the aliases that it joins."""
         inside = frozenset(members)
         found = [
             (frozenset(m.members), m)

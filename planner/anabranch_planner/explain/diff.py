@@ -73,7 +73,7 @@ class StoreChange:
 
 
 Change = StepChange | StoreChange
-#: A state of a probe order: starting label, its substream, and the sub-join so far.
+#: A state of a probe order: starting alias, its substream, and the sub-join so far.
 _State = tuple[Label, int, MirId]
 
 
@@ -285,10 +285,10 @@ def _footprint_side(found: Footprint, queries: Sequence[JoinQuery], pricing: _Pr
 
 
 def _heads(found: Footprint) -> dict[_State, Labels]:
-    """The labels joined before and after each step of a footprint, found by following the steps.
+    """The aliases joined before and after each step of a footprint, found by following the steps.
 
-    A step that no other step of the same starting label leads to is the first of its path: only
-    that label is joined before it. Every step adds its members. Steps lead to larger sub-joins, so
+    A step that no other step of the same starting alias leads to is the first of its path: only
+    that alias is joined before it. Every step adds its members. Steps lead to larger sub-joins, so
     the loop needs at most as many rounds as the longest path has steps.
     """
     reached = {(k.start, k.substream, k.after) for k in found.steps}

@@ -128,7 +128,7 @@ def _as_first(plan: Plan) -> Plan:
 def _costs(
     plan: Plan, queries: Sequence[JoinQuery], model: CostModel
 ) -> dict[tuple[Label, int], float]:
-    """(starting label, substream) -> cost of its steps per unit of time, each step counted once."""
+    """(starting alias, substream) -> cost of its steps per unit of time, each step counted once."""
     mirs, found = {m.id: m for m in plan.mirs}, dict[tuple[Label, int], float]()
     for trail in trails(plan, queries).steps.values():
         key = trail.start, trail.substream

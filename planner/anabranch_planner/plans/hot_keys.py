@@ -215,7 +215,7 @@ class _Loads:
         self.stores = [self._store(spec, asked[spec.id]) for spec in ruleset.stores]
 
     def head(self, rule: ProbeRule) -> frozenset[Label]:
-        """The labels joined before the probe ``rule``."""
+        """The aliases joined before the probe ``rule``."""
         return self.heads.get(rule.edge, frozenset({rule.start}))
 
     def texts(self, store: _Store) -> dict[int, str]:

@@ -178,7 +178,7 @@ def _partitioned(plan: Plan, queries: Sequence[JoinQuery]) -> Plan:
 
 
 def _compared(queries: Sequence[JoinQuery]) -> Mapping[tuple[Label, bool], set[AttrRef]]:
-    """Join attributes of ``queries``: under (label, False), and named as in the base store under
+    """Join attributes of ``queries``: under (alias, False), and named as in the base store under
     (relation, True).
     """
     found: dict[tuple[Label, bool], set[AttrRef]] = defaultdict(set)

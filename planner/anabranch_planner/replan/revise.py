@@ -55,7 +55,7 @@ class RevisionRequest:
             never adds stores.
         switching: penalty of a step that is not running, as a fraction of its cost.
         counted: substreams in the measurements, besides the substreams of ``running``.
-        rations: (query, label that arrives last) -> the current share of its tuples that probe;
+        rations: (query, alias that arrives last) -> the current share of its tuples that probe;
             default 1. Costs are under these rations.
     """
 

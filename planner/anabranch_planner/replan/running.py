@@ -170,7 +170,7 @@ class _RulesetReader:
         return query
 
     def query_orders(self) -> list[ProbeOrder]:
-        """Probe orders that answer queries: one per query, label and substream."""
+        """Probe orders that answer queries: one per query, alias and substream."""
         found = []
         for rule in self._ruleset.output_rules:
             query = self._queries.get(rule.query)

@@ -65,7 +65,7 @@ class StoresThere:
 
     def holds(self, classes: Sequence[KeyClass], mir: Mir, origin: tuple[Label, int]) -> bool:
         """Whether the store of ``mir`` keeps the join key values (of ``classes``) of all tuples of
-        ``origin``, a label and its substream.
+        ``origin``, an alias and its substream.
         """
         kept = [s.kept for s in self._stores.get(mir.id, []) if s.kept is not None]
         if not kept:

@@ -124,7 +124,7 @@ def begin(
         return search
     search.nodes = 1
     if relaxation.objective == float("inf"):
-        # No plan is cheaper than the known one, whose cost was used to fix variables.
+        # Infeasible: no plan is cheaper than ``known``, whose cost was used to fix variables.
         search.bound, search.done = known.cost, True
         return search
     if problem.charged:

@@ -1,7 +1,7 @@
 """Choice of store copies (partition attributes) for given probe steps.
 
 For given steps, stores are independent of each other. In a store, a step is routed if the probing
-tuple knows the partition attribute of one of the copies; otherwise it is broadcast to one of the
+tuple has the partition attribute of one of the copies; otherwise it is broadcast to one of the
 copies. Choosing the copies is a small covering problem per store, solved exactly.
 """
 
@@ -105,7 +105,7 @@ def _fit(problem: PlanProblem, probes: dict[Sub, list[EdgeId]], copies: dict[Sub
 
 
 def fits(problem: PlanProblem, copies: Mapping[Sub, Kept]) -> bool:
-    """Whether ``copies`` fit :attr:`PlanProblem.memory`, up to the fraction :data:`ROUNDING`."""
+    """Whether ``copies`` fit the memory budget, which may be exceeded by :data:`ROUNDING`."""
     held = sum(problem.bytes[store] * len(kept) for store, kept in copies.items())
     return problem.memory is None or held <= problem.memory * (1 + ROUNDING)
 

@@ -1,10 +1,10 @@
 """Requirements on store copies that hold for every probe order of a goal, as rows for the program.
 
-A path (probe order) that ends with the labels ``K`` adds each of them once, except the first: by an
-edge that probes the label's base store (it *fills* the label from that store), or an MIR with the
-label. A probed MIR is kept, so its maintenance fills the label, too, from each of the MIR's other
-labels, and so on through ever smaller MIRs. Finally a step probes the base store, and its tuples
-have only certain attributes: the store has a copy by one of them, or the step is broadcast.
+A path (probe order) to the aliases ``K`` adds each of them once, except the first: by an edge that
+probes the alias's base store (it *fills* the alias from that store), or an MIR with the alias. A
+probed MIR is kept, so its maintenance fills the alias, too, from each of the MIR's other aliases,
+and so on through ever smaller MIRs. Finally a step probes the base store, and its tuples have only
+certain attributes: the store has a copy by one of them, or the step is broadcast.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from anabranch_contract.queries.joins import Label
 from anabranch_planner.search.problem import EdgeId, Goal, PlanProblem, Sub
 
-#: A base store and the label whose rows it adds (several in self-joins); or (MIR's store, None).
+#: A base store and the alias whose rows it adds (several in self-joins); or (MIR's store, None).
 Place = tuple["Sub", "Label | None"]
 
 
@@ -28,7 +28,7 @@ class FillingNeed(NamedTuple):
     steps: frozenset[EdgeId]
 
 
-#: Base store and label of an MIR -> the requirement of the MIR's maintenance.
+#: Base store and alias of an MIR -> the requirement of the MIR's maintenance.
 Upkeep = dict[Place, FillingNeed]
 NO_STEPS: frozenset[EdgeId] = frozenset()
 
@@ -41,7 +41,7 @@ def needs(problem: PlanProblem, broadcast: Collection[EdgeId]) -> dict[Sub, Upke
     """
     found: dict[Sub, Upkeep] = {}
     for mir in problem.graph.smaller_first(problem.mirs):
-        # Maintenance begins with every other label, so the most restrictive requirement counts.
+        # Maintenance begins with every other alias, so the most restrictive requirement counts.
         least: Upkeep = {}
         for g in problem.mirs[mir]:
             for place, ways in fillings(problem, problem.goals[g], found, broadcast).items():
@@ -57,7 +57,7 @@ def needs(problem: PlanProblem, broadcast: Collection[EdgeId]) -> dict[Sub, Upke
 def fillings(
     problem: PlanProblem, goal: Goal, upkeep: dict[Sub, Upkeep], broadcast: Collection[EdgeId]
 ) -> dict[Place, list[tuple[EdgeId, FillingNeed]]]:
-    """Store (and label) -> the edges of a goal that may probe it, each with its requirement.
+    """Store (and alias) -> the edges of a goal that may probe it, each with its requirement.
 
     Args:
         upkeep: the requirements of the MIRs that the goal may probe.

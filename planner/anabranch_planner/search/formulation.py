@@ -8,21 +8,21 @@ by ``a`` is kept; ``b_e >= 0`` an edge is broadcast; ``f_{g,e} >= 0`` the flow o
     use        f_{g,e} <= y_e
     upkeep     sum of the flow of g over edges that probe M  <=  z_M
     copies     sum_a p_{M,a} >= z_M (1 for a base relation);  y_e <= sum_{a known} p_{M,a} + b_e
-    once       sum of the flow of g over edges by which a label is filled from M, knowing attributes
-               in A only  <=  sum_{a in A} p_{M,a} + sum of their b_e
+        once       sum of the flow of g over edges that fill an alias from M by attributes
+                   in A only  <=  sum_{a in A} p_{M,a} + sum of their b_e
 
-*Once* holds because the labels of a path are disjoint, so a path fills a label (or the labels of an
-MIR) at most once. The row is written per store and filled labels: if the probe that fills them
-knows only attributes in ``A``, either one of these has a copy or the probe is broadcast. The row is
+*Once* holds because the aliases of a path's probes are disjoint: a path fills an alias (or all
+aliases of an MIR) at most once. The row is written per store and filled aliases: if tuples of the
+probe have only attributes in ``A``, either one has a copy or the probe is broadcast. The row is
 implied where every ``y_e`` is 0 or 1. It matters where flows are split: there ``y_e = 1/2`` on
 several edges is served by half a copy each. It is written for the sets ``A`` known to some edge. An
-edge that probes an MIR also counts if the MIR's upkeep fills the label from the store by attributes
-in ``A`` only (:mod:`fillings`). If ``A`` contains all attributes by which the label can be filled,
+edge that probes an MIR also counts if the MIR's upkeep fills the alias from the store by attributes
+in ``A`` only (:mod:`fillings`). If ``A`` contains all attributes by which the alias can be filled,
 the flows sum up to 1 (``z_M`` in the upkeep of ``M``): then one of ``A`` has a copy whatever MIRs
 are kept.
 
 Three measures make the program smaller without weakening it. A step has a ``b_e`` only if no copy
-that it knows costs at most ``s_e``: otherwise some optimal plan keeps that copy instead. An MIR
+by its attributes costs at most ``s_e``: otherwise some optimal plan keeps that copy. An MIR
 with one attribute has one copy, so ``z_M`` is also its ``p_{M,a}``. And ``y_e <= sum of p`` is
 omitted where *once* rows imply it for every goal that may use ``e``.
 
@@ -35,8 +35,8 @@ An edge used by only one goal needs no ``y_e``: its flow replaces it. That keeps
 because once the other y, z and p are fixed at integers, the rest is one shortest path per goal (the
 flows of different goals no longer meet), which has an integral optimum.
 
-Where copies are free (paper objective) or stores are not partitioned, ``p`` and ``b`` are absent: a
-step always finds a copy that it knows, and ``z_M`` is charged the inserts of one copy. A limit on
+Where copies are free (paper objective) or stores are not partitioned, ``p`` and ``b`` are absent:
+no step is a broadcast, and ``z_M`` is charged the inserts of one copy. A limit on
 copies or on memory restores ``p``: ``sum_a p_{M,a} <= n`` and ``sum bytes(M) p_{M,a} <= budget``. A
 cap on intermediate results is ``sum z_M <= n``.
 """

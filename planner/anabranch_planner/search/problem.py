@@ -4,15 +4,15 @@ A *state* ``(r, X)`` is the partial result over the canonical sub-join ``X`` tha
 started; an *edge* probes a store and leads to a larger state. Equal states of different queries
 are one node, because a step's cost and matches depend only on the state and the store. If the
 tuples of ``r`` are split into substreams, each substream has states, edges and goals of its own. A
-*goal* is a path that must exist: from ``(r, {r})`` to ``(r, K)`` for every label ``r`` of every
+*goal* is a path that must exist: from ``(r, {r})`` to ``(r, K)`` for every alias ``r`` of every
 query ``K`` and, where an MIR is probed, to ``(r, M)`` for every member ``r`` of the MIR ``M``.
 
 The paths of a goal are exactly the candidate probe orders of Algorithm 1. But there are at most as
-many states as connected label sets, while there are as many orders as permutations. Partition
-attributes do not multiply edges: they belong to stores, and an edge only records which it knows.
+many states as connected alias sets, while there are as many orders as permutations. Partition
+attributes do not multiply edges: an edge records the attributes that its probing tuples have.
 
 Sub-joins, states and edges are integer indices here, because a problem has tens of thousands of
-edges and is rebuilt every epoch; within a query, label sets are bit masks. Indices are assigned in
+edges and is rebuilt every epoch; within a query, alias sets are bit masks. Indices are assigned in
 order of first appearance over queries sorted by id, so equal input gives equal indices.
 """
 
@@ -29,7 +29,7 @@ from anabranch_planner.cost.model import CostModel
 #: Index of a sub-join in :attr:`Graph.subs`, and index of an edge in the lists of :class:`Graph`.
 Sub = int
 EdgeId = int
-#: The tuples that begin a path: their label, and the index of their substream.
+#: The tuples that begin a path: their alias, and the index of their substream.
 Origin = tuple[Label, int]
 #: Identity of a goal in any problem over its graph: (maintained MIR, name, origin).
 GoalKey = tuple["Sub | None", str, Origin]
@@ -80,7 +80,7 @@ class Goal:
 
     @property
     def origin(self) -> Origin:
-        """The arriving tuples that begin the path: label and substream."""
+        """The arriving tuples that begin the path: alias and substream."""
         return self.start, self.substream
 
     @property
@@ -101,14 +101,14 @@ class Graph:
     Attributes:
         subs: sub-joins.
         bases: the subset of sub-joins that are base relations.
-        start, substream, before, after, target: per edge: the label and substream of the tuple that
+        start, substream, before, after, target: per edge: the alias and substream of the tuple that
             began the path, the sub-join before and after the step, and the probed store.
         tail, head: per edge: the states before and after.
         size: per edge: number of relations joined before the step.
         cost: cost of the step to one partition (chi = 1).
         spread: the additional cost of a broadcast.
         known: per edge: mask of the store's candidate partition attributes whose value the probing
-            tuple knows. Bit ``i`` is ``partitions[store][i]`` of the problem; 0 if there are none.
+            tuple has. Bit ``i`` is ``partitions[store][i]`` of the problem; 0 if there are none.
         states: number of states.
     """
 
@@ -132,11 +132,11 @@ class Graph:
         return self.subs[sub].mir
 
     def smaller_first(self, stores: Iterable[Sub]) -> list[Sub]:
-        """``stores`` by number of joined relations: the upkeep of one probes no later one."""
+        """``stores`` by number of joined relations; each comes after the stores that feed it."""
         return sorted(stores, key=lambda store: (len(self.subs[store].labels), store))
 
     def members(self, edge: EdgeId) -> tuple[Label, ...]:
-        """Labels of the query that the step adds, sorted."""
+        """Aliases of the query that the step adds, sorted."""
         covered = self.subs[self.before[edge]].labels
         return tuple(x for x in self.subs[self.after[edge]].labels if x not in covered)
 
@@ -151,7 +151,7 @@ class PlanProblem:
         partitions: candidate partition attributes per store; ``()`` if not partitioned.
         required: base stores, which are always kept.
         inserts: cost of one copy of a store.
-        reduced: queries that exceeded the cap on connected label sets.
+        reduced: queries that exceeded the cap on connected alias sets.
         most_copies: maximum number of copies per store, or None.
         most_mirs: maximum number of ``mirs`` in a plan, or None; ``paid_mirs``, kept by queries
             outside the problem, do not count.

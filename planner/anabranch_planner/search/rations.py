@@ -25,7 +25,7 @@ def under_rations(problem: PlanProblem, rations: Mapping[tuple[str, Label], floa
     """``problem`` with prices under load shedding.
 
     Args:
-        rations: (query, label that arrives last) -> fraction of its tuples that probe; default 1.
+        rations: (query, alias that arrives last) -> fraction of its tuples that probe; default 1.
     """
     graph = problem.graph
     taken: dict[EdgeId, float] = {}

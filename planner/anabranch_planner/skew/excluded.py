@@ -2,20 +2,20 @@
 
 A stored intermediate result ``M`` saves the probe steps that it replaces, and costs inserts of
 its rows. Both differ by key value: a value that is frequent in two of its members and rare in other
-relations may fill its store without use. For each value ``v`` of a key that joins all labels of a
+relations may fill its store without use. For each value ``v`` of a key that joins all aliases of a
 query,
 
-    gain(v) = sum over the labels r outside M of (least(r, v) - least with M(r, v))
+    gain(v) = sum over the aliases r outside M of (least(r, v) - least with M(r, v))
               - stored(M, v) - sum over the members s of M of upkeep(s, v)
 
 by the cheapest orders of ``v`` (:mod:`~anabranch_planner.skew.start_orders`) in seconds. The values
 without positive gain are excluded if that beats both keeping all values and keeping none by more
-than its additional calls. Then the tuples of all labels are split accordingly, and in the program
+than its additional calls. Then the tuples of all aliases are split accordingly, and in the program
 no tuple with an excluded value probes an intermediate result by that key, or maintains ``M``
 (:mod:`~anabranch_planner.cost.aside`). Per query only the most advantageous ``M`` is chosen.
 
-Limits: the first :data:`MOST_QUERIES` queries with three to :data:`MOST_LABELS` labels and a key
-class over all of them. A result shared with another query is considered only if all labels of that
+Limits: the first :data:`MOST_QUERIES` queries with three to :data:`MOST_LABELS` aliases and a key
+class over all of them. A result shared with another query is considered only if all aliases of that
 query have the key, too.
 """
 
@@ -40,7 +40,7 @@ Hashes = NDArray[np.uint64]
 Costs = NDArray[np.float64]
 
 
-#: Maximum number of labels per query (all sub-joins are examined), and of queries.
+#: Maximum number of aliases per query (all sub-joins are examined), and of queries.
 MOST_LABELS, MOST_QUERIES = 5, 8
 #: Minimum saving, as a fraction of a query's cost, in view of the estimate's errors.
 WORTH = 0.1
@@ -51,11 +51,11 @@ class Leaving:
     """Key values that an intermediate result should exclude, and the saving.
 
     Attributes:
-        starts: the labels of its query, and the key attribute of each.
+        starts: the aliases of its query, and the key attribute of each.
         hashes: hashes of the values, sorted.
         saved: CPU seconds per unit of time, compared with the better of keeping all values and
             keeping none; without fixed costs of calls.
-        calls: fixed cost of one more substream of each label.
+        calls: fixed cost of one more substream of each alias.
         least: minimum saving, with fixed costs included.
     """
 
@@ -77,7 +77,7 @@ def set_aside(
 
     Args:
         starts: probe orders under a cost model in seconds.
-        most: maximum number of substreams of a label.
+        most: maximum number of substreams of an alias.
         earlier: the substreams in use: excluded values stay excluded unless other values save more
             by :data:`WORTH`.
     """
@@ -108,7 +108,7 @@ def set_aside(
 
 
 def _key(query: JoinQuery) -> KeyClass | None:
-    """The key class with one attribute of each label; None: there is none, or too many labels."""
+    """The key class with one attribute of each alias; None: there is none, or too many aliases."""
     if not 2 < len(query.labels) <= MOST_LABELS:
         return None
     labels = sorted(query.labels)
@@ -121,7 +121,7 @@ def _best(
     starts: Starts,
     before: dict[Label, tuple[int, ...]],
 ) -> Leaving | None:
-    """The best choice of values to exclude for a query whose labels ``whole`` joins; or None."""
+    """The best choice of values to exclude for a query whose aliases ``whole`` joins; or None."""
     hashes = starts.model.values.frequent(starts.columns(query, whole.members[0]))
     if not len(hashes):
         return None
@@ -141,7 +141,7 @@ def _best(
 
 
 def _is_own(mir: Mir, whole: KeyClass, queries: Sequence[JoinQuery]) -> bool:
-    """Whether in every query that contains ``mir`` all labels have the key ``whole``."""
+    """Whether in every query that contains ``mir`` all aliases have the key ``whole``."""
     members = frozenset(mir.members)
     return all(
         {m.label for c in query.classes if set(c.members) & set(whole.members) for m in c.members}

@@ -1,10 +1,10 @@
-"""Costs per key value of the probe orders of a query that begin with one label.
+"""Costs per key value of the probe orders of a query that begin with one alias.
 
 A frequent value of a key has its own rates, rows and selectivities
 (:mod:`~anabranch_planner.cost.values`), and so its own cheapest order. Dynamic programming over the
-sets of joined labels finds the cheapest orders of all values at once:
+sets of joined aliases finds the cheapest orders of all values at once:
 
-    least(X) = min over the labels j of X of (least(X - j) + step(X - j, j)),
+    least(X) = min over the aliases j of X of (least(X - j) + step(X - j, j)),
 
 and the same for the rest of an order that has probed or completed an intermediate result.
 """
@@ -29,7 +29,7 @@ Costs = NDArray[np.float64]
 
 
 class Starts:
-    """Cache of probe orders by query and starting label.
+    """Cache of probe orders by query and starting alias.
 
     Attributes:
         queries: the queries planned together.
@@ -42,7 +42,7 @@ class Starts:
         self._known: dict[tuple[QueryId, AttrRef, bytes], StartOrders] = {}
 
     def of(self, query: JoinQuery, key: AttrRef, hashes: NDArray[np.uint64]) -> StartOrders:
-        """Probe orders of ``query`` from the label of ``key``; costs per value in ``hashes``."""
+        """Probe orders of ``query`` from the alias of ``key``; costs per value in ``hashes``."""
         name = query.id, key, hashes.tobytes()
         found = self._known.get(name)
         if found is None:
@@ -59,7 +59,7 @@ class Starts:
 
 
 class StartOrders:
-    """Probe orders of ``query`` from the label of ``key``, over base stores only.
+    """Probe orders of ``query`` from the alias of ``key``, over base stores only.
 
     Costs have an entry per key value in ``hashes``, and a last one for all other values.
 
@@ -93,7 +93,7 @@ class StartOrders:
         self.best = self._read(len(hashes) + 2)
 
     def _grow(self, query: JoinQuery) -> None:
-        """Find the sets of labels that can be joined, smaller first, and the steps between them."""
+        """Find the connected sets of aliases, smaller first, and the steps between them."""
         near: dict[Label, set[Label]] = defaultdict(set)
         for key_class in query.classes:
             labels = {member.label for member in key_class.members}
@@ -101,11 +101,11 @@ class StartOrders:
                 near[label] |= labels
         self._sets = [frozenset({self._start})]
         self._at = {self._sets[0]: 0}
-        #: (set of labels before, set after) -> number of the step between them.
+        #: (set of aliases before, set after) -> number of the step between them.
         self._steps: dict[tuple[int, int], int] = {}
-        #: Step -> the label that it adds.
+        #: Step -> the alias that it adds.
         self._labels: list[Label] = []
-        #: Set of labels -> the sets with one label less from which a step leads to it.
+        #: Set of aliases -> the sets with one alias less from which a step leads to it.
         self._before: list[list[int]] = [[]]
         for before, head in enumerate(self._sets):
             for label in sorted(set().union(*(near[one] for one in head)) - head):
@@ -120,7 +120,7 @@ class StartOrders:
     def _rates(
         self, query: JoinQuery, key: AttrRef, hashes: NDArray[np.uint64], subs: SubJoins
     ) -> Costs:
-        """Partial results per unit of time over each set of labels: per value, then of all other
+        """Partial results per unit of time over each set of aliases: per value, then of all other
         values, and last of all together; without NULL keys, which never match.
         """
         values, columns = self._model.values, column_of_each(subs.of(query, self._sets[-1]), key)
@@ -157,7 +157,7 @@ class StartOrders:
         return np.minimum(self.plain, self._to_the_end(probed))
 
     def upkeep(self, mir: Mir) -> Costs:
-        """Additional cost per key value if tuples of the starting label also maintain ``mir``: in
+        """Additional cost per key value if tuples of the starting alias also maintain ``mir``: in
         an order that passes through its sub-join, or in a separate one if that is cheaper.
         """
         inside = self._at[frozenset(mir.members)]
@@ -168,7 +168,7 @@ class StartOrders:
         return self._grown(known)[len(self._sets) - 1][:-1]
 
     def _grown(self, known: dict[int, Costs]) -> dict[int, Costs]:
-        """Least costs of sets of labels, if orders begin at the sets ``known`` (with costs)."""
+        """Least costs of sets of aliases, if orders begin at the sets ``known`` (with costs)."""
         for after, heads in enumerate(self._before):
             for before in heads:
                 if before in known:
@@ -177,7 +177,7 @@ class StartOrders:
         return known
 
     def _read(self, values: int) -> list[tuple[Label, ...]]:
-        """The cheapest order of each value, traced back from the set of all labels."""
+        """The cheapest order of each value, traced back from the set of all aliases."""
         found: list[tuple[Label, ...]] = [()] * values
         pending: list[tuple[int, NDArray[np.int64], tuple[Label, ...]]] = [
             (len(self._sets) - 1, np.arange(values), ())

@@ -1,6 +1,6 @@
 """Split of a relation's tuples by key value, with probe orders per group (PMJoin, section 4).
 
-A *start* is a label whose arriving tuples begin probe orders. Every frequent value of its key has
+A *start* is an alias whose arriving tuples begin probe orders. Every frequent value of its key has
 its own cheapest orders: one per query, over base stores, by its own rates, rows and selectivities
 (:mod:`~..cost.values`). Values with equal orders form a group. At most ``most`` groups of orders
 are chosen so that the total cost is least: each value uses the cheapest chosen group, and each
@@ -13,7 +13,7 @@ intermediate results.
 A split start keeps its substreams unless another split saves :data:`WORTH` more, so errors of the
 shares do not move values back and forth.
 
-Limits. Queries with more than :data:`MOST_LABELS` labels are ignored. So are starts beyond the
+Limits. Queries with more than :data:`MOST_LABELS` aliases are ignored. So are starts beyond the
 :data:`MOST_STARTS` that send most. Groups beyond the :data:`MOST_KINDS` of highest cost use other
 values' orders. :data:`MOST_QUERIES` of a start's queries determine its split. Starts are split in
 descending order of saving, until the number of orders has grown by half, or by :data:`MOST_MORE`.
@@ -33,7 +33,7 @@ from anabranch_contract.plans.ruleset import Substreams
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
 from anabranch_planner.skew.start_orders import Costs, Starts
 
-#: Per query: the labels in order of probing.
+#: Per query: the aliases in order of probing.
 Orders = tuple[tuple[Label, ...], ...]
 
 
@@ -48,7 +48,7 @@ WORTH = 0.02
 
 @dataclass(frozen=True, slots=True)
 class SubstreamChoice:
-    """The split of a label's arriving tuples into substreams, and its saving.
+    """The split of an alias's arriving tuples into substreams, and its saving.
 
     Attributes:
         before, after: cost of their orders per unit of time, without and with the split.
@@ -64,7 +64,7 @@ def choose(
     most: int,
     earlier: Iterable[Substreams] = (),
 ) -> tuple[SubstreamChoice, ...]:
-    """Choose labels whose tuples are split into two to ``most`` substreams, sorted.
+    """Choose aliases whose tuples are split into two to ``most`` substreams, sorted.
 
     Args:
         starts: orders under a model that charges calls, as only the objective ``seconds`` does.
@@ -100,7 +100,7 @@ def choose(
 
 
 def _with_a_choice(starts: Starts) -> Iterable[tuple[Label, list[JoinQuery]]]:
-    """Labels in queries of three or more labels, with these queries; most tuples sent first."""
+    """Aliases in queries of three or more aliases, with these queries; most tuples sent first."""
     using: dict[Label, list[JoinQuery]] = defaultdict(list)
     for query in starts.queries:
         if 2 < len(query.labels) <= MOST_LABELS:
@@ -137,7 +137,7 @@ def _divided(
     most: int,
     earlier: Substreams | None,
 ) -> SubstreamChoice | None:
-    """The best split of a label's tuples by the attribute ``key``; None: no split saves enough.
+    """The best split of an alias's tuples by the attribute ``key``; None: no split saves enough.
 
     Args:
         earlier: the split in use, if it is by this attribute.
@@ -177,7 +177,7 @@ def _divided(
 
 
 def _cost(function: Substreams, prices: Costs, hashes: NDArray[np.uint64], calls: float) -> float:
-    """Cost of a label's tuples split by ``function``, with the best orders per substream.
+    """Cost of an alias's tuples split by ``function``, with the best orders per substream.
 
     Args:
         prices: costs, shape (combination of orders, value); last column: all other values.

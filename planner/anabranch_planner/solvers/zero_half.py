@@ -34,7 +34,7 @@ LONGEST, LOOSE = 20, 6
 
 
 class _Sum(NamedTuple):
-    """A sum of some rows of a program, as parities.
+    """A sum of rows of a program, reduced to parities (odd or even).
 
     Attributes:
         odd: the fractional variables with an odd coefficient, as bits.

@@ -77,7 +77,7 @@ def met(
     the product of ``W_j(t)`` over ``j != i``.
 
     Args:
-        members: the labels of a sub-join.
+        members: the aliases of a sub-join.
         bounds: (earlier, later) -> microseconds, closed under shortest paths.
         extent: the period's microseconds of event time; None: unknown, no bound excludes any row.
 

@@ -43,7 +43,7 @@ class Settled:
 
     Attributes:
         before: statistics of the previous plan; None: the first plan.
-        moved: relations and labels with a figure that differs from ``before``; None: a figure that
+        moved: relations and aliases with a figure that differs from ``before``; None: a figure that
             affects all of them differs.
         streams: streams whose span differs.
     """

@@ -198,7 +198,7 @@ def _loosest(one: PairBounds, other: PairBounds) -> PairBounds:
 def _base_probes(
     stores: Stores, owner: str, goal: OrderGoal, head: frozenset[Label], order: Iterable[Label]
 ) -> Iterator[FillStep]:
-    """Probes of base stores that add the labels of ``order`` one by one, with ``goal``'s bounds."""
+    """Probes of base stores that add the aliases of ``order`` one by one."""
     for label in order:
         relation = goal.relation_of[label]
         key = _key(goal, head, (Label(relation),), (label,))

@@ -39,7 +39,7 @@ from anabranch_planner.cost.timing import LoosestBounds, PairBounds
 
 #: Owner, store and partition attribute of a copy.
 Place = tuple[str, MirId, AttrRef | None]
-#: (whether it names a base store's column, else a label's; attribute) -> type of comparisons.
+#: (whether it names a base store's column, else an alias's; attribute) -> type of comparisons.
 KeyTypes = Mapping[tuple[bool, AttrRef], str]
 #: (owner, sub-join) -> the copies of its store, by partition attribute.
 Stores = Mapping[tuple[str, MirId], Sequence[StoreSpec]]
@@ -217,7 +217,7 @@ def best_base(
 
 
 def time_bounds(pairs: PairBounds) -> tuple[TimeBound, ...]:
-    """Time bounds of pairs of labels in the form that rules have."""
+    """Time bounds of pairs of aliases in the form that rules have."""
     return tuple(TimeBound(i, j, d) for (i, j), d in sorted(pairs.items()))
 
 

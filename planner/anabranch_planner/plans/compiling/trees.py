@@ -21,7 +21,7 @@ from anabranch_contract.queries.mirs import Mir, MirId, canonical
 from anabranch_planner.cost.timing import PairBounds, pair_bounds
 from anabranch_planner.plans.compiling.stores import PartTables, Stores, short_hash
 
-#: A probe step: the probed store, the labels that it adds, and the resulting sub-join.
+#: A probe step: the probed store, the aliases that it adds, and the resulting sub-join.
 _NodeKey = tuple[MirId, tuple[Label, ...], MirId]
 
 
@@ -79,7 +79,7 @@ class TreeNode:
 
 
 class ProbeTree(NamedTuple):
-    """All probe orders that begin with one label and substream; ``owner``: a query, "": shared."""
+    """All probe orders that begin with one alias and substream; ``owner``: a query, "": shared."""
 
     owner: str
     start: Label
@@ -91,7 +91,7 @@ def probe_trees(tables: PartTables, stores: Stores) -> list[ProbeTree]:
     """The probe trees of a part, in a stable order.
 
     Labels of one relation (``S``, ``S#1``) have separate trees over the same arrival edge, and so
-    have the substreams of a label. A tree's starting label is its root's only label.
+    have the substreams of an alias. A tree's starting alias is its root's only alias.
     """
     trees: dict[tuple[str, Label, int], ProbeTree] = {}
     taken: set[Edge] = set()
@@ -111,7 +111,7 @@ def probe_trees(tables: PartTables, stores: Stores) -> list[ProbeTree]:
 
 
 def _merge(trees: Sequence[ProbeTree], counts: Mapping[Label, int]) -> None:
-    """Merge equal branches of the substreams of one label, so that their tuples are sent together.
+    """Merge equal branches of the substreams of one alias, so that their tuples are sent together.
     The first probe of a merged branch lists its substreams.
     """
     alike: dict[tuple[str, Label, _NodeKey, str], list[tuple[int, TreeNode, _NodeKey]]] = (

@@ -1,6 +1,6 @@
 """Cutting planes that charge the maintenance of several MIRs that one path might probe together.
 
-A path probes at most one MIR that contains a given label ``t``, because the labels of its probes
+A path probes at most one MIR that contains a given alias ``t``, because the aliases of its probes
 are disjoint. In the program, the upkeep of an MIR from ``t`` pays for each of its steps at least
 the fraction to which the MIR is kept. Two MIRs that are each kept to one half may share a step that
 is paid to one half. If a goal ``g`` sends half of its flow over each of the two MIRs, that step is

@@ -4,11 +4,11 @@ With several partitions per store, queries share the cost of copies and of the b
 missing copies cause. So many queries are one component. Two related problems have the same goals
 but a fixed choice of copies, so they split into small components:
 
-* In the *relaxation* every step finds a copy that it knows, and each store pays for one copy. Its
-  optimum is a lower bound, because every plan pays for its steps and for at least one copy of each
-  store. It is the Lagrangean dual with all prices of copies at zero.
-* With *fixed copies* a step that knows none of them is priced as a broadcast, and a kept store
-  pays for all of its copies. The best steps for these copies may have better copies
+* In the *relaxation* no step is a broadcast, and each store pays for one copy. Its optimum is a
+  lower bound, because every plan pays for its steps and for at least one copy of each store. It is
+  the Lagrangean dual with all prices of copies at zero.
+* With *fixed copies* a step without the partition key of any copy is priced as a broadcast, and a
+  kept store pays for all of its copies. The best steps for these copies may have better copies
   (:func:`~.routes.finish`), and so on in turn: the cost never increases.
 """
 

@@ -11,7 +11,7 @@ at most
     sum over starts r of  min( sum of gain(e) over distinct edges e from r that probe M,
                                sum over goals g from r of max gain(e) over g's edges that probe M )
 
-because equal steps are paid once (first term), and a path probes ``M`` at most once, its labels
+because equal steps are paid once (first term), and a path probes ``M`` at most once, its aliases
 being disjoint (second term). If that is not more than the inserts of one copy, some optimal plan
 does not keep ``M``. ``M`` is then dropped, with its goals and every edge that probes it. This
 removes users of the smaller MIRs that its maintenance could probe, so the test is repeated until

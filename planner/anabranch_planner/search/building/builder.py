@@ -11,7 +11,7 @@ from anabranch_planner.search.building.scopes import QueryScope
 from anabranch_planner.search.building.states import GrowingGraph, StoresKept
 from anabranch_planner.search.problem import Goal, PlanProblem, Sub
 
-#: Connected label sets per query up to which the query's graph is built in full.
+#: Connected alias sets per query up to which the query's graph is built in full.
 MAX_SETS = 600
 
 
@@ -100,7 +100,7 @@ class Builder(GrowingGraph):
         return {*scope.subs.values(), *scope.targets.values()}
 
     def query_goals(self, query: QueryId) -> list[Goal]:
-        """The goals that answer the query: one per label and substream."""
+        """The goals that answer the query: one per alias and substream."""
         return self._query_goals[query]
 
     def upkeep(self, mir: Sub) -> list[Goal]:
@@ -132,5 +132,5 @@ class Builder(GrowingGraph):
 
     @property
     def reduced(self) -> tuple[QueryId, ...]:
-        """Queries that get only one probe order per label, as they exceed the cap on label sets."""
+        """Queries that get only one probe order per alias, as they exceed the cap on alias sets."""
         return tuple(q for q in sorted(self._scopes) if self._scopes[q].reduced)

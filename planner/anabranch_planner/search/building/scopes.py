@@ -1,6 +1,6 @@
-"""States, edges and goals of one query in the planning problem; label sets are bit masks.
+"""States, edges and goals of one query in the planning problem; alias sets are bit masks.
 
-Caps are explicit. A query with more than ``max_sets`` connected label sets gets a single order per
+Caps are explicit. A query with more than ``max_sets`` connected alias sets gets a single order per
 start (cheapest next relation first) instead of the full graph. Such queries are listed in
 :attr:`PlanProblem.reduced` and reported in the plan.
 """
@@ -13,7 +13,7 @@ from anabranch_planner.search.problem import EdgeId, Goal, Origin, Sub
 
 
 class QueryScope:
-    """States and edges of one query in the planning graph; bit ``i`` of a mask: the i-th label."""
+    """States and edges of one query in the planning graph; bit ``i`` of a mask: the i-th alias."""
 
     def __init__(self, states: GrowingGraph, query: JoinQuery, *, mir: bool, max_sets: int) -> None:
         self.states = states
@@ -40,7 +40,7 @@ class QueryScope:
         singles = [1 << i for i in range(len(self.labels))]
         self.sets = singles if sets is None else sets
         self.subs: dict[int, Sub] = {}
-        #: Stores that may be probed: mask of labels -> the store's sub-join.
+        #: Stores that may be probed: mask of aliases -> the store's sub-join.
         self.targets: dict[int, Sub] = {}
         #: Join attributes of the query, each with the store that they belong to.
         self.attributes: set[tuple[Sub, AttrRef]] = set()
@@ -49,14 +49,14 @@ class QueryScope:
                 single = not mask & (mask - 1)
                 if single or (mir and mask != self.whole):
                     self._add_target(mask, single=single)
-        #: Per label and substream of arriving tuples: (mask after the edge, edge), ascending.
+        #: Per alias and substream of arriving tuples: (mask after the edge, edge), ascending.
         self.edges: list[dict[Origin, list[tuple[int, EdgeId]]]] = [
             {(label, n): [] for n in range(states.model.substreams_of(label))}
             for label in self.labels
         ]
 
     def _connected(self, limit: int) -> list[int] | None:
-        """Masks of connected label sets, smaller first; None if there are more than ``limit``.
+        """Masks of connected alias sets, smaller first; None if there are more than ``limit``.
 
         A connected set of size k + 1 always contains a connected set of size k.
         """
@@ -77,7 +77,7 @@ class QueryScope:
         return found
 
     def around(self, mask: int) -> int:
-        """Mask of the labels that join directly with a label of ``mask``."""
+        """Mask of the aliases that join directly with an alias of ``mask``."""
         found, i = 0, 0
         while mask:
             if mask & 1:
@@ -87,7 +87,7 @@ class QueryScope:
         return found
 
     def sub(self, mask: int) -> Sub:
-        """Index of the canonical sub-join over the labels of ``mask``."""
+        """Index of the canonical sub-join over the aliases of ``mask``."""
         known = self.subs.get(mask)
         if known is None:
             labels = tuple(x for i, x in enumerate(self.labels) if mask >> i & 1)
@@ -103,7 +103,7 @@ class QueryScope:
     def _add_target(self, mask: int, *, single: bool) -> None:
         states = self.states
         if single:
-            # All labels of a relation (self-joins) share the relation's store.
+            # All aliases of a relation (self-joins) share the relation's store.
             relation = self.relations[mask.bit_length() - 1]
             sub = states.sub(relation, self.query, (self.labels[mask.bit_length() - 1],))
             states.graph.bases.add(sub)
@@ -169,7 +169,7 @@ class QueryScope:
         return None
 
     def _add_one_order(self) -> None:
-        """Add one probe order per label (beyond the cap): always the cheapest next relation."""
+        """Add one probe order per alias (beyond the cap): always the cheapest next relation."""
         states = self.states
         model, graph = states.model, states.graph
         for i, found in enumerate(self.edges):
@@ -188,7 +188,7 @@ class QueryScope:
                 head = after
 
     def query_goals(self) -> list[Goal]:
-        """Goals that answer the query: one per label and substream of its arriving tuples."""
+        """Goals that answer the query: one per alias and substream of its arriving tuples."""
         return self._goals(self.query.id, self.whole, None)
 
     def _goals(self, name: str, mask: int, mir: Sub | None) -> list[Goal]:

@@ -18,7 +18,7 @@ from anabranch_planner.cost.candidates import Labels, connected_sets, joining_at
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A step of a candidate order: the probed store, covered labels, and maybe a partition."""
+    """A step of a candidate order: the probed store, covered aliases, and maybe a partition."""
 
     target: MirId
     members: tuple[Label, ...]
@@ -54,7 +54,7 @@ def candidate_orders(query: JoinQuery, start: Label, *, mir: bool = True) -> lis
     """Algorithm 1: every probe order of ``query`` that begins with ``start``.
 
     The head is extended by every MIR that is disjoint from it and can be joined with it, until all
-    labels are covered. The maintenance orders of an MIR are the candidate orders of the query over
+    aliases are covered. The maintenance orders of an MIR are the candidate orders of the query over
     its members.
     """
     targets = [(s, m) for s, m in mirs_of(query) if mir or len(s) == 1]
@@ -83,7 +83,7 @@ def count_orders(
     """The number of decorated orders that :func:`candidate_orders` and :func:`decorate` list.
 
     Orders with the same head have the same continuations. So only heads are enumerated, and there
-    are as many heads as connected label sets.
+    are as many heads as connected alias sets.
     """
     targets = [(s, len(partitions[m.id])) for s, m in mirs_of(query) if mir or len(s) == 1]
     whole = frozenset(query.labels)
@@ -102,7 +102,7 @@ def count_orders(
 
 
 def partition_candidates(queries: Iterable[JoinQuery]) -> dict[MirId, tuple[AttrRef, ...]]:
-    """Per MIR the attributes that join it with a label outside it, in any of the queries.
+    """Per MIR the attributes that join it with an alias outside it, in any of the queries.
 
     Attributes that a key class makes equal within the MIR are one candidate, named by the smallest
     of them. An attribute of a base relation is written in the namespace of its store, where the

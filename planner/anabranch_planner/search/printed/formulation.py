@@ -3,12 +3,12 @@
 Source: Dossinger & Michel, "Optimizing Multiple Multi-Way Stream Joins", section V, as printed,
 with corrections of the errors that make it incorrect:
 
-* A variable ``x_σ`` per decorated order σ of every goal. Goals are, for each label, every query
+* A variable ``x_σ`` per decorated order σ of every goal. Goals are, for each alias, every query
   and, recursively, every MIR that may be probed. (Algorithm 2 loops over queries only.)
 * A variable ``y_ρ`` per step ρ, a prefix of a decorated order. Prefixes of different goals with the
   same start, stores, partitions and sub-joins are one variable.
 * ``Σ x_σ = 1`` over the orders of one query and start.
-* An order that probes an MIR needs one maintenance order per label ``j`` of the MIR:
+* An order that probes an MIR needs one maintenance order per alias ``j`` of the MIR:
   ``−x_σ + Σ x'_j ≥ 0``. (The printed coefficient ``k_j`` would force every decorated variant.)
   Any partitioning of the MIR's own store will do.
 * An order pays for its steps in one aggregated row: ``−PCost(σ)·x_σ + Σ StepCost(ρ)·y_ρ ≥ 0``.
@@ -61,12 +61,12 @@ from anabranch_planner.solvers.registry import solve
 
 #: Maximum number of decorated orders for which the program is built.
 MAX_ORDERS = 200_000
-#: Maximum number of connected label sets of a query for which its orders are counted.
+#: Maximum number of connected alias sets of a query for which its orders are counted.
 MAX_SETS = 600
 #: Sum of the weights of a cost row, except for rounding.
 WEIGHTS = 1e4
 
-#: A goal: (whether it maintains an MIR, id of the query or MIR, starting label).
+#: A goal: (whether it maintains an MIR, id of the query or MIR, starting alias).
 GoalKey = tuple[bool, str, Label]
 
 
