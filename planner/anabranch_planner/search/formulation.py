@@ -8,8 +8,8 @@ by ``a`` is kept; ``b_e >= 0`` an edge is broadcast; ``f_{g,e} >= 0`` the flow o
     use        f_{g,e} <= y_e
     upkeep     sum of the flow of g over edges that probe M  <=  z_M
     copies     sum_a p_{M,a} >= z_M (1 for a base relation);  y_e <= sum_{a known} p_{M,a} + b_e
-        once       sum of the flow of g over edges that fill an alias from M by attributes
-                   in A only  <=  sum_{a in A} p_{M,a} + sum of their b_e
+    once       sum of the flow of g over edges that fill an alias from M by attributes
+               in A only  <=  sum_{a in A} p_{M,a} + sum of their b_e
 
 *Once* holds because the aliases of a path's probes are disjoint: a path fills an alias (or all
 aliases of an MIR) at most once. The row is written per store and filled aliases: if tuples of the
