@@ -93,19 +93,19 @@ class Forest:
 
     @cached_property
     def full(self) -> float:
-        """CPU time of the whole forest with every ration at 1, in the unit of step costs."""
+        """CPU time of the whole forest without load shedding, in the unit of step costs."""
         return self.used([1.0] * len(self.goals))
 
     @cached_property
     def outputs(self) -> Mapping[str, float]:
-        """Query -> its results per unit of time with all rations 1."""
+        """Query -> its results per unit of time without load shedding."""
         found: dict[str, float] = defaultdict(float)
         for goal in self.goals:
             found[goal.query] += goal.output
         return dict(found)
 
     def loads(self, shares: Sequence[float]) -> list[float]:
-        """The load of each step: the largest ration of the goals that use it."""
+        """Fraction of tuples that each step processes: the largest ration of goals that use it."""
         found = [0.0] * len(self.steps)
         for goal, share in zip(self.goals, shares, strict=True):
             for step in goal.steps:

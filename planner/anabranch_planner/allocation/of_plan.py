@@ -15,8 +15,8 @@ from anabranch_planner.cost.validate import step_price
 
 
 def probing_of_plan(plan: Plan, queries: Sequence[JoinQuery], model: CostModel) -> float:
-    """CPU time of all steps of ``plan``, including the upkeep of intermediate results, in the unit
-    of :func:`forest_of_plan`.
+    """CPU time of all probe steps of ``plan``, including the maintenance of intermediate results,
+    in the unit of :func:`forest_of_plan`.
 
     Raises:
         PlanError: ``plan`` does not answer ``queries``.

@@ -51,7 +51,7 @@ def schedule(
     *,
     tied: Collection[str] = (),
 ) -> Schedule:
-    """The best rations for every CPU budget.
+    """The best rations (fraction of each goal's tuples to process) for every CPU budget.
 
     Args:
         priorities: query -> its priority, by default 0; greater is more important.

@@ -173,7 +173,7 @@ class CostModel:
         return found if start is None else found * self._divided.of(head, start, substream)
 
     def probe_of(self, head: Mir, start: Label, substreams: Collection[int]) -> float:
-        """As :meth:`probe`, for several substreams together; empty: all tuples of ``start``."""
+        """As :meth:`probe`, for several substreams together; if empty, for all tuples."""
         return sum(
             self.probe(head, start, one) for one in substreams or range(self.substreams_of(start))
         )
@@ -186,7 +186,7 @@ class CostModel:
         attribute: AttrRef,
         hashes: NDArray[np.uint64],
     ) -> NDArray[np.float64]:
-        """:meth:`probe_of` for each value of ``attribute`` with a hash in ``hashes``.
+        """Partial results sent on per unit of time (:meth:`probe_of`), by value of ``attribute``.
 
         If tuples of ``start`` are split by another key, all substreams get equal shares.
         """

@@ -51,12 +51,12 @@ class PlanPart:
 
     @cached_property
     def trails(self) -> Trails:
-        """The distinct steps of the part's orders."""
+        """The distinct probe steps of the part's orders."""
         return trails(self.plan, self.queries, self.subs)
 
     @cached_property
     def footprint(self) -> Footprint:
-        """The steps and copies of the part."""
+        """The probe steps and store copies of the part."""
         return footprint_of(self.plan, self.trails)
 
     @property

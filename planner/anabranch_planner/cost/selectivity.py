@@ -81,7 +81,7 @@ class Selectivities:
     """Selectivities of canonical sub-joins; memoised.
 
     Args:
-        counted: the substreams for which samples were counted; other samples are ignored.
+        counted: the substreams of measured selectivities; measurements of others are ignored.
     """
 
     def __init__(

@@ -235,8 +235,8 @@ def _groups(function: Substreams) -> tuple[Hashes, NDArray[np.int64]]:
 
 
 def _beginning_with(mir: Mir, attribute: AttrRef, start: Label | None) -> tuple[list[Column], bool]:
-    """Columns of ``mir`` that are equal to ``attribute``; whether the first of them is a column of
-    ``start``, whose tuples arrive.
+    """Columns of ``mir`` that are equal to ``attribute``, a column of ``start`` first; and whether
+    there is such a column, so that its values are of arriving tuples.
     """
     if mir.is_base:
         return joined_columns(mir, attribute), start is not None

@@ -102,7 +102,7 @@ class PlanDiff:
 
     @property
     def unchanged(self) -> bool:
-        """Whether the plans have the same steps and copies."""
+        """Whether the plans have the same probe steps and store copies."""
         return not (self.added or self.removed or self.built or self.dropped)
 
 

@@ -105,7 +105,7 @@ def decide(
     Args:
         plan: a plan for ``queries``, made under ``model``.
         horizon: expected use in units of the statistics (see the module).
-        running: footprint of the running plan, whose MIRs need no backfill; None: no plan runs.
+        running: footprint of the running plan, whose stores need no backfill; None: no plan runs.
         earlier: the running plan's decisions.
         parts: the parts of ``plan`` (:func:`~anabranch_planner.cost.parts.divide`). A part reused
             from the previous plan keeps its costs, even if the windows of other queries have

@@ -77,8 +77,8 @@ def compile_ruleset(
         epoch: the epoch's number.
         parallelism: partitions per store.
         sinks: query id -> the sink of its results; default: Parquet files.
-        backfills: decisions about the past of new MIRs (``plans.backfill``); a chosen one becomes a
-            rule for every copy of the MIR.
+        backfills: decisions to backfill intermediate results (``plans.backfill``); a chosen one
+            becomes a rule for every copy of the store.
         freshness: query id -> alias -> maximum age of result members of that alias (microseconds).
         past: queries that also emit results over tuples from before their activation.
         parts: the plan's parts (:func:`~anabranch_planner.cost.parts.divide`), which cache their
@@ -133,7 +133,7 @@ def compile_ruleset(
 
 @dataclass(frozen=True, slots=True)
 class _Common:
-    """Inputs common to all parts of a plan; backfills are by owner and intermediate result."""
+    """Inputs that the compilation of every part of a plan needs."""
 
     streams: Mapping[StreamName, Stream]
     kinds: KeyTypes
@@ -195,7 +195,7 @@ def compile_revision(
     revision: int,
     subs: SubJoins | None = None,
 ) -> Ruleset:
-    """Compile ``plan`` as ``revision`` of ``running``.
+    """Compile ``plan`` to a revision: a ruleset that replaces ``running`` within its epoch.
 
     Args:
         plan: a valid plan for exactly ``queries``, over stores of ``running``

@@ -63,7 +63,7 @@ class Element:
 
 @dataclass(frozen=True, slots=True)
 class Game:
-    """The cost-sharing game of a plan."""
+    """The cost-sharing game of a plan: its elements, and the queries that need each."""
 
     queries: tuple[QueryId, ...]
     elements: tuple[Element, ...]
@@ -163,12 +163,12 @@ def _closure(
 
 
 def part(found: Game) -> dict[QueryId, float]:
-    """The plan's cost for each query alone."""
+    """Query -> cost of the elements (steps, store copies) that it needs, if it paid them alone."""
     return _collect(found, lambda e: e.cost)
 
 
 def marginal(found: Game) -> dict[QueryId, float]:
-    """The cost of the elements that only this query needs."""
+    """Query -> cost of the elements that no other query needs."""
     return _collect(found, lambda e: e.cost if len(e.users) == 1 else 0.0)
 
 

@@ -1,9 +1,9 @@
-"""The running plan restricted to its remaining queries; their orders do not change.
+"""The running plan after queries are dropped; the probe orders of remaining queries do not change.
 
 Only elements that no remaining query needs are removed: orders of dropped queries, and intermediate
-results and copies that nothing else probes. Everything else stays, with one exception. If only
-dropped queries compare the partition attribute of a copy, the copy can no longer be filled by it.
-It is then partitioned by the first attribute that a remaining query compares.
+results and store copies that nothing else probes. All else stays, with one exception. If only
+dropped queries join by the partition attribute of a copy, it is no longer a key of the store. The
+copy is then partitioned by the first attribute by which a remaining query joins.
 """
 
 from __future__ import annotations
@@ -178,8 +178,8 @@ def _partitioned(plan: Plan, queries: Sequence[JoinQuery]) -> Plan:
 
 
 def _compared(queries: Sequence[JoinQuery]) -> Mapping[tuple[Label, bool], set[AttrRef]]:
-    """Join attributes of ``queries``: under (alias, False), and named as in the base store under
-    (relation, True).
+    """Join attributes of ``queries`` by (alias, False); and by (relation, True), named as in the
+    relation's store.
     """
     found: dict[tuple[Label, bool], set[AttrRef]] = defaultdict(set)
     for query in queries:

@@ -3,7 +3,7 @@
 The passes; if time runs out, the plan of the last finished pass is returned:
 
 1. *Greedy* routes over base stores and a trivial bound (:func:`floor`).
-2. *Reduction*: MIRs that can't pay for themselves are dropped (:mod:`reduce`).
+2. *Reduction*: intermediate results that cost more than they save are dropped (:mod:`reduce`).
 3. *Components* that share nothing (:mod:`components`); small ones are relaxed together.
 4. *Root relaxation* of each: its bound, and a plan rounded from it.
 5. *Neighbourhood of the relaxation*: the component restricted to edges and stores with a positive
@@ -94,7 +94,7 @@ def solve_problem(
         except BROKEN as cause:
             method = f"greedy: {settings.solver} failed ({cause!r})"
             return Outcome(problem, known, low, method, 0, 0)
-        # Reduction drops MIRs with their goals, so goals have other indices.
+        # Reduction drops intermediate results with their goals, so goals have other indices.
         best = min(known, _lift(problem, reduced, found), key=lambda r: r.cost)
     method, bound = str(settings.solver), best.cost
     if not found.closed:
@@ -160,7 +160,7 @@ def _unused(problem: PlanProblem, parts: Sequence[SubProblem]) -> float:
 
 
 def _lower(problem: PlanProblem, reduced: PlanProblem, routing: Routing) -> Routes | None:
-    """Convert a routing of ``problem`` to ``reduced``; None: it keeps an MIR that was dropped."""
+    """Convert a routing of ``problem`` to ``reduced``; None: it needs a store that was dropped."""
     if any(m not in reduced.mirs for m in routing.kept(problem)):
         return None
     at = {g.key: i for i, g in enumerate(reduced.goals)}
@@ -279,7 +279,7 @@ def _read_settled(
 
 
 def _enforce(part: SubProblem, search: Search, settings: SolveSettings, deadline: Deadline) -> None:
-    """Solve the component restricted to edges and MIRs that its root relaxation uses."""
+    """Solve the component restricted to edges and stores that its root relaxation uses."""
     used = support(search)
     if used is None or deadline.expired():
         return

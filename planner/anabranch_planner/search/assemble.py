@@ -81,7 +81,7 @@ def merge_prefixes(
     """Merge equal elements of standalone plans, without new choices.
 
     Equal prefixes run once: if they access different copies, an access without broadcast wins. If
-    several plans keep an MIR, the cheaper of their orders per member maintains it. Equal copies
+    several plans keep a result, the cheaper of their orders per member maintains it. Equal copies
     are kept once, and unneeded elements are dropped, so the result never costs more than the
     standalone plans together. The last value returned is its cost.
 

@@ -1,7 +1,7 @@
 """Branch and bound over the linear relaxations of one component.
 
 Written for this program, instead of using a general solver, because its relaxation is tight: a
-handful of decisions (which MIRs and copies are kept) make it integral. Ten to a hundred re-solves
+handful of decisions (which results and copies are kept) make it integral. Ten to a hundred solves
 from the last basis prove the optimum, while general branch and cut spends most of its time on
 separating cuts.
 
@@ -10,7 +10,7 @@ branching would multiply them. Rows violated by the root relaxation close these 
 (:mod:`~.cuts`, :mod:`~anabranch_planner.solvers.zero_half`). The rows hold for every plan, so they
 are valid at every node.
 
-**Branching.** First on kept MIRs and copies, then on edges; the most fractional variable first.
+**Branching.** First on kept results and copies, then on edges; the most fractional variable first.
 Once these are integral, the flows are too (see :mod:`anabranch_planner.search.formulation`).
 
 **Bounding.** Nodes are taken depth first until a node is pruned, then the one with the lowest bound
@@ -18,7 +18,7 @@ is next: plunging finds plans, best-first raises the bound. A variable whose red
 root exceeds the distance between the root's bound and the best plan is fixed at 0 for good.
 
 **Plans.** Every few nodes the relaxation is rounded: goals are routed greedily, where an edge costs
-only the fraction unpaid in the relaxation, and only MIRs kept to at least one half are probed.
+only the fraction unpaid in the relaxation, and only results kept to at least one half are probed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ ROUNDS, PATIENCE, WORTHWHILE = 20, 2, 1e-5
 TIGHTEN_SHARE = 0.3
 #: Number of maintenance cuts below which zero-half cuts are added, and maximum of these.
 FEW, MOST_ROWS = 10, 200
-#: Minimum price of an edge in rounding, so that shorter paths win ties.
+#: Minimum fraction of its cost that an edge has in rounding, so that shorter paths win.
 LEAST = 1e-3
 
 
@@ -320,7 +320,7 @@ def _adopt(search: Search, found: Routing | None) -> None:
 
 
 def support(search: Search) -> tuple[Mapping[int, frozenset[EdgeId]], frozenset[int]] | None:
-    """The edges per goal, and the MIRs, with a positive value in the root relaxation."""
+    """Edges per goal, and intermediate results, with positive values in the root relaxation."""
     if search.root is None:
         return None
     root = search.root.tolist()

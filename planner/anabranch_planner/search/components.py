@@ -95,8 +95,8 @@ def _part(problem: PlanProblem, members: list[int], ranks: dict[Sub, int]) -> Su
 def _build(
     problem: PlanProblem, members: Iterable[int], goals: dict[int, Goal], ranks: dict[Sub, int]
 ) -> SubProblem:
-    """The sub-problem with the goals ``members`` (indices); of an MIR all goals or none. Reads only
-    these goals, because a problem may have a thousand components.
+    """The sub-problem with the goals ``members`` (indices). Reads only these goals, because a
+    problem may have a thousand components.
     """
     order = list(members)
     at = {g: i for i, g in enumerate(order)}
@@ -124,8 +124,8 @@ def restrict(
 
     Args:
         allowed: whether a goal (by its index) may use an edge.
-        alive: the MIRs that may be kept. An MIR is dropped, with all edges that probe it, if one
-            of its goals no longer has a path.
+        alive: the intermediate results that may be kept. One is dropped, with all edges that probe
+            it, if one of its goals no longer has a path.
 
     Returns:
         None if a goal of a query has no path left.

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from anabranch_contract.queries.joins import Label
 from anabranch_planner.search.problem import EdgeId, Goal, PlanProblem, Sub
 
-#: A base store and the alias whose rows it adds (several in self-joins); or (MIR's store, None).
+#: A base store and the alias whose rows it adds; or an intermediate result's store and None.
 Place = tuple["Sub", "Label | None"]
 
 
@@ -28,13 +28,13 @@ class FillingNeed(NamedTuple):
     steps: frozenset[EdgeId]
 
 
-#: Base store and alias of an MIR -> the requirement of the MIR's maintenance.
+#: Base store and alias of an intermediate result -> requirement of its maintenance.
 Upkeep = dict[Place, FillingNeed]
 NO_STEPS: frozenset[EdgeId] = frozenset()
 
 
 def needs(problem: PlanProblem, broadcast: Collection[EdgeId]) -> dict[Sub, Upkeep]:
-    """MIR -> requirements on base stores that its maintenance has under any probe orders.
+    """Intermediate result -> requirements of its maintenance on base stores, for any orders.
 
     Args:
         broadcast: the steps that may be broadcast.
@@ -60,7 +60,7 @@ def fillings(
     """Store (and alias) -> the edges of a goal that may probe it, each with its requirement.
 
     Args:
-        upkeep: the requirements of the MIRs that the goal may probe.
+        upkeep: the requirements of the intermediate results that the goal may probe.
     """
     graph, partitions = problem.graph, problem.partitions
     found: dict[Place, list[tuple[EdgeId, FillingNeed]]] = {}

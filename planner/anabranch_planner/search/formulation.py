@@ -86,7 +86,7 @@ class Variables:
 
 
 def formulate(problem: PlanProblem, at_most: float = INFINITY) -> Variables:
-    """The program of ``problem``.
+    """Build the integer program of a planning problem.
 
     Args:
         at_most: the cost of a known plan. Costs are not negative, so a single element that costs
@@ -161,7 +161,7 @@ def _add_copies(problem: PlanProblem, made: Variables) -> None:
     graph, program = problem.graph, made.program
     for store, attributes in problem.partitions.items():
         if len(attributes) < 2 and store in made.mirs:
-            # The MIR's only copy exists if and only if the MIR is kept.
+            # The only copy of an intermediate result exists if and only if the result is kept.
             attribute = attributes[0] if attributes else None
             program.costs[made.mirs[store]] += problem.copy_price(store, attribute)
             if attribute is not None:

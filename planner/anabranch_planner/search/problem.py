@@ -1,11 +1,11 @@
-"""The optimisation problem as a graph of states, shared by all queries.
+"""The optimisation problem as a graph of states (partial results), shared by all queries.
 
 A *state* ``(r, X)`` is the partial result over the canonical sub-join ``X`` that a tuple of ``r``
 started; an *edge* probes a store and leads to a larger state. Equal states of different queries
 are one node, because a step's cost and matches depend only on the state and the store. If the
 tuples of ``r`` are split into substreams, each substream has states, edges and goals of its own. A
 *goal* is a path that must exist: from ``(r, {r})`` to ``(r, K)`` for every alias ``r`` of every
-query ``K`` and, where an MIR is probed, to ``(r, M)`` for every member ``r`` of the MIR ``M``.
+query ``K`` and, for a probed intermediate result (MIR) ``M``, to ``(r, M)`` for its members ``r``.
 
 The paths of a goal are exactly the candidate probe orders of Algorithm 1. But there are at most as
 many states as connected alias sets, while there are as many orders as permutations. Partition
@@ -31,7 +31,7 @@ Sub = int
 EdgeId = int
 #: The tuples that begin a path: their alias, and the index of their substream.
 Origin = tuple[Label, int]
-#: Identity of a goal in any problem over its graph: (maintained MIR, name, origin).
+#: Identity of a goal in any problem over its graph: (maintained intermediate result, name, origin).
 GoalKey = tuple["Sub | None", str, Origin]
 
 
@@ -59,11 +59,11 @@ class SubJoin:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A path (probe order) that must exist: for a query, or for an MIR (``mir``) if it is kept.
+    """A path (probe order) that must exist: for a query, or for a kept intermediate result.
 
     Attributes:
-        name: the query's id, or the MIR's.
-        mir: the MIR that the path maintains.
+        name: id of the query or the intermediate result.
+        mir: the intermediate result that the path maintains; None: it answers a query.
         root, sink: the first and last state of the path.
         edges: candidate edges, sorted so that every path follows the order.
         limited: whether some edges between its states are forbidden to it, but not to other goals.
@@ -85,7 +85,7 @@ class Goal:
 
     @property
     def maintains(self) -> bool:
-        """Whether the path maintains an MIR instead of answering a query."""
+        """Whether the path maintains an intermediate result instead of answering a query."""
         return self.mir is not None
 
     @property
@@ -146,8 +146,8 @@ class PlanProblem:
     """The planning problem: goals, and the choices of an optimiser.
 
     Attributes:
-        goals: query goals first, then MIR goals, smaller MIRs first.
-        mirs: every MIR that may be kept -> the indices of its goals.
+        goals: goals of queries, then of intermediate results, smaller ones first.
+        mirs: every intermediate result that may be kept -> the indices of its goals.
         partitions: candidate partition attributes per store; ``()`` if not partitioned.
         required: base stores, which are always kept.
         inserts: cost of one copy of a store.

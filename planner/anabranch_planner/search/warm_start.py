@@ -23,7 +23,7 @@ def running_routes(problem: PlanProblem) -> Routes:
 def complete(problem: PlanProblem, routes: Routes) -> Routing | None:
     """``routes``, completed by the cheapest path for each goal without one.
 
-    Edges used in ``routes`` are free for the added paths, which probe only MIRs that ``routes``
+    Edges used in ``routes`` are free for the added paths, which probe only stores that ``routes``
     maintains completely. None if some goal has no path then.
     """
     have = {m for m, goals in problem.mirs.items() if all(g in routes for g in goals)}

@@ -134,7 +134,7 @@ class PartTables:
 def stores_of_part(tables: PartTables, given: Given) -> Stores:
     """The stores of a part: base stores from ``given``, and stores of intermediate results."""
     found: dict[tuple[str, MirId], list[StoreSpec]] = defaultdict(list)
-    #: Per (owner, MIR): queries that use it, stores it is made from, columns larger MIRs need.
+    #: Per stored sub-join: queries that use it, stores it is made from, columns larger ones need.
     users: dict[tuple[str, MirId], set[QueryId]] = defaultdict(set)
     sources: dict[tuple[str, MirId], set[MirId]] = defaultdict(set)
     passed: dict[tuple[str, MirId], set[Kept]] = defaultdict(set)
@@ -144,7 +144,7 @@ def stores_of_part(tables: PartTables, given: Given) -> Stores:
                 sources[order.owner, MirId(order.goal)].add(step.target)
             else:
                 users[order.owner, step.target].add(QueryId(order.goal))
-    # Larger MIRs first (stable sort), because smaller ones also serve the queries of the larger.
+    # Larger sub-joins first (stable sort), as smaller ones also serve the queries of the larger.
     for copy in sorted(_ranked(tables.plan), key=lambda c: -len(tables.mirs[c.mir].members)):
         key, mir, store = (copy.owner, copy.mir), tables.mirs[copy.mir], given.bases.get(copy)
         if store is None:

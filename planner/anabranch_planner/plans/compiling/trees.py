@@ -27,7 +27,7 @@ _NodeKey = tuple[MirId, tuple[Label, ...], MirId]
 
 @dataclass(frozen=True, slots=True)
 class OrderGoal:
-    """The goal of a probe order: to answer a query, or to maintain an intermediate result (MIR)."""
+    """The goal of a probe order: to answer a query, or to maintain an intermediate result."""
 
     name: str
     maintains: bool
@@ -165,7 +165,7 @@ def _insert(
 def edge_levels(trees: Sequence[ProbeTree], mirs: Mapping[MirId, Mir]) -> dict[Edge, int]:
     """Edge -> its level: in a batch, probes run level by level (see the module)."""
     levels: dict[Edge, int] = {}
-    #: (owner, MIR) -> the first level at which its store is complete.
+    #: (owner, intermediate result) -> the first level at which its store is complete.
     ready: dict[tuple[str, MirId], int] = {}
 
     def walk(owner: str, node: TreeNode, level: int, size: int | None) -> None:

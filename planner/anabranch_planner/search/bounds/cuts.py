@@ -1,4 +1,4 @@
-"""Cutting planes that charge the maintenance of several MIRs that one path might probe together.
+"""Cutting planes for the maintenance of intermediate results (MIRs) that compete on one path.
 
 A path probes at most one MIR that contains a given alias ``t``, because the aliases of its probes
 are disjoint. In the program, the upkeep of an MIR from ``t`` pays for each of its steps at least
@@ -74,7 +74,7 @@ def _cut(
     some: dict[Sub, Goal],
     parts: dict[Sub, float],
 ) -> tuple[list[Sub], list[int]] | None:
-    """MIRs on the left side of a violated cut, and edges on its right; None: no violation."""
+    """The stores and the edges on the two sides of a violated cut; None: no violation."""
     graph = problem.graph
     root = next(iter(some.values())).root
     edges = dict.fromkeys(e for goal in some.values() for e in goal.edges)
@@ -92,7 +92,7 @@ def _cut(
 def _flow(arcs: Iterable[tuple[int, int, float]], root: int) -> tuple[float, set[int]]:
     """A maximum flow's value, and the nodes on the root's side of a minimum cut.
 
-    Augments along shortest paths (Edmonds & Karp). Networks are small: a node per part of an MIR.
+    Augments along shortest paths (Edmonds & Karp). Networks are small: a node per sub-join.
     """
     left: dict[int, dict[int, float]] = defaultdict(dict)
     for tail, head, capacity in arcs:

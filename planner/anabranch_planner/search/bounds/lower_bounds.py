@@ -31,8 +31,8 @@ def by_shares(problem: PlanProblem, deadline: Deadline, seed: int) -> float:
     """Lower bound: the sum of the queries' own optima if each element's cost is split among the
     queries that can use it.
 
-    Let ``n(e)`` be the number of queries that can use the edge ``e`` (directly, or to maintain an
-    MIR); the same for stores. A joint plan pays ``c(e)`` once for a step that at most ``n(e)``
+    Let ``n(e)`` be the number of queries that can use the edge ``e`` (directly, or to maintain
+    a store); the same for stores. A joint plan pays ``c(e)`` once for a step that at most ``n(e)``
     queries need, so it pays at least ``c(e)/n(e)`` per query that needs it. The elements of a joint
     plan that a query needs are a standalone plan of the query. So the sum of the queries' optima
     under shared costs is at most the joint optimum, and so is the sum of their relaxations. A query

@@ -1,6 +1,6 @@
 """Reduction of a problem: removes elements that no optimal plan needs, before solving.
 
-**Intermediate results that can't pay for themselves.** Take a plan that keeps the MIR ``M``. Every
+**Intermediate results (MIRs) that cost more than they save.** Take a plan that keeps ``M``. Every
 step that probes ``M`` can be replaced by a *detour* to the same state: probes of the base stores of
 ``M``'s relations, one after the other. Base stores are always kept, so the detour exists, and costs
 at most its steps' costs times ``chi`` (each broadcast). The changed plan no longer probes ``M``, so
@@ -28,7 +28,7 @@ from itertools import chain
 from anabranch_planner.search.problem import EdgeId, Goal, Origin, PlanProblem, Sub
 from anabranch_planner.solvers.program import INFINITY
 
-#: A goal, and the positive savings of its edges that probe one MIR.
+#: A goal, and the positive savings of its edges that probe one intermediate result.
 _User = tuple[Goal, dict[EdgeId, float]]
 
 
@@ -79,7 +79,7 @@ def restrict(problem: PlanProblem, kept: set[Sub]) -> PlanProblem:
 
 
 def _worth(users: list[_User], alive: dict[Sub, None]) -> float:
-    """Upper bound of the saving from keeping one MIR, before the cost of its inserts."""
+    """Upper bound of an intermediate result's saving, before the cost of its inserts."""
     distinct: dict[Origin, dict[EdgeId, float]] = defaultdict(dict)
     per_goal: dict[Origin, float] = defaultdict(float)
     for goal, edges in users:
@@ -90,7 +90,7 @@ def _worth(users: list[_User], alive: dict[Sub, None]) -> float:
 
 
 def _gains(problem: PlanProblem) -> dict[EdgeId, float]:
-    """Edge that probes an MIR -> its saving compared with probes of base stores."""
+    """Edge that probes an intermediate result -> its saving compared with probes of base stores."""
     graph = problem.graph
     spread = graph.spread if problem.charged else [0.0] * len(graph.spread)
     #: State -> probes of base stores that lead to it: (state before, price as a broadcast).

@@ -34,7 +34,7 @@ class GrowingGraph:
     def __init__(self, model: CostModel, there: StoresKept | None) -> None:
         self.model = model
         self.there = there
-        #: Whether stores have partition attributes. Fixed stores do, even with one partition.
+        #: Whether stores have partition attributes; running stores do, even with one partition.
         self.partitioned = model.partitioned or there is not None
         self.graph = Graph()
         #: Store -> candidate partition attribute -> its bit.

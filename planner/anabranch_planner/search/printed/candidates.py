@@ -36,7 +36,7 @@ def mirs_of(query: JoinQuery) -> tuple[tuple[Labels, Mir], ...]:
 
 
 def sub_query(query: JoinQuery, labels: Labels) -> JoinQuery:
-    """The query restricted to ``labels``; its probe orders maintain the MIR over them."""
+    """The query restricted to ``labels``; its probe orders maintain the sub-join over them."""
     kept = tuple(m for m in query.members if m.label in labels)
     ids = {m.relation for m in kept}
     return replace(
@@ -53,9 +53,9 @@ def sub_query(query: JoinQuery, labels: Labels) -> JoinQuery:
 def candidate_orders(query: JoinQuery, start: Label, *, mir: bool = True) -> list[CandidateOrder]:
     """Algorithm 1: every probe order of ``query`` that begins with ``start``.
 
-    The head is extended by every MIR that is disjoint from it and can be joined with it, until all
-    aliases are covered. The maintenance orders of an MIR are the candidate orders of the query over
-    its members.
+    The joined set is extended by every store that is disjoint from it and can be joined with it,
+    until all aliases are covered. The maintenance orders of an intermediate result are the
+    candidate orders of the query over its members.
     """
     targets = [(s, m) for s, m in mirs_of(query) if mir or len(s) == 1]
     whole = frozenset(query.labels)
@@ -80,7 +80,7 @@ def count_orders(
     *,
     mir: bool = True,
 ) -> int:
-    """The number of decorated orders that :func:`candidate_orders` and :func:`decorate` list.
+    """The number of orders with partition attributes that :func:`decorate` lists for ``query``.
 
     Orders with the same head have the same continuations. So only heads are enumerated, and there
     are as many heads as connected alias sets.
@@ -102,9 +102,9 @@ def count_orders(
 
 
 def partition_candidates(queries: Iterable[JoinQuery]) -> dict[MirId, tuple[AttrRef, ...]]:
-    """Per MIR the attributes that join it with an alias outside it, in any of the queries.
+    """Store -> the attributes that join it with an alias outside it, in any of the queries.
 
-    Attributes that a key class makes equal within the MIR are one candidate, named by the smallest
+    Attributes that a key class makes equal within a store are one candidate, named by the smallest
     of them. An attribute of a base relation is written in the namespace of its store, where the
     label is the relation's id.
     """

@@ -66,7 +66,7 @@ MAX_SETS = 600
 #: Sum of the weights of a cost row, except for rounding.
 WEIGHTS = 1e4
 
-#: A goal: (whether it maintains an MIR, id of the query or MIR, starting alias).
+#: A goal: (whether it maintains a store, id of the query or stored sub-join, starting alias).
 GoalKey = tuple[bool, str, Label]
 
 
@@ -76,7 +76,7 @@ class PaperResult:
 
     Attributes:
         edges: the steps of the chosen orders; empty if the solver found no solution.
-        mirs: the MIRs that these steps probe.
+        mirs: the intermediate results that these steps probe.
         solution: the solver's result.
         variables, constraints: size of the program.
         orders: number of decorated orders in the program.
@@ -152,7 +152,7 @@ def solve_paper(
 def edges_of(
     problem: PlanProblem, orders: Mapping[GoalKey, CandidateOrder]
 ) -> tuple[tuple[EdgeId, ...], tuple[Sub, ...]]:
-    """The edges of ``orders`` in the problem's graph, and the MIRs that they probe."""
+    """The edges of ``orders`` in the problem's graph, and the stored sub-joins that they probe."""
     graph = problem.graph
     edges: dict[EdgeId, None] = {}
     for goal in problem.goals:
@@ -167,7 +167,7 @@ def edges_of(
 
 
 def orders_of(problem: PlanProblem, routing: Routing) -> dict[GoalKey, CandidateOrder]:
-    """The decorated orders of ``routing``."""
+    """The decorated orders (with a partition attribute per probed store) of ``routing``."""
     graph = problem.graph
     orders: dict[GoalKey, CandidateOrder] = {}
     for index, path in routing.routes.items():
@@ -247,7 +247,7 @@ def formulate_paper(
     at_most: float = INFINITY,
     max_orders: int = MAX_ORDERS,
 ) -> ListedProgram:
-    """The paper's program of ``queries``.
+    """Build the paper's integer program for ``queries``.
 
     Args:
         mir: whether intermediate results may be kept.
@@ -384,7 +384,7 @@ class _Writer:
         return self._steps[key]
 
     def add_rows(self) -> None:
-        """Add the rows for one order per query and start, and for maintenance of probed MIRs."""
+        """Add rows: one order per query and alias, and maintenance of probed sub-joins."""
         listed = self.listed
         starts: dict[str, list[dict[CandidateOrder, int]]] = {}
         for (maintains, name, _), found in listed.orders.items():
