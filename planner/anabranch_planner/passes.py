@@ -144,7 +144,7 @@ class Rules(NamedTuple):
 
 
 def divide_plan(plan: Plan, request: EpochRequest) -> DividedPlan:
-    """Divide a plan into parts that share no rule."""
+    """Divide a plan into parts whose rules are independent, so that later plans can reuse them."""
     return DividedPlan(plan, divide(plan, request.queries, request.before))
 
 

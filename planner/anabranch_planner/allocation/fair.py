@@ -28,7 +28,7 @@ def least_cost(
     tied: Collection[str] = (),
     worth: float = 0.0,
 ) -> tuple[float, ...]:
-    """The cheapest rations with which each query of ``shares`` keeps its share of its results.
+    """Cheapest rations (admitted fractions of tuples) that leave queries ``shares`` of results.
 
     For a query without expected results, its share is the ration of each goal.
 

@@ -44,7 +44,7 @@ def most_results_above(
     tied: Collection[str] = (),
 ) -> tuple[tuple[float, ...], ...]:
     """Corners of the function from CPU budget to maximum results, ascending: from the cheapest
-    rations that satisfy the floors to all rations at 1.
+    rations (admitted fractions of tuples) that satisfy the floors to all rations at 1.
 
     Args:
         floors: each query that may get CPU time -> its least completeness; 0: no floor.

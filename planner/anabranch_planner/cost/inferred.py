@@ -18,7 +18,7 @@ from anabranch_planner.cost.steps import SubJoins
 
 
 class Inference:
-    """For measured steps, the smaller steps of equal selectivity; each is computed once."""
+    """Maps measured join steps to smaller ones of about equal selectivity, with a cache."""
 
     def __init__(self, queries: Sequence[JoinQuery], subs: SubJoins | None = None) -> None:
         self._subs = SubJoins(queries) if subs is None else subs

@@ -139,7 +139,7 @@ def _identity(plan: Plan, queries: tuple[JoinQuery, ...]) -> _Identity:
 def _groups(
     plan: Plan, queries: Sequence[JoinQuery]
 ) -> list[tuple[tuple[JoinQuery, ...], list[ProbeOrder]]]:
-    """Groups of queries and orders that belong to one part."""
+    """Queries of each part, and their probe orders."""
     base = {m.id for m in plan.mirs if m.is_base}
     parents: dict[_Tie, _Tie] = {}
 

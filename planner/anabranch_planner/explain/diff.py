@@ -271,7 +271,7 @@ def _footprint_side(found: Footprint, queries: Sequence[JoinQuery], pricing: _Pr
                 broadcast=not routed,
             )
         steps[key] = StepChange(key, _step_label(key, head), price, price)
-    # An intermediate result is kept only if it is probed.
+    # Only base stores are kept without being probed.
     joined: set[str] = {key.target for key in found.steps if len(key.members) > 1}
     copies = {}
     for copy in _by_rank(found.copies):

@@ -122,7 +122,7 @@ def _seen_from(
 def _texts(
     named: Iterable[tuple[str, Expr]], alias: str, seen: Callable[[str], str]
 ) -> Iterable[str]:
-    """The expressions that read ``alias``, with each alias in them replaced by ``seen``."""
+    """Texts of the expressions that read ``alias``, with aliases in them renamed by ``seen``."""
     for name, expr in named:
         if any(c.alias == alias for c in columns(expr)):
             own = substitute(expr, lambda c: Column(seen(c.alias), c.name, c.type))

@@ -27,7 +27,7 @@ from anabranch_contract.queries.mirs import MirId
 
 
 def narrow(ruleset: Ruleset) -> Ruleset:
-    """``ruleset`` with intermediate results narrowed to the values that probes can match."""
+    """``ruleset`` whose intermediate results store only key values that probes can match."""
     kept = _wanted(ruleset)
     if not kept:
         return ruleset

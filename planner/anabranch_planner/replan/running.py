@@ -202,7 +202,7 @@ class _RulesetReader:
         return [replace(order, substream=number) for number in numbers]
 
     def _path(self, edge: Edge) -> list[ProbeRule]:
-        """The probe rules from the arriving tuple to ``edge``."""
+        """The probe rules on the path of an arriving tuple to ``edge``, in order."""
         found = []
         while edge in self._probes:
             found.append(self._probes[edge])

@@ -1,15 +1,15 @@
 """Incremental planning: if little has changed, a plan is made from the previous one.
 
-A :class:`Session` keeps the graph of states of all queries, and the last plan's routes and bound.
-The next plan has almost the same queries, under almost the same statistics
-(:class:`~anabranch_planner.cost.statistics.steady.Settled` lists the moved figures). Then
+A :class:`Session` keeps the graph of states of all queries, and the last plan's probe orders
+(routes) and lower bound. The next plan has almost the same queries, under almost the same
+statistics (:class:`~anabranch_planner.cost.statistics.steady.Settled` lists the changed ones). Then
 
-* queries that are neither new nor moved keep their routes;
-* new and moved queries are replanned, together with the queries that share most with them
-  (:mod:`~anabranch_planner.search.neighbourhood`); elements that other queries pay for are free for
+* queries that are neither new nor affected by changed statistics keep their routes;
+* other queries are replanned, together with the queries that share most with them
+  (:mod:`~anabranch_planner.search.neighbourhood`); elements that the rest pays for are free for
   them;
-* if much has moved, or the bound has become loose, everything is replanned; the last plan, with its
-  new cost, stays unless a better one is found in time.
+* if much has changed, or the bound has become loose, everything is replanned; the last plan, with
+  its new cost, stays unless a better one is found in time.
 
 **Bounds** survive changes. Let ``b`` be a bound of the optimum under the previous charges, for
 switching to the last plan from its predecessor. Now plans are charged for switching from the *last*

@@ -1,8 +1,8 @@
-"""The stores of a running ruleset, and the goals that may probe them.
+"""The stores of a running ruleset, and the queries and larger stores that may probe them.
 
 A revision opens no store. So an intermediate result can serve a query only if its store has the
-columns that the query reads, and all combinations within the query's time bounds. The same holds
-for maintenance of a larger intermediate result from it. And a tuple may probe it only by values
+columns that the query reads, and all rows within the query's time bounds. The same holds for a
+larger intermediate result that is maintained from it. And a tuple may probe it only by key values
 that it keeps (:mod:`anabranch_contract.plans.partial`).
 """
 

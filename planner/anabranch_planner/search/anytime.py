@@ -44,9 +44,9 @@ from anabranch_planner.solvers.registry import solve as solve_program
 #: Branch and bound hands over to a general solver, which is better at large components with many
 #: independent fractional variables, after this work (nodes * variables^2) and so many nodes.
 WORK, LEAST_NODES = 2_000_000_000, 10
-#: Factor on these limits if store copies are charged, because cuts then help branching.
+#: Factor on these limits if store copies are charged: the root then has cuts already.
 CUT = 20
-#: Hand over earlier if ``CHECK_NODES`` nodes leave more than the fraction ``SLOW`` of the gap.
+#: Branch and bound is too slow if this many nodes leave more than this fraction of the gap.
 CHECK_NODES, SLOW = 50, 0.9
 #: Nodes that the general solver may solve before our branching resumes.
 GENERAL_NODES = 500

@@ -164,7 +164,7 @@ def _tighten(search: Search, deadline: Deadline) -> None:
             program.row(-INFINITY, upper, indices, coefficients)
         relaxation.extend(rows)
         if not relaxation.solve({}, deadline.left()):
-            # Time is over: the solution before the new rows remains valid.
+            # Time is over: keep the solution of the relaxation without the new rows.
             relaxation.objective, relaxation.values, relaxation.slopes = before, values, slopes
             return
         patience = PATIENCE if relaxation.objective > before * (1 + WORTHWHILE) else patience - 1

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from anabranch_planner.search.problem import EdgeId, Goal, PlanProblem, Sub
 
-#: Components with at most ``SMALL`` flows (variables) are solved together, up to ``BATCH * SMALL``.
+#: Components with at most ``SMALL`` flow variables are solved together, ``BATCH * SMALL`` at most.
 SMALL, BATCH = 150, 40
 
 

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from anabranch_planner.search.copies import CopyAccess, Kept, choose_copies, fits
 from anabranch_planner.search.problem import EdgeId, Goal, PlanProblem, Sub
 
-#: Goal (its index in :attr:`PlanProblem.goals`) -> its path.
+#: Index of a goal in :attr:`PlanProblem.goals` -> the edges of its path.
 Routes = dict[int, tuple["EdgeId", ...]]
 #: Edge -> price.
 Prices: TypeAlias = "Sequence[float] | Mapping[EdgeId, float]"

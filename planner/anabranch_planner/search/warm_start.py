@@ -7,9 +7,9 @@ from anabranch_planner.search.routes import Routes, Routing, finish, shortest, t
 
 
 def running_routes(problem: PlanProblem) -> Routes:
-    """Paths of the running plan in ``problem``, recognised by their edges' lack of a charge.
+    """The running plan's paths in ``problem``.
 
-    Only elements that do not run have a switching charge (:func:`demands.demand`).
+    They consist of the edges without a switching charge (:func:`demands.demand`).
     """
     edges = dict.fromkeys(e for goal in problem.goals for e in goal.edges)
     barred = {

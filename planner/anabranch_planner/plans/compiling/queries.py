@@ -52,7 +52,7 @@ def _spec(query: JoinQuery, sink: SinkSpec, limits: Mapping[str, int], *, past: 
 
 
 def check_same(queries: Iterable[JoinQuery], running: Ruleset) -> None:
-    """Check that ``running`` has exactly ``queries``, ignoring sinks, limits and pasts.
+    """Check that ``running`` has exactly ``queries``, ignoring sinks, freshness and past results.
 
     Raises:
         RulesetError: a query differs, or is missing on one side.

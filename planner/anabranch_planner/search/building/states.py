@@ -37,7 +37,7 @@ class GrowingGraph:
         #: Whether stores have partition attributes; running stores do, even with one partition.
         self.partitioned = model.partitioned or there is not None
         self.graph = Graph()
-        #: Store -> candidate partition attribute -> its bit.
+        #: Store -> candidate partition attribute -> the bit that stands for it in masks of edges.
         self.partitions: dict[Sub, dict[AttrRef, int]] = {}
         self._inserts: dict[Sub, float] = {}
         self._subs: dict[object, Sub] = {}
