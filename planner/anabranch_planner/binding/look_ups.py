@@ -277,8 +277,8 @@ def _parent(parents: Sequence[int], read: set[int]) -> int:
             return number
     if read:
         raise unsupported(
-            "a condition that reads two look-ups of which neither reads the other",
-            "join them by columns of one, or of the stream",
+            "a condition over two tables, neither joined by columns of the other",
+            "join one by columns of the other, or compare columns of the stream",
         )
     return 0
 

@@ -162,7 +162,7 @@ class _Splitter:
             with at(clauses.order[0] if clauses.order else None):
                 raise unsupported(
                     "ORDER BY without LIMIT over joined rows" if clauses.order else "OFFSET",
-                    "results have no end that they could be sorted at: add a LIMIT, or sort where "
+                    "results never end, so they can't be sorted: add a LIMIT, or sort where "
                     "they are read",
                 )
         columns: dict[Expr, str] = {}
@@ -293,7 +293,7 @@ class _Splitter:
             query = self.inner(node.this)
             if len(query.shown) != 1 or query.view is None or query.view.identity:
                 raise unsupported(
-                    "a query as a value that is not one aggregate",
+                    "a scalar subquery that is not one aggregate",
                     "select one aggregate of all rows",
                 )
             name = f"{SCALAR}{len(self.scalars) + 1}"

@@ -101,10 +101,10 @@ class Series:
         if len(counts) > 1 or len(self.times) > self.length or not self._in_order():
             raise StatisticsError(
                 "invalid-series",
-                "the measurements are more than the length, without time, value or weight that is "
-                "finite, or not in order of time",
+                "there are more measurements than the length, or some are not finite, lack a time, "
+                "value or weight, or are not in order of time",
                 field="series.measurements",
-                remedy="build the series by append, which says what it refuses",
+                remedy="build the series by append, which reports rejected measurements",
             )
 
     def __len__(self) -> int:

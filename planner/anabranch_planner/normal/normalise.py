@@ -115,7 +115,7 @@ def _with_outer(bound: Bound, side: OuterSide, given: Registration) -> JoinQuery
 
 def _refuse_inner(kind: JoinKind, node: Node) -> JoinQuery:
     with at(node):
-        raise unsupported(f"a query as a value over a {kind.upper()} JOIN", "leave it out")
+        raise unsupported(f"a scalar subquery over a {kind.upper()} JOIN", "leave it out")
 
 
 def _with_look_ups(bound: Bound, given: Registration) -> JoinQuery:

@@ -17,7 +17,7 @@ class Division(StrEnum):
     """The meaning of ``a / b``.
 
     ``spark``: as in Spark. ``double``: always of doubles. ``varying``: as in Spark for doubles; for
-    integers and decimals the result has other digits.
+    integers and decimals the result has another precision or scale.
     """
 
     SPARK = "spark"
