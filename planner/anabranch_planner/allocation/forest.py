@@ -1,8 +1,9 @@
-"""Probe forests: the joint cost of the goals of many queries, for any rations.
+"""Probe forests: the joint CPU cost of many queries, as a function of load shedding.
 
-A step is an edge of the ruleset's probe trees. It processes the largest ration of the goals that
-use it (``docs/semantics.md``, "Rations"). So shared steps are paid once, and the cost of a forest
-is a convex function of the rations. JAQPOT's case is a single query whose paths share no step.
+A *goal* is a query and the alias whose tuple arrives last; its *ration* is the admitted fraction of
+such tuples. A step, an edge of the ruleset's probe trees, processes the largest ration of the goals
+that use it (``docs/semantics.md``, "Rations"). So shared steps are paid once, and the cost of a
+forest is a convex function of the rations. JAQPOT's case: a single query without shared steps.
 """
 
 from __future__ import annotations

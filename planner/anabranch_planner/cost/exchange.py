@@ -7,7 +7,7 @@ its next step then sends to other hosts:
 
     0          if the step is routed by the key that brought the tuple to its host;
     (H-1) / H  if it is routed by another key, whose partition may be on the same host;
-        H - 1      if the tuple has no routing key: one to every other host.
+    H - 1      if the tuple has no routing key: one to every other host.
 
 **Prices** (:class:`Crossing`) depend only on the sub-joins before and after a step, like the whole
 cost model. The tuple's true host depends on the store copies that its path has probed. A tuple is

@@ -7,8 +7,8 @@ tuples are stored as before, so inserts cost the same in all these plans. A plan
 revised by dpPick, query by query; its revision, too, has to cost less than the running plan under
 the pipeline's objective.
 
-Under rations the steps of queries cost only their share of tuples, while maintenance costs as much
-as before. So an intermediate result that pays off without rations may be closed.
+Under load shedding, steps of queries cost only their share (ration) of tuples, but maintenance
+costs as much as before. So an intermediate result that pays off otherwise may be closed.
 
 If an order probes a store by a key without an index, every worker indexes the stored rows once.
 That is charged like inserting these rows once more (:attr:`Revised.indexing`).

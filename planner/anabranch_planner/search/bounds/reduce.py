@@ -8,7 +8,7 @@ it saves the inserts of one copy of ``M``, and the maintenance of ``M``. Let ``g
 cost(e)`` (switching charges included) for an edge ``e`` that probes ``M``. Then keeping ``M`` saves
 at most
 
-    sum over starts r of  min( sum of gain(e) over distinct edges e from r that probe M,
+    sum over aliases r of min( sum of gain(e) over distinct edges e from r that probe M,
                                sum over goals g from r of max gain(e) over g's edges that probe M )
 
 because equal steps are paid once (first term), and a path probes ``M`` at most once, its aliases
