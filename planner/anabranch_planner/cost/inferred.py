@@ -40,7 +40,7 @@ class Inference:
         heads, targets = frozenset(k[0].label for k in keys), frozenset(k[1].label for k in keys)
         if heads | targets == head | target:
             return None
-        # Both sides have to be sub-joins, else the counted pairs are not pairs of stored rows.
+        # Both reduced sides have to be connected: no store contains cross products.
         if not all(is_connected(query, part) for part in (heads, targets)):
             return None
         if step.part.substreams and step.part.start not in heads:

@@ -419,7 +419,7 @@ class CostModel:
         return sent
 
     def _supply(self, relation: RelationId, longest: float) -> Supply:
-        """Rows that tuples of the forecast period can join; with ages if ``longest`` is not 0."""
+        """Held and arriving rows of a relation; ``longest``: microseconds that their ages span."""
         found = self._supplies.get((relation, longest))
         if found is None:
             figures = self._figures

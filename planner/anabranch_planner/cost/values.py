@@ -251,7 +251,7 @@ def joined_columns(mir: Mir, attribute: AttrRef) -> list[Column]:
 
 
 def column_of_each(mir: Mir, attribute: AttrRef) -> dict[Label, Column]:
-    """Label -> its column that ``mir`` equates with ``attribute``, whose own label comes first."""
+    """Alias -> its column that ``mir`` equates with ``attribute``, whose own alias comes first."""
     if mir.is_base:
         return {attribute.label: (mir.relations[0], attribute.attribute)}
     relation_of = dict(zip(mir.members, mir.relations, strict=True))

@@ -54,7 +54,7 @@ STEPS = (0.1, 0.05)
 #: Numbers of values after which parameters are first fitted, and interval of later fits.
 FIRST = (4, 8, 16)
 STRETCH = 16
-#: A regression is singular if its determinant, relative to its diagonal's product, is below.
+#: Ratio of the determinant to the diagonal's product below which a regression is singular.
 SINGULAR = 1e-10
 
 

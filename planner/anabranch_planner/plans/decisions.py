@@ -29,8 +29,8 @@ class Decisions:
 
     Attributes:
         footprint: steps and store copies; a later plan is charged for changes to it.
-        backfills: decisions on the past of intermediate results.
-        substreams: split of each start's tuples, with values that intermediate results exclude.
+        backfills: decisions to backfill intermediate results, or not.
+        substreams: split of relations' tuples, with values that intermediate results exclude.
         hot: store → values whose new rows are spread over several hosts.
     """
 

@@ -71,7 +71,7 @@ STAYS = 0.5
 
 
 class Hot(NamedTuple):
-    """A value that is hot in one store.
+    """A hot value of one store: its new rows are spread over several hosts.
 
     Attributes:
         store, attribute: the store, and its partition attribute.

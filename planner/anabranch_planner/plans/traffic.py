@@ -25,7 +25,7 @@ from anabranch_planner.cost.exchange import ARRIVAL, ExchangeModel
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import PlanError, SubJoins
 
-#: A tuple's host: where its value of this attribute belongs; True: the only host; None: any.
+#: A tuple's host: that of its partition by this attribute; True: the only host; None: any.
 _Place = AttrRef | bool | None
 
 

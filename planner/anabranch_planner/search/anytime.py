@@ -300,7 +300,7 @@ def _enforce(part: SubProblem, search: Search, settings: SolveSettings, deadline
 
 
 def _close(search: Search, settings: SolveSettings, deadline: Deadline) -> None:
-    """Branch and bound; if slow, a general solver gets a turn, then branch and bound ends it."""
+    """Branch and bound; if that is slow, interrupted by a turn of a general solver."""
     if search.done or search.root is None:
         return
     program = search.made.program

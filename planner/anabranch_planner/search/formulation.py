@@ -281,7 +281,7 @@ def _add_once(problem: PlanProblem, made: Variables) -> set[EdgeId]:
         for (store, label), ways in fillings(problem, goal, upkeep, made.broadcasts).items():
             whole = either(need for _, need in ways)
             if label is not None:
-                # Every path adds the label, so the requirement holds whatever the flows are.
+                # Every path adds the alias, so the requirement holds whatever the flows are.
                 always.setdefault((kept, store), {})[whole] = None
             for known in dict.fromkeys(need.known for _, need in ways):
                 together = [(e, need) for e, need in ways if not need.known & ~known]

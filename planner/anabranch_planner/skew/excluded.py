@@ -212,7 +212,7 @@ def _told_apart(
     model: CostModel,
     query: JoinQuery,
 ) -> Substreams | None:
-    """Extend the substreams ``function`` by a split of excluded values; None: other attribute."""
+    """``function`` with substreams for excluded values; None: it splits by another attribute."""
     left = set(leaving.hashes)
     whole: list[set[int]] = []
     if function is not None:

@@ -155,7 +155,7 @@ def check_arguments(tree: Node) -> None:
 
 
 def refuse_others(node: Node, consumed: Container[str]) -> None:
-    """Reject the arguments of one node that are set and not in ``consumed``.
+    """Reject clauses of one syntax node: arguments with a value that are not in ``consumed``.
 
     Raises:
         QueryError: ``unsupported-sql``.

@@ -220,8 +220,8 @@ class QueryScope:
         )
 
     def _may_probe(self, goal: Sub | None, store: Sub, origin: Origin) -> bool:
-        """Whether tuples of ``origin`` may probe ``store`` to answer the query (or to maintain the
-        MIR ``goal``). With fixed stores, ``store`` must be one of them.
+        """Whether tuples of ``origin`` may probe ``store`` to answer the query, or to maintain the
+        intermediate result ``goal``. With fixed stores, ``store`` must be one of them.
         """
         graph, there = self.states.graph, self.states.there
         if store in graph.bases:
