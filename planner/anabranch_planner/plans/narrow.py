@@ -1,9 +1,9 @@
 """Narrowing of intermediate results: a pass over a ruleset that excludes the values that no probe
 can match (:mod:`anabranch_contract.plans.partial`).
 
-A store is narrowed if only some substreams probe it and its copies, and one of its probe attributes
-defines these substreams. The kept values are part of its id: a store with other values is a new
-store, whose past the earlier store may answer.
+A store is narrowed if it is probed only by substreams (tuples with certain key values), and one of
+its probe attributes is that key. The kept values are part of the store's id, so another set of
+values makes a new store; probes of older rows may still use the earlier store.
 """
 
 from __future__ import annotations

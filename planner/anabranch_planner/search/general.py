@@ -63,7 +63,7 @@ def delegate(
 def solve_as_printed(
     problem: PlanProblem, queries: Sequence[JoinQuery], settings: SolveSettings, deadline: Deadline
 ) -> Outcome:
-    """Solve ``problem`` by the paper's own program (:mod:`paper`), for comparison.
+    """Solve ``problem`` by the paper's own program (:mod:`.printed.formulation`), for comparison.
 
     The solver gets neither reductions nor components nor an initial plan.
     """

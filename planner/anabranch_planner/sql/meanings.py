@@ -89,7 +89,7 @@ class Meanings:
     sample: bool = False
 
 
-#: The meanings of a dialect without an entry.
+#: The meanings in a dialect that :data:`MEANINGS` lacks: whatever varies is rejected.
 UNKNOWN = Meanings()
 
 _SPARK = Meanings(
