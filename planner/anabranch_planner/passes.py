@@ -67,10 +67,9 @@ DOCUMENT = (read, bind, normalise)
 
 # --- a joint plan: queries -> Problem -> Outcome -> Plan -----------------------------------------
 
-#: ``solve`` drops intermediate results that can't pay (``search.bounds.reduce``), separates parts
-#: that share nothing (``search.components``), and branches on every part (``search.anytime``).
+#: Joint plan of all queries; ``search.anytime`` has the steps of ``solve``.
 PLAN = (check, build, charge, solve, assemble)
-#: Standalone plans, for comparison.
+#: Plans of each query alone, for comparison with the joint plan.
 APART = (check, build, plan_apart)
 
 
@@ -79,16 +78,16 @@ APART = (check, build, plan_apart)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochRequest:
-    """A plan's epoch, as input of the passes that make its rules.
+    """Inputs, besides a plan, of the passes that compile the rules of its epoch.
 
     Attributes:
         queries: the active queries, for which the plan was made under ``statistics``.
         streams: every registered stream.
-        epoch: its number.
+        epoch: number of the epoch.
         sinks: query id -> the sink of its results.
         freshness: query id -> alias -> maximum age of result members of that alias (microseconds).
         past: queries that also emit results over tuples from before their activation.
-        backfilling, horizon: arguments of :func:`decide`.
+        backfilling, horizon: whether to backfill new intermediate results; their expected life.
         running: the decisions of the running epoch; None: no epoch runs.
         before: the parts of the previous plan, whose cached rules may be reused.
         look_ahead: whether look-ahead filters are added where they pay.
@@ -113,14 +112,14 @@ class EpochRequest:
 
 
 class DividedPlan(NamedTuple):
-    """A plan, and its parts, which share no rule."""
+    """A plan, and its division into parts without common rules."""
 
     plan: Plan
     parts: tuple[PlanPart, ...]
 
 
 class Decided(NamedTuple):
-    """A plan, its parts, and the decisions about the past of its intermediate results."""
+    """A plan, its parts, and the decisions to backfill intermediate results."""
 
     plan: Plan
     parts: tuple[PlanPart, ...]
@@ -140,12 +139,12 @@ class Rules(NamedTuple):
 
     @property
     def decisions(self) -> Decisions:
-        """The decisions from which the next epoch's planning starts."""
+        """Decisions that the next epoch's planning takes into account."""
         return decisions_of(self.ruleset, footprint_of_parts(self.parts), self.backfills)
 
 
 def divide_plan(plan: Plan, request: EpochRequest) -> DividedPlan:
-    """Divide a plan into parts that share no rule."""
+    """Divide a plan into parts whose rules are independent, so that later plans can reuse them."""
     return DividedPlan(plan, divide(plan, request.queries, request.before))
 
 
@@ -185,7 +184,7 @@ def compile_rules(decided: Decided, request: EpochRequest) -> Rules:
 
 
 def ask_ahead(rules: Rules, request: EpochRequest) -> Rules:
-    """Add look-ahead filters where they pay, if the request enables them."""
+    """Add filters that drop tuples without a later match, if enabled and where they save time."""
     if not request.look_ahead:
         return rules
     model = _model(request, rules.ruleset.substreams)
@@ -195,7 +194,7 @@ def ask_ahead(rules: Rules, request: EpochRequest) -> Rules:
 
 
 def deal_hot_keys(rules: Rules, request: EpochRequest) -> Rules:
-    """Spread new rows of frequent values over several hosts where that pays, if enabled."""
+    """Spread new rows of frequent keys over several hosts, if enabled and where it saves time."""
     exchange = request.statistics.exchange
     if not request.hot_keys or exchange is None or exchange.hosts < 2:
         return rules
@@ -220,7 +219,7 @@ def _model(request: EpochRequest, substreams: Sequence[Substreams]) -> CostModel
     )
 
 
-#: The epoch loop validates published plans (``cost.validate``).
+#: Validation is no pass here: the epoch loop validates plans before publication.
 RULES = (divide_plan, decide_past, compile_rules, ask_ahead, deal_hot_keys)
 
 
@@ -296,7 +295,7 @@ def parse_sql(
 
 @contextmanager
 def _malformed() -> Iterator[None]:
-    """Attach the field ``sql`` to errors raised inside."""
+    """Attach the field ``sql`` to errors raised in the block."""
     with located("sql"):
         try:
             yield
@@ -338,7 +337,7 @@ def optimise(queries: Sequence[JoinQuery], statistics: Statistics, options: Opti
 def optimise_apart(
     queries: Sequence[JoinQuery], statistics: Statistics, options: Options
 ) -> StandalonePlans:
-    """Plan each of ``queries`` separately, with one order per start, to compare with a joint plan.
+    """Plan each of ``queries`` separately, without substreams, to compare with a joint plan.
 
     Raises:
         QueryError: two queries have the same id, or a query is a cross product.

@@ -1,1 +1,1 @@
-"""Load shedding: division of limited CPU time among the probes of queries."""
+"""Load shedding: how limited CPU time is divided among the probes of competing queries."""

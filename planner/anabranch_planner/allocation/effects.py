@@ -1,4 +1,4 @@
-"""Completeness of queries' results under a CPU budget, estimated from a plan.
+"""Completeness of results (fraction of them produced) under a CPU budget, estimated from a plan.
 
 Used to compare plans with and without a query that has never run.
 """
@@ -19,10 +19,10 @@ from anabranch_planner.cost.model import CostModel
 
 
 class Rationed(NamedTuple):
-    """The goals of a plan that load shedding may ration.
+    """Probe trees of a plan, limited to the queries whose tuples load shedding may withhold.
 
     Attributes:
-        tied: queries whose goals all have the same ration.
+        tied: queries that admit the same fraction of tuples of each of their streams.
     """
 
     forest: Forest
@@ -35,7 +35,7 @@ def rationed_forest(
     model: CostModel,
     streams: Mapping[StreamName, Stream],
 ) -> Rationed:
-    """Forest of the goals of ``plan`` that load shedding may ration, priced by ``model``.
+    """Probe trees of ``plan`` for queries that load shedding may affect, with costs by ``model``.
 
     Args:
         queries: the joins that ``plan`` answers.
@@ -57,12 +57,12 @@ def expected_completeness(
     floors: Mapping[str, float],
     budget: float,
 ) -> Mapping[str, float]:
-    """Query -> the expected completeness of its results under the best rations.
+    """Query -> expected fraction of its results, if the CPU budget is divided optimally.
 
     Args:
         priorities: query -> its priority; greater is more important.
-        floors: query -> its least completeness.
-        budget: share of the CPU time of all goals, 0 to 1.
+        floors: query -> minimum fraction of its results.
+        budget: CPU budget as a fraction of what all results would cost, 0 to 1.
 
     Raises:
         PlannerError: the solver fails (``no-solution``).
@@ -74,7 +74,7 @@ def expected_completeness(
 
 
 def _restricted(forest: Forest, named: Collection[tuple[str, str]]) -> Forest:
-    """Restrict ``forest`` to the goals ``named``; steps of other goals are free."""
+    """``forest`` with only the goals ``named``; steps that other goals run anyway cost 0."""
     fixed: set[int] = set()
     others = (g for g in forest.goals if (g.query, g.start) not in named)
     for last in (step for goal in others for step in goal.steps):

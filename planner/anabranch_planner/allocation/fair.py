@@ -1,9 +1,9 @@
-"""Least CPU budget for given completeness of every query, and its rations.
+"""Least CPU budget with which every query keeps a required fraction of its results.
 
-A linear program over the rations of goals and the loads of steps. A step's load is at least the
-ration of every goal that uses it, and each query keeps at least its share of results. The cost is
-convex in the shares, so rations for intermediate shares may be interpolated. The paper does not
-have this objective: maximising the total of results may leave a selective query without any.
+A linear program over rations (the admitted fraction of each goal's tuples) and loads of steps. A
+step's load is at least the ration of every goal that uses it, and each query keeps at least its
+share of results. The cost is convex in the shares, so rations in between may be interpolated.
+JAQPOT lacks this objective: the maximum total of results may leave a selective query without any.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def least_cost(
     tied: Collection[str] = (),
     worth: float = 0.0,
 ) -> tuple[float, ...]:
-    """The cheapest rations with which each query of ``shares`` keeps its share of its results.
+    """Cheapest rations (admitted fractions of tuples) that leave queries ``shares`` of results.
 
     For a query without expected results, its share is the ration of each goal.
 

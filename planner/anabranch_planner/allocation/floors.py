@@ -1,4 +1,4 @@
-"""Maximum results for every budget, with no query below its floor.
+"""Maximum results for every CPU budget, with no query below its floor (minimum completeness).
 
 The sets of :mod:`.results` do not apply with floors, with tied queries (all goals have the same
 ration), or if a goal has several paths. The maximum of results is still a concave, piecewise linear
@@ -21,14 +21,15 @@ from typing import NamedTuple
 from anabranch_planner.allocation.fair import least_cost
 from anabranch_planner.allocation.forest import Forest
 
-#: Least distance of corners, as a fraction of the full cost, or of all results.
+#: Corners closer than this fraction of the full cost, or of all results, are not searched.
 NEAR = 1 / 64
-#: Greatest relative gain that is attributed to a solver's tolerance.
+#: Relative gain up to which a better solution is attributed to the solver's tolerance.
 NO_GAIN = 1e-7
 
 
 class _Corner(NamedTuple):
-    """A corner: ``used`` CPU time and ``output`` of the queries, as fractions of their maximum."""
+    """Corner of the piecewise linear function from CPU time ``used`` to the number of results
+    ``output``, both as fractions of their maximum."""
 
     used: float
     output: float
@@ -42,8 +43,8 @@ def most_results_above(
     *,
     tied: Collection[str] = (),
 ) -> tuple[tuple[float, ...], ...]:
-    """The corners of the maximum results by budget, ascending: from the cheapest rations that
-    satisfy the floors to all rations at 1.
+    """Corners of the function from CPU budget to maximum results, ascending: from the cheapest
+    rations (admitted fractions of tuples) that satisfy the floors to all rations at 1.
 
     Args:
         floors: each query that may get CPU time -> its least completeness; 0: no floor.
@@ -69,7 +70,7 @@ def most_results_above(
         wide, gain = high.used - low.used, high.output - low.output
         if max(wide, gain) < NEAR or min(wide, gain) < NO_GAIN:
             continue
-        # At this price the piece's gain equals its cost, so both of its ends have the same value.
+        # Value of all results, in CPU time, at which both corners are equally good.
         worth = wide / gain
         best = corner(least_cost(forest, floors, paid, tied=tied, worth=worth))
         if (best.output - low.output) * worth - (best.used - low.used) > NO_GAIN:
@@ -78,7 +79,7 @@ def most_results_above(
     corners: list[_Corner] = []
     for one in sorted(found, key=lambda one: (one.used, one.output)):
         if not corners or one.output > corners[-1].output - NO_GAIN:
-            # Of two corners with the same use, the first has fewer results.
+            # Of two corners with the same CPU time, the first has fewer results.
             if corners and one.used <= corners[-1].used + NO_GAIN:
                 corners.pop()
             corners.append(one)

@@ -1,8 +1,9 @@
-"""Probe forests: the joint cost of the goals of many queries, for any rations.
+"""Probe forests: the joint CPU cost of many queries, as a function of load shedding.
 
-A step is an edge of the ruleset's probe trees. It processes the largest ration of the goals that
-use it (``docs/semantics.md``, "Rations"). So shared steps are paid once, and the cost of a forest
-is a convex function of the rations. JAQPOT's case is a single query whose paths share no step.
+A *goal* is a query and the alias whose tuple arrives last; its *ration* is the admitted fraction of
+such tuples. A step, an edge of the ruleset's probe trees, processes the largest ration of the goals
+that use it (``docs/semantics.md``, "Rations"). So shared steps are paid once, and the cost of a
+forest is a convex function of the rations. JAQPOT's case: a single query without shared steps.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ class ForestStep:
 
 @dataclass(frozen=True, slots=True)
 class ForestGoal:
-    """A goal at the end of one or several paths: one per substream of its starting tuples that has
-    an order of its own.
+    """Goal: the results of a query that tuples of one of its streams complete. It has one path, or
+    one per substream (set of key values) with a probe order of its own.
 
     Attributes:
         query: the registered query; both joins of an outer join have its name.
-        start: the label whose tuple arrives last (``rankings.goal_name``).
+        start: the alias whose tuple arrives last (``rankings.goal_name``).
         steps: indices of its paths' last steps; empty: its results need no step.
         cost: CPU seconds per unit of time of its own results with a ration of 1.
         output: results per unit of time with a ration of 1.
@@ -51,7 +52,7 @@ class ForestGoal:
 
 @dataclass(frozen=True)
 class Forest:
-    """Steps and goals.
+    """Probe trees of several queries: their steps (edges), and the goals at the ends of paths.
 
     Attributes:
         steps: every step after its parent. Steps that process every tuple whatever the rations
@@ -88,24 +89,24 @@ class Forest:
 
     @property
     def is_tree(self) -> bool:
-        """Whether each goal has at most one path."""
+        """Whether each goal has at most one path, so that the forest consists of trees."""
         return all(len(goal.steps) <= 1 for goal in self.goals)
 
     @cached_property
     def full(self) -> float:
-        """CPU time of the whole forest with every ration at 1, in the unit of step costs."""
+        """CPU time of the whole forest without load shedding, in the unit of step costs."""
         return self.used([1.0] * len(self.goals))
 
     @cached_property
     def outputs(self) -> Mapping[str, float]:
-        """Query -> its results per unit of time with all rations 1."""
+        """Query -> its results per unit of time without load shedding."""
         found: dict[str, float] = defaultdict(float)
         for goal in self.goals:
             found[goal.query] += goal.output
         return dict(found)
 
     def loads(self, shares: Sequence[float]) -> list[float]:
-        """The load of each step: the largest ration of the goals that use it."""
+        """Fraction of tuples that each step processes: the largest ration of goals that use it."""
         found = [0.0] * len(self.steps)
         for goal, share in zip(self.goals, shares, strict=True):
             for step in goal.steps:
@@ -117,16 +118,16 @@ class Forest:
         return found
 
     def used(self, shares: Sequence[float]) -> float:
-        """CPU seconds per unit of time under the rations ``shares``."""
+        """CPU seconds per unit of time if each goal admits its fraction ``shares`` of tuples."""
         steps = sum(s.cost * y for s, y in zip(self.steps, self.loads(shares), strict=True))
         return steps + sum(g.cost * p for g, p in zip(self.goals, shares, strict=True))
 
     def output(self, shares: Sequence[float]) -> float:
-        """Results per unit of time under the rations ``shares``."""
+        """Results per unit of time if each goal admits its fraction ``shares`` of tuples."""
         return sum(g.output * p for g, p in zip(self.goals, shares, strict=True))
 
     def completeness(self, shares: Sequence[float]) -> dict[str, float]:
-        """Query -> fraction of its results under the rations; 1 if it has no results."""
+        """Query -> fraction of its results that the rations leave; 1 if it has no results."""
         kept: dict[str, float] = defaultdict(float)
         for goal, share in zip(self.goals, shares, strict=True):
             kept[goal.query] += goal.output * share

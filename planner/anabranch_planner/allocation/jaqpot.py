@@ -35,10 +35,10 @@ def by_productivity(
     *,
     tied: Collection[str] = (),
 ) -> Iterator[tuple[float, ...]]:
-    """GrePP: the rations after each path has been filled, in order of productivity.
+    """JAQPOT's greedy algorithm GrePP: the rations after each further path is admitted in full.
 
     Args:
-        queries: the queries whose goals are filled.
+        queries: the queries that get CPU time.
         paid: the ration that every goal already has: from the cover, and 1 for goals of queries
             with a higher priority.
         tied: queries whose goals all have the same ration.
@@ -53,9 +53,9 @@ def by_productivity(
 def input_paths(
     forest: Forest, queries: Collection[str], tied: Collection[str] = ()
 ) -> list[tuple[int, ...]]:
-    """The input paths of ``queries`` by descending productivity, each as the indices of its goals.
+    """Input paths of ``queries``, as indices of goals, by descending results per CPU second.
 
-    Among paths of equal productivity, the one with the smaller first goal comes first.
+    Among equally productive paths, the one with the smaller first goal comes first.
     """
     paths: dict[str | int, list[int]] = {}
     for at, goal in enumerate(forest.goals):

@@ -15,8 +15,8 @@ from anabranch_planner.cost.validate import step_price
 
 
 def probing_of_plan(plan: Plan, queries: Sequence[JoinQuery], model: CostModel) -> float:
-    """CPU time of all steps of ``plan``, including the upkeep of intermediate results, in the unit
-    of :func:`forest_of_plan`.
+    """CPU time of all probe steps of ``plan``, including the maintenance of intermediate results,
+    in the unit of :func:`forest_of_plan`.
 
     Raises:
         PlanError: ``plan`` does not answer ``queries``.
@@ -27,7 +27,7 @@ def probing_of_plan(plan: Plan, queries: Sequence[JoinQuery], model: CostModel) 
 
 
 def forest_of_plan(plan: Plan, queries: Sequence[JoinQuery], model: CostModel) -> Forest:
-    """The forest with the goals of all ``queries``, sorted by query and start.
+    """Probe trees of all ``queries``; goals are sorted by query and starting relation.
 
     Costs are in the unit of the plan's cost per unit of time. Steps that maintain an intermediate
     result process every tuple, so their cost is 0 here, and so is the cost of results.

@@ -1,4 +1,4 @@
-"""The probe forest of a ruleset."""
+"""Probe trees of a running ruleset, with measured costs, as input of load shedding."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ def forest_of(
     results: Callable[[QueryId, Edge], float],
     own: Callable[[QueryId, Edge], float],
 ) -> Forest:
-    """The forest of the goals ``rationed`` (query, label that arrives last), in ruleset order.
+    """Probe trees of the goals ``rationed`` (query, alias that arrives last), in ruleset order.
 
-    A step that is also used by an intermediate result, or by a goal that is not rationed, processes
-    every tuple, so its cost is 0 here. A query over a single relation has no step.
+    A step that also maintains an intermediate result, or serves a goal that is not rationed,
+    processes every tuple, so its cost is 0 here. A query over a single relation has no step.
 
     Args:
-        price: a rule's CPU seconds per unit of time if its steps process every tuple.
+        price: a probe rule's CPU seconds per unit of time if it processes every tuple.
         results: results of a query per unit of time, by the edge on which they arrive.
-        own: CPU seconds of these results.
+        own: CPU seconds per unit of time for producing these results.
     """
     arrivals = {arrival_edge(r.id) for r in ruleset.relations}
     ordered = ruleset.paths

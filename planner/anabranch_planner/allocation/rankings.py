@@ -1,6 +1,7 @@
-"""Ranking of tuples per goal, for load shedding (``docs/semantics.md``, "Rations").
+"""Choice of the columns whose hash decides which tuples load shedding withholds.
 
-The tuples of a stream are ranked by its join keys, its event time and the batch. The ranking is the
+A tuple's rank is a number in [0, 1); below the ration it is processed (``docs/semantics.md``,
+"Rations"). Tuples of a stream are ranked by join keys, event time and the batch. The ranking is the
 same for all goals, so a step shared by several goals processes only the largest of their rations. A
 self-join is ranked by event time alone, which every intermediate result keeps; without event time,
 by a key class with a column in every alias; without such a class, the query is not rationed.
@@ -25,7 +26,7 @@ from anabranch_contract.queries.types import key_type
 def rationed_goals(
     queries: Iterable[JoinQuery], streams: Mapping[StreamName, Stream]
 ) -> tuple[RationedGoal, ...]:
-    """The goals of ``queries`` that may be rationed, sorted; none for queries that may not be.
+    """The goals of ``queries`` whose tuples load shedding may withhold, sorted.
 
     Args:
         streams: all streams that the queries read.
@@ -56,15 +57,15 @@ def goal_name(query: str, start: str) -> tuple[str, str]:
 
 
 def tied_queries(goals: Iterable[RationedGoal]) -> frozenset[str]:
-    """The registered queries whose goals have a common ration, as a key class ranks them."""
+    """Queries whose goals must have equal rations, because a join key alone ranks their tuples."""
     return frozenset(registered(goal.query) for goal in goals if not goal.ranking.by_batch)
 
 
 def universe(
     query: JoinQuery, streams: Mapping[StreamName, Stream]
 ) -> tuple[Mapping[Label, Ranking], ...]:
-    """Rankings by label, one per key class with a plain column in every alias of ``query``; empty
-    if there is no such class.
+    """Rankings by a join key that every alias of ``query`` has as a plain column: one mapping from
+    alias to ranking per such key; empty if there is none.
     """
     stream_of = {r.id: streams[r.stream] for r in query.relations}
     found = []
@@ -86,10 +87,10 @@ def universe(
 def _outer_rankings(
     query: JoinQuery, streams: Mapping[StreamName, Stream]
 ) -> Mapping[str, Ranking]:
-    """Alias -> ranking of its tuples in the pairs of an outer join; empty: it is not rationed.
+    """Alias -> ranking of its tuples in an outer join's matched pairs; empty: no load shedding.
 
-    Every class over all aliases belongs to the join's condition. Left rows have a column of it,
-    which ranks them when they are decided.
+    Every key class over all aliases belongs to the join's condition. Left rows contain a column
+    of it, which ranks them when they are emitted without a partner.
     """
     outer, labels = query.outer, {m.alias: m.label for m in query.members}
     assert outer is not None  # asked by the caller

@@ -38,7 +38,7 @@ from anabranch_planner.allocation.forest import Forest
 
 @dataclass(frozen=True, slots=True)
 class Increment:
-    """Goals that get their rations together.
+    """Goals whose tuples are admitted together as the CPU budget grows.
 
     Attributes:
         goals: indices of the goals, ascending.
@@ -64,14 +64,14 @@ class _Block:
         return self.output / self.cost if self.cost > 0 else math.inf
 
 
-#: Blocks by descending ratio; among equal ratios, the least goal first.
+#: Heap of blocks, by descending results per CPU second, then by least goal.
 _Heap = list[tuple[float, int, _Block]]
 
 
 def increments(
     forest: Forest, goals: Iterable[int] | None = None, paid: Sequence[float] = ()
 ) -> tuple[Increment, ...]:
-    """Goals in the order in which they get their rations.
+    """Increments by descending results per CPU second, the order in which a budget admits them.
 
     Args:
         forest: forest in which each goal has at most one path (``Forest.is_tree``).
@@ -90,7 +90,7 @@ def increments(
         if not heap:
             continue
         own = _Block(0.0 if loads[at] else step.cost, 0.0)
-        # An equal ratio is absorbed as well, because it must not come before the step.
+        # A block of equal ratio is absorbed as well: its goals need the step first.
         while heap and (not own.goals or -heap[0][0] >= own.ratio):
             _, _, block = heappop(heap)
             own.cost += block.cost
@@ -114,7 +114,7 @@ def _push(heap: _Heap, block: _Block) -> None:
 
 
 def _merged(one: _Heap, other: _Heap) -> _Heap:
-    """Both heaps merged into one; the smaller goes into the larger."""
+    """Merge two heaps, the smaller into the larger."""
     if len(one) < len(other):
         one, other = other, one
     for entry in other:

@@ -1,4 +1,4 @@
-"""Rations for every budget: the schedule points that the runtime interpolates.
+"""Load-shedding schedule: rations (admitted fractions of tuples) for every CPU budget.
 
 Priorities are strict: a query gets CPU time only when all queries of higher priority are complete.
 Within a priority, floors come first: the completeness of all queries grows in proportion until each
@@ -24,16 +24,16 @@ Shares = tuple[float, ...]
 
 #: Schedules with more points are thinned to this least distance, as a fraction of the full cost.
 MOST, GRAIN = 64, 1 / 64
-#: Greatest fraction of the full cost that counts as free.
+#: CPU time that counts as none, as a fraction of the full cost.
 FREE = 1e-9
-#: Completeness values for which the least cost is computed; the last ones cost most.
+#: Completeness of all queries at the schedule's points; denser near 1, where cost grows fastest.
 GRID = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 1.0)
-#: Fractions of all floors for which the least cost is computed.
+#: Fractions of every floor (minimum completeness) at the schedule's points below the floors.
 FILLED = (0.25, 0.5, 0.75, 1.0)
 
 
 class Schedule(NamedTuple):
-    """The best rations by ascending CPU time, from none to all.
+    """Points (CPU time, best rations) by ascending CPU time; the runtime interpolates between them.
 
     Attributes:
         needs: query with a floor -> least fraction of the full CPU time that satisfies the floor.
@@ -51,11 +51,11 @@ def schedule(
     *,
     tied: Collection[str] = (),
 ) -> Schedule:
-    """The best rations for every budget.
+    """The best rations (fraction of each goal's tuples to process) for every CPU budget.
 
     Args:
         priorities: query -> its priority, by default 0; greater is more important.
-        floors: query -> its least completeness, in (0, 1]; others have none.
+        floors: query -> minimum fraction of its results, in (0, 1]; others have none.
         tied: queries whose goals all have the same ration.
 
     Raises:
@@ -75,7 +75,7 @@ def schedule(
         if allocation is Allocation.FAIR:
             found += _fair(forest, shares, least, group_tied)
         elif allocation is Allocation.JAQPOT:
-            # Continue after the cover of the floors, which `_filled` has appended to `found`.
+            # Skip the rations that satisfy the floors: `_filled` has appended them to `found`.
             found += by_productivity(forest, least, found[-1], tied=group_tied)
         elif any(least.values()) or group_tied or not forest.is_tree:
             found += most_results_above(forest, least, shares, tied=group_tied)
@@ -116,7 +116,7 @@ def _fair(
 def _points(
     forest: Forest, found: list[Shares], kept: Collection[int]
 ) -> tuple[SchedulePoint, ...]:
-    """Schedule points for ``found`` by ascending CPU use; many points are thinned out.
+    """Schedule points for the rations ``found``, by ascending CPU time; close points are dropped.
 
     Args:
         kept: indices of points to keep at any distance, because constraints change there.

@@ -33,11 +33,11 @@ _SPAN = re.compile(r"([+-]?)(\d+)-(\d{1,2})")
 
 
 def moved(op: str, node: Node, scope: Scope, typed: Callable[[Node, Scope], Expr]) -> Expr | None:
-    """The sum or difference ``node`` of a moment and an interval, as a typed expression.
+    """The sum or difference ``node`` of a date or timestamp and an interval, as a typed expression.
 
     Args:
         op: ``add`` or ``sub``.
-        typed: the typechecker, for the moment.
+        typed: the function that typechecks the operands.
 
     Returns:
         None: neither side is an interval of months, and no date is moved.
@@ -127,7 +127,6 @@ def _months_of_literal(node: exp.Interval) -> int | None:
 
 
 def _units(node: exp.Interval) -> set[str]:
-    """The units of an interval, singular, in lower case."""
     unit = node.args.get("unit")
     if isinstance(unit, exp.IntervalSpan):
         return {_singular(unit.this.name), _singular(unit.expression.name)}
@@ -137,7 +136,6 @@ def _units(node: exp.Interval) -> set[str]:
 
 
 def _text(node: exp.Interval) -> tuple[int, str]:
-    """The sign before an interval's value, and the value's text."""
     sign, value = 1, node.this
     while isinstance(value, exp.Neg | exp.Paren):
         sign = -sign if isinstance(value, exp.Neg) else sign
@@ -180,7 +178,7 @@ def _by_months(moment: Expr, months: int, interval: Node) -> Expr:
 
 
 def _by_time(op: str, day: Expr, interval: Expr, *, days: bool) -> Expr:
-    """``day`` plus or minus ``interval``; ``days``: a whole number of days, so it stays a date."""
+    """The date ``day`` moved by ``interval``: a date if ``days`` (whole days), else a timestamp."""
     if not days:
         return Call(op, (_cast(day, TIMESTAMP), interval), TIMESTAMP)
     if isinstance(day, Literal) and isinstance(interval, Literal):

@@ -27,7 +27,7 @@ from anabranch_planner.sql.unresolved import Condition, Node, OuterSide, Unresol
 
 @dataclass(frozen=True, slots=True)
 class ChainPlan:
-    """The projections of left rows and of each look-up's pairs, and the statements of the pairs."""
+    """Columns of the left rows; per look-up, the statement and columns of its matched pairs."""
 
     left_columns: tuple[tuple[str, Expr], ...]
     pairs: tuple[tuple[Unresolved, tuple[tuple[str, Expr], ...]], ...]
@@ -53,7 +53,7 @@ class _Step:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """The look-ups of a statement; ``shown_scope`` is the scope of its SELECT list."""
+    """Joins of a statement with tables, in order; its SELECT list sees ``shown_scope``."""
 
     query: Unresolved
     left: Scope
@@ -109,11 +109,11 @@ class Chain:
         return ChainPlan(named(left), tuple(pairs), outer)
 
     def _ancestors(self, number: int) -> tuple[int, ...]:
-        """The look-ups on which look-up ``number`` depends, and itself, in statement order."""
+        """Look-up ``number`` and the earlier ones that its condition needs, in statement order."""
         return _ancestors([s.parent for s in self.steps], number)
 
     def _statement(self, earlier: Iterable[int], step: _Step) -> Unresolved:
-        """The inner join that produces the pairs of ``step``."""
+        """The inner join that produces the matched pairs of the look-up ``step``."""
         sources, conditions = list(self.query.sources), list(self.query.conditions)
         for one in (*(self.steps[n - 1] for n in earlier), step):
             sources.append(one.side.source)
@@ -219,8 +219,8 @@ def left_conditions(
 
 
 def _may_be_of(column: exp.Column, side: OuterSide, left: Scope, right: Scope) -> bool:
-    """Whether a column of WHERE may belong to a look-up. A name that both sides have is ambiguous,
-    unless the join hides the look-up's columns.
+    """Whether a column in WHERE may be a table's. A name that stream and table both have is
+    ambiguous, unless the join (semi or anti) hides the table's columns.
     """
     if column.table:
         return left.find_table(column.table) is None and right.find_table(column.table) is not None
@@ -233,7 +233,7 @@ def _may_be_of(column: exp.Column, side: OuterSide, left: Scope, right: Scope) -
 
 
 def chain_of(query: Unresolved, left: Scope, rights: Sequence[Scope]) -> Chain:
-    """The look-ups of ``query``.
+    """The look-ups (outer, semi and anti joins with tables) of ``query``.
 
     Args:
         left, rights: the separate scopes of the sides.
@@ -271,14 +271,14 @@ def chain_of(query: Unresolved, left: Scope, rights: Sequence[Scope]) -> Chain:
 
 
 def _parent(parents: Sequence[int], read: set[int]) -> int:
-    """The look-up among ``read`` that depends on all others in it; 0: ``read`` is empty."""
+    """Of the look-ups ``read``, the one that depends on all others; 0 if ``read`` is empty."""
     for number in sorted(read, reverse=True):
         if read <= {number, *_ancestors(parents, number)}:
             return number
     if read:
         raise unsupported(
-            "a condition that reads two look-ups of which neither reads the other",
-            "join them by columns of one, or of the stream",
+            "a condition over two tables, neither joined by columns of the other",
+            "join one by columns of the other, or compare columns of the stream",
         )
     return 0
 
@@ -294,8 +294,8 @@ def _ancestors(parents: Sequence[int], number: int) -> tuple[int, ...]:
 def _compares(
     nodes: Iterable[Node], using: Iterable[Expr], both: Scope, own: str, other: str
 ) -> bool:
-    """Whether the condition implies a row of ``other``: by USING, or by an equality between a
-    column of ``other`` and the table ``own``.
+    """Whether the condition can only hold if the look-up ``other`` has a match: by USING, or by an
+    equality between a column of ``other`` and the table ``own``.
     """
     if any(isinstance(e, Column) and e.alias == other for e in using):
         return True

@@ -76,11 +76,11 @@ def _text(node: Node) -> str | None:
 
 
 def _template(node: Node) -> tuple[str, list[Node]] | None:
-    """A format string and the nodes that fill it."""
+    """Spark's name of ``node`` as a format string, and the operands whose names fill it."""
     infix = _INFIX.get(type(node))
     if infix is not None:
         chain = isinstance(node, exp.And | exp.Or)
-        # Spark balances long chains of a connective, so only a single one renders predictably.
+        # Spark rebalances chains of AND or OR, so only a single one renders predictably.
         if chain and (isinstance(node.this, type(node)) or isinstance(node.expression, type(node))):
             return None
         return f"({{}} {infix} {{}})", [node.this, node.expression]

@@ -20,7 +20,7 @@ from anabranch_planner.sql.unresolved import Condition, Node, OuterSide, Unresol
 
 @dataclass(frozen=True, slots=True)
 class OuterPlan:
-    """The projections of pairs and of left rows, and the outer join over them."""
+    """Output columns of matched pairs and of left rows, and the outer join over both."""
 
     pair_columns: tuple[tuple[str, Expr], ...]
     left_columns: tuple[tuple[str, Expr], ...]
@@ -28,7 +28,7 @@ class OuterPlan:
 
 
 def with_source(query: Unresolved, side: OuterSide) -> Unresolved:
-    """The inner join that results if the outer join of ``query`` with ``side`` is made inner."""
+    """``query`` with its outer join to ``side`` turned into an inner join."""
     sources = (*query.sources, side.source)
     on = () if side.on is None else (Condition(side.on, len(sources)),)
     conditions = (*query.conditions, *on)
@@ -38,7 +38,7 @@ def with_source(query: Unresolved, side: OuterSide) -> Unresolved:
 def of_those(
     window: int | Mapping[str, int] | None, scope: Scope
 ) -> int | Mapping[str, int] | None:
-    """The entries of ``window`` for the aliases in ``scope``."""
+    """The windows that ``window`` has for aliases in ``scope``."""
     if not isinstance(window, Mapping):
         return window
     return {name: micros for name, micros in window.items() if scope.find_streams(name)}
@@ -105,7 +105,7 @@ def refused_where(query: Unresolved, side: OuterSide, node: Node, column: exp.Co
 
 
 def _is_key(column: exp.Column, side: OuterSide) -> bool:
-    """Whether ``column`` is never NULL in a partner, because the join compares it by equality."""
+    """Whether the join compares ``column`` by equality, so no matching row has NULL in it."""
     name, table = column.name.lower(), column.table.lower()
     if name in (used.lower() for used in side.source.using):
         return True
@@ -132,7 +132,7 @@ def _anti_join(side: OuterSide) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """An outer join; ``left``: the scope of FROM without its right side, ``both``: with it."""
+    """An outer join, with the scopes (visible names) of FROM without its right side and with it."""
 
     query: Unresolved
     outer: OuterSide
@@ -145,7 +145,7 @@ class Sides:
         return self.both if self.outer.kind is JoinKind.LEFT else self.left
 
     def plan(self, pairs: JoinQuery, shown: Sequence[tuple[str, Expr]] | None) -> OuterPlan:
-        """The projections, and the deadline derived from the time bounds of ``pairs``.
+        """The columns of pairs and left rows, and the deadline by which a match must have arrived.
 
         Args:
             shown: columns instead of the SELECT list.
@@ -178,7 +178,6 @@ class Sides:
         return OuterPlan((*left_columns, *((names[c], c) for c in right)), left_columns, outer)
 
     def _alias(self) -> str:
-        """The alias of the right side."""
         own = [alias for alias in self.both.streams if alias not in self.left.streams]
         if len(own) != 1:
             raise unsupported(
@@ -188,7 +187,7 @@ class Sides:
         return own[0]
 
     def _times(self, pairs: JoinQuery) -> list[tuple[Column, int]]:
-        """Event-time columns of left rows, and by how many microseconds a partner may be later."""
+        """Event-time columns of left rows; the microseconds by which a match may be later."""
         with at(self.outer.source.node):
             alias = self._alias()
             stream = self.both.streams[alias]
@@ -196,7 +195,7 @@ class Sides:
                 raise QueryError(
                     "no-deadline",
                     f"stream {str(stream.name)!r} has no event time, or no limit to how late its "
-                    "tuples may be: nobody knows when a row has no partner",
+                    "tuples may be: a row without a match can never be emitted",
                     remedy=f"declare event_time and lateness for {str(stream.name)!r}",
                 )
             place = [m.alias for m in pairs.members].index(alias)

@@ -13,7 +13,7 @@ from anabranch_planner.sql.scope import Scope, ShownColumn
 from anabranch_planner.sql.syntax import describe
 from anabranch_planner.sql.unresolved import SelectItem, at, located
 
-#: Maximum number of terms of a column of a query in FROM; each use outside repeats them.
+#: Maximum number of terms of an expression after subqueries in FROM have been inlined.
 LARGEST = 10_000
 
 
@@ -63,7 +63,7 @@ def written(items: Iterable[SelectItem], scope: Scope) -> tuple[tuple[str, Expr]
 
 
 def require_writable(name: str, expr: Expr) -> None:
-    """Reject an output whose type exists only inside expressions.
+    """Reject an output column of a type that sinks cannot store.
 
     Raises:
         QueryError: ``unsupported-output``.

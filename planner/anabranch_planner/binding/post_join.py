@@ -47,7 +47,7 @@ from anabranch_planner.sql.scope import Scope, ShownColumn
 from anabranch_planner.sql.syntax import as_written, called, describe
 from anabranch_planner.sql.unresolved import Node, PostJoin, Unresolved, at, unsupported
 
-#: Prefix of the pseudo tables that trees refer to; no user's name begins like this.
+#: Prefix of the generated column names of slots; no user's name begins like this.
 _SLOT = "anabranch slot "
 _WINDOW = "window"
 #: Prefix of the columns that replace scalar subqueries.
@@ -94,9 +94,9 @@ class _Splitter:
     scope: Scope
     inner: Callable[[Node], JoinQuery]
     scalars: list[tuple[str, JoinQuery]] = field(default_factory=list)
-    #: Expression over the streams -> number of its slot.
+    #: Expression over the streams -> number of the slot (generated column) that replaces it.
     _slots: dict[Expr, int] = field(default_factory=dict)
-    #: Resolved tree -> the group's column that holds its value.
+    #: Resolved expression -> the key or aggregate column that has its value.
     _terms: dict[Node, Column] = field(default_factory=dict)
     _keys: list[ShownColumn] = field(default_factory=list)
     _arguments: dict[Expr, str] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class _Splitter:
         self._named = {name.lower(): tree for name, tree in reversed(trees)}
         return self._grouped(trees) if grouped else self._ranked(trees)
 
-    # --- the two kinds of view ---------------------------------------------------------------
+    # --- post-join part: aggregation, or only ORDER BY and LIMIT -----------------------------
 
     def _grouped(self, trees: list[tuple[str, Node]]) -> tuple[tuple[ShownColumn, ...], View]:
         clauses = self._clauses
@@ -141,7 +141,7 @@ class _Splitter:
         order = tuple(self._sorts(clauses.order))
         joined = [*self._keys, *(ShownColumn(name, e) for e, name in self._arguments.items())]
         if not joined:
-            # Rows are only counted, and Parquet files without columns lose their number of rows.
+            # count(*) needs no column, but Parquet files without columns lose the number of rows.
             joined.append(ShownColumn("one", Literal(1, _INT)))
         view = View(
             grouped=True,
@@ -162,7 +162,7 @@ class _Splitter:
             with at(clauses.order[0] if clauses.order else None):
                 raise unsupported(
                     "ORDER BY without LIMIT over joined rows" if clauses.order else "OFFSET",
-                    "results have no end that they could be sorted at: add a LIMIT, or sort where "
+                    "results never end, so they can't be sorted: add a LIMIT, or sort where "
                     "they are read",
                 )
         columns: dict[Expr, str] = {}
@@ -192,7 +192,7 @@ class _Splitter:
     # --- clauses -----------------------------------------------------------------------------
 
     def _items(self) -> Iterator[tuple[str, Node]]:
-        """The SELECT list with stars expanded: names and unresolved trees."""
+        """The SELECT list with ``*`` expanded: names and unresolved expressions."""
         for item in self.query.items:
             with at(item.node):
                 if item.node is None:
@@ -210,7 +210,7 @@ class _Splitter:
                 yield name, item.node
 
     def _groups(self) -> Iterator[Node]:
-        """The grouping expressions, resolved."""
+        """The GROUP BY expressions (of DISTINCT: the SELECT list), with names resolved."""
         clauses, items = self._clauses, self._trees
         if clauses.distinct:
             if any(holds_aggregate(tree) for tree in items):
@@ -261,11 +261,12 @@ class _Splitter:
     # --- names -------------------------------------------------------------------------------
 
     def _resolved(self, node: Node, *, aliases: bool = True, aliases_last: bool = False) -> Node:
-        """``node`` with each column replaced by a slot, each SELECT alias by its expression."""
+        """``node`` with columns replaced by slots (numbered expressions over streams), and aliases
+        of the SELECT list by their expressions."""
 
         def found(part: Node) -> Node:
             if isinstance(part, exp.Subquery):
-                # A subquery has its own names.
+                # Names inside a subquery are resolved in its own scope.
                 return exp.Placeholder(this=self._scalar(part))
             if not isinstance(part, exp.Column):
                 return part
@@ -292,7 +293,7 @@ class _Splitter:
             query = self.inner(node.this)
             if len(query.shown) != 1 or query.view is None or query.view.identity:
                 raise unsupported(
-                    "a query as a value that is not one aggregate",
+                    "a scalar subquery that is not one aggregate",
                     "select one aggregate of all rows",
                 )
             name = f"{SCALAR}{len(self.scalars) + 1}"
@@ -308,7 +309,7 @@ class _Splitter:
         return called(made, str(expr) if node is None else describe(node))
 
     def _below(self) -> Scope:
-        """The scope in which trees of slots are typed."""
+        """Scope that resolves slots to their expressions, for typechecking."""
         return Scope(visible=tuple(ShownColumn(f"{_SLOT}{n}", e) for e, n in self._slots.items()))
 
     # --- keys and aggregates -----------------------------------------------------------------
@@ -319,8 +320,8 @@ class _Splitter:
         if holds_aggregate(tree):
             raise QueryError(
                 "misplaced-aggregate",
-                "an aggregate is grouped by",
-                remedy="group by what the aggregates are of",
+                "GROUP BY contains an aggregate",
+                remedy="group by columns of the joined rows",
             )
         if _is_call(tree, _WINDOW):
             self._group_by_window(tree)
@@ -357,7 +358,7 @@ class _Splitter:
         if time.type.kind not in TIMESTAMPS:
             raise QueryError(
                 "type-mismatch",
-                f"window() is of timestamps, its argument is of type {time.type}",
+                f"window() takes a timestamp, its argument is of type {time.type}",
                 remedy="cast it to a TIMESTAMP first",
             )
         length, *rest = (_micros(node) for node in arguments[1:])
@@ -380,7 +381,7 @@ class _Splitter:
         self._keys.append(ShownColumn(_W, coerce(time, TIMESTAMP)))
 
     def _over_groups(self, tree: Node) -> Expr:
-        """A resolved tree as an expression over the group's keys and aggregates."""
+        """The resolved expression ``tree`` in terms of the group's keys and aggregates."""
         with at(tree):
             names: dict[str, Column] = {}
 
@@ -414,7 +415,7 @@ class _Splitter:
         return found
 
     def _column(self, part: Node) -> Column | None:
-        """The group's column for a whole subtree; None if there is none."""
+        """The key or aggregate column equal to the subexpression ``part``, or None."""
         if part in self._terms:
             return self._terms[part]
         if isinstance(part, exp.Placeholder) and str(part.this).startswith(SCALAR):
@@ -435,14 +436,14 @@ class _Splitter:
             edge = part.name.lower()
         elif isinstance(part, exp.Dot) and _is_call(part.this, _WINDOW):
             if self._window_tree is not None and part.this != self._window_tree:
-                raise unsupported("another window than is grouped by", "group by it")
+                raise unsupported("a window other than the one in GROUP BY", "group by it")
             edge = part.expression.name.lower()
         if edge is None:
             return None
         with at(part):
             if self._window is None:
                 raise QueryError(
-                    "not-grouped", "no window is grouped by", remedy="add GROUP BY window(...)"
+                    "not-grouped", "GROUP BY has no window", remedy="add GROUP BY window(...)"
                 )
             if edge not in ("start", "end"):
                 raise QueryError(
@@ -464,7 +465,7 @@ class _Splitter:
                 if holds_aggregate(node):
                     raise QueryError(
                         "misplaced-aggregate",
-                        f"{name}() is of another aggregate",
+                        f"{name}() contains another aggregate",
                         remedy="aggregate once; register another query over the results",
                     )
             if len(arguments) != 1:
@@ -514,7 +515,7 @@ class _Splitter:
 
 
 def _replaced(tree: Node, found: object) -> Node:
-    """``tree`` with parts replaced from the root downwards; replacements are not searched again."""
+    """``tree`` with nodes replaced by ``found``, top-down; replacements are not visited."""
     return tree.copy().transform(found, copy=False)  # type: ignore[arg-type]
 
 
@@ -583,7 +584,7 @@ def _nulls_first(entry: exp.Ordered) -> bool:
 
 
 def _outputs(found: Iterable[tuple[str, Expr]]) -> tuple[Output, ...]:
-    """The SELECT list, checked."""
+    """The SELECT list as output columns; names must be distinct, and types writable to sinks."""
     outputs: dict[str, Output] = {}
     for name, expr in found:
         require_writable(name, expr)

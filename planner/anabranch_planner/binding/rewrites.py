@@ -21,7 +21,7 @@ _ONE, _TWO = Literal(1, INT), Literal(2, INT)
 
 @dataclass(frozen=True, slots=True)
 class Rewriting:
-    """Rewriting of a function: its number of arguments, and the expression it becomes."""
+    """Rewriting of a call: the function's number of arguments, and the equivalent expression."""
 
     arity: int
     made: Callable[[Sequence[Expr]], Expr]

@@ -52,12 +52,12 @@ def expanded(node: Node) -> Node:
 
 
 def is_of_rows(node: Node) -> bool:
-    """Whether a comparison is a pair of columns from a comparison of rows."""
+    """Whether ``node`` compares two columns of a comparison of rows, expanded by this module."""
     return _OF_ROWS in node.meta
 
 
 def without_nulls(side: Expr) -> Expr:
-    """``side`` with a constant instead of NULL. Sides that are equal in rows stay equal."""
+    """``side`` with a constant instead of NULL, so that two NULLs compare as equal."""
     value = _VALUES.get(side.type.kind, 0)
     return Call("coalesce", (side, Literal(value, side.type)), side.type)  # type: ignore[arg-type]
 

@@ -50,18 +50,18 @@ def with_totals(query: JoinQuery, scalars: Iterable[tuple[str, JoinQuery]]) -> J
 
 
 def _added(query: JoinQuery, inner: JoinQuery) -> tuple[JoinQuery, Expr]:
-    """The query with the totals that ``inner`` needs, and ``inner`` in terms of them."""
+    """The query with the totals that the subquery ``inner`` needs, and ``inner`` over them."""
     if _join(query) != _join(inner):
         raise unsupported(
-            "a query as a value over another join than the statement's",
-            "it may aggregate the rows that the statement joins, with the same conditions",
+            "a scalar subquery over other joined rows than the statement's",
+            "let it aggregate the statement's joined rows: same streams, same conditions",
         )
     view, other = query.view, inner.view
     assert view is not None
     assert other is not None
     if other.having is not None or other.totals or not view.grouped:
         raise unsupported(
-            "such a query as a value", "select one aggregate of all rows, beside groups"
+            "this scalar subquery", "select one aggregate of all rows, in a query with GROUP BY"
         )
     projection, aggregates, totals = (
         list(query.projection),
@@ -74,7 +74,7 @@ def _added(query: JoinQuery, inner: JoinQuery) -> tuple[JoinQuery, Expr]:
         if wanted.function not in _COMBINED or wanted.distinct:
             raise QueryError(
                 "unsupported-sql",
-                f"{wanted.function}() of all rows does not follow from the groups'",
+                f"{wanted.function}() of all rows does not follow from that of groups",
                 remedy="use sum, count, min and max, e.g. sum(x) / count(x)",
             )
         column = None
@@ -109,7 +109,7 @@ def _added(query: JoinQuery, inner: JoinQuery) -> tuple[JoinQuery, Expr]:
 
 
 def _join(query: JoinQuery) -> object:
-    """The parts of a query that are equal if two queries join the same rows."""
+    """Canonical parts of a query that determine its joined rows, to compare two joins."""
     labels = tuple(m.label for m in query.members)
     bounds = {
         (a, b): bound

@@ -71,7 +71,7 @@ _ARITHMETIC: dict[type[Node], str] = {
 }
 _REFUSED: dict[type[Node], tuple[str, str]] = {
     exp.Window: ("a window function", "use window functions where the results are read"),
-    exp.Filter: ("FILTER of what is no aggregate", "write it after an aggregate"),
+    exp.Filter: ("FILTER after an expression that is no aggregate", "write it after an aggregate"),
     exp.Subquery: ("a subquery", "join the stream instead"),
     exp.Exists: ("EXISTS", "join the stream instead"),
     exp.Select: ("a subquery", "join the stream instead"),
@@ -200,7 +200,7 @@ def mismatch(left: Expr, right: Expr) -> QueryError:
 
 
 def balanced(op: str, parts: Sequence[Expr]) -> Expr:
-    """``parts`` under the connective ``op`` as a tree of logarithmic depth."""
+    """``parts`` connected by ``op`` (AND, OR), as a balanced tree of logarithmic depth."""
     if len(parts) == 1:
         return parts[0]
     middle = (len(parts) + 1) // 2
@@ -231,8 +231,8 @@ def aliases(expr: Expr) -> frozenset[str]:
 
 
 def _widest(left: DataType, right: DataType) -> DataType | None:
-    """Common type of two exact numbers that would need more than 38 digits: 38 digits, and the
-    greater scale. As in Spark, a value too large for it is an error.
+    """Common decimal type of two numbers that together need more than 38 digits: 38 digits, with
+    the greater scale. As in Spark, a value too large for it is an error.
     """
     if left.kind not in EXACT or right.kind not in EXACT:
         return None
@@ -254,7 +254,7 @@ def _met(
 
 
 def _aimed(expr: Expr, other: DataType) -> Expr:
-    """A literal in the type in which it is compared with ``other``; others unchanged."""
+    """A literal in the type in which Spark compares it with ``other``; columns are unchanged."""
     if not isinstance(expr, Literal) or expr.type == other:
         return expr
     if expr.value is None:
@@ -341,7 +341,7 @@ def _folded_interval(op: str, left: Literal, right: Literal) -> Literal:
     return Literal(left.value + right.value if op == "add" else left.value - right.value, INTERVAL)
 
 
-# --- node by node ------------------------------------------------------------------------------
+# --- one function per type of syntax node -------------------------------------------------------
 
 
 def _column(node: exp.Column, scope: Scope) -> Expr:
@@ -405,7 +405,6 @@ def _in(node: Node, scope: Scope) -> Expr:
 
 
 def _escape(node: Node, scope: Scope) -> Expr:
-    """``x LIKE 'pattern' ESCAPE 'c'``."""
     inner, escape = node.this, node.expression
     if not isinstance(inner, exp.Like | exp.ILike) or not isinstance(inner.expression, exp.Literal):
         raise unsupported(f"{describe(node)}", "use LIKE")
@@ -607,7 +606,7 @@ def _date_part(node: Node, scope: Scope) -> Expr:
 
 
 def _unix_timestamp(node: Node, scope: Scope) -> Expr:
-    """Reject the call: without an argument it reads the clock, else ``unix_seconds`` is equal."""
+    """Reject unix_timestamp(): it reads the clock, and with an argument equals unix_seconds()."""
     name = str(node.this).lower()
     args = [typed(arg, scope) for arg in node.expressions]
     if not args:

@@ -1,1 +1,1 @@
-"""``python -m anabranch_planner``: planning problems as documents, without a service."""
+"""Command line of the planner: reads a planning problem from a file and prints its plan."""

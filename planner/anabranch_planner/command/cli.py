@@ -1,4 +1,4 @@
-"""``python -m anabranch_planner``: planning without a service.
+"""``python -m anabranch_planner``: plan the queries of a problem file, without a service.
 
 The only module of the planner that reads or writes files, or reads a clock. Exit codes: 0: a plan
 was found, by any method; 2: an argument or file is invalid (one line gives the reason); 130:
@@ -45,7 +45,7 @@ class PlannerCommands(TyperGroup):
     """A command group whose errors are one line on standard error and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
+        """Run the command; an error becomes one line on standard error and an exit code."""
         try:
             return super().invoke(ctx)
         except PlannerError as cause:
@@ -75,12 +75,10 @@ app = typer.Typer(
 @app.command()
 def plan(
     problem_file: Annotated[
-        str, typer.Argument(metavar="PROBLEM.yaml", help="The problem; - is standard input.")
+        str, typer.Argument(metavar="PROBLEM.yaml", help="Problem file; - for standard input.")
     ],
-    optimizer: Annotated[Optimizer, typer.Option(help="How queries are planned.")] = (
-        Optimizer.CLASH
-    ),
-    formulation: Annotated[Formulation, typer.Option(help="Which integer program.")] = (
+    optimizer: Annotated[Optimizer, typer.Option(help="Optimiser.")] = (Optimizer.CLASH),
+    formulation: Annotated[Formulation, typer.Option(help="Form of the integer program.")] = (
         Formulation.TIGHT
     ),
     objective: Annotated[
@@ -89,31 +87,31 @@ def plan(
     ] = None,
     solver: Annotated[Solver, typer.Option(help="Solver of the integer program.")] = Solver.BRANCH,
     deadline: Annotated[
-        float | None, typer.Option(help="Seconds until there has to be a plan.", show_default=False)
+        float | None, typer.Option(help="Time limit of planning, in seconds.", show_default=False)
     ] = None,
     memory: Annotated[
         float | None,
-        typer.Option(help="Bytes of all store copies; default: the file's.", show_default=False),
+        typer.Option(help="Maximum bytes of all stores; default: the file's.", show_default=False),
     ] = None,
     copies: Annotated[
         int | None,
-        typer.Option(help="Copies of any store; default: the file's.", show_default=False),
+        typer.Option(help="Maximum copies per store; default: the file's.", show_default=False),
     ] = None,
     intermediate_results: Annotated[
         int | None,
         typer.Option(
-            help="Intermediate results kept, 0: none; default: the file's.", show_default=False
+            help="Maximum intermediate results stored; default: the file's.", show_default=False
         ),
     ] = None,
     substreams: Annotated[
         int,
-        typer.Option(min=1, max=16, help="Orders that frequent values of a key may have at most."),
+        typer.Option(min=1, max=16, help="Maximum probe orders per stream, by key value; 1: one."),
     ] = 1,
     look_ahead: Annotated[
-        bool, typer.Option(help="Ask, where that pays, if later probes can find anything.")
+        bool, typer.Option(help="Drop tuples without a later match early, where that pays.")
     ] = False,
-    threads: Annotated[int, typer.Option(min=1, help="Of the solver.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of the solver.")] = 0,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of the solver.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Random seed.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Write one line of JSON.")] = False,
 ) -> None:
     """Plan the queries of a problem file; see docs/planner.md for its format."""

@@ -1,8 +1,8 @@
-"""A planning problem as a document: streams, queries, statistics, settings.
+"""Problem files of the planner's command: streams, queries, statistics and settings, in YAML.
 
-The queries pass the planner's own normaliser, so labels, key classes and bounds are equal to the
-running system's. Omitted columns are inferred, omitted statistics are unknown, and an invalid entry
-is rejected by one error that names the field.
+Queries are normalised as in the running system, so their aliases, join keys and time bounds are
+named alike. Omitted columns are inferred, omitted statistics are unknown, and an invalid entry is
+rejected by one error that names the field.
 
 >>> problem = parse_problem(
 ...     {
@@ -84,10 +84,10 @@ class _Retention(Part):
 
 
 class _StreamPart(Part):
-    """A stream, with statistics per unit of time.
+    """A stream in a problem file, with statistics per unit of time.
 
     Attributes:
-        distinct: distinct values by comma-joined columns; a number: of every combination.
+        distinct: number of distinct values by comma-joined columns; or one for all combinations.
         columns: names of columns of type bigint, or name -> type; None: inferred.
         values: column -> frequent value -> number of tuples.
     """
@@ -118,7 +118,7 @@ class _StreamPart(Part):
 
 
 class _RelationPart(Part):
-    """A relation of a query; ``rate`` counts tuples after its filter."""
+    """An entry of a query's FROM list; ``rate``: tuples per unit of time after the filter."""
 
     example: ClassVar = 'write R, "R as r1" or {stream: R, as: r1}'
 
@@ -144,7 +144,7 @@ class _RelationPart(Part):
 
 
 class _QueryPart(Part):
-    """A query; ``window`` defaults to the problem's."""
+    """A query in a problem file; ``window`` defaults to the problem's window."""
 
     example: ClassVar = "write relations: [...] and predicates: [...]"
 
@@ -179,12 +179,12 @@ class _ProblemPart(Part):
 
 @dataclass(frozen=True, slots=True)
 class ProblemFile:
-    """A planning problem.
+    """A planning problem, read from a problem file.
 
     Attributes:
         streams: streams with declared or inferred columns.
-        objective: the document's objective; None if it has none.
-        limits: limits of the joint plan; empty if the document has none.
+        objective: unit of cost; None if the file does not set it.
+        limits: limits of the joint plan; empty if the file has none.
         assumed: defaults used in ``statistics``, as sentences.
     """
 
@@ -201,7 +201,7 @@ class ProblemFile:
 
 @dataclass(slots=True)
 class _Columns:
-    """Columns of a stream: lower-case name -> (name, type); ``open``: others may be inferred."""
+    """Columns of a stream by lower-case name; ``open``: conditions of queries may add columns."""
 
     types: dict[str, tuple[str, DataType]]
     open: bool
@@ -226,7 +226,7 @@ class _Columns:
 
 @dataclass(frozen=True, slots=True)
 class _Query:
-    """A query as written."""
+    """A query of a problem file with parsed conditions, before name resolution."""
 
     id: str
     names: tuple[str, ...]
@@ -315,7 +315,7 @@ def parse_problem(document: Any) -> ProblemFile:
 
 
 def _columns(name: str, stream: _StreamPart) -> _Columns:
-    """The declared columns; if none are declared, an empty, open set."""
+    """The columns that a stream declares; if none, an empty set to which columns may be added."""
     declared = stream.columns
     if declared is None:
         event_time = stream.event_time or EVENT_TIME

@@ -1,4 +1,4 @@
-"""The result of planning a problem: data for ``--json``, and key figures for people."""
+"""Output of the planner's command: a JSON document, or key figures as text."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from anabranch_planner.plans.look_ahead import LookAheadFilter, questions
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A problem's plan, and the costs of the same queries without joint planning.
+    """A problem's plan, and plans of the same queries without joint planning, for comparison.
 
     Attributes:
         plan: the requested plan.
         individual: every query planned and run alone.
-        shared: the same plans, with equal steps and copies run once.
-        ahead: the look-ahead filters, if requested.
+        shared: the same plans, with equal probe steps and store copies run once.
+        ahead: look-ahead filters (early drops of tuples without later matches), if requested.
         spent: seconds per phase of making ``plan``.
         seconds: total seconds.
     """
@@ -139,19 +139,19 @@ def document(planned: Planned) -> dict[str, Any]:
 
 
 def facts(planned: Planned) -> dict[str, str]:
-    """Key figures for people; ``explain_text`` shows the plan itself."""
+    """Name -> text of each key figure of a plan; ``explain_text`` prints the plan itself."""
     plan = planned.plan
     spread = _spread(planned.problem, plan)
     return {
         "queries": str(len(plan.queries)),
         "cost": f"{plan.cost:.10g}, at least {plan.bound:.10g} (gap {plan.gap:.2%})",
-        "if assumptions are off": f"{spread.low:.10g} to {spread.high:.10g}",
+        "cost range": f"{spread.low:.10g} to {spread.high:.10g}",
         "planned alone": _beside(planned.individual, plan),
         "planned alone, shared": _beside(planned.shared, plan),
         "problem": f"{plan.candidates} candidates, {plan.variables} variables,"
         f" {plan.constraints} constraints",
-        "told apart": _told_apart(plan),
-        "asked ahead": _asked(planned.ahead),
+        "substreams": _told_apart(plan),
+        "look-ahead": _asked(planned.ahead),
         "method": plan.method,
         "time": f"{_ms(planned.seconds):.1f} ms, of which {_ms(planned.spent.get('build', 0)):.1f}"
         f" building and {_ms(planned.spent.get('solve', 0)):.1f} solving",
@@ -159,13 +159,13 @@ def facts(planned: Planned) -> dict[str, str]:
 
 
 def _told_apart(plan: Plan) -> str:
-    """The starts that are split into substreams, as text."""
+    """Text of the relations whose arriving tuples are split by key value."""
     found = (f"{f.start} by {f.attribute} ({f.count} substreams)" for f in plan.substreams)
-    return ", ".join(found) or "nothing"
+    return ", ".join(found) or "none"
 
 
 def ahead_of(problem: ProblemFile, plan: Plan) -> tuple[LookAheadFilter, ...]:
-    """Look-ahead filters that save more than they cost under the rules of ``plan``."""
+    """Filters before probes that save ``plan`` more than they cost (``plans.look_ahead``)."""
     rules = compile_ruleset(
         plan, problem.queries, (), epoch=0, parallelism=problem.parallelism, sinks={}
     )
@@ -185,13 +185,13 @@ def _model(problem: ProblemFile, plan: Plan, substreams: tuple[Substreams, ...] 
 
 
 def _asked(ahead: tuple[LookAheadFilter, ...]) -> str:
-    """Text of the look-ahead filters: store, key, probe, and fraction of tuples that pass."""
+    """Text of the look-ahead filters: tested store and key, next probe, fraction that passes."""
     found = (
         f"{one.asked.mir} by {', '.join(str(k.probe) for k in one.asked.key)}"
-        f" before {one.edge} ({one.share:.0%} left)"
+        f" before {one.edge} ({one.share:.0%} pass)"
         for one in ahead
     )
-    return "; ".join(found) or "nothing"
+    return "; ".join(found) or "none"
 
 
 def doubts(problem: ProblemFile, plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""Statistics of relations and labels, derived from the streams and predicates of a problem file."""
+"""Conversion of a problem file's statistics to statistics by relation and canonical predicate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from anabranch_planner.documents.fields import refused, within
 from anabranch_planner.sql.scope import nearest
 from anabranch_planner.sql.syntax import parse_expression
 
-#: (alias or stream, attribute), lower case.
+#: A column: (alias or stream, column name), in lower case.
 _Name: TypeAlias = tuple[str, str]
 #: The two sides of an equality, in sorted order.
 _Sides: TypeAlias = tuple[_Name, _Name]
@@ -25,11 +25,11 @@ _Sides: TypeAlias = tuple[_Name, _Name]
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The statistics of a stream.
+    """Statistics that a problem file states for a stream.
 
     Attributes:
         rate: tuples per unit of time; None: unknown.
-        distincts: comma-joined sorted attributes -> distinct values.
+        distincts: comma-joined sorted columns -> number of distinct values.
         every_distinct: distinct values of every column combination missing in ``distincts``.
     """
 
@@ -40,7 +40,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """An alias of a query as written; ``rate``: tuples after its filter; None: not stated."""
+    """An alias in a query; ``rate``: tuples per unit of time after its filter; None: unknown."""
 
     stream: str
     rate: float | None
@@ -149,7 +149,7 @@ def _state(
 def _selectivities(
     written: Mapping[str, float], queries: Sequence[tuple[Sequence[Alias], JoinQuery]]
 ) -> dict[Equality, float]:
-    """Selectivities by canonical predicate. Names mean aliases of the query, or else streams."""
+    """Predicate of the queries -> its stated selectivity; names in it are aliases, else streams."""
     if not written:
         return {}
     table: dict[_Sides, tuple[str, float]] = {}
@@ -200,7 +200,7 @@ def _take(
 
 
 def _joined(query: JoinQuery) -> Iterator[tuple[AttrRef, AttrRef]]:
-    """Every two attributes of different labels that the query equates, explicitly or implicitly."""
+    """All pairs of columns of different aliases that the query's equalities make equal."""
     for key_class in query.classes:
         for one, other in combinations(key_class.members, 2):
             if one.label != other.label:

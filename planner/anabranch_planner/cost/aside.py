@@ -1,8 +1,8 @@
 """Key values that intermediate results exclude (PMJoin's plans per substream, applied to stores).
 
-A tuple that probes an intermediate result by a key belongs to a label outside that result. Each
-such label can be split into substreams by that key, and some of its substreams may be excluded from
-probing intermediate results by it (``Substreams.aside``). Key values that all these labels exclude
+An intermediate result is probed by tuples of the relations joined with it. Each such relation can
+be split into substreams (sets of values of the join key), and some substreams may be excluded from
+probing intermediate results by it (``Substreams.aside``). Key values that all relations exclude
 are never probed. So the store need not hold them, and tuples with them need not maintain it
 (:mod:`anabranch_contract.plans.partial`).
 """
@@ -25,16 +25,16 @@ LeftOut = tuple[KeyClass, frozenset[int]]
 
 
 class SetAside:
-    """The key values that the stores of intermediate results exclude.
+    """Key values that the stores of intermediate results need not keep.
 
     Args:
-        substreams: the split of every start that has one.
+        substreams: the split of each relation whose arriving tuples are split by key value.
         users: the planned queries; None: unknown, so no store excludes values.
     """
 
     def __init__(self, substreams: Iterable[Substreams], users: Users | None) -> None:
         functions = {one.start: one for one in substreams}
-        #: Whether any start excludes values.
+        #: Whether any relation has values with which it does not probe intermediate results.
         self.any = any(one.aside for one in functions.values())
         self._functions, self._users = functions if self.any else {}, users
         self._known: dict[MirId, LeftOut | None] = {}
@@ -42,7 +42,7 @@ class SetAside:
     def may_probe(
         self, classes: Sequence[KeyClass], mir: Mir, start: Label, substream: int
     ) -> bool:
-        """Whether a substream of ``start`` may probe ``mir``'s store in a join by ``classes``."""
+        """Whether a ``substream`` of ``start`` may probe ``mir`` by the join keys ``classes``."""
         function = self._functions.get(start)
         if mir.is_base or function is None or substream not in function.aside:
             return True
@@ -53,7 +53,7 @@ class SetAside:
         )
 
     def keeps_up(self, mir: Mir, start: Label, substream: int) -> bool:
-        """Whether a substream of the member ``start`` has to maintain the store of ``mir``."""
+        """Whether tuples of ``mir``'s member ``start`` in this substream must add rows to it."""
         function, left = self._functions.get(start), self.left_out(mir)
         if function is None or left is None:
             return True
@@ -65,7 +65,7 @@ class SetAside:
         return not (inside and ValueSet(hashes).has(own))
 
     def left_out(self, mir: Mir) -> LeftOut | None:
-        """The key values that the store of ``mir`` may exclude; None: it must hold all."""
+        """A key class of ``mir``, and its values that the store may exclude; None: no values."""
         if not self._functions or mir.is_base or self._users is None:
             return None
         if mir.id not in self._known:
@@ -76,7 +76,7 @@ class SetAside:
         return self._known[mir.id]
 
     def _common(self, mir: Mir, inside: KeyClass, users: Sequence[JoinQuery]) -> frozenset[int]:
-        """Values of the key class ``inside`` that all labels outside ``mir`` exclude."""
+        """Values of the key ``inside`` by which no relation joined with ``mir`` ever probes it."""
         found: frozenset[int] | None = None
         for query in users:
             (whole,) = (c for c in query.classes if set(inside.members) <= set(c.members))
@@ -91,7 +91,7 @@ class SetAside:
         return found or frozenset()
 
     def share(self, mir: Mir, values: ValueShares) -> float:
-        """Fraction of the combinations over an intermediate result that its store excludes."""
+        """Fraction of the joined rows of ``mir`` that its store excludes."""
         found = self.left_out(mir)
         if found is None:
             return 0.0

@@ -1,4 +1,4 @@
-"""Candidates of the optimiser: sub-joins (MIR) and partition attributes.
+"""Candidates of the optimiser: sub-joins to materialise (MIRs) and partition attributes of stores.
 
 Source: Dossinger & Michel, "Optimizing Multiple Multi-Way Stream Joins", section V. Its candidate
 probe orders (Algorithm 1) grow like permutations, so they are never listed: they are the paths of
@@ -14,7 +14,7 @@ Labels = frozenset[Label]
 
 
 def adjacency(query: JoinQuery) -> dict[Label, Labels]:
-    """Each label's neighbours: the labels with which it shares a key class, so joins directly."""
+    """Join graph of a query: alias -> the aliases with which it shares a key class."""
     near: dict[Label, set[Label]] = {label: set() for label in query.labels}
     for key_class in query.classes:
         members = {m.label for m in key_class.members}
@@ -24,10 +24,10 @@ def adjacency(query: JoinQuery) -> dict[Label, Labels]:
 
 
 def connected_sets(query: JoinQuery, limit: int | None = None) -> tuple[Labels, ...] | None:
-    """Every connected set of labels, the whole query included; None if more than ``limit``.
+    """Every set of aliases connected by joins, the whole query included; None: above ``limit``.
 
     Sets grow by one neighbour at a time: a connected set of size k + 1 always contains a
-    connected set of size k. Sorted by size, then by labels. A chain of n labels has
+    connected set of size k. Sorted by size, then by aliases. A chain of n aliases has
     n(n+1)/2 of them, a clique 2^n - 1.
     """
     near = adjacency(query)
@@ -42,12 +42,12 @@ def connected_sets(query: JoinQuery, limit: int | None = None) -> tuple[Labels, 
 
 
 def joining_attributes(query: JoinQuery, labels: Labels, mir: Mir) -> list[AttrRef]:
-    """Candidate partition attributes of the store of ``mir``, which joins ``labels`` of ``query``.
+    """Candidate partition attributes of the store of the sub-join ``mir`` over ``labels``.
 
-    Candidates join the store with a label outside. Where a key class relates several labels inside,
-    their attributes are equal in the store, and the first represents them. Where a class has
-    several attributes of a single label, these may differ in the store. Each is then a candidate,
-    because another query may join by any of them.
+    Candidates join the store with an alias outside. Where a key class relates several aliases
+    inside, their attributes are equal in the store, and the first represents them. Where a class
+    has several attributes of a single alias, these may differ in the store. Each is then a
+    candidate, because another query may join by any of them.
     """
     found = []
     for key_class in query.classes:

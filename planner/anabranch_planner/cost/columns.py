@@ -16,7 +16,7 @@ from anabranch_contract.queries.joins import (
 )
 from anabranch_contract.queries.mirs import Mir
 
-#: A member of a store, and a column of the member's stream.
+#: A relation joined in a store, by its alias, and a column of its stream.
 Kept = tuple["Label", str]
 
 
@@ -26,13 +26,13 @@ def read_by_query(
     stream_of: Mapping[RelationId, StreamName],
     derived: Mapping[tuple[StreamName, str], Expr],
 ) -> set[Kept]:
-    """Columns of ``mir``'s members that ``query`` projects, filters on, or joins by further on."""
+    """Columns of the sub-join ``mir`` that ``query`` outputs, filters on, or joins by later."""
     found = {(label, c) for label in mir.members for c in needed_columns(query, label)}
     return found | behind(joined_outside(query.classes, mir), mir, stream_of, derived)
 
 
 def joined_outside(classes: Iterable[KeyClass], mir: Mir) -> set[AttrRef]:
-    """Attributes of ``mir``'s members that ``classes`` equate with labels outside ``mir``."""
+    """Attributes of ``mir``'s relations that ``classes`` equate with relations outside ``mir``."""
     members = frozenset(mir.members)
     found: set[AttrRef] = set()
     for key_class in classes:
@@ -47,7 +47,7 @@ def behind(
     stream_of: Mapping[RelationId, StreamName],
     derived: Mapping[tuple[StreamName, str], Expr],
 ) -> set[Kept]:
-    """The stream columns from which attributes of ``mir``'s members are computed."""
+    """The stream columns from which the join attributes ``refs`` are computed."""
     relation_of = dict(zip(mir.members, mir.relations, strict=True))
     found: set[Kept] = set()
     for ref in refs:

@@ -7,7 +7,7 @@ its next step then sends to other hosts:
 
     0          if the step is routed by the key that brought the tuple to its host;
     (H-1) / H  if it is routed by another key, whose partition may be on the same host;
-    H - 1      if the tuple knows no routing key: one to every other host.
+    H - 1      if the tuple has no routing key: one to every other host.
 
 **Prices** (:class:`Crossing`) depend only on the sub-joins before and after a step, like the whole
 cost model. The tuple's true host depends on the store copies that its path has probed. A tuple is
@@ -30,7 +30,7 @@ from anabranch_contract.queries.mirs import Mir
 from anabranch_planner.cost.columns import read_by_query
 from anabranch_planner.cost.timing import Users
 
-#: Bytes of a column of unknown width, and of a tuple's arrival number.
+#: Bytes assumed for a column of unknown width; bytes of a tuple's arrival number.
 DEFAULT_COLUMN = ARRIVAL = 8.0
 #: Bytes of a relation's tuple if its columns are unknown.
 DEFAULT_ROW = 100.0
@@ -66,7 +66,7 @@ class ExchangeModel:
         if self.locality is not None and not 0 <= self.locality <= 1:
             raise StatisticsError(
                 "bad-share",
-                f"{self.locality} of all tuples find their partitions where they arrive",
+                f"{self.locality} of all tuples arrive on the host of their partition",
                 field="locality",
                 remedy="give a share from 0 to 1, or leave it out",
             )
@@ -82,16 +82,16 @@ class ExchangeModel:
 
     @property
     def elsewhere(self) -> float:
-        """Probability that a tuple is on another host than the partition of an unrelated key."""
+        """Probability that a tuple and the partition of an unrelated key are on different hosts."""
         return (self.hosts - 1) / self.hosts
 
     @property
     def arriving(self) -> float:
-        """Fraction of arriving tuples that are on another host than their partition."""
+        """Fraction of arriving tuples that have to be sent to the host of their partition."""
         return self.elsewhere if self.locality is None else 1 - self.locality
 
     def column(self, relation: RelationId, name: str) -> float:
-        """Mean bytes of a value."""
+        """Mean bytes of a value of a relation's column."""
         return self.widths.get(relation, {}).get(name, DEFAULT_COLUMN)
 
     def row(self, relation: RelationId) -> float:
@@ -101,10 +101,10 @@ class ExchangeModel:
 
 
 class Crossing:
-    """Bytes that steps and inserts send between hosts, per sub-join.
+    """Bytes that probe steps and inserts send between hosts.
 
     Args:
-        users: the queries of each sub-join; None: all columns travel.
+        users: the queries that contain each sub-join; None: all columns are sent.
     """
 
     def __init__(self, exchange: ExchangeModel, users: Users | None) -> None:
@@ -128,7 +128,7 @@ class Crossing:
 
     def _copies(self, before: Mir, after: Mir, *, broadcast: bool, partitioned: bool) -> float:
         if not partitioned:
-            # One host has all stores.
+            # Stores that are not partitioned are all on one host.
             return self._exchange.elsewhere if before.is_base else 0.0
         if broadcast:
             return self._exchange.hosts - 1
@@ -145,7 +145,7 @@ class Crossing:
 
     def _measure(self, mir: Mir, start: Label | None) -> float:
         if mir.is_base and start is not None:
-            # The canonical label of a base relation does not identify the member; ``start`` does.
+            # In a self-join only ``start`` tells which alias of the relation the tuple is of.
             mir = replace(mir, members=(start,))
         users = [] if self._users is None else self._users.of(mir)
         if not users:
@@ -160,7 +160,7 @@ class Crossing:
 
 
 def _stays(before: Mir, after: Mir) -> bool:
-    """Whether a routed step probes the host that has the partial result (see the module)."""
+    """Whether a step routed by key probes the host that has the partial result (see the module)."""
     head = frozenset(before.members)
     inside, links = [], []
     for key_class in after.classes:

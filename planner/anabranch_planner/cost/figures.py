@@ -1,4 +1,4 @@
-"""Checked statistics: defaults in place of unknown figures, and corrected contradictions.
+"""Checked statistics: unknown figures get defaults, contradictory ones are corrected.
 
 Impossible values (NaN, negative, infinite) are rejected. Contradictions between figures are
 corrected by the rules below and listed in :attr:`Figures.contradictions`, because a plan from
@@ -52,7 +52,7 @@ class Figures:
         self.contradictions: set[str] = set()
 
     def cardinality(self, relation: RelationId) -> float:
-        """Tuples per unit of time."""
+        """Tuples of a relation per unit of time."""
         if relation not in self._sizes:
             known = self._statistics.cardinality(relation)
             if known is None:
@@ -63,11 +63,11 @@ class Figures:
 
     @property
     def period(self) -> float | None:
-        """Length of the next period in units of the history; None: no period is forecast."""
+        """Length of the forecast period relative to the measured history; None: no forecast."""
         return None if self._ahead is None else self._ahead.length
 
     def arriving(self, relation: RelationId) -> float:
-        """Tuples that arrive in the next period; without forecasts, in a unit of time."""
+        """Tuples of a relation that arrive in the forecast period, else in a unit of time."""
         if self._ahead is None:
             return self.cardinality(relation)
         known = self._ahead.arrivals.get(relation)
@@ -76,13 +76,13 @@ class Figures:
         return sane(known, f"arrivals of {relation}")
 
     def held(self, relation: RelationId) -> float:
-        """Stored rows: at most as many as the history's tuples."""
+        """Stored rows of a relation, at most the tuples that it had in the measured history."""
         size = self.cardinality(relation)
         known = None if self._ahead is None else self._ahead.held.get(relation)
         return size if known is None else min(sane(known, f"rows held of {relation}"), size)
 
     def recent(self, relation: RelationId) -> Sequence[tuple[float, float]]:
-        """Age profile: (age in units of the history, tuples at most that old), by ascending age."""
+        """Tuples by age: (age as a fraction of the history, tuples at most that old), ascending."""
         return () if self._ahead is None else self._ahead.recent.get(relation, ())
 
     def _largest(self, relation: RelationId) -> float:
@@ -91,7 +91,7 @@ class Figures:
         return size if self._ahead is None else size + self.arriving(relation)
 
     def span(self, relation: RelationId) -> float | None:
-        """Microseconds over which the history's tuples are spread; None: unknown, or an instant."""
+        """Event time that the measured tuples span, in microseconds; None: unknown, or 0."""
         known = self._statistics.span(relation)
         if known is None:
             self.assumed.add(f"windows on {relation} reach over all of its history")
@@ -101,7 +101,7 @@ class Figures:
     def selectivity(
         self, keys: Keys, relation_of: Mapping[Label, RelationId]
     ) -> tuple[bool, float]:
-        """Selectivity of an equality of two labels on all of ``keys``, and whether it was stated.
+        """Selectivity of an equality of two aliases on all of ``keys``, and whether it was stated.
 
         Keys without a stated selectivity together divide by the greater distinct count; a single
         such key with measured frequent values is estimated from these.

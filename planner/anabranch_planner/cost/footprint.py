@@ -1,17 +1,17 @@
 """The steps and store copies of a plan, without costs or statistics.
 
-A footprint lists what a change of plan has to rewire. It can be kept as JSON while the plan runs,
-and compared with any later plan even if the queries have changed since.
+A footprint lists the elements that a change of plan may replace. It is kept as JSON while the plan
+runs, and can be compared with any later plan even if the queries have changed since.
 
-A :class:`StepKey` is an edge of the graph of states (``search/problem.py``): the step's start and
-the sub-joins before and after it, without the path to it. Two orders may reach the same sub-join on
-different paths and continue equally; the footprint then has one key for two executed steps. This
-happens only in plans that were merged from standalone plans.
+A :class:`StepKey` is an edge of the graph of states (``search/problem.py``): the starting alias and
+the sub-joins before and after the step, without the path to it. Two orders may reach the same
+sub-join on different paths and continue equally; the footprint then has one key for two executed
+steps. This happens only in plans that were merged from standalone plans.
 
-Plans that share nothing keep a step and a store per owner. Their footprints keep owners apart:
-``start`` and the copies' store are written ``owner:name`` (:func:`qualified`). So no element of
-them equals an element of a shared plan, as no store is reused when a system switches between the
-two. ``before``, ``after``, ``target`` and ``members`` are never qualified.
+In plans without sharing, each query owns its steps and stores. Their footprints distinguish owners:
+``start`` and a copy's store are written ``owner:name`` (:func:`qualified`). So no element of them
+equals an element of a shared plan, as no store is reused when a system switches between the two.
+``before``, ``after``, ``target`` and ``members`` are never qualified.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Copy = tuple[MirId, AttrRef | None]
 
 
 class StepKey(NamedTuple):
-    """Identity of a probe, whichever orders contain it.
+    """Identity of a probe step, equal in every probe order and plan that contains the step.
 
     Attributes:
-        start: the label of the arriving tuple.
+        start: the alias of the arriving tuple.
         before, after: the sub-joins before and after the step.
-        target, members: the probed store, and the labels that it fills.
+        target, members: the probed store, and the aliases that its rows add.
         substream: index of the arriving tuple's substream.
     """
 
@@ -56,7 +56,7 @@ class Footprint:
 
 
 def footprint(plan: Plan, queries: Sequence[JoinQuery]) -> Footprint:
-    """The footprint of ``plan``, a plan for ``queries``.
+    """The probe steps and store copies of ``plan``, a plan for ``queries``.
 
     Raises:
         PlanError: an order's goal is not one of the queries.
@@ -65,7 +65,7 @@ def footprint(plan: Plan, queries: Sequence[JoinQuery]) -> Footprint:
 
 
 def footprint_of(plan: Plan, found: Trails) -> Footprint:
-    """The footprint of ``plan``, whose trails are ``found``."""
+    """As :func:`footprint`, with the plan's distinct steps ``found``."""
     return Footprint(
         steps=frozenset(step_key(t) for t in found.steps.values()),
         copies=frozenset((MirId(qualified(c.owner, c.mir)), c.partition) for c in plan.copies),
@@ -73,7 +73,7 @@ def footprint_of(plan: Plan, found: Trails) -> Footprint:
 
 
 def step_key(trail: Trail) -> StepKey:
-    """The key of a step."""
+    """Identity of an executed step."""
     return StepKey(
         start=Label(qualified(trail.owner, trail.start)),
         before=trail.before.id,
@@ -85,7 +85,7 @@ def step_key(trail: Trail) -> StepKey:
 
 
 def qualified(owner: str, name: str) -> str:
-    """``name`` of ``owner``; :func:`unqualified` is the inverse.
+    """``name``, prefixed by its owner (a query that shares nothing) if it has one.
 
     >>> qualified("", "S"), qualified("q1", "S")
     ('S', 'q1:S')
@@ -94,7 +94,7 @@ def qualified(owner: str, name: str) -> str:
 
 
 def unqualified(text: str) -> tuple[str, str]:
-    """Owner and name.
+    """Owner (or "") and name of a text written by :func:`qualified`.
 
     >>> unqualified("S"), unqualified("q1:S")
     (('', 'S'), ('q1', 'S'))
@@ -104,6 +104,6 @@ def unqualified(text: str) -> tuple[str, str]:
 
 
 def copy_rank(copy: Copy) -> tuple[MirId, tuple[str, ...]]:
-    """Sort key of a copy; copies without a partition attribute come first."""
+    """Sort key of a store copy; copies without a partition attribute come first."""
     mir, attribute = copy
     return mir, () if attribute is None else (attribute.label, attribute.attribute)

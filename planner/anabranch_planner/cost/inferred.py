@@ -1,9 +1,9 @@
-"""Samples of smaller steps, inferred from samples of larger ones.
+"""Selectivities of joins that never ran, inferred from measurements of larger joins.
 
-The keys of a step from a partial result over ``H`` to a store over ``T`` may belong to only some of
-these labels, ``H' < H`` and ``T' <= T``. The fraction of pairs that match is then about that of the
-step from ``H'`` to ``T'``, which the running plan may not take. It is equal if the tuples of ``H'``
-that reach the larger step are typical. So orders that never ran can be priced.
+The join keys of a step from a partial result over ``H`` to a store over ``T`` may belong to only
+some of these relations, ``H' < H`` and ``T' <= T``. The measured fraction of matching pairs is then
+about that of a step from ``H'`` to ``T'``, which the running plan may not contain. It is equal if
+the tuples of ``H'`` that reach the larger step are typical.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from anabranch_planner.cost.steps import SubJoins
 
 
 class Inference:
-    """Smaller steps that steps of some queries imply; each is computed once."""
+    """Maps measured join steps to smaller ones of about equal selectivity, with a cache."""
 
     def __init__(self, queries: Sequence[JoinQuery], subs: SubJoins | None = None) -> None:
         self._subs = SubJoins(queries) if subs is None else subs
         self._known: dict[SubJoinStep, SubJoinStep | None] = {}
 
     def smaller(self, step: SubJoinStep) -> SubJoinStep | None:
-        """``step`` reduced to the labels of its keys; None: keys use all labels, or leave a gap."""
+        """``step`` with only the aliases that its join keys use; None: all are used, or the rest is
+        not connected."""
         if step not in self._known:
             self._known[step] = self._find(step)
         return self._known[step]
@@ -39,17 +40,17 @@ class Inference:
         heads, targets = frozenset(k[0].label for k in keys), frozenset(k[1].label for k in keys)
         if heads | targets == head | target:
             return None
-        # Both sides have to be sub-joins, else the counted pairs are not pairs of stored rows.
+        # Both reduced sides have to be connected: no store contains cross products.
         if not all(is_connected(query, part) for part in (heads, targets)):
             return None
         if step.part.substreams and step.part.start not in heads:
-            # The substreams of a step are defined only while it contains the start.
+            # A substream is defined by a column of its starting alias, which must remain.
             return None
         smaller = sub_join(query, heads | targets).id
         return SubJoinStep(smaller, tuple(sorted(heads)), tuple(sorted(targets)), step.part)
 
     def extend(self, samples: Iterable[JoinSample]) -> tuple[JoinSample, ...]:
-        """The samples of one period, and those inferred for smaller sub-joins without a sample.
+        """``samples`` of one period, and inferred ones for sub-joins that were not measured.
 
         Sorted by sub-join, then by head.
         """

@@ -2,7 +2,7 @@
 
 Source: Eq. 1 of Dossinger & Michel. A step that sends the join of ``n`` base relations to the next
 store costs ``|join| / n * chi``: only the 1/n of the join in which the starting tuple came last is
-made on this path, and ``chi`` is 1 where the probing tuple knows the store's partition attribute,
+made on this path, and ``chi`` is 1 where the probing tuple has the store's partition attribute,
 else the store's parallelism. (The inner index of Eq. 1 as printed ends one relation short of what
 the paper's own example computes; after an MIR probe ``n`` counts base relations.)
 
@@ -60,7 +60,7 @@ from anabranch_planner.cost.statistics.statistics import Statistics
 from anabranch_planner.cost.timing import LoosestBounds, PairBounds, shares
 from anabranch_planner.cost.values import SubstreamShares, ValueShares
 
-#: Upper limit of products in a sum of costs; far from infinity for any number of relations.
+#: Upper limit of a product of cardinalities, so that sums of such products stay finite.
 LARGEST_PRODUCT = 1e250
 
 __all__ = ["DEFAULT_CARDINALITY", "CostModel"]
@@ -76,8 +76,8 @@ class CostModel:
         parallelism: partitions per store.
         partitioning: False ignores partition attributes altogether (chi is always 1).
         bounds: loosest time bounds of the planned queries; None: all are over full history.
-        parts: cache of sub-joins' parts, for several models of the same sub-joins.
-        substreams: split of the tuples of some starts (:mod:`~anabranch_planner.cost.values`).
+        parts: cache of the sub-joins within sub-joins, shared by several models.
+        substreams: split of some relations' tuples (:mod:`~anabranch_planner.cost.values`).
         counted: the split when the samples were counted; empty: as ``substreams``.
 
     Defaults. An unknown cardinality is :data:`DEFAULT_CARDINALITY`. An unknown distinct count is
@@ -153,27 +153,27 @@ class CostModel:
         return tuple(sorted(self._figures.contradictions))
 
     def substreams_of(self, start: Label) -> int:
-        """Number of substreams of ``start``; 1 if it is not split."""
+        """Number of substreams into which tuples of ``start`` are split; 1 if they are not."""
         return self._divided.count(start)
 
     @property
     def values(self) -> ValueShares:
-        """The relative frequencies of key values."""
+        """Relative frequencies of key values, for skewed joins."""
         return self._figures.values
 
     def probe(self, head: Mir, start: Label | None = None, substream: int = 0) -> float:
-        """Tuples per unit of time that one path sends from ``head`` to the next store.
+        """Partial results over ``head`` that a probe order sends on per unit of time.
 
         Args:
             head: the sub-join joined so far.
-            start: the label of the tuples that begin the path; None: the mean over all labels.
+            start: the alias whose arriving tuples begin the order; None: the mean over all aliases.
             substream: index of the substream of ``start``.
         """
         found = self._probe(head, start)
         return found if start is None else found * self._divided.of(head, start, substream)
 
     def probe_of(self, head: Mir, start: Label, substreams: Collection[int]) -> float:
-        """As :meth:`probe`, for several substreams together; empty: all tuples of ``start``."""
+        """As :meth:`probe`, for several substreams together; if empty, for all tuples."""
         return sum(
             self.probe(head, start, one) for one in substreams or range(self.substreams_of(start))
         )
@@ -186,9 +186,9 @@ class CostModel:
         attribute: AttrRef,
         hashes: NDArray[np.uint64],
     ) -> NDArray[np.float64]:
-        """:meth:`probe_of` per value of ``attribute``, where ``hashes`` are the values' hashes.
+        """Partial results sent on per unit of time (:meth:`probe_of`), by value of ``attribute``.
 
-        If the tuples of ``start`` are split by another key, all substreams get equal shares.
+        If tuples of ``start`` are split by another key, all substreams get equal shares.
         """
         shares = self.values.shares(head, attribute, start, hashes)
         function = next((one for one in self.substreams if one.start == start), None)
@@ -216,7 +216,7 @@ class CostModel:
         return self._product(head) * parts[start]
 
     def divided(self, substreams: Sequence[Substreams]) -> CostModel:
-        """Copy of the model in which ``substreams`` split the tuples of some starts."""
+        """Copy of the model in which ``substreams`` split the tuples of some relations."""
         found = copy(self)
         found.substreams = tuple(substreams)
         found._divided = SubstreamShares(self._figures.values, substreams)
@@ -228,7 +228,7 @@ class CostModel:
         return SetAside(substreams, None if self._bounds is None else self._bounds.users)
 
     def left_out(self, mir: Mir) -> float:
-        """Fraction of the combinations over ``mir`` that its store excludes."""
+        """Fraction of the rows of ``mir`` that its store excludes: they are never probed."""
         if not self.aside.any:
             return 0.0
         found = self._left_out.get(mir.id)
@@ -237,7 +237,7 @@ class CostModel:
         return found
 
     def charging(self, objective: Objective) -> CostModel:
-        """The same model under another objective."""
+        """Copy of the model with another objective, i.e. another unit of cost."""
         found = copy(self)
         found._charge(objective)
         return found
@@ -253,9 +253,9 @@ class CostModel:
         return self.parallelism if broadcast and self.partitioned else 1
 
     def price(self, sent: float, made: float, store: MirId, *, broadcast: bool = False) -> float:
-        """The cost of ``sent`` tuples that probe ``store`` and produce ``made`` tuples.
+        """The cost of ``sent`` tuples that probe ``store`` and produce ``made`` matches.
 
-        Under the objectives that count tuples ``made`` is free here: the next step charges it.
+        Objectives that count tuples do not charge matches here, but as probes of the next step.
         """
         chi = self.chi(broadcast=broadcast)
         if self.constants is None:
@@ -295,11 +295,11 @@ class CostModel:
         return self._crossing is None
 
     def insert(self, mir: Mir) -> float:
-        """The cost of one copy of the store of ``mir`` per unit of time."""
+        """Cost per unit of time of keeping one copy of the store of ``mir``, in the objective."""
         return 0.0 if self.objective is Objective.PAPER else self.upkeep(mir)
 
     def upkeep(self, mir: Mir) -> float:
-        """The cost of one copy's inserts per unit of time, even if the objective ignores it."""
+        """Cost per unit of time of one copy's inserts, even if the objective ignores inserts."""
         added, times = self.added(mir) * (1.0 - self.left_out(mir)), self.rewrites(mir)
         if self.constants is None:
             price = added * (1.0 + times)
@@ -321,14 +321,14 @@ class CostModel:
         return self.constants.stored(rows, times)
 
     def rewrites(self, mir: Mir) -> float:
-        """Times that merges rewrite a row of the store of ``mir``."""
+        """Number of times that merges of segments rewrite a row of the store of ``mir``."""
         found = self._rewrites.get(mir.id)
         if found is None:
             found = self._rewrites[mir.id] = rewrites(self.batches, self._lifetime(mir))
         return found
 
     def _lifetime(self, mir: Mir) -> float | None:
-        """Batches for which a row of ``mir`` is needed: the maximum over its members that expire,
+        """Number of batches until a row of ``mir`` expires: the maximum over its members that do,
         since a segment expires by any of them. None: no member expires, or spans are unknown.
         """
         if self._bounds is None:
@@ -342,33 +342,33 @@ class CostModel:
 
     @property
     def by_start(self) -> bool:
-        """Whether a step's cost depends on the starting label even without time bounds."""
+        """Whether a step's cost depends on the starting alias even without time bounds."""
         return self._figures.period is not None
 
     def added(self, mir: Mir) -> float:
-        """Combinations of the sub-join that are completed per unit of time."""
+        """Result rows of the sub-join per unit of time."""
         if self._figures.period is None:
             return self.cardinality(mir)
         return sum(self._ahead(mir, self._figures.period).values())
 
     def cardinality(self, mir: Mir) -> float:
-        """Combinations of the sub-join that a unit of history completed, over all paths."""
+        """Result rows of the sub-join per unit of the measured history, over all probe orders."""
         parts = self._parts(mir)
         product = self._product(mir)
         return product if parts is None else product * sum(parts.values())
 
     def matches(self, mir: Mir) -> float:
-        """Combinations of a unit's tuples with equal keys, ignoring time bounds."""
+        """Result rows of the sub-join per unit of history if time bounds are ignored."""
         return self._product(mir)
 
     def present(
         self, before: Mir, after: Mir, relation: RelationId, attributes: tuple[str, ...]
     ) -> float:
-        """Fraction of combinations over ``before`` that match a row of ``relation`` on the (sorted)
-        ``attributes``, and so become combinations over ``after``.
+        """Fraction of partial results over ``before`` that match a row of ``relation`` on (sorted)
+        ``attributes``, and so become partial results over ``after``.
 
-        A combination with a match is assumed to match as many rows as a value has on average. If
-        frequent values meet, it matches more, and the fraction is too large.
+        A partial result with a match is assumed to match as many rows as a value has on average.
+        If frequent values meet, it matches more, and the fraction is too large.
         """
         met = self._product(after) / max(self._product(before), 1 / LARGEST_PRODUCT)
         values = self._figures.distinct_keys(relation, attributes)
@@ -379,11 +379,11 @@ class CostModel:
         return {} if self._bounds is None else self._bounds.of(mir)
 
     def span(self, relation: RelationId) -> float | None:
-        """Microseconds over which a unit's tuples are spread; None: any window covers them."""
+        """Event time that a unit's tuples span, in microseconds; None: any window covers them."""
         return self._figures.span(relation)
 
     def _product(self, mir: Mir) -> float:
-        """The cardinality without time bounds (full history)."""
+        """Result rows of a sub-join per unit of history, if there were no time bounds."""
         found = self._products.get(mir.id)
         if found is None:
             found = math.prod(self._figures.cardinality(r) for r in mir.relations)
@@ -393,7 +393,7 @@ class CostModel:
         return found
 
     def _ahead(self, mir: Mir, period: float) -> dict[Label, float]:
-        """Combinations that each label's tuples complete in the next period."""
+        """Result rows of ``mir`` that tuples of each alias complete in the forecast period."""
         found = self._sent.get(mir.id)
         if found is None:
             found = self._sent[mir.id] = self._foreseen(mir, period)
@@ -419,7 +419,7 @@ class CostModel:
         return sent
 
     def _supply(self, relation: RelationId, longest: float) -> Supply:
-        """Rows of a relation. ``longest``: microseconds of its age profile; 0: it has none."""
+        """Held and arriving rows of a relation; ``longest``: microseconds that their ages span."""
         found = self._supplies.get((relation, longest))
         if found is None:
             figures = self._figures
@@ -435,7 +435,7 @@ class CostModel:
         return found
 
     def _parts(self, mir: Mir) -> dict[Label, float] | None:
-        """Fraction of combinations that each label completes; None: 1/n each (full history)."""
+        """Fraction of result rows that each alias completes; None: 1/n each (full history)."""
         if self._bounds is None:
             return None
         if mir.id not in self._shares:

@@ -1,7 +1,7 @@
-"""Independent parts of a plan, which share no rule and are reused by later plans.
+"""Division of a plan into parts that share no probe step, so that later plans can reuse them.
 
 Two goals (queries, or intermediate results to maintain) belong to one part in two cases: an order
-of one probes the other's store, or orders of both begin with the same label and the same members.
+of one probes the other's store, or orders of both begin with the same alias and the same members.
 In the second case they may share steps, and edge names (``plans.compile``). Base stores connect no
 goals.
 
@@ -26,13 +26,13 @@ from anabranch_planner.cost.steps import PlanError, SubJoins, Trails, trails
 from anabranch_planner.cost.validate import validate_plan
 
 _T = TypeVar("_T")
-#: A property of orders; orders that have it in common belong to one part.
+#: A goal, probed store or first probe of an order; orders with one in common form a part.
 _Tie = tuple[object, ...]
 _Identity = tuple[object, ...]
 
 
 class PlanPart:
-    """A part of a plan, compared by identity.
+    """Queries of a plan whose probe steps are disjoint from all others'; compared by identity.
 
     Attributes:
         first: number of the part's first step; step numbers are unique in the plan.
@@ -46,22 +46,22 @@ class PlanPart:
 
     @cached_property
     def subs(self) -> SubJoins:
-        """The sub-joins of the queries."""
+        """Cache of the sub-joins of the part's queries."""
         return SubJoins(self.queries)
 
     @cached_property
     def trails(self) -> Trails:
-        """The distinct steps of the part's orders."""
+        """The distinct probe steps of the part's orders."""
         return trails(self.plan, self.queries, self.subs)
 
     @cached_property
     def footprint(self) -> Footprint:
-        """The steps and copies of the part."""
+        """The probe steps and store copies of the part."""
         return footprint_of(self.plan, self.trails)
 
     @property
     def end(self) -> int:
-        """Number of its last step, plus one."""
+        """Number of the part's last step, plus one."""
         return self.first + len(self.trails.steps)
 
     def validate(self) -> None:
@@ -86,7 +86,7 @@ class PlanPart:
 
 
 def whole(plan: Plan, queries: Sequence[JoinQuery]) -> PlanPart:
-    """All of a plan as one part."""
+    """An undivided plan, as a single part."""
     return PlanPart(0, plan, tuple(queries))
 
 
@@ -124,8 +124,8 @@ def footprint_of_parts(parts: Iterable[PlanPart]) -> Footprint:
 
 
 def _identity(plan: Plan, queries: tuple[JoinQuery, ...]) -> _Identity:
-    """Cache key of a part: the same order and query objects, not equal ones. So all of the part's
-    costs except insert costs are the same, too.
+    """Cache key of a part. It has the identities of orders and queries, so parts with equal keys
+    have equal costs.
     """
     return (
         plan.optimizer,
@@ -139,7 +139,7 @@ def _identity(plan: Plan, queries: tuple[JoinQuery, ...]) -> _Identity:
 def _groups(
     plan: Plan, queries: Sequence[JoinQuery]
 ) -> list[tuple[tuple[JoinQuery, ...], list[ProbeOrder]]]:
-    """Groups of queries and orders that belong to one part."""
+    """Queries of each part, and their probe orders."""
     base = {m.id for m in plan.mirs if m.is_base}
     parents: dict[_Tie, _Tie] = {}
 
@@ -176,7 +176,7 @@ def _goal(order: ProbeOrder) -> _Tie:
 
 
 class _Pieces:
-    """Sub-joins and copies of a plan, grouped by their users."""
+    """Extracts the sub-plan of a part: its sub-joins and store copies."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -186,7 +186,7 @@ class _Pieces:
             self._copies[copy.owner, copy.mir].append(copy)
 
     def of(self, queries: tuple[JoinQuery, ...], orders: Sequence[ProbeOrder]) -> Plan:
-        """The sub-plan of some queries with their ``orders``."""
+        """The part of the plan for ``queries``, whose probe orders are ``orders``."""
         owner_of = {o.goal: o.owner for o in orders if not o.maintains}
         stores = {(owner_of.get(q.id, ""), base_mir(r.id).id) for q in queries for r in q.relations}
         stores |= {(o.owner, MirId(o.goal)) for o in orders if o.maintains}

@@ -62,13 +62,13 @@ PART_WEIGHT = 0.1
 
 
 class PartNames:
-    """Cache of the sub-joins of sub-joins."""
+    """Cache of the sub-joins within larger sub-joins."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[MirId, frozenset[Label]], Mir] = {}
 
     def of(self, mir: Mir, labels: frozenset[Label]) -> Mir:
-        """The canonical sub-join of ``mir`` over ``labels``."""
+        """The canonical sub-join of ``mir`` over some of its ``labels``."""
         found = self._known.get((mir.id, labels))
         if found is None:
             relation_of = dict(zip(mir.members, mir.relations, strict=True))
@@ -81,7 +81,7 @@ class Selectivities:
     """Selectivities of canonical sub-joins; memoised.
 
     Args:
-        counted: the substreams for which samples were counted; other samples are ignored.
+        counted: the substreams of measured selectivities; measurements of others are ignored.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Selectivities:
             offer(shared_pair, numbers)
         found = []
         alone: dict[int, list[float]] = defaultdict(list)
-        # Closing classes only makes a link worse, so an unchanged link at the top is the best.
+        # Links only get worse as key classes are connected, so an unchanged one at the top is best.
         while links:
             _, derived, value, pair, classes = heapq.heappop(links)
             still = tuple(i for i in classes if group[i][pair[0]] != group[i][pair[1]])
@@ -176,7 +176,8 @@ class Selectivities:
         return tuple(found)
 
     def _by_values(self, columns: Sequence[Column], by_pairs: float) -> list[float]:
-        """Correction of ``by_pairs`` for a class of three or more columns; []: values unknown."""
+        """Factor that corrects ``by_pairs``, a product of pairwise selectivities of three or more
+        equated columns, by their frequent values; empty if these are unknown."""
         values = self._figures.values
         if by_pairs <= 0 or not all(map(values.are_known, columns)):
             return []
@@ -241,7 +242,7 @@ class Selectivities:
         return total / weight if weight else estimate
 
     def _of_all(self, sample: JoinSample, head: Mir, mir: Mir) -> JoinSample | None:
-        """``sample`` scaled up to all tuples; None: by the shares, its substreams match nothing."""
+        """``sample`` of some substreams, scaled up to all tuples; None: they match nothing."""
         part = sample.part
         if not part.substreams:
             return sample
@@ -255,7 +256,7 @@ class Selectivities:
         return replace(sample, pairs=sample.pairs * made / sent)
 
 
-#: Sort key of a link, the best first, and the open classes that it spans.
+#: Candidate edge of the spanning tree: sort key (best first), and key classes to connect.
 _Link = tuple[int, bool, float, tuple["Label", "Label"], tuple[int, ...]]
 
 

@@ -1,4 +1,4 @@
-"""The distinct steps of a plan: the unit of footprints, differences, cost shares and reasons.
+"""The distinct probe steps of a plan: the unit of footprints, differences and cost shares.
 
 Two orders of one owner with a common prefix run its steps once. A step is identified by its
 *prefix*; every prefix of a plan is listed once, with the sub-joins that price and name it.
@@ -16,12 +16,12 @@ from anabranch_contract.queries.joins import JoinQuery, Label, QueryId
 from anabranch_contract.queries.mirs import Mir, MirId, sub_join
 
 Labels = frozenset[Label]
-#: (target, members, resulting sub-join) per step.
+#: Steps of a probe order: (probed store, aliases that it adds, resulting sub-join) each.
 Path = tuple[tuple[MirId, tuple[Label, ...], MirId], ...]
 
 
 class Prefix(NamedTuple):
-    """Identity of a step that runs once: owner, starting label, path so far, and substream."""
+    """Identity of an executed step: owner, starting alias, probes up to it, and substream."""
 
     owner: str
     start: Label
@@ -35,13 +35,13 @@ class PlanError(PlannerError):
 
 @dataclass(frozen=True, slots=True)
 class Trail:
-    """One step as it is executed.
+    """A probe step of a plan, with the sub-joins before and after it.
 
     Attributes:
-        owner, start: its owner (empty: shared by all), and the label of the arriving tuple.
+        owner, start: the query that runs it alone (empty: shared), and the arriving tuple's alias.
         substream: index of that tuple's substream.
         before, after: the sub-joins before and after the step.
-        head: the labels of ``before``, as the query names them.
+        head: the aliases of ``before``, as the query names them.
         query: a query that contains the step, for its predicates.
     """
 
@@ -57,7 +57,7 @@ class Trail:
 
 @dataclass(frozen=True, slots=True)
 class Trails:
-    """The steps of a plan.
+    """The executed steps of a plan, each identified by its prefix (the probes up to it).
 
     Attributes:
         orders: the prefixes of each of ``Plan.orders``, in that order.
@@ -69,7 +69,7 @@ class Trails:
 
 
 class SubJoins:
-    """The sub-joins of some queries, computed once each, and found by their ids.
+    """Cache of the sub-joins of some queries.
 
     Queries are compared by identity: two of them may have the same name.
     """
@@ -114,8 +114,8 @@ def loads(
     where it maintains an intermediate result (``docs/semantics.md``, "Rations").
 
     Args:
-        found: the trails of ``plan``.
-        rations: (query, label that arrives last) -> its ration; default 1.
+        found: the distinct steps of ``plan``.
+        rations: (query, alias that arrives last) -> admitted fraction of tuples; default 1.
     """
     taken = dict.fromkeys(found.steps, 0.0)
     for order, prefixes in zip(plan.orders, found.orders, strict=True):

@@ -90,7 +90,7 @@ class LoosestBounds:
         return loosest or {}
 
     def reach(self, mir: Mir) -> tuple[int | None, ...]:
-        """Per member of ``mir``: microseconds for which tuples outside ``mir`` may need its rows.
+        """Per member of ``mir``: microseconds for which other relations' tuples may join its rows.
 
         None: for ever. Empty bounds give 0 where no query joins ``mir`` further.
         """
@@ -115,7 +115,7 @@ class LoosestBounds:
         return tuple(_longest([self._need(q, m, members) for q in users]) for m in mir.members)
 
     def _need(self, query: JoinQuery, label: Label, inside: Collection[Label]) -> int | None:
-        """Microseconds for which tuples of ``query`` outside ``inside`` need rows of ``label``."""
+        """Microseconds for which relations of ``query`` outside ``inside`` may join ``label``."""
         pairs = self._pairs[id(query)]
         return _longest([pairs.get((label, x)) for x in query.labels if x not in inside])
 
@@ -127,7 +127,7 @@ def _longest(times: Sequence[int | None]) -> int | None:
 
 
 def pair_bounds(query: JoinQuery) -> PairBounds:
-    """The finite bounds of ``query`` by pairs of labels."""
+    """The finite bounds of ``query`` by pairs of aliases."""
     labels = query.labels
     return {
         (labels[i], labels[j]): bound
@@ -142,12 +142,12 @@ def shares(
     bounds: Mapping[tuple[Label, Label], int],
     spans: Mapping[Label, float | None],
 ) -> tuple[float, ...]:
-    """``v_i`` per member, as the module defines it; 1/n each where nothing is bounded.
+    """Fraction of a sub-join's combinations that each member completes: ``v_i`` in the module.
 
     Args:
-        members: the labels of a sub-join.
+        members: the aliases of a sub-join.
         bounds: closed under shortest paths.
-        spans: label -> microseconds over which a unit's tuples of it are spread; None: unknown, any
+        spans: alias -> microseconds over which a unit's tuples of it are spread; None: unknown, any
             window covers them.
 
     >>> from anabranch_contract.queries.joins import Label
@@ -206,7 +206,7 @@ def _overlap(pieces: Sequence[tuple[float, float]]) -> float:
 
 
 def _windows(reaches: Sequence[float]) -> float:
-    """:func:`_overlap` without gaps; ``reaches`` ascend. After the k-th, n-k factors are ``t``."""
+    """The same integral if all gaps are 0; ``reaches`` ascend."""
     total, low, product, left = 0.0, 0.0, 1.0, len(reaches)
     for reach in reaches:
         total += product * (reach ** (left + 1) - low ** (left + 1)) / (left + 1)
@@ -229,7 +229,6 @@ class Users:
 
     @cached_property
     def _with(self) -> dict[Label, set[int]]:
-        """Label -> indices of its queries; computed only for time bounds or several hosts."""
         found: dict[Label, set[int]] = defaultdict(set)
         for number, query in enumerate(self.queries):
             for label in query.labels:

@@ -60,7 +60,7 @@ def cost_range(
         plan: a valid plan for exactly ``queries``.
         assumed: the assumptions of a cost model of ``statistics`` (``CostModel.assumed``).
         parallelism: partitions per store for which the plan was made.
-        partitioning: whether partition attributes counted when the plan was made.
+        partitioning: whether the plan was made for partitioned stores.
     """
     longest = max(
         (bound for q in queries for row in q.bounds for bound in row if bound is not None),

@@ -29,11 +29,11 @@ def cost_of(
     parallelism: int = 1,
     partitioning: bool = True,
 ) -> float:
-    """The cost of ``plan``: each distinct step once, and each copy once.
+    """The cost of ``plan``: the sum over its distinct probe steps and store copies.
 
     Args:
         parallelism: partitions per store for which the plan was made.
-        partitioning: whether partition attributes counted when the plan was made.
+        partitioning: whether the plan was made for partitioned stores.
     """
     model = CostModel(
         statistics,
@@ -52,7 +52,7 @@ def priced(
     model: CostModel,
     rations: Mapping[tuple[str, Label], float] | None = None,
 ) -> float:
-    """The cost under ``model`` of ``plan``, which has the trails ``found``.
+    """The cost under ``model`` of ``plan``, whose distinct steps are ``found``.
 
     Args:
         rations: see :func:`~.steps.loads`; None: every step processes all of its tuples.
@@ -101,7 +101,7 @@ def step_price(trail: Trail, mirs: dict[MirId, Mir], model: CostModel) -> float:
 
 
 def knows(query: JoinQuery, head: frozenset[Label], step: Step, mirs: dict[MirId, Mir]) -> bool:
-    """Whether a partial result over ``head`` has the value of the step's partition attribute."""
+    """Whether tuples over ``head`` have the key by which the copy that ``step`` probes is split."""
     store = mirs[step.target]
     return step.partition is None or any(
         step.partition == in_store(member, store)
@@ -112,15 +112,15 @@ def knows(query: JoinQuery, head: frozenset[Label], step: Step, mirs: dict[MirId
 
 
 def validate_plan(plan: Plan, queries: Sequence[JoinQuery], found: Trails | None = None) -> None:
-    """Check that ``plan`` answers ``queries``; ``found`` are its trails.
+    """Check that ``plan`` answers ``queries``; ``found`` are its distinct steps.
 
-    * Each query and label has one order, and so has each owner, kept MIR and member of the MIR. If
-      the label is split, there is one order per substream. An MIR needs no order for substreams
-      whose values its store excludes. Each order covers its goal.
-    * Every step joins with the labels covered so far, fills uncovered labels, and probes a store
-      of exactly these labels.
-    * Every probed MIR is maintained (recursively), every probed copy is kept, and each base
-      relation of a join has a copy.
+    * Each alias of a query has one probe order (one per substream, if its tuples are split), and
+      so has each member of a stored intermediate result, except for substreams whose values the
+      store excludes. Each order joins all aliases of its query or intermediate result.
+    * Every step has a join key with the aliases joined so far, adds new aliases, and probes a store
+      of exactly these aliases.
+    * Every probed intermediate result is maintained (recursively), every probed copy is kept, and
+      each base relation of a join has a copy.
     * Equal prefixes of one owner access the same copy.
 
     Raises:
@@ -152,7 +152,7 @@ def validate_plan(plan: Plan, queries: Sequence[JoinQuery], found: Trails | None
         for prefix, step in zip(prefixes, order.steps, strict=True):
             trail = found.steps[prefix]
             query, head, members = trail.query, trail.head, frozenset(step.members)
-            _require(bool(members) and not members & head, f"{where} covers a label twice")
+            _require(bool(members) and not members & head, f"{where} joins a label twice")
             _require(bool(join_keys(query.classes, head, members)), f"{where} is a cross product")
             _require(sub_join(query, members).id == step.target, f"{where} probes a wrong store")
             _require(step.target in mirs, f"{where} probes an unknown store")
@@ -161,12 +161,12 @@ def validate_plan(plan: Plan, queries: Sequence[JoinQuery], found: Trails | None
                 f"{where} probes a copy of {step.target} that is not kept",
             )
             routed = knows(query, head, step, mirs)
-            _require(step.broadcast != routed, f"{where} is wrong about a broadcast")
+            _require(step.broadcast != routed, f"{where} has a wrong broadcast flag")
             chosen = (step.partition, step.broadcast)
-            _require(access.setdefault(prefix, chosen) == chosen, f"{where} splits a prefix")
+            _require(access.setdefault(prefix, chosen) == chosen, f"{where} splits a shared prefix")
             probed.add((order.owner, step.target))
             covered |= members
-        _require(covered == labels[order.maintains, order.goal], f"{where} misses a label")
+        _require(covered == labels[order.maintains, order.goal], f"{where} lacks a label")
     kept = {(o, m) for o, m in probed if not mirs[m].is_base}
     upkeep = {
         (o, str(m), True, label, n)

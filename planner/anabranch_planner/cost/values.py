@@ -5,7 +5,7 @@ an attribute of ``r``. Let ``q_j(v)`` be the relative frequency of the value ``v
 ``j``, and ``p_r(v)`` that among the arriving tuples of ``r``. Among the combinations over ``X``
 that tuples of ``r`` complete, ``v`` has the weight
 
-    w_X(v) = p_r(v) * product of q_j(v) over the other labels j of X that C joins.
+    w_X(v) = p_r(v) * product of q_j(v) over the other aliases j of X that C joins.
 
 The cost model's totals are divided in proportion to these weights, so the substreams of a start
 together send as much as the start. Frequent values are measured (``FrequentValues``). The other
@@ -38,7 +38,7 @@ Column = tuple["RelationId", str]
 
 
 class ValueShares:
-    """The relative frequencies of key values.
+    """Relative frequencies of key values, in stored rows and in arriving tuples.
 
     Args:
         statistics: provides the measured frequent values.
@@ -73,7 +73,7 @@ class ValueShares:
         return {value: text for some in pairs for value, text in some if text}
 
     def arriving(self, column: Column) -> dict[int, float]:
-        """Hash -> share among the arriving tuples, of the frequent values of ``column``."""
+        """Hash of each frequent value of ``column`` -> its fraction of the arriving tuples."""
         known = self._statistics.frequent(*column)
         return {} if known is None else dict(zip(known.hashes, known.arriving, strict=True))
 
@@ -117,7 +117,7 @@ class ValueShares:
         return found
 
     def shares_of(self, column: Column, hashes: Hashes, *, arriving: bool) -> tuple[Shares, float]:
-        """Frequency per hash of ``hashes``, last of all other values; number of other values."""
+        """Frequency of each of ``hashes``, and last of all other values; their number."""
         key = column, arriving, hashes.tobytes()
         found = self._known.get(key)
         if found is None:
@@ -129,7 +129,7 @@ class ValueShares:
         listed = known.arriving if arriving else known.stored
         nulls = known.null_arriving if arriving else known.null_stored
         left = max(1.0 - float(listed.sum()) - nulls, 0.0)
-        # Values of ``hashes`` that are not frequent in this column belong to its even rest.
+        # Values that are not frequent in this column are taken to be equally frequent.
         few = max(self._distinct(*column) - len(listed), 1.0)
         named = len(hashes) - len(listed)
         found = np.full(len(hashes) + 1, left / few)
@@ -145,7 +145,7 @@ class ValueShares:
 
 
 def union(some: Sequence[Hashes]) -> Hashes:
-    """Sorted distinct elements of ``some``; twice as fast as :func:`np.unique`."""
+    """Sorted distinct elements of several arrays; twice as fast as :func:`np.unique`."""
     every = np.sort(np.concatenate([np.empty(0, np.uint64), *some]))
     first = np.ones(len(every), np.bool_)
     np.not_equal(every[1:], every[:-1], out=first[1:])
@@ -159,14 +159,14 @@ def combined(columns: Sequence[tuple[Shares, float]]) -> Shares:
     product = columns[0][0].copy()
     for shares, _ in columns[1:]:
         product *= shares
-    # The rest: another column has a value of this one with probability 1 / (the greater count).
+    # Two values that are not listed are equal with probability 1 / (the greater number of them).
     for count in sorted(others for _, others in columns)[1:]:
         product[-1] /= count
     return product
 
 
 class _Listed(NamedTuple):
-    """Frequent values of a column by ascending hash; their and NULL's frequencies."""
+    """Measured frequencies of a column's frequent values (by ascending hash) and of NULL."""
 
     hashes: Hashes
     arriving: Shares
@@ -185,7 +185,7 @@ def _listed(known: FrequentValues | None) -> _Listed:
 
 
 class SubstreamShares:
-    """Each substream's share of the tuples that a start sends."""
+    """Shares of the substreams into which a relation's arriving tuples are split by key value."""
 
     def __init__(self, values: ValueShares, substreams: Sequence[Substreams]) -> None:
         self._values = values
@@ -194,14 +194,14 @@ class SubstreamShares:
         self._known: dict[tuple[MirId, Label], list[float]] = {}
 
     def count(self, start: Label) -> int:
-        """Number of substreams of ``start``; 1 if it is not split."""
+        """Number of substreams into which tuples of ``start`` are split; 1 if they are not."""
         found = self._functions.get(start)
         return 1 if found is None else found.count
 
     def of(self, mir: Mir, start: Label, substream: int) -> float:
-        """The share of ``substream`` in the combinations over ``mir`` that ``start`` completes.
+        """The share of ``substream`` in the rows of ``mir`` that tuples of ``start`` complete.
 
-        1 if the start is not split, or has no such substream.
+        1 if tuples of ``start`` are not split, or there is no such substream.
         """
         function = self._functions.get(start)
         if function is None or substream >= function.count:
@@ -228,15 +228,15 @@ class SubstreamShares:
 
 
 def _groups(function: Substreams) -> tuple[Hashes, NDArray[np.int64]]:
-    """Hashes with a group of their own, and the index of each hash's group."""
+    """Hashes of the key values that a split lists, and the index of the group of each."""
     sizes = [len(group) for group in function.groups]
     values = np.fromiter(chain.from_iterable(function.groups), np.uint64, sum(sizes))
     return values, np.repeat(np.arange(len(sizes)), sizes)
 
 
 def _beginning_with(mir: Mir, attribute: AttrRef, start: Label | None) -> tuple[list[Column], bool]:
-    """Columns of ``mir`` that are equal to ``attribute``; whether the first of them is a column of
-    ``start``, whose tuples arrive.
+    """Columns of ``mir`` that are equal to ``attribute``, a column of ``start`` first; and whether
+    there is such a column, so that its values are of arriving tuples.
     """
     if mir.is_base:
         return joined_columns(mir, attribute), start is not None
@@ -246,12 +246,12 @@ def _beginning_with(mir: Mir, attribute: AttrRef, start: Label | None) -> tuple[
 
 
 def joined_columns(mir: Mir, attribute: AttrRef) -> list[Column]:
-    """The column of ``attribute``, and the equal columns of other labels of ``mir``."""
+    """The column of ``attribute``, and the equal columns of other aliases of ``mir``."""
     return list(column_of_each(mir, attribute).values())
 
 
 def column_of_each(mir: Mir, attribute: AttrRef) -> dict[Label, Column]:
-    """:func:`joined_columns` by label; that of ``attribute`` comes first."""
+    """Alias -> its column that ``mir`` equates with ``attribute``, whose own alias comes first."""
     if mir.is_base:
         return {attribute.label: (mir.relations[0], attribute.attribute)}
     relation_of = dict(zip(mir.members, mir.relations, strict=True))

@@ -1,1 +1,1 @@
-"""Documents as plain values: strict YAML, and readers that name the field."""
+"""Reading of YAML and JSON documents, with errors that name the invalid field."""

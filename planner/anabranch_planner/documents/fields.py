@@ -1,4 +1,4 @@
-"""Typed models of documents; an invalid value is rejected with its field and a remedy."""
+"""Base of the models that validate documents; errors have the invalid field and a remedy."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ProblemError(PlannerError):
 
 
 def refused(message: str, at: str, remedy: str) -> ProblemError:
-    """The error ``message`` about the field ``at``."""
+    """The error for an invalid field ``at`` of a problem file."""
     return ProblemError("malformed-problem", message, field=at, remedy=remedy)
 
 
@@ -71,7 +71,7 @@ def shown(value: Any) -> str:
 
 
 class Part(BaseModel):
-    """Base of the mappings in a document; an empty mapping has the defaults.
+    """Base model of a mapping in a document; null or an empty mapping means all defaults.
 
     Attributes:
         example: the remedy shown if the value is not a mapping.
@@ -148,7 +148,7 @@ def read(kind: type[_Part], document: Any) -> _Part:
 def refusal(
     message: str, remedy: str, *place: str, code: str = "malformed-problem"
 ) -> PydanticCustomError:
-    """The error of a validator; ``place``: path from the validated value to the wrong one."""
+    """The error of a validator; ``place``: path from the validated value to the invalid one."""
     about = {"message": message, "remedy": remedy, "place": place, "code": code}
     return PydanticCustomError("refused", "{message}", about)
 
@@ -182,7 +182,7 @@ Flag = Annotated[bool, Field(strict=True)]
 Duration = Annotated[int, PlainValidator(_duration)]
 
 _TAGS = ("(one)", "(each)")
-#: Tags of a union: either one value (``Tag("(one)")``) or a mapping (``Tag("(each)")``).
+#: Names of a union's alternatives in error paths: a single value, or a mapping of values.
 EITHER = Discriminator(lambda value: _TAGS[isinstance(value, Mapping)])
-#: One value for all, or a mapping with a value for each.
+#: Either one number for all, or a mapping from name to number.
 OneOrEach = Annotated[Annotated[_T, Tag("(one)")] | Annotated[dict[str, _T], Tag("(each)")], EITHER]

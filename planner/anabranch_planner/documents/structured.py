@@ -27,7 +27,7 @@ _Conditions = Annotated[
 
 
 class _TextOrPart(Part):
-    """Part that may be given as a text alone, the value of its field ``short``."""
+    """Mapping that may be abbreviated to a text, the value of its field ``short``."""
 
     short: ClassVar[str]
 

@@ -54,7 +54,7 @@ def load_yaml(text: str) -> Any:
         ProblemError: it is not YAML, has a duplicate key, or is nested too deeply.
     """
     try:
-        # Check the depth first, in a loop: construction recurses, in the C loader without a limit.
+        # Check the nesting first: construction is recursive, in the C loader without a limit.
         depth = 0
         for event in yaml.parse(text, Loader=SafeLoader):
             if isinstance(event, yaml.CollectionStartEvent):
@@ -73,7 +73,7 @@ def load_yaml(text: str) -> Any:
         reason = " ".join(str(cause).split())
         raise _malformed(f"this is no YAML: {reason}", "save it as UTF-8 text") from cause
     except (ValueError, OverflowError) as cause:
-        # Invalid timestamps such as 2024-99-99, or integers too long for Python to read from text.
+        # ValueError: a timestamp such as 2024-99-99, or an integer too long for Python to parse.
         reason = " ".join(str(cause).split())
         raise _malformed(f"a value can't be read: {reason}", "put it in quotes") from cause
 

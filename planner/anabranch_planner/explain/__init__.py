@@ -1,1 +1,1 @@
-"""Explanation of plans: data, text and graphs; differences; plans without a result."""
+"""Explanation of plans as data, text and graphs; differences of plans; value of stored results."""

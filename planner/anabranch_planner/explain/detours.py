@@ -1,4 +1,6 @@
-"""Plans without one of their intermediate results: every probe of it is replaced by a detour."""
+"""Cost of a plan without one of its intermediate results, whose probes take detours.
+
+A detour probes other stores of the plan instead, one after the other."""
 
 from __future__ import annotations
 
@@ -20,11 +22,11 @@ Access = tuple[str, MirId, AttrRef | None]
 
 
 class DetourCosts:
-    """The additional cost of a plan without one of its stores, computed without making that plan.
+    """Additional cost of a plan without one of its stores, computed without making that plan.
 
-    It counts the users of the plan's steps and copies. Without the store some users disappear and
-    others are added; a step or copy without users is no longer paid. The time is proportional to
-    the affected orders, not to the plan.
+    Counts the probe orders that use each step and store copy. Without the store some uses end and
+    others begin; a step or copy without uses costs nothing. The time is proportional to the
+    affected orders, not to the plan.
     """
 
     def __init__(
@@ -52,10 +54,10 @@ class DetourCosts:
         self._bases = {m.id for m in plan.mirs if m.is_base}
 
     def saving(self, owner: str, mir: MirId) -> tuple[float, float]:
-        """The additional cost of the probes without the store, and the current cost of its upkeep.
+        """Additional cost of probes if the store of ``mir`` is removed, and the cost of its upkeep.
 
-        Upkeep disappears with the store: its copies, and steps needed only for its maintenance (or
-        for the maintenance of stores that only these steps probe).
+        Upkeep: inserts into its copies, and probe steps that only its maintenance (or that of
+        stores probed only by these steps) needs.
         """
         new: dict[Prefix, Step] = {}
         detour = Detours(self._plan, self._subs, mir, self._model, owner)
@@ -96,10 +98,10 @@ class DetourCosts:
         return fsum(saved), fsum((*upkeep, inserts))
 
     def _dropped_inserts(self, accesses: Counter[Access]) -> float:
-        """The cost of the copies that lose all of their probes.
+        """Cost of inserts into the store copies that are no longer probed.
 
         A base relation keeps its first copy if no other copy is left; an intermediate result that
-        nothing probes any more keeps no copy.
+        is no longer probed keeps no copy.
         """
         gone = [a for a, n in self._accesses.items() if n > 0 and accesses[a] == 0]
         inserts = []
@@ -119,7 +121,7 @@ def _access(prefix: Prefix, step: Step) -> Access:
 
 
 class Detours:
-    """The cheapest detours around one store, over the other stores of the plan."""
+    """Finds the cheapest replacement of probes of one store by probes of a plan's other stores."""
 
     def __init__(
         self, plan: Plan, subs: SubJoins, mir: MirId, model: CostModel, owner: str
@@ -140,9 +142,9 @@ class Detours:
         new: dict[Prefix, Step],
         known: Mapping[Prefix, Step],
     ) -> dict[Prefix, Step]:
-        """The order's steps with detours. The step at a prefix is taken from ``known`` or ``new``.
+        """The steps of ``order`` with detours, by prefix; equal prefixes share one step.
 
-        Steps in neither are added to ``new``, so that equal prefixes keep the same access.
+        Steps are looked up in ``known`` (the plan's) and ``new``; other ones are added to ``new``.
         """
         taken: list[Step] = []
         for trail in path:
@@ -161,9 +163,9 @@ class Detours:
         return chosen
 
     def around(self, trail: Trail) -> list[Step]:
-        """The cheapest probes that replace a step: from the sub-join before it to the one after it.
+        """The cheapest probes that join the same relations as a step, without the store.
 
-        Dynamic programming over the sets of labels in between, smaller sets first.
+        Dynamic programming over the sets of aliases in between, smaller sets first.
         """
         query, head = trail.query, trail.head
         goal = head | frozenset(trail.step.members)
@@ -186,7 +188,7 @@ class Detours:
         return best[goal][1]
 
     def _targets(self, query: JoinQuery, members: tuple[Label, ...]) -> list[tuple[Labels, Mir]]:
-        """The stores that can fill some of ``members``, with the filled labels."""
+        """The plan's stores over some of ``members``, each with the aliases that it joins."""
         inside = frozenset(members)
         found = [
             (frozenset(m.members), m)

@@ -1,4 +1,4 @@
-"""The difference of two plans: steps, store copies, tuples, bytes and cost.
+"""The difference of two plans: added and removed probe steps and store copies, with their cost.
 
 Both sides are priced by one cost model (the new statistics), so the difference is due to the plans,
 not to newer measurements. A side may be a plan, or only its
@@ -40,7 +40,7 @@ from anabranch_planner.search.demands import DEFAULT_WIDTH
 
 @dataclass(frozen=True, slots=True)
 class StepChange:
-    """A step of one or both sides.
+    """A probe step of one or both compared plans.
 
     Attributes:
         label: text for people, such as ``from S: S⋈T probes R``.
@@ -56,7 +56,7 @@ class StepChange:
 
 @dataclass(frozen=True, slots=True)
 class StoreChange:
-    """A store copy of one or both sides.
+    """A store copy of one or both compared plans.
 
     Attributes:
         label: text for people, such as ``S⋈T[c]``.
@@ -73,7 +73,7 @@ class StoreChange:
 
 
 Change = StepChange | StoreChange
-#: Start, substream and sub-join.
+#: A state of a probe order: starting alias, its substream, and the sub-join so far.
 _State = tuple[Label, int, MirId]
 
 
@@ -82,8 +82,8 @@ class PlanDiff:
     """The difference of two plans under one cost model.
 
     Attributes:
-        added, removed, kept: steps, in order of their keys.
-        built, dropped, retained: store copies, in order of store and attribute.
+        added, removed, kept: probe steps, in order of their keys.
+        built, dropped, retained: store copies, in order of store and partition attribute.
         cost_before, cost_after: costs of the whole plans; None: a part has no estimate.
         assumed_widths: relations with an unknown width, for which :data:`DEFAULT_WIDTH` was used.
         notes: remarks for the reader, as sentences.
@@ -102,13 +102,13 @@ class PlanDiff:
 
     @property
     def unchanged(self) -> bool:
-        """Whether the plans have the same steps and copies."""
+        """Whether the plans have the same probe steps and store copies."""
         return not (self.added or self.removed or self.built or self.dropped)
 
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One plan's steps and copies by key, with prices where they can be estimated.
+    """One of the compared plans: its probe steps and store copies by key, with estimated costs.
 
     ``tuples`` and ``cost`` of a key are sums over all executed steps with this key.
     """
@@ -120,7 +120,7 @@ class _Side:
 
 @dataclass(slots=True)
 class _Pricing:
-    """The cost model and widths that price both sides."""
+    """The cost model and tuple widths under which both plans are compared."""
 
     model: CostModel
     widths: Mapping[RelationId, float]
@@ -271,7 +271,7 @@ def _footprint_side(found: Footprint, queries: Sequence[JoinQuery], pricing: _Pr
                 broadcast=not routed,
             )
         steps[key] = StepChange(key, _step_label(key, head), price, price)
-    # An intermediate result is kept only if it is probed.
+    # Only base stores are kept without being probed.
     joined: set[str] = {key.target for key in found.steps if len(key.members) > 1}
     copies = {}
     for copy in _by_rank(found.copies):
@@ -285,11 +285,11 @@ def _footprint_side(found: Footprint, queries: Sequence[JoinQuery], pricing: _Pr
 
 
 def _heads(found: Footprint) -> dict[_State, Labels]:
-    """The labels of every state that the footprint's steps start from or reach.
+    """The aliases joined before and after each step of a footprint, found by following the steps.
 
-    The first step of a path is one that no step of the same start leads to; its state has only the
-    arriving label. Every step adds its members. Steps lead to larger sub-joins, so the loop needs
-    at most as many rounds as the longest path has steps.
+    A step that no other step of the same starting alias leads to is the first of its path: only
+    that alias is joined before it. Every step adds its members. Steps lead to larger sub-joins, so
+    the loop needs at most as many rounds as the longest path has steps.
     """
     reached = {(k.start, k.substream, k.after) for k in found.steps}
     heads: dict[_State, Labels] = {

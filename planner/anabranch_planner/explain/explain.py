@@ -16,7 +16,7 @@ from anabranch_planner.cost.steps import Prefix
 
 
 def mir_label(members: Sequence[Label]) -> str:
-    """A readable name of a store's content.
+    """Readable name of a store's content: the joined aliases.
 
     >>> mir_label(("S", "T"))
     'S⋈T'
@@ -49,8 +49,8 @@ def explain(
 ) -> dict[str, Any]:
     """The plan as a JSON document.
 
-    ``queries`` and ``maintenance`` list orders with their steps. An order's ``substream`` is the
-    index of its start's substream. A step's ``shared_by`` names every goal that uses the step (a
+    ``queries`` and ``maintenance`` list probe orders with their steps. ``substream`` is the index
+    of the arriving tuples' substream. A step's ``shared_by`` names every goal that uses the step (a
     single name: not shared). A step shared by several orders has one ``id``; ``parent`` is the id
     of the preceding step (null after the arriving tuple). ``stores`` lists the copies, and
     ``totals`` has the sums.
@@ -104,7 +104,7 @@ _Store = tuple[str, "MirId", "AttrRef | None"]
 
 @dataclass(frozen=True, slots=True)
 class _Explained:
-    """One part's contribution to the document."""
+    """Sections of the explanation for one part of a plan."""
 
     queries: dict[str, list[dict[str, Any]]]
     maintenance: dict[tuple[str, str], dict[str, Any]]
@@ -189,7 +189,7 @@ def _explain_part(part: PlanPart) -> _Explained:
 def _store_users(
     plan: Plan, names: dict[str, str]
 ) -> dict[tuple[str, MirId, AttrRef | None], set[str]]:
-    """The goals whose orders probe each copy."""
+    """Store copy -> the queries and intermediate results whose probe orders probe it."""
     users: dict[tuple[str, MirId, AttrRef | None], set[str]] = {}
     for order in plan.orders:
         name = names[order.goal] if order.maintains else order.goal

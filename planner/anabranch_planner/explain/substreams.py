@@ -1,4 +1,4 @@
-"""Explanation of substreams: values, shares, orders, and the saving from separate orders.
+"""Explanation of substreams (a relation's tuples split by key value) and their probe orders.
 
 Returns plain data, shared by the REST API, the command and the console.
 """
@@ -23,7 +23,7 @@ from anabranch_planner.explain.explain import store_labels
 def explain_substreams(
     plan: Plan, queries: Sequence[JoinQuery], model: CostModel
 ) -> list[dict[str, Any]]:
-    """The substreams of each start as JSON documents, sorted by start.
+    """The substreams of each split relation as JSON documents, sorted by relation.
 
     Fields per substream: ``values`` (text and share of the arriving tuples), ``others`` (whether it
     contains all values that no substream lists), ``nulls`` (the share of NULL in the arriving
@@ -88,7 +88,7 @@ def _explained(
         "attribute": function.attribute,
         "type": function.type,
         "others": function.others,
-        # As texts, because JSON numbers do not hold 64 bits exactly.
+        # Hashes are written as texts, because JSON numbers do not hold 64 bits exactly.
         "groups": [[str(value) for value in group] for group in function.groups],
         "substreams": [substream(number) for number in range(function.count)],
     }
@@ -99,12 +99,12 @@ def _is(order: ProbeOrder, start: Label, number: int) -> bool:
 
 
 def _steps(order: ProbeOrder) -> list[tuple[object, ...]]:
-    """The probes of ``order`` without their costs, for comparison."""
+    """The probe steps of ``order`` without costs, to compare orders."""
     return [(step.target, step.members, step.partition) for step in order.steps]
 
 
 def _columns(function: Substreams, queries: Sequence[JoinQuery]) -> tuple[Column, list[Column]]:
-    """The start's own column, and all columns that some query equates with it."""
+    """The column that defines the substreams, and all columns that a query equates with it."""
     found: dict[Column, None] = {}
     for query in queries:
         if function.start in query.labels:
@@ -116,7 +116,7 @@ def _columns(function: Substreams, queries: Sequence[JoinQuery]) -> tuple[Column
 
 
 def _as_first(plan: Plan) -> Plan:
-    """``plan`` with the orders of a start's first substream used for all of its substreams."""
+    """``plan`` as without substreams: a relation's first substream has the orders of all."""
     first = {(o.owner, o.goal, o.maintains, o.start): o for o in plan.orders if not o.substream}
     orders = (
         replace(first[o.owner, o.goal, o.maintains, o.start], substream=o.substream)
@@ -128,7 +128,7 @@ def _as_first(plan: Plan) -> Plan:
 def _costs(
     plan: Plan, queries: Sequence[JoinQuery], model: CostModel
 ) -> dict[tuple[Label, int], float]:
-    """(start, substream) -> cost of its steps per unit of time, each step counted once."""
+    """(starting alias, substream) -> cost of its steps per unit of time, each step counted once."""
     mirs, found = {m.id: m for m in plan.mirs}, dict[tuple[Label, int], float]()
     for trail in trails(plan, queries).steps.values():
         key = trail.start, trail.substream

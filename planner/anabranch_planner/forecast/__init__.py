@@ -1,1 +1,1 @@
-"""Forecasts of measured statistics: series, robust cleaning, exponential smoothing with a trend."""
+"""Forecasts of measured statistics: outlier cleaning, exponential smoothing with a trend."""

@@ -1,9 +1,9 @@
 """Errors of forecasts, measured with a rolling origin over each series' own history.
 
-A forecast from an origin uses only values up to it: parameters and path come from the last refit
-before the origin (:func:`.fitting.refits`), level and trend are updated up to the origin. The
-forecast is compared with the value ``horizon`` periods later, and so is the last value before the
-origin. (L. J. Tashman, "Out-of-sample tests of forecasting accuracy", International Journal of
+A forecast from an origin (a time in the past) uses only values up to it: the parameters are those
+fitted last before it (:func:`.fitting.refits`), level and trend are updated up to it. The forecast
+is compared with the value ``horizon`` periods later, and so is the last value before the origin.
+(L. J. Tashman, "Out-of-sample tests of forecasting accuracy", International Journal of
 Forecasting 16, 2000: rolling origin, recalibrated.) Origins and targets are measured values, not
 filled ones; errors are weighted by the target's weight. Both methods use cleaned values
 (:mod:`.outliers`). An outlier is cleaned with knowledge of its successor, except at the last value.
@@ -23,7 +23,7 @@ from anabranch_planner.forecast.holt import Path, Smoothing, ahead, smooth
 
 @dataclass(frozen=True, slots=True)
 class Backtest:
-    """Mean absolute errors, one element per series.
+    """Mean absolute errors of past forecasts, one element per series.
 
     Attributes:
         trend: error of the smoothed trend, in the series' unit; 0 without targets.
@@ -43,12 +43,12 @@ def backtest(
     horizon: int,
     bounds: tuple[float, float],
 ) -> Backtest:
-    """Forecast each value that lies ``horizon`` periods after an origin.
+    """Mean errors of forecasting each value of a series from the values up to ``horizon`` earlier.
 
     Args:
         values: shape (time, series).
         weights: the same shape; 0 marks values that were not measured.
-        history: the refits, with arrays of shape (refit, series).
+        history: parameters fitted to the beginnings of the series; arrays of shape (refit, series).
         horizon: whole periods, at least 1.
         bounds: least and greatest possible value.
     """

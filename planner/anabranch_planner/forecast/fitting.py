@@ -1,7 +1,7 @@
 """Smoothing parameters, fitted to many series at once by least squares.
 
 The fit minimises the weighted sum of squared one-step errors over ``alpha``, ``beta``, ``phi``
-(only for a damped trend), and the initial path of a series.
+(only for a damped trend), and the initial path (first value and first increase) of a series.
 
 **The path, exactly.** The errors are linear in the values and in the path (:mod:`.holt`). Let
 ``r``, ``x1`` and ``x2`` be the errors, begun at zero, of the series, of the constant 1, and of a
@@ -45,22 +45,21 @@ from anabranch_planner.forecast.holt import (
 
 #: Square roots of the grid's values of alpha and beta for the linear trend.
 LEVELS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-#: The same for the damped trend.
+#: Square roots of the grid's values of alpha and beta for the damped trend.
 DAMPED_LEVELS = (0.0, 0.25, 0.5, 0.75, 1.0)
-#: Values of phi of a damped trend: the range that R. J. Hyndman and G. Athanasopoulos advise
-#: ("Forecasting: Principles and Practice", 3rd edition, section 8.2).
+#: Values of phi of a damped trend (Hyndman & Athanasopoulos, Forecasting, 3rd ed., 8.2).
 DAMPING = (0.8, 0.9, 0.98)
 #: Step sizes of the refinement, in square roots of alpha and beta.
 STEPS = (0.1, 0.05)
-#: Numbers of values after which parameters are fitted first; then again after each stretch.
+#: Numbers of values after which parameters are first fitted, and interval of later fits.
 FIRST = (4, 8, 16)
 STRETCH = 16
-#: Determinant of a regression, relative to its diagonal's product, below which it is singular.
+#: Ratio of the determinant to the diagonal's product below which a regression is singular.
 SINGULAR = 1e-10
 
 
 def _grid(roots: Sequence[float], phis: Sequence[float]) -> Smoothing:
-    """Each pair of alpha and beta, shape (pair, 1), for each phi, shape (phi, 1)."""
+    """Parameter grid: pairs of alpha and beta, shape (pair, 1), and phi, shape (phi, 1)."""
     # If alpha is 0, beta has no effect.
     pairs = [(a, b) for a, b in product(roots, roots) if a or not b]
     alpha, beta = np.square(pairs).T[:, :, None]
@@ -75,7 +74,7 @@ _WAYS = np.array([p for p in product((-1, 0, 1), repeat=2) if any(p)]).T[:, :, N
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Parameters and initial path of each series.
+    """Fitted smoothing parameters and initial path (first value and increase) of each series.
 
     Attributes:
         smoothing: arrays of shape (series,), or (refit, series).
@@ -88,7 +87,7 @@ class Fit:
     squares: Array
 
     def at(self, refit: int) -> Fit:
-        """The fit with index ``refit``, of several refits."""
+        """The parameters fitted to the first values of each series, by index ``refit``."""
         s, p = self.smoothing, self.path
         return Fit(
             Smoothing(s.alpha[refit], s.beta[refit], s.phi[refit]),
@@ -97,7 +96,7 @@ class Fit:
         )
 
     def or_better(self, other: Fit) -> Fit:
-        """Per element the fit with the smaller sum; this one if they are equal."""
+        """Per series the fit with the smaller squared error; this one if they are equal."""
         better = other.squares < self.squares
 
         def pick(mine: Array, its: Array) -> Array:
@@ -146,7 +145,7 @@ def fit(values: Array, weights: Array, damped: bool) -> tuple[Fit, Fit]:
 
 
 def _refined(values: Array, weights: Array, coarse: Fit) -> Smoothing:
-    """The best parameters on a finer grid around ``coarse``, with its paths."""
+    """Better parameters than ``coarse`` from finer grids around them; paths are unchanged."""
     best, squares, series = coarse.smoothing, coarse.squares, np.arange(values.shape[1])
     z = differenced(values - paths(len(values), coarse.path, best.phi), best.phi)[:, None, :]
     errors = np.empty((len(values), _WAYS.shape[1], len(series)))
@@ -175,7 +174,7 @@ def _moved(found: Fit, origin: Array) -> Fit:
 
 
 def _best(values: Array, weights: Array, tried: Smoothing, ends: Sequence[int]) -> Fit:
-    """The best candidate of each series, after each of the counts ``ends``.
+    """The best parameters of each series among ``tried``, for its first ``ends`` values each.
 
     Candidates combine each pair of ``tried.alpha`` and ``tried.beta``, of shape (pair, width), with
     each ``tried.phi``, of shape (phi, width). The width is the number of series, or 1 if all series
@@ -184,7 +183,7 @@ def _best(values: Array, weights: Array, tried: Smoothing, ends: Sequence[int]) 
     errors, width = _errors(values, tried)
     count = values.shape[1]
     if (weights == weights[:, :1]).all():
-        # With equal weights, all series share the products of the two columns.
+        # If all series have equal weights, they share the sums over the two regressors.
         weights = weights[:, :1]
     sums = [np.zeros(()) for _ in range(6)]
     refitted = []
@@ -201,7 +200,7 @@ def _best(values: Array, weights: Array, tried: Smoothing, ends: Sequence[int]) 
 
 
 def _errors(values: Array, tried: Smoothing) -> tuple[Array, int]:
-    """Errors begun at zero: of the series, of the constant 1, and of the path that rises by 1.
+    """One-step errors of the series, of the constant 1, and of the line that rises by 1.
 
     Returns:
         Errors of shape (time, candidate, column); the number of columns per path.
@@ -225,7 +224,7 @@ def _errors(values: Array, tried: Smoothing) -> tuple[Array, int]:
 
 
 def _regressed(values: Array, sums: Sequence[Array], tried: Smoothing) -> Fit:
-    """The best candidate of each series by the six sums of products, with its path."""
+    """The best parameters among ``tried`` per series, by weighted regression on the path."""
     rr, r1, r2, x11, x12, x22 = sums
     diagonal = x11 * x22
     determinant = diagonal - x12 * x12
@@ -235,7 +234,7 @@ def _regressed(values: Array, sums: Sequence[Array], tried: Smoothing) -> Fit:
     rise = np.where(regular, (x11 * r2 - x12 * r1) / divisor, values[1] - values[0])
     squares = rr - first * r1 - rise * r2
     if not regular.all():
-        # The path is not the minimum here, so evaluate the full quadratic.
+        # For collinear regressors the path is no minimum, so evaluate the full quadratic.
         full = rr - 2 * (first * r1 + rise * r2)
         full += first * (first * x11 + 2 * rise * x12) + rise * rise * x22
         squares = np.where(regular, squares, full)

@@ -26,25 +26,25 @@ from anabranch_planner.forecast.holt import ahead, smooth
 from anabranch_planner.forecast.outliers import cleaned
 from anabranch_planner.forecast.series import Series
 
-#: Number of past forecasts with a known error that a trend requires.
+#: Minimum number of past forecasts with a measured error before a trend is used.
 EVIDENCE = 4
-#: Upper limit of the trend's error relative to the last value's; excludes gains by rounding.
+#: Error of the trend relative to that of the last value below which the trend is used.
 GAIN = 1 - 1e-9
 
 
 class StatisticKind(StrEnum):
-    """Type of a statistic, which determines its trend and its bounds."""
+    """Type of a statistic, which determines the trend model and the range of forecasts."""
 
-    #: Tuples per second: linear, not negative.
+    #: Tuples per second; forecast by a linear trend, at least 0.
     RATE = "rate"
-    #: μ of dpPick, matched records per match: linear, not negative.
+    #: dpPick's μ, rows per look-up with a match; forecast by a linear trend, at least 0.
     MATCHES = "matches"
-    #: γ of dpPick, matches per probe: damped, from 0 to 1.
+    #: dpPick's γ, fraction of look-ups with a match; forecast by a damped trend, 0 to 1.
     HIT_RATIO = "hit_ratio"
 
     @property
     def damped(self) -> bool:
-        """Whether its trend is damped."""
+        """Whether forecasts use the damped trend, which fades with the horizon."""
         return self is StatisticKind.HIT_RATIO
 
     @property
@@ -54,7 +54,7 @@ class StatisticKind(StrEnum):
 
 
 class Method(StrEnum):
-    """Method of a forecast."""
+    """Method by which a value was forecast."""
 
     #: Nothing has been measured.
     NONE = "none"
@@ -66,7 +66,7 @@ class Method(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """A statistic's expected value.
+    """Forecast of one statistic, with the errors of earlier forecasts.
 
     Attributes:
         value: expected value in the statistic's unit; None: nothing has been measured.
@@ -129,7 +129,7 @@ def _batch(
     horizon: float,
 ) -> list[Forecast]:
     """The forecasts of nonempty series with the same trend and bounds."""
-    # In an array of one column, sums along time would be rounded differently.
+    # Add a second column: numpy sums an array of one column in another order.
     grid = resample([*batch, batch[0]] if len(batch) == 1 else batch, period)
     values = cleaned(grid.values, grid.lengths)
     series = np.arange(values.shape[1])

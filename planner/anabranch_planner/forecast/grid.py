@@ -36,7 +36,7 @@ Places = npt.NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Several series side by side, each from the first row on.
+    """Resampled series as columns of one array, each beginning in the first row.
 
     Attributes:
         values: shape (time, series), oldest first; after its end a series repeats its last value.
@@ -78,14 +78,13 @@ def resample(series: Sequence[Series], period: float) -> Grid:
     near = back < bounds[which]
     which, values, weights = which[near], values[near], weights[near]
     back = back[near].astype(np.intp)
-    # The first remaining measurement is the farthest back.
+    # Index of each series' oldest remaining measurement, which determines its number of rows.
     firsts = np.searchsorted(which, np.arange(len(counts)))
     lengths = back[firsts] + 1
     starts = np.cumsum(lengths) - lengths
     weights = weights / np.maximum.reduceat(weights, firsts)[which]
 
-    # Concatenate all series: each begins and ends with a measurement, so no gap reaches from one
-    # series into the next.
+    # Concatenate all series; each begins and ends with a measurement, so gaps lie within series.
     size = int(lengths.sum())
     at = (starts + lengths - 1)[which] - back
     many = np.bincount(at, minlength=size)

@@ -81,13 +81,13 @@ class Smoothed:
 
 
 def thetas(smoothing: Smoothing) -> tuple[Array, Array]:
-    """The coefficients ``theta1`` and ``theta2`` of the errors' recursion."""
+    """Coefficients ``theta1`` and ``theta2`` of the module's recursion for one-step errors."""
     alpha, beta, phi = smoothing.alpha, smoothing.beta, smoothing.phi
     return alpha + alpha * beta * phi - 1 - phi, phi * (1 - alpha)
 
 
 def differenced(values: Array, phi: Array | float) -> Array:
-    """``z_t`` of ``values``, along the first axis."""
+    """Differenced series ``z_t`` of ``values`` (see the module), along the first axis."""
     z = values.copy()
     z[1:] -= (1 + phi) * values[:-1]
     z[2:] += phi * values[:-2]
@@ -95,7 +95,7 @@ def differenced(values: Array, phi: Array | float) -> Array:
 
 
 def filtered(z: Array, theta1: Array, theta2: Array, errors: Array) -> None:
-    """Write the errors of ``z`` into ``errors``; both have time along the first axis."""
+    """Compute one-step errors from the differenced series ``z`` into ``errors``; time is axis 0."""
     shape = errors.shape[1:]
     # The coefficient of the older error first, in the order of ``errors``.
     coefficients = np.stack([np.broadcast_to(theta, shape) for theta in (theta2, theta1)])
@@ -137,7 +137,7 @@ def smooth(values: Array, smoothing: Smoothing, path: Path) -> Smoothed:
     >>> found.errors.ravel().tolist(), ahead(found.levels[-1], found.steps[-1], 1.5, one).tolist()
     ([0.0, 0.0, 0.0], [10.0])
     """
-    # Append an arbitrary value: its error reveals the forecast made after the last true value.
+    # Append an arbitrary value: it minus its error is the forecast after the last true value.
     extended = np.concatenate([values, values[-1:]])
     rest = extended - paths(len(extended), path, smoothing.phi)
     errors = np.empty(rest.shape)

@@ -71,12 +71,11 @@ def cleaned(values: Array, lengths: Places) -> Array:
 
 
 def _middle(a: Array, b: Array, c: Array) -> Array:
-    """The median of three."""
     return np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c))
 
 
 def _scale(steps: Array, counts: Places) -> Array:
-    """The scale ``s`` from the first ``counts`` differences of each series."""
+    """Robust scale ``s`` of each series, from its first ``counts`` differences."""
     series = np.arange(steps.shape[1])
     absent = np.arange(len(steps))[:, None] >= counts
     ordered = np.sort(np.where(absent, np.inf, steps), axis=0)

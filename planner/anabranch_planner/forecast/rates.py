@@ -81,7 +81,7 @@ def rates(measured: Sequence[Arrivals], horizon: float, length: int = PERIODS) -
 def recent(
     measured: Sequence[Arrivals], length: int = PERIODS
 ) -> dict[str, tuple[tuple[int, int], ...]]:
-    """Relation -> age profile: (batches, tuples of the newest so many batches), ascending.
+    """Relation -> age profile: pairs (n, number of tuples in the newest n batches), ascending.
 
     >>> from anabranch_contract.protocol.interims import Arrivals
     >>> recent([Arrivals(4, 4, {"R": 40}), Arrivals(8, 4, {"R": 44, "S": 8})])
@@ -117,7 +117,7 @@ def _newest(measured: Sequence[Arrivals], length: int) -> list[Arrivals]:
 
 
 def _consecutive(periods: Sequence[Arrivals]) -> list[Arrivals]:
-    """The newest periods with ascending numbers of batches."""
+    """The newest periods with increasing batch numbers, i.e. of one run of the pipeline."""
     found: list[Arrivals] = []
     for one in periods:
         if found and one.next_batch <= found[-1].next_batch:

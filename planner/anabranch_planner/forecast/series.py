@@ -1,4 +1,4 @@
-"""Measurements of one statistic: bounded in number, ordered by time.
+"""Time series of a statistic's measurements, bounded in length.
 
 A series is an immutable value: appending returns another series. An invalid measurement is
 rejected. A measurement older than the newest one restarts the series: the clock was set back, or
@@ -20,7 +20,7 @@ from anabranch_contract.errors import StatisticsError
 SHORTEST, LONGEST = 2, 10_000
 #: Greatest value and weight, so that sums of squares stay finite.
 LARGEST = 1e100
-#: Least weight, for the same reason.
+#: Least weight, so that sums of squares do not underflow.
 LIGHTEST = 1e-100
 
 
@@ -93,7 +93,7 @@ class Series:
         if not self.half_life > 0:
             raise StatisticsError(
                 "invalid-series",
-                f"measurements can't fade with a half-life of {self.half_life} s",
+                f"a series can't have a half-life of {self.half_life} s",
                 field="series.half_life",
                 remedy="give seconds, above 0; infinite: nothing fades",
             )
@@ -101,10 +101,10 @@ class Series:
         if len(counts) > 1 or len(self.times) > self.length or not self._in_order():
             raise StatisticsError(
                 "invalid-series",
-                "the measurements are more than the length, without time, value or weight that is "
-                "finite, or not in order of time",
+                "there are more measurements than the length, or some are not finite, lack a time, "
+                "value or weight, or are not in order of time",
                 field="series.measurements",
-                remedy="build the series by append, which says what it refuses",
+                remedy="build the series by append, which reports rejected measurements",
             )
 
     def __len__(self) -> int:
@@ -157,8 +157,8 @@ class Series:
 
 
 def _fault(time: float, value: float, weight: float) -> AppendOutcome | None:
-    """Why every series would reject the measurement; None: it is valid."""
-    # Comparisons with NaN are false.
+    """Reason for rejecting an invalid measurement; None: it is valid."""
+    # Written so that NaN is rejected: comparisons with it are false.
     if not (abs(time) <= LARGEST and abs(value) <= LARGEST and abs(weight) <= LARGEST):
         return AppendOutcome.NOT_FINITE
     return None if weight >= LIGHTEST else AppendOutcome.NO_WEIGHT

@@ -1,4 +1,4 @@
-"""Tables and conditions as a tree of binary joins."""
+"""Construction of binary join trees from tables and conditions."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from anabranch_planner.logical.nodes import CROSS, INNER, Conjunct, Exchange, Fi
 def join_tree(items: Sequence[Node], conditions: Iterable[Conjunct]) -> Node:
     """The inner join of ``items`` from left to right; cross products as late as possible.
 
-    Every condition is in the lowest join that has its tables. If the last join is not an inner
-    join, the remaining conditions are in a filter over it.
+    Every condition is placed in the lowest join that has its tables. If the last join is not an
+    inner join, the remaining conditions are placed in a filter over it.
     """
     open_conditions = list(conditions)
     current, *rest = items
@@ -31,7 +31,7 @@ def join_tree(items: Sequence[Node], conditions: Iterable[Conjunct]) -> Node:
 
 
 def joined(left: Node, right: Node, kind: str, conditions: Sequence[Conjunct]) -> Join:
-    """A join whose inputs are both exchanged by the keys of equalities between them, if any."""
+    """A join of two inputs, both hash-partitioned by an exchange if equalities relate them."""
     keys: list[tuple[str, str]] = []
     for condition in conditions:
         if condition.sides is not None and condition.tables & right.aliases:
@@ -46,7 +46,7 @@ def joined(left: Node, right: Node, kind: str, conditions: Sequence[Conjunct]) -
 def within(
     conditions: Iterable[Conjunct], tables: frozenset[str]
 ) -> tuple[list[Conjunct], list[Conjunct]]:
-    """The conditions that read only ``tables``, and the other conditions."""
+    """Split ``conditions``: first the ones that read only ``tables``, then the others."""
     inside: list[Conjunct] = []
     outside: list[Conjunct] = []
     for condition in conditions:

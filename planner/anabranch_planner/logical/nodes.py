@@ -90,7 +90,7 @@ class Filter(Node):
 
     @property
     def name(self) -> str:
-        """The name of its input."""
+        """The name of the filtered input."""
         return self.inputs[0].name
 
 
@@ -105,7 +105,7 @@ class Exchange(Node):
 
     @property
     def name(self) -> str:
-        """The name of its input."""
+        """The name of the exchanged input."""
         return self.inputs[0].name
 
 

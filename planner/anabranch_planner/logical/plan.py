@@ -56,7 +56,7 @@ def _short_names(aliases: Sequence[str]) -> dict[str, str]:
 
 
 class _Joins:
-    """The tables and conditions of one join, named by the user's aliases."""
+    """One inner join of a query as scans, filters and conditions, with the user's aliases."""
 
     def __init__(
         self, query: JoinQuery, streams: Mapping[str, Stream], names: Mapping[str, str]
@@ -67,26 +67,23 @@ class _Joins:
         self.derived = {(stream, text): expr for stream, text, expr in query.derived}
 
     def aliased(self, expr: Expr) -> Expr:
-        """``expr`` with aliases instead of labels."""
+        """``expr`` with the user's aliases instead of canonical labels."""
         return substitute(expr, lambda c: Column(self.alias_of[Label(c.alias)], c.name, c.type))
 
     def tree(self) -> Node:
-        """The join tree of the filtered tables."""
         return join_tree([self.table(label) for label in self.query.labels], self.conditions())
 
     def filters(self, label: Label) -> list[Conjunct]:
-        """The conjuncts of a table's filter."""
         alias = self.alias_of[label]
         return [_condition(_of_alias(e, alias)) for e in self.query.relation_of(label).filter]
 
     def table(self, label: Label) -> Node:
-        """A scan of a table, under its filter."""
         scan = Scan((), self.streams[label].name, self.alias_of[label])
         filters = self.filters(label)
         return Filter((scan,), tuple(filters)) if filters else scan
 
     def conditions(self) -> list[Conjunct]:
-        """The conditions that read several tables."""
+        """The conditions that read several tables: equalities, residuals and time bounds."""
         found = []
         for equality in self.query.predicates:
             one, other = self._side(equality.left), self._side(equality.right)
@@ -113,7 +110,7 @@ class _Joins:
         return found
 
     def _time(self, label: Label) -> str:
-        """The event time of a table; only streams with an event time have time bounds."""
+        """SQL text of a table's event-time column; only streams that have one have time bounds."""
         return f"{quoted(self.alias_of[label])}.{quoted(self.streams[label].event_time or '')}"
 
 
@@ -122,7 +119,6 @@ def _of_alias(expr: Expr, alias: str) -> Expr:
 
 
 def _condition(expr: Expr) -> Conjunct:
-    """A filter or residual as a conjunct."""
     text = text_of(expr)
     if isinstance(expr, Call) and expr.op == "or":
         text = f"({text})"
@@ -130,7 +126,7 @@ def _condition(expr: Expr) -> Conjunct:
 
 
 def _between(one: str, other: str, ahead: int | None, behind: int | None) -> str:
-    """The text of ``-behind <= other - one <= ahead``; empty if neither is bounded."""
+    """SQL text of ``-behind <= other - one <= ahead``; empty if both limits are None."""
     if ahead is not None and behind is not None:
         return f"{other} BETWEEN {_moved(one, -behind)} AND {_moved(one, ahead)}"
     if ahead is not None:
@@ -144,12 +140,12 @@ def _moved(time: str, micros: int) -> str:
 
 
 def _outer_joins(left: _Joins, steps: Iterable[tuple[_Joins, str]]) -> Node:
-    """Outer joins over left rows.
+    """Tree of outer, semi or anti joins over the inner join ``left``.
 
     Args:
-        left: the join of left rows.
-        steps: per outer join, in order: the join of its pairs, and its kind. An outer join gets the
-            conditions of its pairs that no earlier join has.
+        left: the join that produces left rows.
+        steps: per outer join, in order: the inner join of its matched pairs, and its kind. An outer
+            join gets the conditions of its pairs that no earlier join has.
     """
     plan, tables = left.tree(), set(left.alias_of.values())
     known = {c.text for label in left.query.labels for c in left.filters(label)}
@@ -179,7 +175,8 @@ def _projected(plan: Node, outputs: Iterable[Output]) -> Node:
 
 
 def _post_join(plan: Node, view: View, below: Mapping[str, Expr]) -> Node:
-    """The operators of ``view`` over joined rows, whose columns have the expressions ``below``."""
+    """Aggregation, HAVING, ORDER BY and LIMIT of ``view`` as operators over the joined rows, whose
+    columns have the expressions ``below``."""
     terms = dict(below)
     if view.grouped:
         keys = {name: below[name] for name, _ in view.keys} | _window(view, below)
@@ -214,7 +211,7 @@ def _window(view: View, below: Mapping[str, Expr]) -> dict[str, Expr]:
 
 
 def _calls(view: View, below: Mapping[str, Expr]) -> dict[str, Column]:
-    """Aggregates by name; a total is an aggregate over the values of all groups."""
+    """Column name -> SQL text of its aggregate; a total aggregates the values of all groups."""
     found: dict[str, Column] = {}
     for call in view.aggregates:
         inside = "*" if call.column is None else text_of(below[call.column])

@@ -26,7 +26,7 @@ SEVERAL = 3
 
 
 class Rule(StrEnum):
-    """The rule of step 1 that makes a node a member of a group."""
+    """Reason why step 1 made a node a member of a group."""
 
     START = "an inner join that no group reads starts a group"
     JOIN = "an inner join whose only readers are in the group"
@@ -78,7 +78,7 @@ def multi_joins(root: Node) -> list[MultiJoin]:
 
 
 def groups(root: Node) -> list[NodeGroup]:
-    """Step 1: the groups of a plan, from the root down."""
+    """Step 1: group the joins of a plan that one multi-way join can replace; root first."""
     outputs: dict[Node, list[Node]] = {}
     nodes = ordered(root)
     for node in nodes:
@@ -108,7 +108,7 @@ def _is_inner(node: Node) -> bool:
 
 
 def _replaced(node: Node, roots: Mapping[Node, NodeGroup], done: dict[Node, Node]) -> Node:
-    """Step 2, with a cache of replaced nodes, so that shared nodes stay shared."""
+    """Step 2: replace groups below ``node``; the cache ``made`` keeps shared nodes shared."""
     if node in done:
         return done[node]
     group = roots.get(node)

@@ -1,4 +1,4 @@
-"""Resolution of names and types in FROM and WHERE, and classification of the conjuncts.
+"""Resolution of names and types in FROM and WHERE, and classification of the join conditions.
 
 Queries in FROM are resolved from the inside out, so a chain of joins is one join, with or without
 subqueries. Every conjunct becomes an equality, a time bound, a local filter or a residual, wherever
@@ -37,7 +37,7 @@ from anabranch_planner.sql.unresolved import FromEntry, Node, Unresolved, at, lo
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A query's id, and the inputs for reading its statement.
+    """Inputs for reading a query's statement, as given at registration.
 
     Attributes:
         id: the query's id.
@@ -55,7 +55,7 @@ class Registration:
 
 @dataclass(slots=True)
 class Bound:
-    """A query with resolved names: the scope of FROM, and all conjuncts by type."""
+    """A query with resolved names: the scope of FROM, and its conditions by type."""
 
     query: Unresolved
     scope: Scope = field(default_factory=Scope)
@@ -65,9 +65,9 @@ class Bound:
     residuals: list[Expr] = field(default_factory=list)
     #: Field of a structured query -> the alias that it declares.
     fields: dict[str, str] = field(default_factory=dict)
-    #: The separate scopes of the right sides of outer joins.
+    #: Per outer join: the scope of its right side alone.
     rights: list[Scope] = field(default_factory=list)
-    #: Conditions of WHERE that read the right side of a look-up.
+    #: WHERE conditions that read a table on the right side of an outer join.
     after: list[Node] = field(default_factory=list)
 
 
@@ -84,10 +84,10 @@ def bind(query: Unresolved, given: Registration) -> Bound:
 
 
 def _resolve(query: Unresolved, streams: Mapping[str, Stream], found: Bound, within: str) -> Scope:
-    """The scope of the FROM list of ``query``; adds its conditions, and inner ones, to ``found``.
+    """The scope of the FROM list of ``query``; adds all conditions, also inner ones, to ``found``.
 
     Args:
-        within: prefix of the aliases of its streams.
+        within: prefix of its streams' aliases: the alias of the enclosing subquery.
     """
     if not query.sources:
         raise QueryError("malformed-sql", "the query has no sources", remedy="name a stream")
@@ -121,7 +121,7 @@ def _source(
     found: Bound,
     within: str,
 ) -> Scope:
-    """The separate scope of the source with index ``place`` in a FROM list."""
+    """The scope of a single entry of a FROM list; ``place``: its index."""
     if isinstance(source.of, str):
         alias = source.alias or source.of
         if source.field:
@@ -209,7 +209,7 @@ def _add_comparison(op: str, left: Expr, right: Expr, scope: Scope, found: Bound
 
 
 def _add_of_rows(left: Expr, right: Expr, scope: Scope, found: Bound) -> None:
-    """Add ``left <=> right`` of two row columns; between aliases it contains a join key."""
+    """Add ``left <=> right``, a column of compared rows; between two aliases it is a join key."""
     condition = compare("eq_null_safe", left, right)
     if any(isinstance(side, Literal) and side.value is not None for side in (left, right)):
         _add_comparison("eq", left, right, scope, found)

@@ -18,7 +18,7 @@ _FLIPPED = {"eq": "eq", "ne": "ne", "eq_null_safe": "eq_null_safe", "lt": "gt", 
             "le": "ge", "ge": "le"}  # fmt: skip
 _NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "gt": "le", "le": "gt",
             "is_null": "is_not_null", "is_not_null": "is_null"}  # fmt: skip
-#: Comparison operators on two values that are not NULL.
+#: Comparison operator -> Python function, for two values that are not NULL.
 HOLDS: dict[str, Callable[..., bool]] = {
     "eq": operator.eq,
     "ne": operator.ne,

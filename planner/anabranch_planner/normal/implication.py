@@ -31,8 +31,8 @@ def implies(strong: Sequence[Expr], weak: Sequence[Expr]) -> bool:
 
 
 def weaker(query: JoinQuery, relations: Iterable[Relation]) -> dict[str, Relation]:
-    """Alias -> the relation in ``relations`` with the strongest filter that the alias's own filter
-    implies; relations equal to the alias's own are ignored.
+    """Alias -> another relation over its stream whose store it could read: of ``relations`` with a
+    weaker filter than its own, the one with the strongest. Aliases without one are omitted.
     """
     by_id = {r.id: r for r in relations}
     found = {}
@@ -77,7 +77,7 @@ def _implied(strong: Expr, weak: Expr) -> bool:
 
 
 def _values(condition: Expr) -> tuple[Column, str, list[Any]] | None:
-    """A comparison as (column, operator, literals); None: another form of condition."""
+    """A comparison or IN as (column, operator, literals); None: another form of condition."""
     if not isinstance(condition, Call) or condition.op not in _COMPARISONS | {"in"}:
         return None
     column, *literals = condition.args

@@ -18,26 +18,26 @@ from anabranch_contract.queries.expressions import Column, Expr, substitute
 from anabranch_contract.queries.types import EXACT, FLOATING, TypeKind, key_type
 from anabranch_planner.binding.typecheck import aliases, coerce, compare
 
-#: (alias, attribute text).
+#: An attribute before labels are assigned: (alias, text of a column or expression).
 Attribute: TypeAlias = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of an equality: an expression over a single alias, alias stripped."""
+    """One side of a join equality: an alias, and an expression over its columns."""
 
     alias: str
     expr: Expr
 
     @property
     def attribute(self) -> Attribute:
-        """The attribute of the side."""
+        """The side as an attribute: alias, and text of the expression."""
         return self.alias, str(self.expr)
 
 
 @dataclass(frozen=True, slots=True)
 class Class:
-    """Sides that are equal, sorted by attribute, and the type in which they are compared."""
+    """A key class: sides that a query makes equal, and the type in which they are compared."""
 
     type: str
     sides: tuple[Side, ...]
@@ -98,7 +98,7 @@ def classes_of(equalities: Iterable[tuple[Side, Side]]) -> tuple[Class, ...]:
 
 
 def local_filters(key_class: Class) -> Mapping[str, list[Expr]]:
-    """Per alias, the equalities among its own attributes of ``key_class`` (as a chain)."""
+    """Alias -> equalities among its own attributes in ``key_class``, which filter its tuples."""
     by_alias: dict[str, list[Expr]] = {}
     for side in key_class.sides:
         by_alias.setdefault(side.alias, []).append(side.expr)
@@ -110,7 +110,7 @@ def local_filters(key_class: Class) -> Mapping[str, list[Expr]]:
 
 
 def relabelled(key_class: Class, labels: Mapping[str, str]) -> Class:
-    """``key_class`` over labels instead of aliases."""
+    """``key_class`` with canonical labels instead of the user's aliases."""
     sides = [replace(s, alias=labels[s.alias]) for s in key_class.sides]
     return Class(key_class.type, tuple(sorted(sides, key=lambda s: s.attribute)))
 

@@ -94,9 +94,9 @@ def _check_tables(bound: Bound) -> None:
 
 
 def _with_outer(bound: Bound, side: OuterSide, given: Registration) -> JoinQuery:
-    """An outer, semi or anti join as two joins (``outer``): pairs, and left rows.
+    """An outer, semi or anti join as two inner joins: one of matched pairs, one of left rows.
 
-    A view over it reads the outer join's rows, so these get the columns that the view reads.
+    Both have the columns that the post-join clauses read.
     """
 
     inner = partial(_refuse_inner, side.kind)
@@ -115,11 +115,11 @@ def _with_outer(bound: Bound, side: OuterSide, given: Registration) -> JoinQuery
 
 def _refuse_inner(kind: JoinKind, node: Node) -> JoinQuery:
     with at(node):
-        raise unsupported(f"a query as a value over a {kind.upper()} JOIN", "leave it out")
+        raise unsupported(f"a scalar subquery over a {kind.upper()} JOIN", "leave it out")
 
 
 def _with_look_ups(bound: Bound, given: Registration) -> JoinQuery:
-    """The joins of a query with look-ups: left rows, and each look-up's pairs."""
+    """Outer joins with tables as inner joins: one of left rows, and one per table of its pairs."""
     query, given = bound.query, replace(given, relaxed={})
     chain = chain_of(query, bound.scope, bound.rights)
     parts, window = None, given.window
@@ -136,7 +136,7 @@ def _with_look_ups(bound: Bound, given: Registration) -> JoinQuery:
         window = {name: micros for name, micros in window.items() if name not in of_tables}
     own = replace(given, id=f"{given.id}{LEFT_SUFFIX}", window=window)
     rows = _joined(bound, own, plan.left_columns)
-    # Left rows and pairs use the same relations, so they see the same tuples.
+    # Left rows and matched pairs read the same relations, so they see the same tuples.
     relaxed = {m.alias: rows.relation_of(m.label).filter for m in rows.members}
     joins = []
     for number, (statement, columns) in enumerate(plan.pairs, 1):
@@ -234,7 +234,7 @@ def _closed_bounds(bound: Bound, window: int | Mapping[str, int] | None) -> Boun
 
 
 def _ttls(scope: Scope, fields: Mapping[str, str]) -> dict[str, Micros]:
-    """The ttl of each alias whose stream has one, if the alias is joined at all."""
+    """Alias -> window that its stream's ``ttl`` sets (microseconds); empty if nothing is joined."""
     ttls = {alias: s.ttl for alias, s in scope.streams.items() if s.ttl is not None}
     if not ttls or len(scope.streams) == 1:
         return {}
@@ -308,8 +308,8 @@ def _windows(scope: Scope, window: int | Mapping[str, int] | None) -> dict[str, 
 def _relations(
     bound: Bound, classes: Sequence[Class], relaxed: Mapping[str, tuple[Expr, ...]]
 ) -> tuple[dict[str, Relation], list[Expr]]:
-    """Each alias's relation, by all of its local filters (implied equalities included) or by its
-    relaxed filter; and the conditions that relaxed filters omit.
+    """Alias -> its relation: stream and local filter (with implied equalities, or relaxed); and
+    the conditions that relaxed filters omit.
     """
     filters = {alias: list(conditions) for alias, conditions in bound.filters.items()}
     for key_class in classes:

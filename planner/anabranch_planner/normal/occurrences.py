@@ -30,7 +30,7 @@ _SELF = "*"
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """The parts of a query that distinguish its aliases.
+    """The parts of a query by which aliases of the same stream are distinguished.
 
     Attributes:
         relations: alias -> relation, in the order of FROM.
@@ -55,7 +55,7 @@ def occurrences(query: Structure) -> dict[str, int]:
         colours = _refined(query, colours, ())
         colours = _refined(query, colours, query.outputs)
         while tied := [a for a in names if _count(colours)[colours[a]] > 1]:
-            # Number one alias of the first tied colour; its neighbours' colours then differ.
+            # Give one of the aliases with equal colours a new one, and refine those joined with it.
             first = min(tied, key=lambda a: (query.relations[a], colours[a], names.index(a)))
             colours[first] += "#"
             colours = _refined(query, colours, query.outputs)
@@ -84,7 +84,7 @@ def _count(colours: Mapping[str, str]) -> Counter[str]:
 def _refined(
     query: Structure, colours: dict[str, str], outputs: Sequence[tuple[str, Expr]]
 ) -> dict[str, str]:
-    """``colours`` refined until they no longer change."""
+    """Colours of aliases after colour refinement until nothing changes."""
     kinds = 0
     while kinds < len(set(colours.values())):
         kinds = len(set(colours.values()))
@@ -122,7 +122,7 @@ def _seen_from(
 def _texts(
     named: Iterable[tuple[str, Expr]], alias: str, seen: Callable[[str], str]
 ) -> Iterable[str]:
-    """The expressions that read ``alias``, with each alias in them replaced by ``seen``."""
+    """Texts of the expressions that read ``alias``, with aliases in them renamed by ``seen``."""
     for name, expr in named:
         if any(c.alias == alias for c in columns(expr)):
             own = substitute(expr, lambda c: Column(seen(c.alias), c.name, c.type))

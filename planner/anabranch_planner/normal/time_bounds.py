@@ -45,8 +45,8 @@ def from_windows(
     windows: Mapping[str, Micros | None],
     timeless: Collection[str] = (),
 ) -> Bounds:
-    """``D[i][j] = W_i`` for every other ``j``; aliases without a window (or None) are unbounded,
-    and so are all entries towards ``timeless`` aliases.
+    """Bounds that windows imply: ``D[i][j] = W_i`` for every other ``j``; unbounded for aliases
+    without a window (or None), and towards ``timeless`` aliases (tables).
 
     >>> from_windows(("R", "S"), {"R": 9})
     ((0, 9), (None, 0))
@@ -106,7 +106,7 @@ def close(matrix: Bounds, names: Sequence[str]) -> Bounds:
 
 
 def irredundant(closed: Bounds) -> Bounds:
-    """A closed matrix without entries implied by two others; closing restores these entries.
+    """A closed matrix without the bounds that others imply; :func:`close` restores them.
 
     >>> irredundant(((0, 5, 12), (None, 0, 7), (None, None, 0)))
     ((0, 5, None), (None, 0, 7), (None, None, 0))

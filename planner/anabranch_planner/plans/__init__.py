@@ -1,1 +1,1 @@
-"""From queries and statistics to a plan, its ruleset, and the cost shares of queries."""
+"""Planning of queries, compilation of plans to rulesets, and cost shares of queries."""

@@ -70,13 +70,13 @@ RECONSIDERED = 2.0
 
 @dataclass(frozen=True, slots=True)
 class BackfillDecision:
-    """Decision between backfill and coverage for one MIR.
+    """Decision for an intermediate result: compute past rows once, or probe base stores instead.
 
     Attributes:
         order: the member that the backfill begins with, then the others in order of probing.
-        coverage: cost of covering the gap by base probes over the expected life.
+        coverage: cost of probing base stores for missing rows, over the expected life.
         cost: one-off cost of the backfill.
-        chosen: whether the MIR is backfilled.
+        chosen: whether the intermediate result is backfilled.
         reason: explanation for people.
     """
 
@@ -100,12 +100,12 @@ def decide(
     earlier: Iterable[BackfillDecision] = (),
     parts: Sequence[PlanPart] | None = None,
 ) -> tuple[BackfillDecision, ...]:
-    """One decision for every MIR that ``plan`` keeps, in order of owner and MIR.
+    """Decide for every intermediate result of ``plan`` whether to backfill it.
 
     Args:
         plan: a plan for ``queries``, made under ``model``.
         horizon: expected use in units of the statistics (see the module).
-        running: the running plan's steps and copies; its MIRs are not new. None: no plan runs.
+        running: footprint of the running plan, whose stores need no backfill; None: no plan runs.
         earlier: the running plan's decisions.
         parts: the parts of ``plan`` (:func:`~anabranch_planner.cost.parts.divide`). A part reused
             from the previous plan keeps its costs, even if the windows of other queries have
@@ -144,13 +144,13 @@ def decide(
 
 
 def _kept(plan: Plan) -> dict[tuple[str, MirId], Mir]:
-    """The intermediate results that ``plan`` keeps, by owner and id."""
+    """(owner, id) of the intermediate results that ``plan`` stores."""
     mirs = {m.id: m for m in plan.mirs if not m.is_base}
     return {(c.owner, c.mir): mirs[c.mir] for c in plan.copies if c.mir in mirs}
 
 
 def _figures(part: PlanPart, costs: _Costs, horizon: float) -> list[BackfillDecision]:
-    """Costs of coverage and backfill for every MIR that ``part`` keeps; none is chosen yet."""
+    """Costs of coverage and backfill for every intermediate result of ``part``, undecided."""
     probing: dict[tuple[str, MirId], list[Trail]] = {}
     for trail in part.trails.steps.values():
         probing.setdefault((trail.owner, trail.step.target), []).append(trail)
@@ -186,7 +186,7 @@ def document(found: BackfillDecision) -> dict[str, Any]:
 
 
 class _Costs:
-    """Costs of coverage and of backfill, for one plan."""
+    """Costs of backfills, and of probing base stores instead, for one plan."""
 
     def __init__(
         self, plan: Plan, retained: Mapping[RelationId, int | None], model: CostModel
@@ -198,11 +198,11 @@ class _Costs:
         self._kept = retained
 
     def coverage(self, trail: Trail, mir: Mir, horizon: float) -> float:
-        """The cost of covering the gap for a step that probes ``mir``, over the expected life."""
+        """Cost of probing base stores for results missing in ``mir``, over its expected life."""
         after, start = trail.after, trail.start
         bounds = self._model.bounds(after)
         relation_of = dict(zip(after.members, after.relations, strict=True))
-        # The step's members are the MIR's own labels.
+        # The members of ``mir``, under the labels that they have in ``after``.
         members = trail.step.members
         life = min(horizon, max(self._life(x, after, bounds, relation_of) for x in members))
 
@@ -228,12 +228,12 @@ class _Costs:
         return total
 
     def backfill(self, owner: str, mir: Mir) -> tuple[tuple[Label, ...], float]:
-        """The cheapest order found, and its cost."""
+        """The cheapest order in which a backfill can join the members of ``mir``, and its cost."""
         orders = [self._order(mir, start) for start in mir.members]
         return min(((o, self.of_order(owner, mir, o)) for o in orders), key=lambda x: (x[1], x[0]))
 
     def of_order(self, owner: str, mir: Mir, order: Sequence[Label]) -> float:
-        """The cost of a backfill in ``order``: its sends and inserts."""
+        """Cost of a backfill that joins members in ``order``: partial results sent, and inserts."""
         relation_of = dict(zip(mir.members, mir.relations, strict=True))
         total, sent = 0.0, self._stored(mir, relation_of, frozenset(order[:1]))
         for at, label in enumerate(order[1:], start=1):
@@ -278,13 +278,13 @@ class _Costs:
     def _stored(
         self, mir: Mir, relation_of: Mapping[Label, RelationId], labels: frozenset[Label]
     ) -> float:
-        """Combinations over ``labels`` of tuples that are still stored."""
+        """Number of rows that joining the stored tuples of ``labels`` produces."""
         joined = canonical(mir.classes, relation_of, labels)
         kept = math.prod(self._retained(relation_of[x]) for x in labels)
         return min(self._model.matches(joined) * kept, self._model.cardinality(joined))
 
     def _retained(self, relation: RelationId) -> float:
-        """Fraction of a unit's tuples that is still stored at the unit's end."""
+        """Fraction of a relation's tuples of one unit of time that is still stored at its end."""
         micros, span = self._kept.get(relation), self._model.span(relation)
         return 1.0 if micros is None or span is None else min(1.0, micros / span)
 
@@ -352,12 +352,12 @@ _Factor = tuple["Callable[[float], float]", tuple[float, ...]]
 
 
 def _part(reach: float, gap: float) -> _Factor:
-    """The factor ``g`` of the module's docstring, with its break points."""
+    """Tuples of a relation that an arriving tuple meets at time ``u`` (``g`` in the module)."""
     return lambda u: max(0.0, min(reach, 1 + u) - gap), (reach - 1, gap - 1)
 
 
 def _gap_part(reach: float, gap: float) -> _Factor:
-    """The factor ``b`` of the module's docstring, with its break points."""
+    """Tuples in the gap that an arriving tuple meets at time ``u`` (``b`` in the module)."""
     return (
         lambda u: max(0.0, min(1.0, 1 + u - gap) - max(0.0, 1 + u - reach)),
         (gap, gap - 1, reach, reach - 1),

@@ -77,8 +77,8 @@ def compile_ruleset(
         epoch: the epoch's number.
         parallelism: partitions per store.
         sinks: query id -> the sink of its results; default: Parquet files.
-        backfills: decisions about the past of new MIRs (``plans.backfill``); a chosen one becomes a
-            rule for every copy of the MIR.
+        backfills: decisions to backfill intermediate results (``plans.backfill``); a chosen one
+            becomes a rule for every copy of the store.
         freshness: query id -> alias -> maximum age of result members of that alias (microseconds).
         past: queries that also emit results over tuples from before their activation.
         parts: the plan's parts (:func:`~anabranch_planner.cost.parts.divide`), which cache their
@@ -133,7 +133,7 @@ def compile_ruleset(
 
 @dataclass(frozen=True, slots=True)
 class _Common:
-    """Inputs common to all parts; backfills by owner and MIR, expressions by derived attribute."""
+    """Inputs that the compilation of every part of a plan needs."""
 
     streams: Mapping[StreamName, Stream]
     kinds: KeyTypes
@@ -145,7 +145,7 @@ class _Common:
 
 @dataclass(frozen=True, slots=True)
 class _PartRules:
-    """The rules of a part of a plan, its MIR stores, and the indexes that its probes use."""
+    """Rules of one part of a plan, its stores of intermediate results, and its stores' indexes."""
 
     trees: Sequence[TreeRule]
     stores: Sequence[StoreSpec]
@@ -195,7 +195,7 @@ def compile_revision(
     revision: int,
     subs: SubJoins | None = None,
 ) -> Ruleset:
-    """Compile ``plan`` as ``revision`` of ``running``.
+    """Compile ``plan`` to a revision: a ruleset that replaces ``running`` within its epoch.
 
     Args:
         plan: a valid plan for exactly ``queries``, over stores of ``running``

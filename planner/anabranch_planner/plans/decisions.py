@@ -1,7 +1,7 @@
-"""A plan's decisions that later plans start from: stored with an epoch, not shown to people.
+"""Decisions of a plan that affect later plans; stored with its epoch, as input of planning.
 
-The explanation of an epoch (``explain``) is written for people and may change; later plans depend
-only on these values.
+The explanation of an epoch (``explain``) is written for people and may change; later plans do not
+depend on it, only on these values.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class DecisionsError(PlannerError):
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """Decisions of one plan.
+    """Decisions of one plan that affect later plans.
 
     Attributes:
         footprint: steps and store copies; a later plan is charged for changes to it.
-        backfills: decisions on the past of intermediate results.
-        substreams: split of each start's tuples, with values that intermediate results exclude.
+        backfills: decisions to backfill intermediate results, or not.
+        substreams: split of relations' tuples, with values that intermediate results exclude.
         hot: store → values whose new rows are spread over several hosts.
     """
 
@@ -43,7 +43,7 @@ class Decisions:
 def decisions_of(
     ruleset: Ruleset, prints: Footprint, backfills: tuple[BackfillDecision, ...]
 ) -> Decisions:
-    """The decisions behind ``ruleset``; ``prints`` is the footprint of its plan."""
+    """The decisions contained in ``ruleset``; ``prints``: footprint of the ruleset's plan."""
     return Decisions(
         prints,
         backfills,
@@ -53,7 +53,7 @@ def decisions_of(
 
 
 def footprint_document(prints: Footprint) -> dict[str, Any]:
-    """The footprint as in :func:`to_document`, in a fixed order."""
+    """JSON form of a footprint, sorted so that equal footprints give equal documents."""
     steps, copies = sorted(prints.steps), sorted(prints.copies, key=copy_rank)
     document: dict[str, Any] = codec.to_json({"steps": steps, "copies": copies})
     return document
@@ -71,7 +71,7 @@ def to_document(found: Decisions) -> dict[str, Any]:
 
 
 def from_document(document: Mapping[str, Any]) -> Decisions:
-    """The decisions that :func:`to_document` wrote.
+    """Parse a document that :func:`to_document` wrote.
 
     Raises:
         DecisionsError: the document is malformed or has another version.

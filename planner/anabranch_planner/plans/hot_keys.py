@@ -64,21 +64,21 @@ Hashes = NDArray[np.uint64]
 
 #: Maximum number of hot values of all stores together.
 MOST = 128
-#: Least relief of the busiest host by a hot value, as a share of a host's mean load.
+#: Least reduction of the busiest host's load by a hot value, relative to a host's mean load.
 WORTH = 0.01
-#: Factor on WORTH and on the price below which a hot value stops being hot.
+#: A hot value stays hot until its benefit is below this fraction of the thresholds.
 STAYS = 0.5
 
 
 class Hot(NamedTuple):
-    """A value that is hot in one store.
+    """A hot value of one store: its new rows are spread over several hosts.
 
     Attributes:
         store, attribute: the store, and its partition attribute.
         value: the value's hash, and the number of hosts.
         text: the value for people; "" if unknown.
         load: the fraction of all hosts' load due to its rows, probes and matches.
-        spared: relief of the busiest host, in seconds per unit of time.
+        spared: reduction of the busiest host's load, in seconds per unit of time.
         price: additional load of all hosts, in seconds per unit of time.
     """
 
@@ -113,7 +113,7 @@ class HotKeys:
 
 
 def deal_hot(ruleset: Ruleset, found: HotKeys) -> Ruleset:
-    """``ruleset`` with the hot values ``found``."""
+    """Copy of ``ruleset`` whose stores spread the hot values ``found``."""
     stores = tuple(replace(store, hot=found.of(store.id)) for store in ruleset.stores)
     made = replace(ruleset, stores=stores)
     made.validate()
@@ -121,7 +121,7 @@ def deal_hot(ruleset: Ruleset, found: HotKeys) -> Ruleset:
 
 
 def hot_document(found: HotKeys) -> dict[str, Any]:
-    """Hot values and their expected relief as JSON, by descending load."""
+    """Hot values and the expected load of the busiest host as JSON, by descending load."""
     return {
         "hosts": found.hosts,
         "before": found.before,
@@ -173,8 +173,8 @@ class _Store:
     Attributes:
         parts: seconds for its rows and matches, which spreading divides.
         probes: seconds for its probes, which each of the hosts repeats.
-        crossing: seconds for the bytes of one more copy of its probes.
-        behind: seconds for the bytes of matches found on other hosts.
+        crossing: seconds for sending one more copy of its probes to another host.
+        behind: seconds for sending matches on from other hosts.
     """
 
     spec: StoreSpec
@@ -189,7 +189,7 @@ class _Store:
 
 
 class _Loads:
-    """Seconds per unit of time that rows, probes and matches take, by store and value."""
+    """CPU load in seconds per unit of time of rows, probes and matches, by store and key value."""
 
     def __init__(
         self,
@@ -215,7 +215,7 @@ class _Loads:
         self.stores = [self._store(spec, asked[spec.id]) for spec in ruleset.stores]
 
     def head(self, rule: ProbeRule) -> frozenset[Label]:
-        """The labels of the partial results that probe by ``rule``."""
+        """The aliases joined before the probe ``rule``."""
         return self.heads.get(rule.edge, frozenset({rule.start}))
 
     def texts(self, store: _Store) -> dict[int, str]:
@@ -244,7 +244,7 @@ class _Loads:
         return [] if mir is None else joined_columns(mir, spec.partition[0])
 
     def _mir(self, spec: StoreSpec) -> Mir | None:
-        """The sub-join of a store's rows; None: no query contains it."""
+        """The sub-join whose rows a store has; None: no query contains it."""
         if len(spec.members) == 1:
             return base_mir(spec.relations[0])
         query = self.subs.containing(frozenset(spec.members), spec.mir)
@@ -342,7 +342,7 @@ class _HotValueChooser:
         self.squares, self.more = 0.0, 0.0
 
     def chosen(self) -> HotKeys:
-        """Choose the hot values."""
+        """Choose hot values until no further one reduces the busiest host's load enough."""
         before, found = self._busiest(), dict[int, tuple[int, float, float]]()
         options = sorted({self.hosts, *(2**n for n in range(1, self.hosts.bit_length()))})
         options = [ways for ways in options if ways <= self.hosts]
@@ -373,8 +373,8 @@ class _HotValueChooser:
         return (self.loads.total + self.more) / self.hosts + apart
 
     def _best(self, ways: int, taken: Iterable[int]) -> tuple[float, int, int, float, float]:
-        """The best next value to spread over ``ways`` hosts: gain beyond its price, index of the
-        (store, value) pair, ``ways``, relief of the busiest host, and price.
+        """The best next value to spread over ``ways`` hosts: its gain, index of the (store, value)
+        pair, ``ways``, reduction of the busiest host's load, and price.
         """
         own = self.parts + self.probes
         price = self._price(ways)
@@ -389,7 +389,7 @@ class _HotValueChooser:
         gain = spared - self.needed * np.maximum(price, WORTH * mean)
         gain[list(taken)] = -np.inf
         gain[self.most < ways] = -np.inf
-        # Among equal gains the first wins.
+        # argmax takes the first of several equal gains.
         pair = int(gain.argmax())
         return float(gain[pair]), pair, ways, float(spared[pair]), float(price[pair])
 

@@ -39,11 +39,11 @@ MARGIN = 1.1
 
 
 class LookAheadFilter(NamedTuple):
-    """A look-ahead filter that pays.
+    """A look-ahead filter that saves more CPU time than it costs.
 
     Attributes:
         edge: edge of the probe that follows the filter.
-        asked: the store and key to test.
+        asked: the store in which to look for a match, and the key.
         share: fraction of the incoming tuples that pass.
         saved, price: seconds per unit of time.
     """
@@ -61,12 +61,12 @@ def look_ahead(
     model: CostModel,
     constants: CostConstants | None = None,
 ) -> Ruleset:
-    """``ruleset`` with the look-ahead filters that pay; arguments as for :func:`questions`."""
+    """``ruleset`` with all profitable look-ahead filters; arguments as for :func:`questions`."""
     return ask(ruleset, questions(ruleset, queries, model, constants))
 
 
 def ask(ruleset: Ruleset, found: Sequence[LookAheadFilter]) -> Ruleset:
-    """``ruleset`` with the look-ahead filters ``found``."""
+    """Copy of ``ruleset`` with the look-ahead filters ``found``."""
     if not found:
         return ruleset
     asked: dict[Edge, list[Presence]] = defaultdict(list)
@@ -102,7 +102,7 @@ def questions(
     model: CostModel,
     constants: CostConstants | None = None,
 ) -> tuple[LookAheadFilter, ...]:
-    """Choose the look-ahead filters that pay, in the order of paths.
+    """Choose the look-ahead filters that save time, along each path of probes.
 
     Args:
         queries: the queries of ``ruleset``.
@@ -119,7 +119,7 @@ def questions(
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """CPU time of a step without its calls: look-ups of its tuples, and production of matches."""
+    """CPU seconds of a probe step for look-ups and for matches, without fixed costs per call."""
 
     look: float
     make: float
@@ -144,9 +144,9 @@ class _FilterChooser:
             self.heads[rule.out] = self._head(rule).union(rule.members)
 
     def chosen(self) -> tuple[LookAheadFilter, ...]:
-        """Choose the filters that pay, along the paths."""
+        """Choose filters greedily along each path of probes."""
         found: list[LookAheadFilter] = []
-        #: Edge -> fraction of its tuples that passes the filters so far, and these filters' names.
+        #: Edge -> fraction of its tuples that earlier filters pass, and these filters' names.
         left: dict[Edge, float] = {}
         told: dict[Edge, frozenset[object]] = {}
         for rule in self.paths:
@@ -168,7 +168,7 @@ class _FilterChooser:
         return tuple(found)
 
     def _question(self, rule: ProbeRule, asked: Presence, share: float) -> LookAheadFilter:
-        """The filter ``asked`` before ``rule``, for a fraction ``share`` of its tuples."""
+        """Saving and cost of testing ``asked`` before ``rule``, if ``share`` of tuples arrive."""
         sent = share * self._sent(rule)
         kept = self._present(rule, asked)
         price = self._calls + self._look(asked, sent) + sent * kept * self.constants.match
@@ -176,7 +176,7 @@ class _FilterChooser:
         return LookAheadFilter(rule.out, asked, kept, saved, price)
 
     def _before(self, rule: ProbeRule, asked: Presence) -> float:
-        """Seconds of ``rule`` and all later steps before the probe that ``asked`` anticipates."""
+        """CPU seconds from ``rule`` up to the later probe that the filter ``asked`` anticipates."""
         total, pending = 0.0, [rule]
         while pending:
             step = pending.pop()
@@ -227,7 +227,7 @@ class _FilterChooser:
         return self._over(rule, self.heads[rule.out])
 
     def _over(self, rule: ProbeRule, labels: frozenset[Label]) -> float:
-        """Tuples over ``labels`` per unit of time, for all substreams that use the rule."""
+        """Partial results over ``labels`` per unit of time, of all substreams that use the rule."""
         mir = self.subs.of(self.users[rule.out], labels)
         return self.model.probe_of(mir, rule.start, self.takers[rule.out])
 

@@ -1,9 +1,9 @@
 """Narrowing of intermediate results: a pass over a ruleset that excludes the values that no probe
 can match (:mod:`anabranch_contract.plans.partial`).
 
-A store is narrowed if only some substreams probe it and its copies, and one of its probe attributes
-defines these substreams. The kept values are part of its id: a store with other values is a new
-store, whose past the earlier store may answer.
+A store is narrowed if it is probed only by substreams (tuples with certain key values), and one of
+its probe attributes is that key. The kept values are part of the store's id, so another set of
+values makes a new store; probes of older rows may still use the earlier store.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from anabranch_contract.queries.mirs import MirId
 
 
 def narrow(ruleset: Ruleset) -> Ruleset:
-    """``ruleset`` with intermediate results narrowed to the values that probes can match."""
+    """``ruleset`` whose intermediate results store only key values that probes can match."""
     kept = _wanted(ruleset)
     if not kept:
         return ruleset
@@ -37,7 +37,7 @@ def narrow(ruleset: Ruleset) -> Ruleset:
 
 
 def renamed(ruleset: Ruleset, kept: Mapping[StoreId, tuple[StoreId, KeptValues | None]]) -> Ruleset:
-    """``ruleset`` where each store in ``kept`` gets another id and other kept values."""
+    """``ruleset`` where each store in ``kept`` keeps only these values, under a new id."""
 
     def name(store: StoreId) -> StoreId:
         return kept[store][0] if store in kept else store
@@ -69,7 +69,7 @@ def renamed(ruleset: Ruleset, kept: Mapping[StoreId, tuple[StoreId, KeptValues |
 
 
 def _wanted(ruleset: Ruleset) -> dict[StoreId, KeptValues]:
-    """Store -> the values that probes of its copies can match; only where some are excluded."""
+    """Store -> key values that probes can match, for stores where these are not all values."""
     probing = [rule for rule in ruleset.probe_rules if rule.fill]
     if not ruleset.substreams or not probing:
         return {}
@@ -78,7 +78,7 @@ def _wanted(ruleset: Ruleset) -> dict[StoreId, KeptValues]:
     for store in ruleset.stores:
         copies[store.owner, store.mir].append(store.id)
     owner_of = {store.id: store.owner for store in ruleset.stores}
-    #: (owner, intermediate result) -> per probe: the values that it can match, by attribute.
+    #: (owner, intermediate result) -> per probe of it: join attribute -> values it can match.
     asked: dict[tuple[str, MirId], list[tuple[KeptValues, ...]]] = defaultdict(list)
     for rule in probing:
         asked[owner_of[rule.store], rule.mir].append(ways.found(rule))

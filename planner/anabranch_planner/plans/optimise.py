@@ -41,8 +41,7 @@ from anabranch_planner.solvers.deadline import Deadline
 
 #: Maximum number of flow variables for which the integer program is built.
 MAX_FLOWS = 150_000
-#: Share of a deadline for the joint program. The rest is for merging standalone plans if the joint
-#: program was not solved to optimality.
+#: Share of the time for the joint program; the rest is for standalone plans as a fallback.
 JOINT_SHARE = 0.9
 
 
@@ -64,10 +63,10 @@ class Options:
         seed: seed of the solver's tie-breaking.
         threads: maximum number of threads of the solver.
         max_flows: above it no integer program is built, and local search is used.
-        substreams: maximum number of substreams per start; a start is split where that saves CPU
-            time (:mod:`~anabranch_planner.skew.substreams`). Only for tight ``clash``.
-        told_apart: the substreams in use, as samples were counted; only a large saving changes
-        them. look_ahead: whether revisions get look-ahead filters where these pay
+        substreams: maximum number of substreams (groups of key values with their own probe orders)
+            per relation (:mod:`~anabranch_planner.skew.substreams`). Only for tight ``clash``.
+        told_apart: the substreams in use; only a large saving changes them.
+        look_ahead: whether revisions get filters that drop tuples without a later match
             (:mod:`~anabranch_planner.plans.look_ahead`); a plan does not depend on it.
         limits, switching: constraints and charges of the joint plan, see
             :mod:`anabranch_planner.search.demands`; the other optimisers ignore both.
@@ -102,13 +101,13 @@ class Options:
 
     @property
     def settings(self) -> SolveSettings:
-        """The settings of each solve."""
+        """Settings of each call of a solver."""
         return SolveSettings(self.solver, self.seed, self.threads, self.max_flows)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """Queries to plan together, under statistics."""
+    """Queries to plan together, the statistics and the options."""
 
     queries: tuple[JoinQuery, ...]
     statistics: Statistics
@@ -120,8 +119,8 @@ class StandalonePlans:
     """Standalone plans of every query, for comparison with a joint one.
 
     Attributes:
-        individual: nothing is shared.
-        shared: equal steps and copies are merged.
+        individual: queries share nothing.
+        shared: equal probe steps and store copies run once.
     """
 
     individual: Plan
@@ -156,7 +155,7 @@ def apart_of(plan: Plan, options: Options) -> StandalonePlans | None:
 
 
 def check(queries: Sequence[JoinQuery], request: PlanRequest) -> Sequence[JoinQuery]:
-    """The queries, if they can be planned together.
+    """Return ``queries`` after checking that they can be planned together.
 
     Raises:
         QueryError: two queries have the same id, or a query is a cross product.
@@ -166,7 +165,7 @@ def check(queries: Sequence[JoinQuery], request: PlanRequest) -> Sequence[JoinQu
 
 
 def build(queries: Sequence[JoinQuery], request: PlanRequest) -> PlanProblem:
-    """The graph of states of all queries."""
+    """Build the planning problem: the graph of partial results of all queries."""
     options = request.options
     with options.deadline.phase("build"):
         return build_problem(queries, cost_model(queries, request), mir=options.keeps_mirs)
@@ -180,7 +179,7 @@ def cost_model(
     """Cost model for planning ``queries``.
 
     Args:
-        substreams: the split of starts; None: the split that saves most.
+        substreams: split of relations' tuples by key value; None: the split that saves most.
     """
     options = request.options
     model = CostModel(
@@ -196,7 +195,7 @@ def cost_model(
         printed = options.formulation is Formulation.PAPER
         if options.substreams < 2 or not joint or printed:
             return model
-        # Each substream has calls of its own, which only the objective in seconds charges.
+        # More substreams mean more calls of probes, which only the objective in seconds charges.
         starts = Starts(queries, model.charging(Objective.SECONDS))
         earlier = options.told_apart
         chosen = choose(starts, options.substreams, earlier)
@@ -220,7 +219,7 @@ def charge(problem: PlanProblem, request: PlanRequest) -> PlanProblem:
 
 
 def solve(problem: PlanProblem, request: PlanRequest) -> tuple[Outcome, ...]:
-    """The cheapest routes found in time: for all queries together, or per query.
+    """Solve the problem, for all queries together or per query, within the deadline.
 
     Raises:
         PlannerError: the formulation supports neither limits nor switching charges.
@@ -242,8 +241,8 @@ def solve(problem: PlanProblem, request: PlanRequest) -> tuple[Outcome, ...]:
 def assemble(
     outcomes: Sequence[Outcome], request: PlanRequest, reused: Reused | None = None
 ) -> Plan:
-    """The plan of the routes. If a joint plan is not proven optimal, the result is the cheaper of
-    it and the merged standalone plans.
+    """Convert solutions to a plan. If a joint plan is not proven optimal, the result is the cheaper
+    of it and the merged standalone plans.
 
     Args:
         reused: see :func:`make_plan`.
@@ -276,12 +275,12 @@ def _demanding(options: Options) -> bool:
 
 
 def _warm(problem: PlanProblem) -> Routing | None:
-    """Routing of the running plan if switching from it is charged, else None."""
+    """The running plan's routes as a start for the solver, if switching from it is charged."""
     return complete(problem, running_routes(problem)) if problem.extra_steps else None
 
 
 def _apart(whole: PlanProblem, options: Options) -> tuple[Outcome, ...]:
-    """Every query's own optimum, planned standalone."""
+    """Solve the problem of each query alone."""
     outcomes = []
     for number, problem in enumerate(whole.apart()):
         share = options.deadline.share(1 / (len(whole.queries) - number))

@@ -1,4 +1,4 @@
-"""Reasons for sharing elements and keeping intermediate results.
+"""Savings from shared elements (probe steps, store copies) and kept intermediate results.
 
 **A shared step or store copy** needed by ``n`` queries (as in
 :mod:`anabranch_planner.plans.shares`) is paid once. If each query ran the same plan by itself, it
@@ -37,7 +37,7 @@ from anabranch_planner.plans.shares import Game, game
 
 @dataclass(frozen=True, slots=True)
 class SharedReason:
-    """An element that several queries need and the plan pays once.
+    """A probe step or store copy that several queries need and the plan pays once.
 
     Attributes:
         kind: ``"step"`` or ``"store"``.
@@ -72,7 +72,7 @@ class KeptReason:
 
 @dataclass(frozen=True, slots=True)
 class Reasons:
-    """Shared elements and kept results with their savings, greatest savings first.
+    """Shared elements and kept intermediate results with their savings, greatest first.
 
     Attributes:
         omitted: number of kept intermediate results left unexamined because there are too many.
@@ -97,7 +97,7 @@ def reasons(
     Args:
         at_most: number of intermediate results to examine, most users first (each takes time
             proportional to the whole plan).
-        found, played: the plan's trails and game, if computed already.
+        found, played: the plan's steps and cost-sharing game, if computed already.
     """
     found = found or trails(plan, queries)
     played = played or game(plan, queries, found)

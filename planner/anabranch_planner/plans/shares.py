@@ -47,7 +47,7 @@ from anabranch_planner.cost.steps import Prefix, Trails, trails
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """An element of the plan that is paid once.
+    """A probe step or store copy of a plan, whose cost its users share.
 
     Attributes:
         step: the step's prefix, or None for a store copy.
@@ -63,20 +63,20 @@ class Element:
 
 @dataclass(frozen=True, slots=True)
 class Game:
-    """The cost-sharing game of a plan."""
+    """The cost-sharing game of a plan: its elements, and the queries that need each."""
 
     queries: tuple[QueryId, ...]
     elements: tuple[Element, ...]
 
     @property
     def cost(self) -> float:
-        """The plan's cost."""
+        """The plan's cost: the sum over its elements."""
         return fsum(e.cost for e in self.elements)
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The cost of one query by each method; None if its own optimum is unknown."""
+    """Cost share of one query by each method; None where its standalone cost is unknown."""
 
     query: QueryId
     standalone: float | None
@@ -90,7 +90,7 @@ def game(plan: Plan, queries: Sequence[JoinQuery], found: Trails | None = None) 
     """The cost-sharing game of ``plan``, a plan for ``queries``.
 
     Args:
-        found: the plan's trails, if computed already.
+        found: the plan's distinct steps, if computed already.
 
     Raises:
         PlanError: an order's goal is not one of the queries.
@@ -146,7 +146,7 @@ def game(plan: Plan, queries: Sequence[JoinQuery], found: Trails | None = None) 
 def _closure(
     prefixes: Sequence[Prefix], upkeep: Mapping[tuple[str, str], list[Prefix]], found: Trails
 ) -> set[Prefix]:
-    """``prefixes``, and steps that maintain the intermediate results they probe, recursively."""
+    """``prefixes``, and recursively the steps that maintain the intermediate results they probe."""
     needed: set[Prefix] = set()
     maintained: set[tuple[str, str]] = set()
     pending = list(prefixes)
@@ -163,12 +163,12 @@ def _closure(
 
 
 def part(found: Game) -> dict[QueryId, float]:
-    """The plan's cost for each query alone."""
+    """Query -> cost of the elements (steps, store copies) that it needs, if it paid them alone."""
     return _collect(found, lambda e: e.cost)
 
 
 def marginal(found: Game) -> dict[QueryId, float]:
-    """The cost of the elements that only this query needs."""
+    """Query -> cost of the elements that no other query needs."""
     return _collect(found, lambda e: e.cost if len(e.users) == 1 else 0.0)
 
 

@@ -25,8 +25,7 @@ from anabranch_planner.cost.exchange import ARRIVAL, ExchangeModel
 from anabranch_planner.cost.model import CostModel
 from anabranch_planner.cost.steps import PlanError, SubJoins
 
-#: A tuple's host: the host of the partition of this attribute's value; True: the one host that has
-#: all rows of stores with a single partition; None: any host.
+#: A tuple's host: that of its partition by this attribute; True: the only host; None: any.
 _Place = AttrRef | bool | None
 
 
@@ -47,7 +46,7 @@ class StepTraffic(NamedTuple):
 def traffic(
     ruleset: Ruleset, queries: Sequence[JoinQuery], model: CostModel, exchange: ExchangeModel
 ) -> dict[Edge, StepTraffic]:
-    """Edge -> traffic of the step that leads to it.
+    """Edge -> traffic of the probe step that produces its tuples.
 
     Args:
         queries: the queries of ``ruleset``.
@@ -63,7 +62,7 @@ def traffic(
     users = users_of(paths, routes, subs)
     heads: dict[Edge, frozenset[Label]] = {}
     places: dict[Edge, _Place] = {}
-    #: Hot values of the store that placed the tuples: hash -> number of hosts.
+    #: Hot values of the store probed before, which determines a tuple's host: hash -> hosts.
     hot: dict[Edge, dict[int, int]] = {}
     found = {}
     for rule in paths:
@@ -91,7 +90,7 @@ def traffic(
 
 
 def users_of(paths: Sequence[ProbeRule], routes: Routes, subs: SubJoins) -> dict[Edge, JoinQuery]:
-    """Edge -> a query that contains all partial results sent over the edge.
+    """Edge -> a query that contains the sub-join of the partial results sent over it.
 
     Raises:
         PlanError: there is no such query.
@@ -104,7 +103,7 @@ def users_of(paths: Sequence[ProbeRule], routes: Routes, subs: SubJoins) -> dict
         for spec in routes.inserts.get(rule.out, ()):
             query = query or subs.containing(frozenset(spec.members), spec.mir)
         if query is None:
-            raise PlanError("unknown-goal", f"no query reads what travels over {rule.out}")
+            raise PlanError("unknown-goal", f"no query has the partial results on edge {rule.out}")
         found[rule.edge] = found[rule.out] = query
     return found
 
@@ -117,7 +116,7 @@ def _hop(
     exchange: ExchangeModel,
     away: float,
 ) -> tuple[float, _Place]:
-    """Expected copies of a tuple sent to other hosts, and the place of its matches.
+    """Expected number of copies of a tuple sent to other hosts, and the host of its matches.
 
     Args:
         away: probability that the tuple is on another host than a partition unrelated to ``place``.
@@ -140,7 +139,7 @@ def _hop(
 def _more_copies(
     hot: Mapping[int, int], before: Mapping[int, int] | None, exchange: ExchangeModel
 ) -> dict[int, float]:
-    """Hash -> additional hosts that a tuple with this value is sent to because it is hot.
+    """Hash of a hot value -> additional hosts to which a tuple with it is sent.
 
     Args:
         hot: hash -> number of hosts over which the probed store spreads the value's rows.
@@ -150,14 +149,14 @@ def _more_copies(
         return {value: (ways - 1) * exchange.elsewhere for value, ways in hot.items()}
     found = {}
     for value in {*hot, *before}:
-        # The tuple is on one of ``there`` hosts, and the less spread store's hosts are a subset.
+        # Of the hosts over which two stores spread a value, the smaller set is part of the larger.
         ways, there = hot.get(value, 1), before.get(value, 1)
         found[value] = ways - min(1.0, ways / there)
     return found
 
 
 def known_attribute(rule: ProbeRule, spec: StoreSpec) -> AttrRef | None:
-    """The store's partition attribute, in the probing tuple's names; None: not known to it."""
+    """The probing tuple's attribute equal to the store's partition attribute, or None."""
     return next((k.probe for k in rule.key if (k.build, k.type) == spec.partition), None)
 
 
@@ -169,7 +168,7 @@ def are_equal(query: JoinQuery, one: AttrRef, other: AttrRef) -> bool:
 def width_of(
     routes: Routes, needed: Needed, start: Label, head: frozenset[Label], exchange: ExchangeModel
 ) -> float:
-    """Bytes of a tuple over ``head``: its ``needed`` columns, event times and arrivals."""
+    """Bytes of a partial result over ``head``: ``needed`` columns, event times, arrival numbers."""
     read = needed.columns_of(start, routes.stream)
     times = sum(1 for label in needed.taus & head if routes.has_event_time(label))
     arrivals = len((needed.sigmas | {start}) & head)

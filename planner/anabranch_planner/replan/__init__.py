@@ -1,1 +1,1 @@
-"""Plans made from running ones: sessions, revisions within an epoch, remaining queries."""
+"""Plans derived from the running plan: incremental planning, revisions, removal of queries."""

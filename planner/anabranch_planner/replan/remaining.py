@@ -1,9 +1,9 @@
-"""The running plan restricted to its remaining queries; their orders do not change.
+"""The running plan after queries are dropped; the probe orders of remaining queries do not change.
 
 Only elements that no remaining query needs are removed: orders of dropped queries, and intermediate
-results and copies that nothing else probes. Everything else stays, with one exception. If only
-dropped queries compare the partition attribute of a copy, the copy can no longer be filled by it.
-It is then partitioned by the first attribute that a remaining query compares.
+results and store copies that nothing else probes. All else stays, with one exception. If only
+dropped queries join by the partition attribute of a copy, it is no longer a key of the store. The
+copy is then partitioned by the first attribute by which a remaining query joins.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def plan_of_remaining(
     optimizer: Optimizer = Optimizer.CLASH,
     objective: Objective = Objective.TUPLES,
 ) -> Plan:
-    """The part of the plan of ``ruleset`` for ``queries``, without costs (``cost.validate``).
+    """The running plan restricted to ``queries``, without costs (``cost.validate`` adds them).
 
     Args:
         queries: some or all of the ruleset's queries; the others need not be known.
@@ -57,8 +57,8 @@ def plan_of_remaining(
 
 
 def choices(plan: Plan) -> dict[str, Any]:
-    """The orders and copies of ``plan`` as JSON. Plans with equal choices for the same queries run
-    identically, whatever their estimated costs.
+    """Probe orders and store copies of ``plan`` as JSON. Plans of the same queries with equal
+    documents run identically, whatever their estimated costs.
     """
     orders = [
         [
@@ -69,7 +69,7 @@ def choices(plan: Plan) -> dict[str, Any]:
             [[s.target, list(s.members), _written(s.partition)] for s in order.steps],
             *([order.substream] if order.substream else []),
         ]
-        # Every arriving tuple of a query over one relation is a result, so there is no choice.
+        # A query over one relation has no probes: every arriving tuple is a result.
         for order in plan.orders
         if order.steps
     ]
@@ -81,11 +81,11 @@ def _written(attribute: AttrRef | None) -> list[str]:
     return [] if attribute is None else [attribute.label, attribute.attribute]
 
 
-# --- the rules that remain -----------------------------------------------------------------------
+# --- rules of the remaining queries --------------------------------------------------------------
 
 
 def _needed(ruleset: Ruleset, queries: Collection[QueryId]) -> Ruleset:
-    """The routes and stores that ``queries`` need."""
+    """``ruleset`` with only the rules and stores that ``queries`` need."""
     stores = {store.id: store for store in ruleset.stores}
     probing = {probe.out: probe for probe in ruleset.probe_rules}
     arriving = {arrival_edge(relation.id) for relation in ruleset.relations}
@@ -149,7 +149,7 @@ def _of_relations(
 
 
 def _partitioned(plan: Plan, queries: Sequence[JoinQuery]) -> Plan:
-    """``plan`` with copies partitioned by attributes that ``queries`` compare."""
+    """``plan`` with copies repartitioned where no query joins by their partition attribute."""
     mirs = {mir.id: mir for mir in plan.mirs}
     compared = _compared(queries)
     moved: dict[tuple[str, MirId, AttrRef | None], AttrRef | None] = {}
@@ -178,7 +178,7 @@ def _partitioned(plan: Plan, queries: Sequence[JoinQuery]) -> Plan:
 
 
 def _compared(queries: Sequence[JoinQuery]) -> Mapping[tuple[Label, bool], set[AttrRef]]:
-    """Attributes of key classes: by (label, False), and by (relation, True) in the namespace of the
+    """Join attributes of ``queries`` by (alias, False); and by (relation, True), named as in the
     relation's store.
     """
     found: dict[tuple[Label, bool], set[AttrRef]] = defaultdict(set)

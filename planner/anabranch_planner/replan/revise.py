@@ -7,8 +7,8 @@ tuples are stored as before, so inserts cost the same in all these plans. A plan
 revised by dpPick, query by query; its revision, too, has to cost less than the running plan under
 the pipeline's objective.
 
-Under rations the steps of queries cost only their share of tuples, while maintenance costs as much
-as before. So an intermediate result that pays off without rations may be closed.
+Under load shedding, steps of queries cost only their share (ration) of tuples, but maintenance
+costs as much as before. So an intermediate result that pays off otherwise may be closed.
 
 If an order probes a store by a key without an index, every worker indexes the stored rows once.
 That is charged like inserting these rows once more (:attr:`Revised.indexing`).
@@ -46,7 +46,7 @@ from anabranch_planner.search.warm_start import complete, running_routes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevisionRequest:
-    """A ruleset to revise.
+    """A running ruleset, and the inputs for replanning its queries over the same stores.
 
     Attributes:
         running: the newest ruleset of the epoch.
@@ -54,8 +54,8 @@ class RevisionRequest:
         options: options of its plan. Limits on memory and copies are ignored, because a revision
             never adds stores.
         switching: penalty of a step that is not running, as a fraction of its cost.
-        counted: substreams for which samples were counted, besides the substreams of ``running``.
-        rations: (query, label that arrives last) -> the current share of its tuples that probe;
+        counted: substreams in the measurements, besides the substreams of ``running``.
+        rations: (query, alias that arrives last) -> the current share of its tuples that probe;
             default 1. Costs are under these rations.
     """
 
@@ -73,7 +73,7 @@ class Revised:
     """A revision that costs less than the running plan under the request's statistics.
 
     Attributes:
-        footprint: footprint of ``plan``.
+        footprint: the probe steps and store copies of ``plan``.
         running_cost: cost of the running plan, without switching charges (as :attr:`Plan.cost`).
         unindexed: (store, key) that its orders probe, without an index over the stored rows.
         indexing: one-off cost of indexing these rows in memory, in the unit of the plan's cost.
@@ -90,7 +90,7 @@ class Revised:
 
     @property
     def gain(self) -> float:
-        """Relative saving of the revision, compared with the running plan's cost."""
+        """Saving of the revision as a fraction of the running plan's cost."""
         return 1 - self.plan.cost / self.running_cost if self.running_cost else 0.0
 
 
@@ -123,8 +123,8 @@ def revise(request: RevisionRequest) -> Revised | None:
 
 
 def restore(request: RevisionRequest, earlier: Ruleset) -> Revised | None:
-    """The revision with the orders of ``earlier``, an earlier ruleset of the same queries, whatever
-    they cost; None: a store that they probe no longer exists.
+    """The revision that returns to the probe orders of ``earlier``, an earlier ruleset of the same
+    queries, even if they cost more; None: a store that they probe no longer exists.
     """
     running, before = request.running, request.running.plan
     there = {store.id for store in running.ruleset.stores}
@@ -175,7 +175,7 @@ def _revised(
     marks: Footprint,
     running_cost: float,
 ) -> Revised:
-    """The revision that runs ``plan``, whose footprint is ``marks``."""
+    """Compile ``plan``, whose footprint is ``marks``, to a revision."""
     running = request.running
     ruleset = compile_revision(plan, running.queries, running.ruleset, request.number, running.subs)
     if request.options.look_ahead:
@@ -198,12 +198,12 @@ def _revised(
 
 
 def _solve(request: RevisionRequest, model: CostModel) -> list[tuple[str, Outcome]]:
-    """(owner, routes of the owner's queries)."""
+    """Solve each owner's problem: pairs of owner and routes of its queries."""
     deadline, parts = request.options.deadline, request.running.parts
     found = []
     for number, (owner, part) in enumerate(parts.items()):
         with deadline.phase("build"):
-            # With a weight of 0, the problem would not record which steps run.
+            # Use a positive charge: it marks the steps that are not running, even with weight 0.
             switching = Switching(part.footprint, max(request.switching, 1e-9))
             problem = _problem(part, model)
             if request.options.optimizer is Optimizer.DPPICK:
@@ -219,8 +219,8 @@ def _solve(request: RevisionRequest, model: CostModel) -> list[tuple[str, Outcom
 
 
 def _problem(part: OwnersPart, model: CostModel) -> PlanProblem:
-    """The problem over the running stores. Its graph is the same for all revisions of a ruleset,
-    and only prices change; except for queries beyond the cap, whose order depends on prices.
+    """The planning problem over the running stores. All revisions of a ruleset have the same graph
+    with other prices, unless a query exceeds the cap: then its single order depends on prices.
     """
     if part.builder is None or part.builder.reduced:
         part.builder = Builder(model, there=part.there)
@@ -231,7 +231,7 @@ def _problem(part: OwnersPart, model: CostModel) -> PlanProblem:
 
 
 def _assembled(before: Plan, found: Sequence[tuple[str, Outcome]]) -> Plan:
-    """The plan of the routes ``found``. All copies of base stores stay."""
+    """Convert the routes ``found`` to a plan, which keeps all copies of base stores."""
     bases = {m.id for m in before.mirs if m.is_base}
     orders, copies = [], {c for c in before.copies if c.mir in bases}
     for owner, outcome in found:

@@ -35,7 +35,7 @@ from anabranch_planner.search.copies import attribute_rank
 
 @dataclass(frozen=True, slots=True)
 class RunningPlan:
-    """Values that are derived from a ruleset alone, computed once for all its revisions.
+    """Plan of a running ruleset, and caches, computed once for all its revisions.
 
     Attributes:
         plan, trails, footprint: the running plan, without costs.
@@ -57,7 +57,7 @@ class RunningPlan:
 
 @dataclass(slots=True)
 class OwnersPart:
-    """The queries of one owner, and the steps and copies of their orders, with unqualified names.
+    """Queries that share stores (all, or a single one), and their probe steps and store copies.
 
     Attributes:
         builder: builder of their graph over the running stores; None until it is first needed.
@@ -75,7 +75,7 @@ def running_plan(
     optimizer: Optimizer = Optimizer.CLASH,
     objective: Objective = Objective.TUPLES,
 ) -> RunningPlan:
-    """Values common to all revisions of ``ruleset``; for arguments see :func:`plan_of`."""
+    """The plan of ``ruleset``, with caches for its revisions; arguments as of :func:`plan_of`."""
     plan, subs = plan_of(ruleset, queries, optimizer, objective), SubJoins(queries)
     found = trails(plan, queries, subs)
     owner_of = owners(ruleset)
@@ -142,7 +142,7 @@ def plan_of(
 
 
 class _RulesetReader:
-    """Reader of the plan's elements from one ruleset."""
+    """Reconstructs the elements of a plan from the rules compiled from it."""
 
     def __init__(self, ruleset: Ruleset, queries: Sequence[JoinQuery]) -> None:
         self._ruleset = ruleset
@@ -159,7 +159,6 @@ class _RulesetReader:
         return [s for s in self._ruleset.stores if len(s.members) > 1 or s.relations[0] in read]
 
     def _mir(self, store: StoreSpec) -> Mir:
-        """The sub-join whose rows ``store`` has."""
         if len(store.members) == 1:
             return base_mir(store.relations[0])
         return self._subs.of(self._containing(store), frozenset(store.members))
@@ -171,7 +170,7 @@ class _RulesetReader:
         return query
 
     def query_orders(self) -> list[ProbeOrder]:
-        """An order per query, label and substream."""
+        """Probe orders that answer queries: one per query, alias and substream."""
         found = []
         for rule in self._ruleset.output_rules:
             query = self._queries.get(rule.query)
@@ -184,7 +183,7 @@ class _RulesetReader:
         return found
 
     def upkeep_orders(self) -> list[ProbeOrder]:
-        """An order per intermediate result, member and substream, shared by all copies."""
+        """Probe orders that maintain stores: one per intermediate result, member and substream."""
         found: dict[tuple[str, MirId, Label, int], ProbeOrder] = {}
         arriving = {arrival_edge(r.id) for r in self._ruleset.relations}
         for rule in self._ruleset.store_rules:
@@ -197,13 +196,13 @@ class _RulesetReader:
         return list(found.values())
 
     def _by_substream(self, order: ProbeOrder, path: Sequence[ProbeRule]) -> list[ProbeOrder]:
-        """``order`` for each substream of its start that follows ``path``."""
+        """Copies of ``order``, one per substream of arriving tuples that take ``path``."""
         count = self._counts.get(order.start, 1)
         numbers = path[0].substreams if path and path[0].substreams else range(count)
         return [replace(order, substream=number) for number in numbers]
 
     def _path(self, edge: Edge) -> list[ProbeRule]:
-        """The probe rules from the arriving tuple to ``edge``."""
+        """The probe rules on the path of an arriving tuple to ``edge``, in order."""
         found = []
         while edge in self._probes:
             found.append(self._probes[edge])
@@ -219,7 +218,7 @@ class _RulesetReader:
         *,
         maintains: bool,
     ) -> ProbeOrder:
-        """The order along ``path``, by the predicates of ``query``."""
+        """The probe order that the rules of ``path`` implement, by the predicates of ``query``."""
         owner = self._stores[path[0].store].owner if path else ""
         head, steps = frozenset({start}), []
         for rule in path:

@@ -1,15 +1,15 @@
 """Incremental planning: if little has changed, a plan is made from the previous one.
 
-A :class:`Session` keeps the graph of states of all queries, and the last plan's routes and bound.
-The next plan has almost the same queries, under almost the same statistics
-(:class:`~anabranch_planner.cost.statistics.steady.Settled` lists the moved figures). Then
+A :class:`Session` keeps the graph of states of all queries, and the last plan's probe orders
+(routes) and lower bound. The next plan has almost the same queries, under almost the same
+statistics (:class:`~anabranch_planner.cost.statistics.steady.Settled` lists the changed ones). Then
 
-* queries that are neither new nor moved keep their routes;
-* new and moved queries are replanned, together with the queries that share most with them
-  (:mod:`~anabranch_planner.search.neighbourhood`); elements that other queries pay for are free for
+* queries that are neither new nor affected by changed statistics keep their routes;
+* other queries are replanned, together with the queries that share most with them
+  (:mod:`~anabranch_planner.search.neighbourhood`); elements that the rest pays for are free for
   them;
-* if much has moved, or the bound has become loose, everything is replanned; the last plan, with its
-  new cost, stays unless a better one is found in time.
+* if much has changed, or the bound has become loose, everything is replanned; the last plan, with
+  its new cost, stays unless a better one is found in time.
 
 **Bounds** survive changes. Let ``b`` be a bound of the optimum under the previous charges, for
 switching to the last plan from its predecessor. Now plans are charged for switching from the *last*
@@ -53,11 +53,11 @@ from anabranch_planner.search.outcome import Outcome
 from anabranch_planner.search.problem import EdgeId, GoalKey, PlanProblem, Sub
 from anabranch_planner.search.routes import Routing, finish
 
-#: Greatest share of changed queries for which the others keep their routes.
+#: Fraction of changed queries up to which the others keep their probe orders.
 PART = 0.25
-#: Growth of the gap beyond which all queries are replanned.
+#: Growth of the gap (relative distance of cost and bound) beyond which all are replanned.
 LOOSER = 0.01
-#: Relative difference between sums of the same costs in different orders.
+#: Relative difference that is attributed to floating-point rounding.
 ROUNDING = 1e-9
 
 
@@ -66,9 +66,9 @@ class _LastPlan:
     """The last plan and its inputs.
 
     Attributes:
-        routes, accesses, copies: its routes by goal, the accesses of their steps, and store copies.
-        bound: bound of plans that are charged for switching from this one.
-        gap: the gap at the last full replanning.
+        routes, accesses, copies: its probe orders by goal, the copies they probe, all store copies.
+        bound: lower bound of the cost of plans that are charged for switching from this one.
+        gap: relative distance of cost and bound at the last full replanning.
         gone: number of dropped queries whose states are still in the graph.
         settled: whether the gap is small, or replanning did not reduce it.
     """
@@ -90,9 +90,9 @@ class _LastPlan:
 
 @dataclass(frozen=True, slots=True)
 class _QueryChange:
-    """The added, dropped and moved queries.
+    """Queries added, dropped, or with changed statistics, since the last plan.
 
-    A query that has changed is both added and dropped.
+    A query with a new definition is both added and dropped.
     """
 
     added: tuple[JoinQuery, ...]
@@ -104,16 +104,16 @@ class _QueryChange:
 
     @property
     def new(self) -> frozenset[QueryId]:
-        """Queries without routes."""
+        """Queries that the last plan has no probe orders for."""
         return frozenset(q.id for q in self.added)
 
     @property
     def names(self) -> frozenset[QueryId]:
-        """Queries to replan: new and moved ones."""
+        """Queries to replan: new ones, and those with changed statistics."""
         return self.new.union(self.moved)
 
     def is_large(self, queries: int) -> bool:
-        """Whether the change is too large, among ``queries`` queries, to keep any routes."""
+        """Whether so many of the ``queries`` queries have changed that all are replanned."""
         return max(len(self.names), len(self.dropped)) > max(PART * queries, 1)
 
 
@@ -149,7 +149,7 @@ class Session:
         if change is None:
             return self._anew(queries, statistics, _going_on(options, last, weight))
         if not change and not last.settled:
-            # The last plan was cut short by its deadline. Replan until that no longer improves it.
+            # The deadline cut the last planning short: replan until the plan no longer improves.
             plan = self._anew(queries, statistics, _going_on(options, last, weight))
             if _total(plan) <= last.plan.cost:
                 if self._last is not None and _total(plan) >= last.plan.cost * (1 - LOOSER):
@@ -181,7 +181,7 @@ class Session:
         return found.plan
 
     def stays(self, queries: Sequence[JoinQuery]) -> bool:
-        """Whether the last plan has exactly ``queries``, and is worth keeping."""
+        """Whether the last plan has exactly ``queries``, and replanning would hardly improve it."""
         last = self._last
         if last is None or not last.settled or len(queries) != len(last.queries):
             return False
@@ -219,7 +219,7 @@ class Session:
 
 
 def _going_on(options: Options, last: _LastPlan, weight: float) -> Options:
-    """``options`` with the last plan's split of starts, and a charge for switching from it."""
+    """``options`` with the last plan's substreams, and a charge for switching from it."""
     switching = None
     if weight:
         queries = tuple(last.queries.values())
@@ -238,7 +238,7 @@ def _follows(options: Options) -> bool:
 
 
 def _settings(options: Options) -> tuple[object, ...]:
-    """The options that have to be equal for a plan and the next one."""
+    """Options that must not change between two plans for incremental planning."""
     return (
         options.objective,
         options.parallelism,
@@ -252,7 +252,7 @@ def _settings(options: Options) -> tuple[object, ...]:
 def _change(
     last: _LastPlan, queries: Sequence[JoinQuery], figures: Settled, options: Options
 ) -> _QueryChange | None:
-    """The changes since the last plan; None: too uncertain, so all must be replanned."""
+    """Changes of queries and statistics since the last plan; None: unknown, so replan all."""
     same = figures.statistics is last.statistics
     if not same and (figures.moved is None or figures.before is not last.statistics):
         return None
@@ -265,7 +265,7 @@ def _change(
     new = {q.id for q in added}
     dropped = tuple(name for name in last.queries if name not in there or name in new)
     if (added or dropped) and last.builder.model.aside.any:
-        # Exclusions of intermediate results depend on all their probers.
+        # The values that a store excludes depend on all queries that probe it.
         return None
     return _QueryChange(
         added,
@@ -287,9 +287,9 @@ def _follow(
     weight: float,
     anew: Plan | None = None,
 ) -> _LastPlan | None:
-    """Plan ``change`` incrementally; unchanged queries keep their routes.
+    """Plan ``change`` incrementally; unchanged queries keep their probe orders.
 
-    If a full plan of the same queries is given, its bound holds, and only new queries are planned.
+    If a full plan of these queries is passed, its bound is used; only new queries are planned.
 
     Returns:
         The plan. None: a remaining store may be partitioned by an attribute that no query uses.
@@ -365,7 +365,7 @@ def _follow(
 
 
 def _spent(last: _LastPlan, names: Iterable[QueryId]) -> float:
-    """Cost of the parts of ``names`` in the last plan, including the maintenance they need."""
+    """Cost of the queries ``names`` in the last plan, with the maintenance of stores they probe."""
     graph, builder = last.builder.graph, last.builder
     pending = [goal.key for name in names for goal in builder.query_goals(name)]
     stores: set[Sub] = set()
@@ -388,14 +388,14 @@ def _spent(last: _LastPlan, names: Iterable[QueryId]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The edges and stores that some queries can use, directly or for upkeep."""
+    """Probe steps (edges) and stores that some queries can use, directly or to maintain stores."""
 
     edges: set[EdgeId]
     stores: set[Sub]
 
 
 def reach(problem: PlanProblem, names: Iterable[str]) -> Reach:
-    """Edges and stores that the queries ``names`` can use."""
+    """Probe steps and stores that the queries ``names`` can use."""
     wanted, target, mirs = set(names), problem.graph.target, problem.mirs
     pending = [goal for goal in problem.goals if goal.mir is None and goal.name in wanted]
     edges: set[EdgeId] = set()
@@ -410,7 +410,7 @@ def reach(problem: PlanProblem, names: Iterable[str]) -> Reach:
 
 
 def around(problem: PlanProblem, names: Collection[str], flows: int) -> list[str]:
-    """``names`` and the queries that share most with them, up to ``flows`` flows in total."""
+    """``names`` and the queries that share most with them, up to ``flows`` flow variables."""
     goals = [goal for goal in problem.goals if goal.mir is None]
     mine = {e for goal in goals if goal.name in names for e in goal.edges}
     shared: dict[str, int] = defaultdict(int)
@@ -425,14 +425,14 @@ def around(problem: PlanProblem, names: Collection[str], flows: int) -> list[str
 def _charged(
     problem: PlanProblem, free: Collection[str], last: _LastPlan, weight: float
 ) -> PlanProblem:
-    """``problem`` with a charge for copies that the last plan lacks, and for steps that it lacks,
-    if queries in ``free`` may use them.
+    """``problem`` with switching charges: for store copies that the last plan lacks, and for probe
+    steps that it lacks and the queries ``free`` may use.
     """
     if not weight:
         return problem
     graph, model = problem.graph, problem.model
     copies: dict[tuple[Sub, AttrRef | None], float] = {}
-    # Copies depend on all steps that probe a store, so they may change even if the steps stay.
+    # The best copies of a store depend on all steps that probe it, so any copy may be new.
     for store, attributes in problem.partitions.items():
         there = last.copies.get(store, ())
         fresh = [a for a in attributes or (None,) if a not in there]
@@ -451,7 +451,7 @@ def _charged(
 def exclusive(
     problem: PlanProblem, names: Collection[str], others: Reach, options: Options
 ) -> float:
-    """Lower bound of the cost of ``names`` beyond any plan of the others (see the module)."""
+    """Lower bound of the cost that adding the queries ``names`` to any plan of the others has."""
     alone = problem.part_of(names)
     cost, spread = list(problem.graph.cost), list(problem.graph.spread)
     for e in {e for goal in alone.goals for e in goal.edges} & others.edges:

@@ -1,8 +1,8 @@
-"""The stores of a running ruleset, and the goals that may probe them.
+"""The stores of a running ruleset, and the queries and larger stores that may probe them.
 
 A revision opens no store. So an intermediate result can serve a query only if its store has the
-columns that the query reads, and all combinations within the query's time bounds. The same holds
-for maintenance of a larger intermediate result from it. And a tuple may probe it only by values
+columns that the query reads, and all rows within the query's time bounds. The same holds for a
+larger intermediate result that is maintained from it. And a tuple may probe it only by key values
 that it keeps (:mod:`anabranch_contract.plans.partial`).
 """
 
@@ -20,14 +20,14 @@ from anabranch_planner.cost.timing import PairBounds, pair_bounds
 
 
 def owners(running: Ruleset) -> dict[QueryId, str]:
-    """Query -> the owner of the stores that it probes; "": the stores are shared."""
+    """Query -> owner of the stores that it probes; "": stores shared by queries."""
     owner_of = {s.id: s.owner for s in running.stores}
     edges = {p.out: owner_of[p.store] for p in running.probe_rules}
     return {rule.query: edges.get(rule.edge, "") for rule in running.output_rules}
 
 
 class StoresThere:
-    """The running stores of one owner, to which a search is restricted (``StoresKept``)."""
+    """The running stores of one owner, the only ones that a revision may probe (``StoresKept``)."""
 
     def __init__(self, running: Ruleset, owner: str = "") -> None:
         self._stream_of = {r.id: r.stream for r in running.relations}
@@ -53,7 +53,7 @@ class StoresThere:
         return self._fits[key]
 
     def feeds(self, larger: Mir, mir: Mir) -> bool:
-        """Whether the upkeep of ``larger`` may probe the store of its part ``mir``."""
+        """Whether orders that maintain ``larger`` may probe the store of its sub-join ``mir``."""
         key = f"store {larger.id}", mir.id
         if key not in self._fits:
             kept, inside = self._stores.get(larger.id, []), frozenset(mir.members)
@@ -64,8 +64,8 @@ class StoresThere:
         return self._fits[key]
 
     def holds(self, classes: Sequence[KeyClass], mir: Mir, origin: tuple[Label, int]) -> bool:
-        """Whether the store of ``mir`` keeps the values of all tuples of ``origin``, a label and
-        its substream, which join by ``classes``.
+        """Whether the store of ``mir`` keeps the join key values (of ``classes``) of all tuples of
+        ``origin``, an alias and its substream.
         """
         kept = [s.kept for s in self._stores.get(mir.id, []) if s.kept is not None]
         if not kept:

@@ -1,1 +1,1 @@
-"""The problem as a graph of states, and the search for its cheapest routings."""
+"""The optimisation problem as a graph of partial results, and its solution."""

@@ -3,7 +3,7 @@
 The passes; if time runs out, the plan of the last finished pass is returned:
 
 1. *Greedy* routes over base stores and a trivial bound (:func:`floor`).
-2. *Reduction*: MIRs that can't pay for themselves are dropped (:mod:`reduce`).
+2. *Reduction*: intermediate results that cost more than they save are dropped (:mod:`reduce`).
 3. *Components* that share nothing (:mod:`components`); small ones are relaxed together.
 4. *Root relaxation* of each: its bound, and a plan rounded from it.
 5. *Neighbourhood of the relaxation*: the component restricted to edges and stores with a positive
@@ -41,13 +41,12 @@ from anabranch_planner.solvers.deadline import Deadline
 from anabranch_planner.solvers.interface import Request
 from anabranch_planner.solvers.registry import solve as solve_program
 
-#: After about this much work (nodes times variables squared), and at least so many nodes, our
-#: branching hands over to a general solver. That solver is better for a large component with many
-#: independent fractional variables: cuts close each separately, branching only all together.
+#: Branch and bound hands over to a general solver, which is better at large components with many
+#: independent fractional variables, after this work (nodes * variables^2) and so many nodes.
 WORK, LEAST_NODES = 2_000_000_000, 10
-#: Factor on that limit if copies are charged: cuts have then been added at the root already.
+#: Factor on these limits if store copies are charged: the root then has cuts already.
 CUT = 20
-#: Hand over earlier if these nodes leave more than this fraction of the gap.
+#: Branch and bound is too slow if this many nodes leave more than this fraction of the gap.
 CHECK_NODES, SLOW = 50, 0.9
 #: Nodes that the general solver may solve before our branching resumes.
 GENERAL_NODES = 500
@@ -55,19 +54,17 @@ GENERAL_NODES = 500
 RESTRICTED_NODES = 40
 #: Exceptions of a failed solver: not installed, an error in its binding, or out of memory.
 BROKEN = (ImportError, RuntimeError, MemoryError)
-#: Flows per second of remaining time up to which the relaxation of the whole is tried, on a slow
-#: machine. If copies are charged, work is flows * (1 + flows / TIED): such a problem does not split
-#: into components, and its relaxation takes more than proportional time.
+#: Work per second of remaining time up to which the whole problem's relaxation is tried: flow
+#: variables; if copies are charged, flows * (1 + flows / TIED), as the problem does not split.
 REACH, TIED = 40_000, 15_000
-#: For larger problems: share of the time for the bound, share for optimising copies and routes in
-#: turn, and share of the remaining time for one neighbourhood.
+#: Shares of the time: for the bound, for copies and routes in turn, for one group of queries.
 BOUND_SHARE, COPIES_SHARE, PIECE_SHARE = 0.4, 0.8, 0.2
 
 
 def solve_problem(
     problem: PlanProblem, settings: SolveSettings, deadline: Deadline, known: Routing | None = None
 ) -> Outcome:
-    """The best plan of ``problem`` found before the deadline.
+    """The best plan of ``problem`` found before the deadline, with a lower bound.
 
     Args:
         known: a plan of ``problem`` to start from.
@@ -97,7 +94,7 @@ def solve_problem(
         except BROKEN as cause:
             method = f"greedy: {settings.solver} failed ({cause!r})"
             return Outcome(problem, known, low, method, 0, 0)
-        # The reduced problem has the whole problem's goals, without the goals of dropped MIRs.
+        # Reduction drops intermediate results with their goals, so goals have other indices.
         best = min(known, _lift(problem, reduced, found), key=lambda r: r.cost)
     method, bound = str(settings.solver), best.cost
     if not found.closed:
@@ -111,7 +108,7 @@ def solve_problem(
 
 
 def _beyond_reach(problem: PlanProblem, settings: SolveSettings, deadline: Deadline) -> str:
-    """Why the program of the whole problem is not built; empty if it is built."""
+    """Reason for not building one integer program for the whole problem; empty: build it."""
     if settings.as_a_whole:
         return ""
     if problem.flows > settings.max_flows:
@@ -126,8 +123,8 @@ def _beyond_reach(problem: PlanProblem, settings: SolveSettings, deadline: Deadl
 def _piecemeal(
     problem: PlanProblem, known: Routing, settings: SolveSettings, deadline: Deadline, why: str
 ) -> Outcome:
-    """Solve a problem without the program of the whole. If only copies tie the queries together,
-    copies and routes are optimised in turn; else the bound is by shares. Then re-optimise parts.
+    """Solve a problem that is too large for one integer program, by re-optimising a few queries at
+    a time. If queries share only store copies, copies and routes are first optimised in turn.
     """
     bound, tied = floor(problem), free_copies.applies(problem)
     if tied and not _beyond_reach(free_copies.relaxation(problem), settings, deadline):
@@ -152,7 +149,7 @@ def _piecemeal(
 
 
 def _unused(problem: PlanProblem, parts: Sequence[SubProblem]) -> float:
-    """Price of one copy of each base store that no component is charged for."""
+    """Price of one copy of each base store that is in none of the components."""
     charged: dict[int, int] = {}
     for part in parts:
         for store in part.problem.required:
@@ -163,7 +160,7 @@ def _unused(problem: PlanProblem, parts: Sequence[SubProblem]) -> float:
 
 
 def _lower(problem: PlanProblem, reduced: PlanProblem, routing: Routing) -> Routes | None:
-    """``routing`` of ``problem`` as routes of ``reduced``, if ``reduced`` has all of its MIRs."""
+    """Convert a routing of ``problem`` to ``reduced``; None: it needs a store that was dropped."""
     if any(m not in reduced.mirs for m in routing.kept(problem)):
         return None
     at = {g.key: i for i, g in enumerate(reduced.goals)}
@@ -171,7 +168,7 @@ def _lower(problem: PlanProblem, reduced: PlanProblem, routing: Routing) -> Rout
 
 
 def _lift(problem: PlanProblem, reduced: PlanProblem, found: ComponentPlans) -> Routing:
-    """The routing of ``problem`` for the plans ``found`` for the components of ``reduced``."""
+    """Combine the plans ``found`` for components of ``reduced`` to a routing of ``problem``."""
     at = {g.key: i for i, g in enumerate(problem.goals)}
     routes = {at[reduced.goals[g].key]: path for g, path in found.routes.items()}
     return finish(problem, routes, found.copies)
@@ -229,7 +226,7 @@ def _branch(
         else:
             advance(search, share, nodes)
     for _, search in hard if nodes is None else ():
-        # The other components may have left time unused.
+        # Use the time that other components have left.
         advance(search, deadline)
     for part, search in hard:
         routes |= {part.goals[g]: path for g, path in search.best.routes.items()}
@@ -253,7 +250,7 @@ def _begin(
 
 
 def _settled(search: Search, part: SubProblem) -> bool:
-    """Whether the relaxation of a batch is integral on the component ``part`` of it."""
+    """Whether the linear relaxation of a batch of components is integral on ``part``."""
     if search.root is None:
         return False
     problem, made, root = part.problem, search.made, search.root
@@ -266,7 +263,7 @@ def _settled(search: Search, part: SubProblem) -> bool:
 def _read_settled(
     problem: PlanProblem, search: Search, whole: SubProblem, settled: Sequence[SubProblem]
 ) -> tuple[Routes, dict[Sub, Kept], float] | None:
-    """Routes, copies and cost of the components on which the batch's relaxation is integral."""
+    """Routes, copies and cost of components that the batch's relaxation already solves."""
     if not settled:
         return None
     part = join(problem, settled)
@@ -282,7 +279,7 @@ def _read_settled(
 
 
 def _enforce(part: SubProblem, search: Search, settings: SolveSettings, deadline: Deadline) -> None:
-    """Search for a better plan among the edges and MIRs that the root relaxation uses."""
+    """Solve the component restricted to edges and stores that its root relaxation uses."""
     used = support(search)
     if used is None or deadline.expired():
         return
@@ -303,7 +300,7 @@ def _enforce(part: SubProblem, search: Search, settings: SolveSettings, deadline
 
 
 def _close(search: Search, settings: SolveSettings, deadline: Deadline) -> None:
-    """Branch; if it is slow, run a general solver for a while; then branch to the end."""
+    """Branch and bound; if that is slow, interrupted by a turn of a general solver."""
     if search.done or search.root is None:
         return
     program = search.made.program

@@ -1,4 +1,4 @@
-"""From routings to plans: orders and copies; merging of standalone plans."""
+"""Conversion of solutions (routings) to plans; merging of standalone plans."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from anabranch_planner.search.outcome import Outcome
 from anabranch_planner.search.problem import EdgeId, Goal, GoalKey, Graph, PlanProblem, Sub
 from anabranch_planner.search.routes import Routing
 
-#: Path -> how its last step accesses its store.
+#: Path -> the store copy that its last step probes, and whether it broadcasts.
 PathAccess = dict[tuple["EdgeId", ...], CopyAccess]
-#: Steps by edge and access.
+#: Steps by edge, partition attribute of the probed copy, and whether they broadcast.
 Steps = dict[tuple["EdgeId", "AttrRef | None", bool], Step]
 
 
 @dataclass(slots=True)
 class Reused:
-    """Parts of a plan, kept for the next plan over the same graph.
+    """Elements of a plan, reused in the next plan over the same graph.
 
     Attributes:
-        orders: the last order of each goal.
-        candidates: id of a goal -> the goal and its number of candidates. Keeping it fixes the id.
+        orders: the last probe order of each goal.
+        candidates: ``id()`` of a goal -> the goal (kept alive) and its number of candidate orders.
     """
 
     steps: Steps = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Reused:
     candidates: dict[int, tuple[Goal, int]] = field(default_factory=dict)
 
     def without(self, subs: Collection[Sub], graph: Graph) -> Reused:
-        """Copy without the elements whose prices depend on ``subs``."""
+        """Copy without the steps whose prices depend on the sub-joins ``subs``."""
         before, after = graph.before, graph.after
         steps = {
             key: step
@@ -43,7 +43,7 @@ class Reused:
         return Reused(steps, self.orders, self.candidates)
 
     def count(self, problem: PlanProblem) -> int:
-        """Number of candidate orders of all goals of ``problem``."""
+        """Number of candidate probe orders of all goals of ``problem``."""
         known, self.candidates = self.candidates, {}
         for goal in problem.goals:
             found = known.get(id(goal)) or (goal, problem.candidates_of(goal))
@@ -81,7 +81,7 @@ def merge_prefixes(
     """Merge equal elements of standalone plans, without new choices.
 
     Equal prefixes run once: if they access different copies, an access without broadcast wins. If
-    several plans keep an MIR, the cheaper of their orders per member maintains it. Equal copies
+    several plans keep a result, the cheaper of their orders per member maintains it. Equal copies
     are kept once, and unneeded elements are dropped, so the result never costs more than the
     standalone plans together. The last value returned is its cost.
 
@@ -239,5 +239,5 @@ def make_plan(
 
 
 def gap(cost: float, bound: float) -> float:
-    """The gap between ``cost`` and ``bound``, relative to the cost."""
+    """Relative gap between a plan's ``cost`` and its lower ``bound``."""
     return (cost - bound) / cost if cost > bound else 0.0

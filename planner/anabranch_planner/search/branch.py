@@ -1,7 +1,7 @@
 """Branch and bound over the linear relaxations of one component.
 
 Written for this program, instead of using a general solver, because its relaxation is tight: a
-handful of decisions (which MIRs and copies are kept) make it integral. Ten to a hundred re-solves
+handful of decisions (which results and copies are kept) make it integral. Ten to a hundred solves
 from the last basis prove the optimum, while general branch and cut spends most of its time on
 separating cuts.
 
@@ -10,7 +10,7 @@ branching would multiply them. Rows violated by the root relaxation close these 
 (:mod:`~.cuts`, :mod:`~anabranch_planner.solvers.zero_half`). The rows hold for every plan, so they
 are valid at every node.
 
-**Branching.** First on kept MIRs and copies, then on edges; the most fractional variable first.
+**Branching.** First on kept results and copies, then on edges; the most fractional variable first.
 Once these are integral, the flows are too (see :mod:`anabranch_planner.search.formulation`).
 
 **Bounding.** Nodes are taken depth first until a node is pruned, then the one with the lowest bound
@@ -18,7 +18,7 @@ is next: plunging finds plans, best-first raises the bound. A variable whose red
 root exceeds the distance between the root's bound and the best plan is fixed at 0 for good.
 
 **Plans.** Every few nodes the relaxation is rounded: goals are routed greedily, where an edge costs
-only the fraction unpaid in the relaxation, and only MIRs kept to at least one half are probed.
+only the fraction unpaid in the relaxation, and only results kept to at least one half are probed.
 """
 
 from __future__ import annotations
@@ -50,23 +50,21 @@ from anabranch_planner.solvers.zero_half import zero_half
 TOLERANCE = 1e-7
 #: Greatest distance from an integer of a value that counts as integral.
 INTEGRAL = 1e-6
-#: The relaxation is rounded to a plan every so many nodes, and more rarely if the program has more
-#: than ``ROUND_SIZE`` variables per such node (rounding is linear in the variables).
+#: Nodes between two roundings to a plan; more for large programs: variables / ``ROUND_SIZE``.
 ROUND_EVERY, ROUND_SIZE = 10, 200
-#: Rounds of cuts: at most so many; they end after ``PATIENCE`` rounds in succession without a
-#: relative increase of the bound by ``WORTHWHILE``.
+#: Maximum rounds of cuts; they end after ``PATIENCE`` rounds that raise the bound too little.
 ROUNDS, PATIENCE, WORTHWHILE = 20, 2, 1e-5
 #: Share of the time for rounds of cuts, because finding plans needs time, too.
 TIGHTEN_SHARE = 0.3
-#: If fewer upkeep cuts are found, zero-half cuts are added, at most so many.
+#: Number of maintenance cuts below which zero-half cuts are added, and maximum of these.
 FEW, MOST_ROWS = 10, 200
-#: Least weight of an unpaid edge in rounding, so that shorter paths win ties.
+#: Minimum fraction of its cost that an edge has in rounding, so that shorter paths win.
 LEAST = 1e-3
 
 
 @dataclass(slots=True)
 class Search:
-    """The state of one component's search between calls to :func:`advance`.
+    """State of the branch and bound of one component between calls of :func:`advance`.
 
     Attributes:
         best: the best plan so far.
@@ -84,7 +82,7 @@ class Search:
     nodes: int = 0
     root: NDArray[np.float64] | None = None
     root_bound: float = float("-inf")
-    #: Bound of nodes with an integral relaxation that could not be read as a plan of its cost.
+    #: Lowest bound of a node whose integral relaxation could not be converted to a plan.
     unread: float = float("inf")
     _slopes: NDArray[np.float64] | None = None
     _open: list[tuple[float, int, tuple[tuple[int, float], ...]]] | None = None
@@ -93,17 +91,17 @@ class Search:
 
     @property
     def gap(self) -> float:
-        """Upper limit of the amount by which the best plan's cost exceeds the optimum."""
+        """Cost of the best plan minus the lower bound."""
         return max(self.best.cost - self.bound, 0.0)
 
     def improve(self, found: Routing) -> None:
-        """Adopt a plan found elsewhere if it is better."""
+        """Replace the best plan by ``found`` if that is cheaper."""
         _adopt(self, found)
         if self._open is not None:
             _settle(self)
 
     def conclude(self, bound: float) -> None:
-        """Adopt a lower bound proven elsewhere."""
+        """Raise the lower bound to one that another solver has proven."""
         self.bound = max(self.bound, min(bound, self.best.cost))
         if self.done or self.bound >= _cutoff(self):
             self.done = True
@@ -113,7 +111,7 @@ class Search:
 def begin(
     problem: PlanProblem, known: Routing, deadline: Deadline, seed: int, floor: float
 ) -> Search:
-    """Solve the root relaxation of a component that has the plan ``known``.
+    """Start branch and bound of a component: solve its root relaxation.
 
     Args:
         floor: a lower bound that needs no solver.
@@ -126,7 +124,7 @@ def begin(
         return search
     search.nodes = 1
     if relaxation.objective == float("inf"):
-        # No plan is cheaper than the known one, whose cost was used to fix variables.
+        # Infeasible: no plan is cheaper than ``known``, whose cost was used to fix variables.
         search.bound, search.done = known.cost, True
         return search
     if problem.charged:
@@ -166,7 +164,7 @@ def _tighten(search: Search, deadline: Deadline) -> None:
             program.row(-INFINITY, upper, indices, coefficients)
         relaxation.extend(rows)
         if not relaxation.solve({}, deadline.left()):
-            # The solution without the new rows remains valid.
+            # Time is over: keep the solution of the relaxation without the new rows.
             relaxation.objective, relaxation.values, relaxation.slopes = before, values, slopes
             return
         patience = PATIENCE if relaxation.objective > before * (1 + WORTHWHILE) else patience - 1
@@ -218,13 +216,13 @@ def advance(search: Search, deadline: Deadline, nodes: int | None = None) -> boo
 
 def _cutoff(search: Search) -> float:
     if search.best.cost == float("inf"):
-        # No plan within the limits is known yet.
+        # Without a plan within the limits, there is no cost to fix variables by.
         return search.best.cost
     return search.best.cost - TOLERANCE * abs(search.best.cost)
 
 
 def _settle(search: Search) -> None:
-    """Update the bound; drop nodes that can't be better; fix variables that can't be used."""
+    """Update the lower bound; prune nodes; fix variables at 0 by their reduced costs."""
     heap = search._open
     assert heap is not None
     cutoff = _cutoff(search)
@@ -266,7 +264,7 @@ def _take(search: Search, bound: float) -> None:
 
 
 def read(problem: PlanProblem, made: Variables, values: list[float]) -> Routing | None:
-    """The plan described by a point of the program with integral decisions; None if there is none.
+    """The plan that an integral solution of the program describes; None if there is none.
 
     The flow on edges used by a single goal may be split between paths of equal cost, so every
     goal takes its cheapest path among the edges with positive value.
@@ -296,7 +294,7 @@ def read(problem: PlanProblem, made: Variables, values: list[float]) -> Routing 
 
 
 def _given(problem: PlanProblem, made: Variables, values: list[float]) -> dict[Sub, Kept]:
-    """Copies of a point that can't be derived from its routes, so have to be adopted."""
+    """Store copies that a solution prescribes, where its routes do not determine them."""
     kept: dict[Sub, Kept] = {}
     for (store, attribute), i in made.copies.items():
         if values[i] > 0.5:
@@ -305,7 +303,7 @@ def _given(problem: PlanProblem, made: Variables, values: list[float]) -> dict[S
 
 
 def rounded(problem: PlanProblem, made: Variables, values: NDArray[np.float64]) -> Routing | None:
-    """A plan rounded from a fractional point; None if rounding fails."""
+    """A plan rounded from a fractional solution; None if rounding fails."""
     cost, point = problem.graph.cost, values.tolist()
     prices = {e: cost[e] * max(1.0 - point[i], LEAST) for e, i in made.edges.items()}
     kept = [m for m, i in made.mirs.items() if values[i] >= 0.5]
@@ -322,7 +320,7 @@ def _adopt(search: Search, found: Routing | None) -> None:
 
 
 def support(search: Search) -> tuple[Mapping[int, frozenset[EdgeId]], frozenset[int]] | None:
-    """The edges per goal, and the MIRs, with a positive value in the root relaxation."""
+    """Edges per goal, and intermediate results, with positive values in the root relaxation."""
     if search.root is None:
         return None
     root = search.root.tolist()

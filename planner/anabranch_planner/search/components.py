@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 
 from anabranch_planner.search.problem import EdgeId, Goal, PlanProblem, Sub
 
-#: Components of at most ``SMALL`` flows are solved together, up to ``BATCH * SMALL`` flows.
+#: Components with at most ``SMALL`` flow variables are solved together, ``BATCH * SMALL`` at most.
 SMALL, BATCH = 150, 40
 
 
 @dataclass(frozen=True, slots=True)
 class SubProblem:
-    """A problem that has a subset of the goals of a larger one.
+    """A planning problem with a subset of the goals of a larger one.
 
     Attributes:
         goals: for every goal of :attr:`problem`, its index in the larger problem.
@@ -29,10 +29,10 @@ class SubProblem:
 
 
 def split(problem: PlanProblem) -> list[SubProblem]:
-    """The components of ``problem``, in order of their first goals.
+    """Split ``problem`` into components that can be planned independently.
 
-    A memory budget ties all stores together, so such a problem is one component. A cap on
-    intermediate results ties together all goals that may probe one.
+    With a memory budget all stores compete, so the problem is one component. With a cap on
+    intermediate results, all goals that may probe one are in one component.
     """
     parent = list(range(len(problem.goals)))
 
@@ -80,12 +80,11 @@ def split(problem: PlanProblem) -> list[SubProblem]:
 
 
 def join(problem: PlanProblem, parts: Sequence[SubProblem]) -> SubProblem:
-    """Several components of ``problem`` as one part."""
+    """Combine several components of ``problem`` to one sub-problem."""
     return _part(problem, [g for part in parts for g in part.goals], _ranks(problem))
 
 
 def _ranks(problem: PlanProblem) -> dict[Sub, int]:
-    """Rank of each base store among the required stores."""
     return {store: rank for rank, store in enumerate(problem.required)}
 
 
@@ -96,8 +95,8 @@ def _part(problem: PlanProblem, members: list[int], ranks: dict[Sub, int]) -> Su
 def _build(
     problem: PlanProblem, members: Iterable[int], goals: dict[int, Goal], ranks: dict[Sub, int]
 ) -> SubProblem:
-    """The part over ``members``: indices of goals; all goals of an MIR, or none. It does not read
-    the other parts, because there may be a thousand of them.
+    """The sub-problem with the goals ``members`` (indices). Reads only these goals, because a
+    problem may have a thousand components.
     """
     order = list(members)
     at = {g: i for i, g in enumerate(order)}
@@ -121,12 +120,12 @@ def _build(
 def restrict(
     problem: PlanProblem, allowed: Callable[[int, EdgeId], bool], alive: Collection[Sub]
 ) -> SubProblem | None:
-    """``problem`` with fewer choices.
+    """Restrict ``problem`` to some edges and some intermediate results.
 
     Args:
         allowed: whether a goal (by its index) may use an edge.
-        alive: the MIRs that may be kept. An MIR is dropped, with all edges that probe it, if one
-            of its goals no longer has a path.
+        alive: the intermediate results that may be kept. One is dropped, with all edges that probe
+            it, if one of its goals no longer has a path.
 
     Returns:
         None if a goal of a query has no path left.
@@ -166,7 +165,7 @@ def restrict(
 
 
 def _keep_required(problem: PlanProblem, part: SubProblem) -> SubProblem:
-    """``part`` with all base stores of ``problem``: their copies are paid even if unprobed."""
+    """``part`` with all base stores of ``problem``, which cost a copy even if not probed."""
     stores = (*problem.required, *part.problem.mirs)
     whole = replace(
         part.problem,

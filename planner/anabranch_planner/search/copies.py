@@ -1,7 +1,7 @@
-"""The choice of the copies of each store, given the steps that probe it.
+"""Choice of store copies (partition attributes) for given probe steps.
 
 For given steps, stores are independent of each other. In a store, a step is routed if the probing
-tuple knows the partition attribute of one of the copies; otherwise it is broadcast to one of the
+tuple has the partition attribute of one of the copies; otherwise it is broadcast to one of the
 copies. Choosing the copies is a small covering problem per store, solved exactly.
 """
 
@@ -16,8 +16,7 @@ from anabranch_planner.search.problem import EdgeId, PlanProblem, Sub
 
 #: Number of candidate attributes per store up to which all subsets are tried.
 MAX_ATTRIBUTES = 8
-#: Fraction by which a plan may exceed a memory budget. It exceeds a solver's tolerance, so that
-#: every point from a solver is a plan.
+#: Fraction by which a plan may exceed a memory budget; more than solvers' tolerances.
 ROUNDING = 1e-6
 
 
@@ -34,7 +33,7 @@ def attribute_rank(attribute: AttrRef | None) -> tuple[str, ...]:
     return () if attribute is None else (attribute.label, attribute.attribute)
 
 
-#: The copies of one store, by partition attribute.
+#: Partition attributes of the copies of one store.
 Kept = tuple[AttrRef | None, ...]
 
 
@@ -75,7 +74,7 @@ def _reach(
     kept: Kept,
     accesses: dict[EdgeId, CopyAccess],
 ) -> None:
-    """Set the access of each of ``edges`` to ``store``; see :func:`access_by`."""
+    """Set the copy of ``store`` that each of ``edges`` probes; see :func:`access_by`."""
     if kept == (None,):
         accesses.update(dict.fromkeys(edges, CopyAccess(False, None)))
         return
@@ -106,13 +105,13 @@ def _fit(problem: PlanProblem, probes: dict[Sub, list[EdgeId]], copies: dict[Sub
 
 
 def fits(problem: PlanProblem, copies: Mapping[Sub, Kept]) -> bool:
-    """Whether ``copies`` fit :attr:`PlanProblem.memory`, up to the fraction :data:`ROUNDING`."""
+    """Whether ``copies`` fit the memory budget, which may be exceeded by :data:`ROUNDING`."""
     held = sum(problem.bytes[store] * len(kept) for store, kept in copies.items())
     return problem.memory is None or held <= problem.memory * (1 + ROUNDING)
 
 
 def decided(problem: PlanProblem, copies: Mapping[Sub, Kept]) -> dict[Sub, Kept]:
-    """Copies of an optimum that :func:`choose_copies` might miss.
+    """The copies of a solution that :func:`choose_copies` might not find from its routes.
 
     With a memory budget: all copies. Otherwise: the copies of stores with too many attributes for
     trying every subset.
@@ -136,7 +135,7 @@ def _priced(problem: PlanProblem, edges: list[EdgeId], kept: Kept) -> float:
 
 
 def access_by(problem: PlanProblem, edge: EdgeId, kept: Kept) -> CopyAccess:
-    """The access of ``edge`` to a store with the copies ``kept`` (at least one)."""
+    """The copy of ``kept`` (at least one) that ``edge`` probes, and whether as a broadcast."""
     if kept == (None,):
         return CopyAccess(False, None)
     known = problem.graph.known[edge]
@@ -151,7 +150,7 @@ def _cover(problem: PlanProblem, store: Sub, edges: list[EdgeId]) -> Kept:
     if not candidates:
         return (None,)
     spread, all_known = problem.graph.spread, problem.graph.known
-    # Steps that know the same attributes are either all routed or all broadcast.
+    # Steps whose tuples have the same attributes are either all routed or all broadcast.
     groups: dict[int, float] = {}
     known = 0
     for e in edges:
@@ -159,7 +158,7 @@ def _cover(problem: PlanProblem, store: Sub, edges: list[EdgeId]) -> Kept:
         groups[all_known[e]] = groups.get(all_known[e], 0.0) + spread[e]
     prices = {i: problem.copy_price(store, a) for i, a in enumerate(candidates)}
     useful = [i for i in prices if known >> i & 1]
-    # An unknown copy can be best only if it is running, so that any other would be charged as new.
+    # A copy by an attribute that no tuple has is best only if it runs: others cost a charge.
     others = min((i for i in prices if i not in useful), key=lambda i: (prices[i], i), default=0)
     if not useful or prices[others] < min(prices[i] for i in useful):
         useful = sorted({*useful, others})

@@ -78,7 +78,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Switching:
-    """The running plan, and the charge for switching away from it (see the module)."""
+    """The running plan's footprint, and the charge per new element (see the module)."""
 
     running: Footprint
     weight: float = 0.1
@@ -94,7 +94,7 @@ class Switching:
 
 
 def demand(problem: PlanProblem, limits: Limits, switching: Switching | None) -> PlanProblem:
-    """``problem`` with ``limits`` and the charges of ``switching``.
+    """Add ``limits`` and switching charges to ``problem``.
 
     Raises:
         PlannerError: one copy of each base store already exceeds the memory budget.

@@ -62,7 +62,7 @@ def pick_orders(problem: PlanProblem) -> Outcome:
 def _cheapest(
     problem: PlanProblem, goal: Goal, figures: dict[EdgeId, tuple[float, float]]
 ) -> tuple[EdgeId, ...]:
-    """The path of ``goal`` with the least cost by Eq. 8."""
+    """The probe order of ``goal`` with the least cost by Eq. 8."""
     graph = problem.graph
     cost, following = {goal.sink: 0.0}, dict[int, "EdgeId"]()
     for e in reversed(goal.edges):
@@ -80,7 +80,7 @@ def _cheapest(
 
 
 def _step(problem: PlanProblem, e: EdgeId, constants: CostConstants) -> tuple[float, float]:
-    """Seconds of a look-up and of its matches, and ``gamma``."""
+    """Of a probe step: seconds per look-up, seconds for its matches, and ``gamma``."""
     graph, model = problem.graph, problem.model
     before, after, store = (
         graph.mir(sub) for sub in (graph.before[e], graph.after[e], graph.target[e])

@@ -1,10 +1,10 @@
-"""How paths fill their labels: from a base store, or from an intermediate result.
+"""Requirements on store copies that hold for every probe order of a goal, as rows for the program.
 
-A path that ends with the labels ``K`` fills each of them once, except its start: by an edge that
-probes the label's base store, or by an edge that probes an MIR with the label. A probed MIR is
-kept, so its upkeep fills the label, too, from each of the MIR's other labels, and so on through
-ever smaller MIRs. Finally a step probes the base store, and knows only certain attributes: either
-the store has a copy by one of them, or the step is broadcast.
+A path (probe order) to the aliases ``K`` adds each of them once, except the first: by an edge that
+probes the alias's base store (it *fills* the alias from that store), or an MIR with the alias. A
+probed MIR is kept, so its maintenance fills the alias, too, from each of the MIR's other aliases,
+and so on through ever smaller MIRs. Finally a step probes the base store, and its tuples have only
+certain attributes: the store has a copy by one of them, or the step is broadcast.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from typing import NamedTuple
 from anabranch_contract.queries.joins import Label
 from anabranch_planner.search.problem import EdgeId, Goal, PlanProblem, Sub
 
-#: A base store and the label that it fills (one store may fill several); or (MIR's store, None).
+#: A base store and the alias whose rows it adds; or an intermediate result's store and None.
 Place = tuple["Sub", "Label | None"]
 
 
 class FillingNeed(NamedTuple):
-    """Requirement for filling a place: a copy of its store by an attribute in the mask ``known``,
-    or a broadcast of one of ``steps``.
+    """Requirement on a store: a copy by one of the attributes in the mask ``known``, or a broadcast
+    by one of ``steps``.
     """
 
     known: int
     steps: frozenset[EdgeId]
 
 
-#: The requirements of an MIR's upkeep at the base stores of its labels.
+#: Base store and alias of an intermediate result -> requirement of its maintenance.
 Upkeep = dict[Place, FillingNeed]
 NO_STEPS: frozenset[EdgeId] = frozenset()
 
 
 def needs(problem: PlanProblem, broadcast: Collection[EdgeId]) -> dict[Sub, Upkeep]:
-    """Requirements that the upkeep of each MIR has for every choice of orders.
+    """Intermediate result -> requirements of its maintenance on base stores, for any orders.
 
     Args:
         broadcast: the steps that may be broadcast.
     """
     found: dict[Sub, Upkeep] = {}
     for mir in problem.graph.smaller_first(problem.mirs):
-        # The upkeep from every start fills the label, so the most restrictive one counts.
+        # Maintenance begins with every other alias, so the most restrictive requirement counts.
         least: Upkeep = {}
         for g in problem.mirs[mir]:
             for place, ways in fillings(problem, problem.goals[g], found, broadcast).items():
@@ -57,10 +57,10 @@ def needs(problem: PlanProblem, broadcast: Collection[EdgeId]) -> dict[Sub, Upke
 def fillings(
     problem: PlanProblem, goal: Goal, upkeep: dict[Sub, Upkeep], broadcast: Collection[EdgeId]
 ) -> dict[Place, list[tuple[EdgeId, FillingNeed]]]:
-    """The edges by which a path may fill each place that has a choice of copies, and their needs.
+    """Store (and alias) -> the edges of a goal that may probe it, each with its requirement.
 
     Args:
-        upkeep: the requirements of the MIRs that the goal may probe.
+        upkeep: the requirements of the intermediate results that the goal may probe.
     """
     graph, partitions = problem.graph, problem.partitions
     found: dict[Place, list[tuple[EdgeId, FillingNeed]]] = {}
@@ -78,7 +78,7 @@ def fillings(
 
 
 def either(ways: Iterable[FillingNeed]) -> FillingNeed:
-    """The weakest requirement implied by each of ``ways``: the union of their alternatives."""
+    """The requirement that at least one of ``ways`` is satisfied."""
     known, steps = 0, NO_STEPS
     for need in ways:
         known |= need.known

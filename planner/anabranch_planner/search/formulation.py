@@ -8,21 +8,21 @@ by ``a`` is kept; ``b_e >= 0`` an edge is broadcast; ``f_{g,e} >= 0`` the flow o
     use        f_{g,e} <= y_e
     upkeep     sum of the flow of g over edges that probe M  <=  z_M
     copies     sum_a p_{M,a} >= z_M (1 for a base relation);  y_e <= sum_{a known} p_{M,a} + b_e
-    once       sum of the flow of g over edges by which a label is filled from M, knowing attributes
+    once       sum of the flow of g over edges that fill an alias from M by attributes
                in A only  <=  sum_{a in A} p_{M,a} + sum of their b_e
 
-*Once* holds because the labels of a path are disjoint, so a path fills a label (or the labels of an
-MIR) at most once. The row is written per store and filled labels: if the probe that fills them
-knows only attributes in ``A``, either one of these has a copy or the probe is broadcast. The row is
+*Once* holds because the aliases of a path's probes are disjoint: a path fills an alias (or all
+aliases of an MIR) at most once. The row is written per store and filled aliases: if tuples of the
+probe have only attributes in ``A``, either one has a copy or the probe is broadcast. The row is
 implied where every ``y_e`` is 0 or 1. It matters where flows are split: there ``y_e = 1/2`` on
 several edges is served by half a copy each. It is written for the sets ``A`` known to some edge. An
-edge that probes an MIR also counts if the MIR's upkeep fills the label from the store by attributes
-in ``A`` only (:mod:`fillings`). If ``A`` contains all attributes by which the label can be filled,
+edge that probes an MIR also counts if the MIR's upkeep fills the alias from the store by attributes
+in ``A`` only (:mod:`fillings`). If ``A`` contains all attributes by which the alias can be filled,
 the flows sum up to 1 (``z_M`` in the upkeep of ``M``): then one of ``A`` has a copy whatever MIRs
 are kept.
 
 Three measures make the program smaller without weakening it. A step has a ``b_e`` only if no copy
-that it knows costs at most ``s_e``: otherwise some optimal plan keeps that copy instead. An MIR
+by its attributes costs at most ``s_e``: otherwise some optimal plan keeps that copy. An MIR
 with one attribute has one copy, so ``z_M`` is also its ``p_{M,a}``. And ``y_e <= sum of p`` is
 omitted where *once* rows imply it for every goal that may use ``e``.
 
@@ -35,8 +35,8 @@ An edge used by only one goal needs no ``y_e``: its flow replaces it. That keeps
 because once the other y, z and p are fixed at integers, the rest is one shortest path per goal (the
 flows of different goals no longer meet), which has an integral optimum.
 
-Where copies are free (paper objective) or stores are not partitioned, ``p`` and ``b`` are absent: a
-step always finds a copy that it knows, and ``z_M`` is charged the inserts of one copy. A limit on
+Where copies are free (paper objective) or stores are not partitioned, ``p`` and ``b`` are absent:
+no step is a broadcast, and ``z_M`` is charged the inserts of one copy. A limit on
 copies or on memory restores ``p``: ``sum_a p_{M,a} <= n`` and ``sum bytes(M) p_{M,a} <= budget``. A
 cap on intermediate results is ``sum z_M <= n``.
 """
@@ -58,7 +58,7 @@ from anabranch_planner.solvers.program import INFINITY, Program
 
 @dataclass(slots=True)
 class Variables:
-    """A program, and the choice of the problem that each of its variables stands for.
+    """An integer program, and the choice of the planning problem behind each variable.
 
     Attributes:
         edges: ``y_e``, or the flow that replaces it.
@@ -73,7 +73,7 @@ class Variables:
     flows: list[list[int]] = field(default_factory=list)
 
     def of(self, problem: PlanProblem, flows: list[list[int]]) -> Variables:
-        """The same variables for a part of the problem, whose goals have ``flows``."""
+        """Restriction to the variables of a part of the problem, whose goals have ``flows``."""
         edges = {e for goal in problem.goals for e in goal.edges}
         return Variables(
             self.program,
@@ -86,7 +86,7 @@ class Variables:
 
 
 def formulate(problem: PlanProblem, at_most: float = INFINITY) -> Variables:
-    """The program of ``problem``.
+    """Build the integer program of a planning problem.
 
     Args:
         at_most: the cost of a known plan. Costs are not negative, so a single element that costs
@@ -161,14 +161,14 @@ def _add_copies(problem: PlanProblem, made: Variables) -> None:
     graph, program = problem.graph, made.program
     for store, attributes in problem.partitions.items():
         if len(attributes) < 2 and store in made.mirs:
-            # The MIR's only copy exists if and only if the MIR is kept.
+            # The only copy of an intermediate result exists if and only if the result is kept.
             attribute = attributes[0] if attributes else None
             program.costs[made.mirs[store]] += problem.copy_price(store, attribute)
             if attribute is not None:
                 made.copies[store, attribute] = made.mirs[store]
             continue
         if not attributes:
-            # Not partitioned: every step knows its one copy.
+            # Stores are not partitioned: every step can probe the single copy.
             program.offset += problem.copy_price(store, None)
             continue
         indices = []
@@ -204,15 +204,15 @@ def _add_copies(problem: PlanProblem, made: Variables) -> None:
 
 
 def _asks(problem: PlanProblem, edge: EdgeId) -> bool:
-    """Whether the step is broadcast unless the store has certain copies."""
+    """Whether some choice of copies makes the step a broadcast: its tuples lack an attribute."""
     several = len(problem.partitions[problem.graph.target[edge]])
     return problem.graph.known[edge] != (1 << several) - 1
 
 
 def _may_be_broadcast(problem: PlanProblem, edge: EdgeId) -> bool:
-    """Whether every copy that the step knows costs more than the surcharge of a broadcast.
+    """Whether a broadcast may be cheaper than every copy that would make the step routed.
 
-    Otherwise some optimal plan keeps a known copy instead, unless copies are limited.
+    Otherwise some optimal plan keeps such a copy instead, unless copies are limited.
     """
     store, known = problem.graph.target[edge], problem.graph.known[edge]
     attributes, most = problem.partitions[store], problem.most_copies
@@ -254,21 +254,21 @@ def _add_memory(problem: PlanProblem, made: Variables, stores: dict[Sub, list[in
 
 
 def _copies(problem: PlanProblem, made: Variables, store: Sub, known: int) -> list[int]:
-    """The variables of the copies of ``store`` by the attributes in the mask ``known``."""
+    """Variables of the copies of ``store`` partitioned by an attribute in the mask ``known``."""
     return [
         made.copies[store, a] for i, a in enumerate(problem.partitions[store]) if known >> i & 1
     ]
 
 
 def _add_once(problem: PlanProblem, made: Variables) -> set[EdgeId]:
-    """Add rows that cover a path's alternatives for filling a place (:mod:`fillings`).
+    """Add the *once* rows: requirements on copies of a store over all alternatives of a path.
 
     Returns:
         The steps that need no row of their own: if a goal takes one of them, these rows already
-        require a copy that the step knows.
+        require a copy by an attribute that its tuples have.
     """
     if all(len(attributes) < 2 for attributes in problem.partitions.values()):
-        # No place has a choice of copies.
+        # No store has a choice of copies.
         return set()
     target = problem.graph.target
     upkeep = needs(problem, made.broadcasts)
@@ -281,7 +281,7 @@ def _add_once(problem: PlanProblem, made: Variables) -> set[EdgeId]:
         for (store, label), ways in fillings(problem, goal, upkeep, made.broadcasts).items():
             whole = either(need for _, need in ways)
             if label is not None:
-                # Every path fills the label, so no flow has to be counted.
+                # Every path adds the alias, so the requirement holds whatever the flows are.
                 always.setdefault((kept, store), {})[whole] = None
             for known in dict.fromkeys(need.known for _, need in ways):
                 together = [(e, need) for e, need in ways if not need.known & ~known]
@@ -313,12 +313,12 @@ def _add_needs(
     store: Sub,
     several: Collection[FillingNeed],
 ) -> None:
-    """Add rows for ``several`` needs: unconditional, or only if the variable ``kept`` is 1."""
+    """Add rows for ``several`` requirements: always, or only if the variable ``kept`` is 1."""
     every = (1 << len(problem.partitions[store])) - 1
     free = [need.known for need in several if not need.steps]
     for need in several:
         implied = any(k != need.known and not k & ~need.known for k in free)
-        # The store always has some copy.
+        # Always satisfied, because a store has at least one copy.
         if need.known == every or implied:
             continue
         serving = _serving(problem, made, store, need)
@@ -330,7 +330,7 @@ def _add_needs(
 
 
 def _serving(problem: PlanProblem, made: Variables, store: Sub, need: FillingNeed) -> list[int]:
-    """The variables of the copies and broadcasts that satisfy ``need``."""
+    """Variables of the copies and broadcasts that fulfil the requirement ``need``: at least one."""
     steps = [made.broadcasts[e] for e in sorted(need.steps)]
     return _copies(problem, made, store, need.known) + steps
 
@@ -361,6 +361,6 @@ def start_values(problem: PlanProblem, made: Variables, routing: Routing) -> lis
 
 
 def _cheapest(problem: PlanProblem, made: Variables, edge: EdgeId) -> int:
-    """Variable of the cheapest copy that a step knows."""
+    """Variable of the cheapest copy by an attribute that the tuples of ``edge`` have."""
     store, known = problem.graph.target[edge], problem.graph.known[edge]
     return min(_copies(problem, made, store, known), key=lambda i: made.program.costs[i])

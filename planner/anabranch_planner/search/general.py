@@ -1,4 +1,4 @@
-"""General solvers: our program for every component, or the paper's program as a whole."""
+"""Solution by general solvers: our program per component, or the paper's program as a whole."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def delegate(
     deadline: Deadline,
     tally: Tally,
 ) -> ComponentPlans:
-    """Solve one program per component (small components together) with a general solver."""
+    """Solve one integer program per component (small ones together) with a general solver."""
     routes: Routes = {}
     copies: dict[Sub, Kept] = {}
     bound, closed, trouble = 0.0, True, ""
@@ -63,7 +63,7 @@ def delegate(
 def solve_as_printed(
     problem: PlanProblem, queries: Sequence[JoinQuery], settings: SolveSettings, deadline: Deadline
 ) -> Outcome:
-    """Solve ``problem`` by the paper's own program (:mod:`paper`), for comparison.
+    """Solve ``problem`` by the paper's own program (:mod:`.printed.formulation`), for comparison.
 
     The solver gets neither reductions nor components nor an initial plan.
     """

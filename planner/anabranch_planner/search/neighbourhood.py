@@ -1,4 +1,4 @@
-"""Re-optimising a few queries of a plan while the others stay as they are.
+"""Re-optimisation of a few queries of a plan, while the probe orders of others are fixed.
 
 Large-neighbourhood search with the integer program as the sub-solver. Elements paid for by the
 other queries (steps, copies, intermediate results) are free for the chosen few, and the usual
@@ -20,19 +20,19 @@ from anabranch_planner.search.problem import EdgeId, Goal, PlanProblem, Sub
 from anabranch_planner.search.routes import Routing, finish
 from anabranch_planner.solvers.deadline import Deadline
 
-#: Flows (edges summed over goals) per neighbourhood; the second if copies are charged.
+#: Flow variables per group of queries; the second number if store copies are charged.
 FLOWS, CHARGED_FLOWS = 2_500, 800
-#: Average number of neighbourhoods tried per query.
+#: Number of rounds in which every query is re-optimised once.
 ROUNDS = 2
 
 
 def size_of(problem: PlanProblem) -> int:
-    """Number of flows that a neighbourhood of ``problem`` should have."""
+    """Target number of flow variables of a neighbourhood (queries optimised together)."""
     return CHARGED_FLOWS if problem.charged else FLOWS
 
 
 class Sharing:
-    """For each query, the queries that can share steps with it."""
+    """Finds the queries that can share probe steps with a query."""
 
     def __init__(self, problem: PlanProblem) -> None:
         self._problem = problem
@@ -48,7 +48,7 @@ class Sharing:
                     self._edges[goal.name].add(e)
 
     def around(self, query: str, flows: int) -> list[str]:
-        """``query`` and the queries that share most with it, at most ``flows`` flows in total."""
+        """``query`` and the queries that can share most with it, up to ``flows`` flow variables."""
         shared: dict[str, int] = defaultdict(int)
         for e in self._edges[query]:
             for other in self._users[e]:
@@ -59,7 +59,7 @@ class Sharing:
 def nearest(
     queries: Collection[str], shared: Mapping[str, int], size: Mapping[str, int], flows: int
 ) -> list[str]:
-    """``queries`` and the partners that share most with them, at most ``flows`` flows in total."""
+    """``queries`` and the queries that share most with them, up to ``flows`` flow variables."""
     chosen, total = sorted(queries), sum(size[query] for query in queries)
     for other in sorted(shared.keys() - set(queries), key=lambda q: (-shared[q], q)):
         total += size[other]
@@ -95,7 +95,7 @@ def reoptimise(
 def _around(
     problem: PlanProblem, routing: Routing, free: Collection[str]
 ) -> tuple[PlanProblem, list[int], dict[int, tuple[EdgeId, ...]]]:
-    """The small problem, its goals' indices in the large one, and the routes that stay."""
+    """The problem of the queries ``free``, its goals' indices in ``problem``, the fixed routes."""
     graph, target = problem.graph, problem.graph.target
     fixed: dict[int, tuple[EdgeId, ...]] = {}
     pending = [
@@ -162,7 +162,7 @@ def _around(
 
 
 def _left(problem: PlanProblem, kept: Collection[Sub]) -> int | None:
-    """Number of further intermediate results that may be kept beside ``kept``."""
+    """Number of intermediate results that may be kept besides ``kept``; None: no limit."""
     if problem.most_mirs is None:
         return None
     return max(problem.most_mirs - len(problem.mirs.keys() & set(kept) - problem.paid_mirs), 0)
@@ -175,7 +175,7 @@ def search(
     deadline: Deadline,
     seed: int,
 ) -> Routing:
-    """Re-optimise neighbourhoods one by one, until time or the rounds are used up."""
+    """Improve ``routing``: re-optimise groups of queries one by one, until time is over."""
     sharing, rng, best = Sharing(problem), Random(seed), routing
     for _ in range(ROUNDS):
         order = list(problem.queries)

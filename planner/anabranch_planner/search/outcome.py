@@ -1,4 +1,4 @@
-"""Settings and outcome of solving a problem."""
+"""Settings and outcome of solving a planning problem."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from anabranch_planner.search.routes import Routes, Routing
 
 @dataclass(frozen=True, slots=True)
 class SolveSettings:
-    """Settings of a solve.
+    """Settings of solving a planning problem.
 
     Attributes:
-        max_flows: with more flows, programs are built for neighbourhoods only.
-        as_a_whole: build one program whatever its size and the time; set for neighbourhoods.
+        max_flows: with more flow variables, programs are built for a few queries at a time only.
+        as_a_whole: build one program whatever its size and the time left.
     """
 
     solver: Solver
@@ -47,7 +47,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Tally:
-    """Total size of the programs built so far."""
+    """Total numbers of variables and rows of the integer programs built so far."""
 
     variables: int = 0
     rows: int = 0
@@ -60,10 +60,10 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class ComponentPlans:
-    """The best plan of some components, the sum of their bounds, and whether all are optimal.
+    """The best plan of some components, the sum of their lower bounds, and whether it is optimal.
 
-    ``copies`` lists only copies that can't be derived from the routes. ``trouble`` is the message
-    of a failed solver, or "".
+    ``copies`` has only store copies that routes do not determine. ``trouble`` is the message of
+    a failed solver, or "".
     """
 
     routes: Routes

@@ -1,18 +1,18 @@
-"""The optimisation problem as a graph of states, shared by all queries.
+"""The optimisation problem as a graph of states (partial results), shared by all queries.
 
 A *state* ``(r, X)`` is the partial result over the canonical sub-join ``X`` that a tuple of ``r``
 started; an *edge* probes a store and leads to a larger state. Equal states of different queries
 are one node, because a step's cost and matches depend only on the state and the store. If the
 tuples of ``r`` are split into substreams, each substream has states, edges and goals of its own. A
-*goal* is a path that must exist: from ``(r, {r})`` to ``(r, K)`` for every label ``r`` of every
-query ``K`` and, where an MIR is probed, to ``(r, M)`` for every member ``r`` of the MIR ``M``.
+*goal* is a path that must exist: from ``(r, {r})`` to ``(r, K)`` for every alias ``r`` of every
+query ``K`` and, for a probed intermediate result (MIR) ``M``, to ``(r, M)`` for its members ``r``.
 
 The paths of a goal are exactly the candidate probe orders of Algorithm 1. But there are at most as
-many states as connected label sets, while there are as many orders as permutations. Partition
-attributes do not multiply edges: they belong to stores, and an edge only records which it knows.
+many states as connected alias sets, while there are as many orders as permutations. Partition
+attributes do not multiply edges: an edge records the attributes that its probing tuples have.
 
 Sub-joins, states and edges are integer indices here, because a problem has tens of thousands of
-edges and is rebuilt every epoch; within a query, label sets are bit masks. Indices are assigned in
+edges and is rebuilt every epoch; within a query, alias sets are bit masks. Indices are assigned in
 order of first appearance over queries sorted by id, so equal input gives equal indices.
 """
 
@@ -26,12 +26,12 @@ from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label, QueryId
 from anabranch_contract.queries.mirs import Mir, sub_join
 from anabranch_planner.cost.model import CostModel
 
-#: An index into :attr:`Graph.subs`, and into the parallel lists of edges of a :class:`Graph`.
+#: Index of a sub-join in :attr:`Graph.subs`, and index of an edge in the lists of :class:`Graph`.
 Sub = int
 EdgeId = int
-#: The tuples that begin a path: their label, and the index of their substream.
+#: The tuples that begin a path: their alias, and the index of their substream.
 Origin = tuple[Label, int]
-#: Identity of a goal in any problem over its graph: (maintained MIR, name, origin).
+#: Identity of a goal in any problem over its graph: (maintained intermediate result, name, origin).
 GoalKey = tuple["Sub | None", str, Origin]
 
 
@@ -51,7 +51,7 @@ class SubJoin:
 
     @property
     def mir(self) -> Mir:
-        """The sub-join as a store would name it."""
+        """The sub-join under the canonical name that stores have."""
         if self._mir is None:
             self._mir = sub_join(self.query, frozenset(self.labels))
         return self._mir
@@ -59,11 +59,11 @@ class SubJoin:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A path that must exist: for a query; or for an MIR (``mir`` is not None) if it is kept.
+    """A path (probe order) that must exist: for a query, or for a kept intermediate result.
 
     Attributes:
-        name: the query's id, or the MIR's.
-        mir: the MIR that the path maintains.
+        name: id of the query or the intermediate result.
+        mir: the intermediate result that the path maintains; None: it answers a query.
         root, sink: the first and last state of the path.
         edges: candidate edges, sorted so that every path follows the order.
         limited: whether some edges between its states are forbidden to it, but not to other goals.
@@ -80,12 +80,12 @@ class Goal:
 
     @property
     def origin(self) -> Origin:
-        """The tuples that begin the path."""
+        """The arriving tuples that begin the path: alias and substream."""
         return self.start, self.substream
 
     @property
     def maintains(self) -> bool:
-        """Whether the path maintains an MIR instead of answering a query."""
+        """Whether the path maintains an intermediate result instead of answering a query."""
         return self.mir is not None
 
     @property
@@ -96,19 +96,19 @@ class Goal:
 
 @dataclass(slots=True)
 class Graph:
-    """States and edges, as parallel lists.
+    """The graph of states: attributes of its sub-joins and edges, as parallel lists.
 
     Attributes:
         subs: sub-joins.
         bases: the subset of sub-joins that are base relations.
-        start, substream, before, after, target: per edge: the label and substream of the tuple that
+        start, substream, before, after, target: per edge: the alias and substream of the tuple that
             began the path, the sub-join before and after the step, and the probed store.
         tail, head: per edge: the states before and after.
         size: per edge: number of relations joined before the step.
         cost: cost of the step to one partition (chi = 1).
         spread: the additional cost of a broadcast.
         known: per edge: mask of the store's candidate partition attributes whose value the probing
-            tuple knows. Bit ``i`` is ``partitions[store][i]`` of the problem; 0 if there are none.
+            tuple has. Bit ``i`` is ``partitions[store][i]`` of the problem; 0 if there are none.
         states: number of states.
     """
 
@@ -128,15 +128,15 @@ class Graph:
     states: int = 0
 
     def mir(self, sub: Sub) -> Mir:
-        """The sub-join with the index ``sub``, with canonical labels."""
+        """The sub-join with the index ``sub``, under its canonical name."""
         return self.subs[sub].mir
 
     def smaller_first(self, stores: Iterable[Sub]) -> list[Sub]:
-        """``stores`` by number of joined relations: the upkeep of one probes no later one."""
+        """``stores`` by number of joined relations; each comes after the stores that feed it."""
         return sorted(stores, key=lambda store: (len(self.subs[store].labels), store))
 
     def members(self, edge: EdgeId) -> tuple[Label, ...]:
-        """Labels of the query that the step adds, sorted."""
+        """Aliases of the query that the step adds, sorted."""
         covered = self.subs[self.before[edge]].labels
         return tuple(x for x in self.subs[self.after[edge]].labels if x not in covered)
 
@@ -146,18 +146,18 @@ class PlanProblem:
     """The planning problem: goals, and the choices of an optimiser.
 
     Attributes:
-        goals: query goals first, then MIR goals, smaller MIRs first.
-        mirs: every MIR that may be kept -> the indices of its goals.
+        goals: goals of queries, then of intermediate results, smaller ones first.
+        mirs: every intermediate result that may be kept -> the indices of its goals.
         partitions: candidate partition attributes per store; ``()`` if not partitioned.
         required: base stores, which are always kept.
         inserts: cost of one copy of a store.
-        reduced: queries that exceeded the cap on connected label sets.
+        reduced: queries that exceeded the cap on connected alias sets.
         most_copies: maximum number of copies per store, or None.
         most_mirs: maximum number of ``mirs`` in a plan, or None; ``paid_mirs``, kept by queries
             outside the problem, do not count.
         memory: maximum bytes of all copies together, or None. ``bytes``: size of one copy.
         extra_steps, extra_copies: switching penalty of elements that the running plan lacks.
-        given: whether only existing copies may be used, and none added.
+        given: whether only running store copies may be used, and none added.
     """
 
     queries: tuple[QueryId, ...]
@@ -180,7 +180,7 @@ class PlanProblem:
 
     @property
     def charged(self) -> bool:
-        """Whether the copies of a store matter individually: they are charged or limited."""
+        """Whether store copies have to be chosen, because they are charged or limited."""
         limited = self.given or self.most_copies is not None or self.memory is not None
         charged = limited or self.model.objective is not Objective.PAPER
         return self.model.partitioned and (charged or any(self.extra_copies.values()))
@@ -201,7 +201,7 @@ class PlanProblem:
         return self.extra_copies.get((store, attribute), 0.0)
 
     def copy_price(self, store: Sub, attribute: AttrRef | None) -> float:
-        """The price of a copy in the objective, with its switching penalty."""
+        """Cost of a store copy, including the switching penalty."""
         return self.inserts[store] + self.copy_extra(store, attribute)
 
     @property
@@ -219,11 +219,11 @@ class PlanProblem:
 
     @property
     def flows(self) -> int:
-        """Edges summed over goals: the size of the integer program."""
+        """Number of flow variables (edges summed over goals): the size of the integer program."""
         return sum(len(g.edges) for g in self.goals)
 
     def apart(self) -> list[PlanProblem]:
-        """The problem of each query alone, over the same graph."""
+        """Each query's own planning problem, over the same graph."""
         mine: dict[str, list[Goal]] = {str(q): [] for q in self.queries}
         for goal in self.goals:
             if goal.mir is None:
@@ -231,7 +231,7 @@ class PlanProblem:
         return [self._part((query,), mine[query]) for query in self.queries]
 
     def part_of(self, names: Collection[str]) -> PlanProblem:
-        """The problem of the queries ``names`` alone, over the same graph."""
+        """The planning problem of the queries ``names`` only, over the same graph."""
         goals = [goal for goal in self.goals if goal.mir is None and goal.name in names]
         return self._part(tuple(q for q in self.queries if q in names), goals)
 

@@ -1,4 +1,4 @@
-"""Prices under rations: a step costs only its share of tuples.
+"""Prices under load shedding: a step processes and costs only a fraction (ration) of its tuples.
 
 A step that serves queries processes the largest ration of its goals. A step that maintains an
 intermediate result processes every tuple, even if it also serves queries (``docs/semantics.md``,
@@ -22,10 +22,10 @@ from anabranch_planner.search.routes import shortest
 
 
 def under_rations(problem: PlanProblem, rations: Mapping[tuple[str, Label], float]) -> PlanProblem:
-    """``problem`` with prices under ``rations``.
+    """``problem`` with prices under load shedding.
 
     Args:
-        rations: (query, label that arrives last) -> fraction of its tuples that probe; default 1.
+        rations: (query, alias that arrives last) -> fraction of its tuples that probe; default 1.
     """
     graph = problem.graph
     taken: dict[EdgeId, float] = {}

@@ -1,6 +1,6 @@
-"""Routes: one path per goal; search among allowed edges, and total price.
+"""Routes (one path per goal of a planning problem): greedy search, and total cost.
 
-A *routing* has a path for every query goal, and for every goal of each MIR that some path probes.
+A *routing* has a path for every query goal, and for every goal of each probed intermediate result.
 Its cost is the cost of the distinct edges (with chi = 1) plus that of the cheapest copies for them
 (:mod:`anabranch_planner.search.copies`).
 """
@@ -15,7 +15,7 @@ from typing import TypeAlias
 from anabranch_planner.search.copies import CopyAccess, Kept, choose_copies, fits
 from anabranch_planner.search.problem import EdgeId, Goal, PlanProblem, Sub
 
-#: Goal (its index in :attr:`PlanProblem.goals`) -> its path.
+#: Index of a goal in :attr:`PlanProblem.goals` -> the edges of its path.
 Routes = dict[int, tuple["EdgeId", ...]]
 #: Edge -> price.
 Prices: TypeAlias = "Sequence[float] | Mapping[EdgeId, float]"
@@ -39,7 +39,7 @@ class Routing:
     switching: float = 0.0
 
     def kept(self, problem: PlanProblem) -> frozenset[Sub]:
-        """The intermediate results that are kept."""
+        """The intermediate results that the routes maintain."""
         return frozenset(s for s in self.copies if s in problem.mirs)
 
 
@@ -48,7 +48,7 @@ def finish(
 ) -> Routing:
     """Drop routes that no query needs, choose copies, and add up the cost.
 
-    The cost is infinite if the routing exceeds the memory budget or the cap on MIRs.
+    The cost is infinite if the routing exceeds the memory budget or the limit on results.
 
     Args:
         given: stores with fixed copies, used instead of the cheapest.
@@ -120,9 +120,9 @@ def shortest(
 
 
 def tree_routes(problem: PlanProblem, edges: Iterable[EdgeId], barred: Collection[Sub]) -> Routes:
-    """Routes that use only ``edges``, and probe no store in ``barred``.
+    """Shortest paths of all goals that use only ``edges`` and probe no store in ``barred``.
 
-    Every state keeps one incoming edge for all goals, so routes merge into trees. A goal with
+    Every state keeps one incoming edge for all goals, so paths merge into trees. A goal with
     forbidden edges (:attr:`Goal.limited`) is routed separately.
     """
     graph = problem.graph
@@ -163,17 +163,17 @@ def route_greedily(
     """Route goal by goal by the cheapest path; edges already paid for are free.
 
     A few rounds re-route every goal given all the others, until nothing changes. Only ``kept``
-    MIRs may be probed; copies are chosen at the end.
+    intermediate results may be probed; copies are chosen at the end.
 
     Args:
-        hints: price of an unpaid edge in this search, instead of its cost.
+        hints: edge -> price to use in the search instead of its cost.
 
     Returns:
-        None if a goal has no path: a restricted ``problem`` may need MIRs beyond ``kept``.
+        None if a goal has no path: a restricted ``problem`` may need more than ``kept``.
     """
     prices = problem.graph.cost if hints is None else hints
     barred = problem.mirs.keys() - set(kept)
-    # MIRs first, by size: their maintenance is paid whatever the queries' paths are.
+    # Maintenance first, smaller stores first: it is paid whatever the queries' paths are.
     order = [g for m, goals in problem.mirs.items() if m not in barred for g in goals]
     order += [g for g, goal in enumerate(problem.goals) if goal.mir is None]
     uses: dict[EdgeId, int] = {}
@@ -197,7 +197,7 @@ def route_greedily(
 
 
 def first_routing(problem: PlanProblem) -> Routing:
-    """An initial plan: over base stores if there is one, else with every MIR kept."""
+    """An initial plan: over base stores if possible, else with every intermediate result."""
     found = route_greedily(problem) or route_greedily(problem, problem.mirs)
-    assert found is not None, "a problem in which every MIR that is left can be kept has a plan"
+    assert found is not None, "no plan, although every remaining MIR may be kept"
     return found

@@ -7,9 +7,9 @@ from anabranch_planner.search.routes import Routes, Routing, finish, shortest, t
 
 
 def running_routes(problem: PlanProblem) -> Routes:
-    """The paths of the running plan, where ``problem`` charges for switching from it.
+    """The running plan's paths in ``problem``.
 
-    Elements without a switching charge are the running ones (:func:`demands.demand`).
+    They consist of the edges without a switching charge (:func:`demands.demand`).
     """
     edges = dict.fromkeys(e for goal in problem.goals for e in goal.edges)
     barred = {
@@ -23,8 +23,8 @@ def running_routes(problem: PlanProblem) -> Routes:
 def complete(problem: PlanProblem, routes: Routes) -> Routing | None:
     """``routes``, completed by the cheapest path for each goal without one.
 
-    Edges that ``routes`` pay for are free for the added paths. MIRs are kept if ``routes`` has all
-    of their goals. None if some goal has no path then.
+    Edges used in ``routes`` are free for the added paths, which probe only stores that ``routes``
+    maintains completely. None if some goal has no path then.
     """
     have = {m for m, goals in problem.mirs.items() if all(g in routes for g in goals)}
     barred = problem.mirs.keys() - have

@@ -1,1 +1,1 @@
-"""Skewed keys: substreams with probe orders of their own, and values that stores exclude."""
+"""Skewed keys: probe orders per group of key values, and values that stores exclude."""

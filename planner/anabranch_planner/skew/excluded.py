@@ -1,21 +1,21 @@
 """Excluded values: key values that cost an intermediate result more than they save.
 
-An intermediate result ``M`` saves its probers the steps that it replaces, and costs a row per
-combination. Both differ by key value: a value that is frequent in two of its members and rare in
-other relations may fill its store without use. For each value ``v`` of a key that joins all labels
-of a query,
+A stored intermediate result ``M`` saves the probe steps that it replaces, and costs inserts of
+its rows. Both differ by key value: a value that is frequent in two of its members and rare in other
+relations may fill its store without use. For each value ``v`` of a key that joins all aliases of a
+query,
 
-    gain(v) = sum over the labels r outside M of (least(r, v) - least with M(r, v))
+    gain(v) = sum over the aliases r outside M of (least(r, v) - least with M(r, v))
               - stored(M, v) - sum over the members s of M of upkeep(s, v)
 
 by the cheapest orders of ``v`` (:mod:`~anabranch_planner.skew.start_orders`) in seconds. The values
 without positive gain are excluded if that beats both keeping all values and keeping none by more
-than its additional calls. Then the tuples of all labels are split accordingly, and in the program
+than its additional calls. Then the tuples of all aliases are split accordingly, and in the program
 no tuple with an excluded value probes an intermediate result by that key, or maintains ``M``
 (:mod:`~anabranch_planner.cost.aside`). Per query only the most advantageous ``M`` is chosen.
 
-Limits: the first :data:`MOST_QUERIES` queries with three to :data:`MOST_LABELS` labels and a key
-class over all of them. A result shared with another query is considered only if all labels of that
+Limits: the first :data:`MOST_QUERIES` queries with three to :data:`MOST_LABELS` aliases and a key
+class over all of them. A result shared with another query is considered only if all aliases of that
 query have the key, too.
 """
 
@@ -40,24 +40,23 @@ Hashes = NDArray[np.uint64]
 Costs = NDArray[np.float64]
 
 
-#: Maximum numbers of labels (all sub-joins are examined) and of queries.
+#: Maximum number of aliases per query (all sub-joins are examined), and of queries.
 MOST_LABELS, MOST_QUERIES = 5, 8
-#: Minimum saving, as a share of a query's cost. It covers errors of the estimate, which assumes
-#: unlimited orders per value and unchanged frequencies.
+#: Minimum saving, as a fraction of a query's cost, in view of the estimate's errors.
 WORTH = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """A choice of values that an intermediate result should exclude.
+    """Key values that an intermediate result should exclude, and the saving.
 
     Attributes:
-        starts: the labels of its query, and the key attribute of each.
+        starts: the aliases of its query, and the key attribute of each.
         hashes: hashes of the values, sorted.
-        saved: seconds per unit of time without calls, compared with the better of keeping all
-            values and keeping none.
-        calls: cost of one more substream of each start.
-        least: minimum saving, with calls included.
+        saved: CPU seconds per unit of time, compared with the better of keeping all values and
+            keeping none; without fixed costs of calls.
+        calls: fixed cost of one more substream of each alias.
+        least: minimum saving, with fixed costs included.
     """
 
     starts: tuple[AttrRef, ...]
@@ -74,11 +73,11 @@ def set_aside(
     most: int,
     earlier: Iterable[Substreams] = (),
 ) -> tuple[Substreams, ...]:
-    """``chosen``, extended by excluded values; sorted.
+    """``chosen``, extended by substreams of key values to exclude; sorted.
 
     Args:
-        starts: orders under a cost model in seconds.
-        most: maximum number of substreams of a start.
+        starts: probe orders under a cost model in seconds.
+        most: maximum number of substreams of an alias.
         earlier: the substreams in use: excluded values stay excluded unless other values save more
             by :data:`WORTH`.
     """
@@ -109,7 +108,7 @@ def set_aside(
 
 
 def _key(query: JoinQuery) -> KeyClass | None:
-    """The key that joins all labels by one attribute each; None: none, or too many labels."""
+    """The key class with one attribute of each alias; None: there is none, or too many aliases."""
     if not 2 < len(query.labels) <= MOST_LABELS:
         return None
     labels = sorted(query.labels)
@@ -122,7 +121,7 @@ def _best(
     starts: Starts,
     before: dict[Label, tuple[int, ...]],
 ) -> Leaving | None:
-    """The best exclusion for one query with one key; None: none pays."""
+    """The best choice of values to exclude for a query whose aliases ``whole`` joins; or None."""
     hashes = starts.model.values.frequent(starts.columns(query, whole.members[0]))
     if not len(hashes):
         return None
@@ -142,7 +141,7 @@ def _best(
 
 
 def _is_own(mir: Mir, whole: KeyClass, queries: Sequence[JoinQuery]) -> bool:
-    """Whether in all queries that contain ``mir`` the key joins all labels."""
+    """Whether in every query that contains ``mir`` all aliases have the key ``whole``."""
     members = frozenset(mir.members)
     return all(
         {m.label for c in query.classes if set(c.members) & set(whole.members) for m in c.members}
@@ -160,8 +159,8 @@ def _gain(
     model: CostModel,
     least: float,
 ) -> Costs | None:
-    """Saving per value from keeping the value in ``mir``, with all other values last. None: the
-    total is at most ``least`` even without maintenance costs.
+    """Saving per key value from keeping its rows in ``mir``; last: all values not in ``hashes``.
+    None: the total is at most ``least`` even without maintenance costs.
     """
     outside = [goal for label, goal in goals.items() if label not in mir.members]
     through: Costs = np.sum([goal.plain - goal.least(mir) for goal in outside], axis=0)
@@ -192,7 +191,7 @@ def _leaving(
     against = max(float(gain.sum()), 0.0)
 
     def leaving(left: NDArray[np.bool_], least: float) -> Leaving:
-        # Values without a listed hash can't be split off.
+        # Values that are not listed are always kept.
         saved = float(gain[:-1][~left].sum() + gain[-1]) - against
         values = tuple(hashes[left].tolist())
         return Leaving(whole.members, whole.type, values, saved, calls, least)
@@ -213,7 +212,7 @@ def _told_apart(
     model: CostModel,
     query: JoinQuery,
 ) -> Substreams | None:
-    """``function``, extended by excluded values; None: it splits by another attribute."""
+    """``function`` with substreams for excluded values; None: it splits by another attribute."""
     left = set(leaving.hashes)
     whole: list[set[int]] = []
     if function is not None:

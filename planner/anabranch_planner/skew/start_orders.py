@@ -1,10 +1,10 @@
-"""Costs per key value of a query's orders from one start.
+"""Costs per key value of the probe orders of a query that begin with one alias.
 
 A frequent value of a key has its own rates, rows and selectivities
 (:mod:`~anabranch_planner.cost.values`), and so its own cheapest order. Dynamic programming over the
-sets of joined labels finds the cheapest orders of all values at once:
+sets of joined aliases finds the cheapest orders of all values at once:
 
-    least(X) = min over the labels j of X of (least(X - j) + step(X - j, j)),
+    least(X) = min over the aliases j of X of (least(X - j) + step(X - j, j)),
 
 and the same for the rest of an order that has probed or completed an intermediate result.
 """
@@ -29,11 +29,11 @@ Costs = NDArray[np.float64]
 
 
 class Starts:
-    """Cache of the orders from starts.
+    """Cache of probe orders by query and starting alias.
 
     Attributes:
         queries: the queries planned together.
-        model: cost model over all tuples of each start.
+        model: cost model without substreams.
     """
 
     def __init__(self, queries: Sequence[JoinQuery], model: CostModel) -> None:
@@ -42,7 +42,7 @@ class Starts:
         self._known: dict[tuple[QueryId, AttrRef, bytes], StartOrders] = {}
 
     def of(self, query: JoinQuery, key: AttrRef, hashes: NDArray[np.uint64]) -> StartOrders:
-        """Orders of ``query`` from the label of ``key``, with costs per value in ``hashes``."""
+        """Probe orders of ``query`` from the alias of ``key``; costs per value in ``hashes``."""
         name = query.id, key, hashes.tobytes()
         found = self._known.get(name)
         if found is None:
@@ -59,12 +59,12 @@ class Starts:
 
 
 class StartOrders:
-    """Orders of ``query`` from the label of ``key``, over base stores only.
+    """Probe orders of ``query`` from the alias of ``key``, over base stores only.
 
-    Costs have an entry per value in ``hashes``, and a last one for all other values.
+    Costs have an entry per key value in ``hashes``, and a last one for all other values.
 
     Attributes:
-        calls: cost of its steps' calls, which the costs per value exclude.
+        calls: fixed cost of an order's calls, which the costs per value exclude.
         best: the cheapest order of each value, and last the cheapest for all values together.
         plain: cost of each value by the cheapest order for all values together.
     """
@@ -93,7 +93,7 @@ class StartOrders:
         self.best = self._read(len(hashes) + 2)
 
     def _grow(self, query: JoinQuery) -> None:
-        """Find the sets of labels that can be joined, smaller first, and the steps between them."""
+        """Find the connected sets of aliases, smaller first, and the steps between them."""
         near: dict[Label, set[Label]] = defaultdict(set)
         for key_class in query.classes:
             labels = {member.label for member in key_class.members}
@@ -101,11 +101,11 @@ class StartOrders:
                 near[label] |= labels
         self._sets = [frozenset({self._start})]
         self._at = {self._sets[0]: 0}
-        #: (set before, set after) -> number of the step.
+        #: (set of aliases before, set after) -> number of the step between them.
         self._steps: dict[tuple[int, int], int] = {}
-        #: Step -> the label that it adds.
+        #: Step -> the alias that it adds.
         self._labels: list[Label] = []
-        #: Set -> the sets one step before it.
+        #: Set of aliases -> the sets with one alias less from which a step leads to it.
         self._before: list[list[int]] = [[]]
         for before, head in enumerate(self._sets):
             for label in sorted(set().union(*(near[one] for one in head)) - head):
@@ -120,8 +120,8 @@ class StartOrders:
     def _rates(
         self, query: JoinQuery, key: AttrRef, hashes: NDArray[np.uint64], subs: SubJoins
     ) -> Costs:
-        """Tuples sent per unit of time over each set of labels: per value, then all other values,
-        and last all together. NULL is excluded: tuples with a NULL key match nothing by any order.
+        """Partial results per unit of time over each set of aliases: per value, then of all other
+        values, and last of all together; without NULL keys, which never match.
         """
         values, columns = self._model.values, column_of_each(subs.of(query, self._sets[-1]), key)
         shares = {
@@ -139,14 +139,14 @@ class StartOrders:
         return found
 
     def cost(self, order: Sequence[Label]) -> Costs:
-        """Cost of each value by ``order``."""
+        """Cost of each key value if its tuples use ``order``."""
         sets = [self._at[frozenset(order[:size])] for size in range(1, len(order) + 1)]
         steps = [self._steps[step] for step in pairwise(sets)]
         found: Costs = self._costs[steps, :-1].sum(axis=0)
         return found
 
     def least(self, through: Mir) -> Costs:
-        """Least cost of each value if orders may also probe the intermediate result ``through``."""
+        """Least cost of each key value if orders may also probe the stored sub-join ``through``."""
         members = frozenset(through.members)
         probe, match = _prices(self._model, through.id)
         probed = {}
@@ -157,8 +157,8 @@ class StartOrders:
         return np.minimum(self.plain, self._to_the_end(probed))
 
     def upkeep(self, mir: Mir) -> Costs:
-        """Additional cost of each value for maintaining ``mir``, if it has the start as a member:
-        the cheaper of extending an order through it and a separate order.
+        """Additional cost per key value if tuples of the starting alias also maintain ``mir``: in
+        an order that passes through its sub-join, or in a separate one if that is cheaper.
         """
         inside = self._at[frozenset(mir.members)]
         own = self._least[inside]
@@ -168,7 +168,7 @@ class StartOrders:
         return self._grown(known)[len(self._sets) - 1][:-1]
 
     def _grown(self, known: dict[int, Costs]) -> dict[int, Costs]:
-        """``known``, the costs of some sets, extended to the least costs of all their supersets."""
+        """Least costs of sets of aliases, if orders begin at the sets ``known`` (with costs)."""
         for after, heads in enumerate(self._before):
             for before in heads:
                 if before in known:
@@ -177,7 +177,7 @@ class StartOrders:
         return known
 
     def _read(self, values: int) -> list[tuple[Label, ...]]:
-        """The order of each value, from its last label to its first; equal orders are read once."""
+        """The cheapest order of each value, traced back from the set of all aliases."""
         found: list[tuple[Label, ...]] = [()] * values
         pending: list[tuple[int, NDArray[np.int64], tuple[Label, ...]]] = [
             (len(self._sets) - 1, np.arange(values), ())

@@ -1,11 +1,11 @@
-"""Splitting a start into substreams of values with different cheapest orders (PMJoin, section 4).
+"""Split of a relation's tuples by key value, with probe orders per group (PMJoin, section 4).
 
-Every frequent value of a start's key attribute has its own cheapest orders: one per query, over
-base stores, by its own rates, rows and selectivities (:mod:`~..cost.values`). Values with equal
-orders form a group. At most ``most`` groups of orders are chosen so that the total cost is least:
-each value uses the cheapest chosen group, and each further group costs additional calls. The choice
-is optimal among all selections. A start is split by the attribute that saves most, if that is
-enough.
+A *start* is an alias whose arriving tuples begin probe orders. Every frequent value of its key has
+its own cheapest orders: one per query, over base stores, by its own rates, rows and selectivities
+(:mod:`~..cost.values`). Values with equal orders form a group. At most ``most`` groups of orders
+are chosen so that the total cost is least: each value uses the cheapest chosen group, and each
+further group costs additional calls. The choice is optimal among all selections. A start is split
+by the attribute that saves most, if that is enough.
 
 The integer program then chooses the orders of the substreams; these may be shared, or use
 intermediate results.
@@ -13,7 +13,7 @@ intermediate results.
 A split start keeps its substreams unless another split saves :data:`WORTH` more, so errors of the
 shares do not move values back and forth.
 
-Limits. Queries with more than :data:`MOST_LABELS` labels are ignored. So are starts beyond the
+Limits. Queries with more than :data:`MOST_LABELS` aliases are ignored. So are starts beyond the
 :data:`MOST_STARTS` that send most. Groups beyond the :data:`MOST_KINDS` of highest cost use other
 values' orders. :data:`MOST_QUERIES` of a start's queries determine its split. Starts are split in
 descending order of saving, until the number of orders has grown by half, or by :data:`MOST_MORE`.
@@ -33,7 +33,7 @@ from anabranch_contract.plans.ruleset import Substreams
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label
 from anabranch_planner.skew.start_orders import Costs, Starts
 
-#: Per query: the labels in order of probing.
+#: Per query: the aliases in order of probing.
 Orders = tuple[tuple[Label, ...], ...]
 
 
@@ -42,16 +42,16 @@ MOST_STARTS = 16
 MOST_KINDS = 16
 MOST_QUERIES = 8
 MOST_MORE = 64
-#: Minimum saving of a split, as a share of the start's cost.
+#: Minimum saving of a split, as a fraction of the cost without it.
 WORTH = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class SubstreamChoice:
-    """The substreams of a start, and their saving.
+    """The split of an alias's arriving tuples into substreams, and its saving.
 
     Attributes:
-        before, after: cost of the start's orders per unit of time, without and with the split.
+        before, after: cost of their orders per unit of time, without and with the split.
     """
 
     function: Substreams
@@ -64,7 +64,7 @@ def choose(
     most: int,
     earlier: Iterable[Substreams] = (),
 ) -> tuple[SubstreamChoice, ...]:
-    """Choose the starts to split into two to ``most`` substreams, sorted.
+    """Choose aliases whose tuples are split into two to ``most`` substreams, sorted.
 
     Args:
         starts: orders under a model that charges calls, as only the objective ``seconds`` does.
@@ -100,7 +100,7 @@ def choose(
 
 
 def _with_a_choice(starts: Starts) -> Iterable[tuple[Label, list[JoinQuery]]]:
-    """Starts with a choice of orders, and their queries with a choice; most tuples sent first."""
+    """Aliases in queries of three or more aliases, with these queries; most tuples sent first."""
     using: dict[Label, list[JoinQuery]] = defaultdict(list)
     for query in starts.queries:
         if 2 < len(query.labels) <= MOST_LABELS:
@@ -137,7 +137,7 @@ def _divided(
     most: int,
     earlier: Substreams | None,
 ) -> SubstreamChoice | None:
-    """The best split of a start by its attribute ``key``; None: no split pays.
+    """The best split of an alias's tuples by the attribute ``key``; None: no split saves enough.
 
     Args:
         earlier: the split in use, if it is by this attribute.
@@ -163,7 +163,7 @@ def _divided(
     nearest = prices[list(chosen)].argmin(axis=0)
     arriving = values.weights(columns[:1], hashes, first_arrives=True)
     groups = []
-    # The first substream also takes all other values.
+    # The first substream also has all values that no group lists.
     for number in range(len(chosen)):
         own = np.flatnonzero(nearest[:-1] == number)
         if number != nearest[-1] and len(own):
@@ -177,10 +177,10 @@ def _divided(
 
 
 def _cost(function: Substreams, prices: Costs, hashes: NDArray[np.uint64], calls: float) -> float:
-    """Cost of the start when split by ``function``, with the best orders of each substream.
+    """Cost of an alias's tuples split by ``function``, with the best orders per substream.
 
     Args:
-        prices: shape (combination of orders, value); last all other values.
+        prices: costs, shape (combination of orders, value); last column: all other values.
     """
     of = np.zeros(len(hashes) + 1, np.int64)
     for number, group in enumerate(function.groups, 1):

@@ -49,13 +49,13 @@ class BackEnd(Protocol):
 
 
 def load(solver: Solver) -> BackEnd:
-    """The module that calls ``solver``; the solver's library is loaded as well."""
+    """Load the library of ``solver``, and return the module that calls it."""
     importlib.import_module(_LIBRARIES[solver])
     return cast("BackEnd", importlib.import_module(_MODULES[solver]))
 
 
 def failed(message: str) -> Solution:
-    """The answer of a solver that failed."""
+    """The solution that reports a failed solver, with the reason ``message``."""
     return Solution(SolveStatus.FAILED, None, -float("inf"), 0.0, message)
 
 
@@ -104,7 +104,7 @@ def receive(stream: IO[bytes]) -> object:
 
 
 def main() -> None:
-    """Serve the process's standard input and output."""
+    """Run the child process: answer requests from standard input on standard output."""
     solver = Solver(sys.argv[1])
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     # Keep a solver's output out of the messages, and keep it from reading requests.

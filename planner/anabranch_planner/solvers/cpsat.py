@@ -110,7 +110,7 @@ def _fill(proto: Any, program: Program, scale: float, start: tuple[float, ...] |
 
 
 def _sides(lower: float, upper: float, values: Sequence[float]) -> list[tuple[float, float]]:
-    """The row itself if it is integral; else each side alone, because sides round differently."""
+    """A row with integral coefficients unchanged; else its two inequalities, rounded separately."""
     if all(float(v).is_integer() for v in values):
         return [(lower, upper)]
     return [s for s in ((lower, math.inf), (-math.inf, upper)) if s != (-math.inf, math.inf)]
@@ -123,7 +123,7 @@ def _integral(
     upper: float,
     tops: Sequence[float],
 ) -> tuple[list[int], int, int]:
-    """An integral row that every integral point of the given row satisfies."""
+    """A row with integral coefficients that every integral solution of the given row satisfies."""
     if all(float(v).is_integer() for v in values):
         scale = 1.0
         terms = [int(v) for v in values]

@@ -9,8 +9,7 @@ from anabranch_planner.solvers.interface import Request, Solution, SolveStatus
 
 def solve(request: Request) -> Solution:
     """Solve ``request`` by branch and cut."""
-    # Imported here, because HiGHS and OR-Tools can't be loaded into one process, and a plan that
-    # needs no solver should not load one.
+    # Imported here, because HiGHS and OR-Tools can't be loaded into one process.
     import highspy
 
     program = request.program
@@ -34,8 +33,7 @@ def solve(request: Request) -> Solution:
         status = SolveStatus.OPTIMAL
     else:
         status = SolveStatus.FEASIBLE
-    # When the tree is fully explored, HiGHS reports the point as optimal, but may report the bound
-    # of its last node.
+    # For an optimal solution HiGHS may report the bound of its last node instead of the cost.
     best = info.objective_function_value if status is SolveStatus.OPTIMAL else info.mip_dual_bound
     return Solution(
         status=status,
@@ -46,7 +44,7 @@ def solve(request: Request) -> Solution:
 
 
 def load(request: Request, *, relaxed: bool = False) -> tuple[Any, float]:
-    """HiGHS with the request's program loaded, and the scale factor of its costs."""
+    """A HiGHS instance with the request's program, and the factor by which its costs are scaled."""
     import highspy
     import numpy as np
 

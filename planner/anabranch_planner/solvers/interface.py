@@ -24,7 +24,7 @@ class SolveStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A program and limits. Equal requests give equal solutions unless a time limit is reached.
+    """A program to solve, and limits. Equal requests give equal solutions unless time runs out.
 
     Attributes:
         start: an initial point, believed to be feasible; or None.
@@ -47,7 +47,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """The result of a solve.
+    """The result of solving a request.
 
     Attributes:
         values: the best point; None unless the status is optimal or feasible. Integral

@@ -11,13 +11,12 @@ import numpy as np
 from anabranch_planner.solvers.interface import Request, Solution, SolveStatus
 from anabranch_planner.solvers.program import Program
 
-#: The solver behind MathOpt. SCIP is slower on larger programs than HiGHS within MathOpt, but the
-#: latter only duplicates the solver HiGHS, at the same speed, and accepts no thread count.
+#: The solver that MathOpt calls; HiGHS is available without it.
 INSIDE = "GSCIP"
 
 
 def solve(request: Request) -> Solution:
-    """Solve ``request`` with :data:`INSIDE`."""
+    """Solve ``request`` with the solver that MathOpt calls (:data:`INSIDE`)."""
     # Imported here, because the import fails in a process with HiGHS.
     from ortools.math_opt import model_pb2
     from ortools.math_opt.python import mathopt

@@ -63,7 +63,7 @@ def solve(solver: Solver, request: Request) -> Solution:
 def proven(
     solver: Solver, answer: Solution, remedy: str, field: str = "solver"
 ) -> tuple[float, ...]:
-    """The point of an optimal solution.
+    """The variables' values in ``answer``, which has to be an optimal solution.
 
     Raises:
         PlannerError: ``no-solution``: the answer of ``solver`` is not optimal.
@@ -92,7 +92,7 @@ def opened(solver: Solver) -> Iterator[Callable[[Request], Solution]]:
 
 
 def _empty(request: Request) -> Solution:
-    """The solution of a program without variables, which solvers treat differently."""
+    """The solution of a program without variables, which not every solver accepts."""
     program = request.program
     if _excess(program, np.zeros(0)) > 1.0:
         return Solution(SolveStatus.INFEASIBLE, None, math.inf, 0.0)
@@ -102,7 +102,7 @@ def _empty(request: Request) -> Solution:
 def _no_solver(request: Request) -> Solution:
     del request
     names = ", ".join(PROGRAM_SOLVERS)
-    return failed(f"the solver asked for does not solve programs; these do: {names}")
+    return failed(f"this solver does not solve integer programs; use one of {names}")
 
 
 def _in_process(request: Request) -> Solution:
@@ -126,7 +126,7 @@ def checked(solver: Solver, request: Request, solution: Solution) -> Solution:
     program = request.program
     has_point = solution.status in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE)
     if has_point != (solution.values is not None):
-        return failed(f"the solver {solver} says {solution.status}, with or without a point")
+        return failed(f"the solver {solver} reports {solution.status}, which contradicts its point")
     bound = math.inf
     if solution.status is not SolveStatus.INFEASIBLE:
         ranges = zip(program.costs, program.tops, strict=True)
@@ -175,7 +175,7 @@ def _excess(program: Program, point: NDArray[np.float64]) -> float:
 
 
 class _Broken(Exception):
-    """A fault of the child process; its message completes the sentence "the solver X ..."."""
+    """The child process failed; the message completes the sentence "the solver X ..."."""
 
 
 class _Child:
@@ -189,7 +189,7 @@ class _Child:
         self._report = Path(self._folder.name, "stderr")
 
     def ask(self, request: Request) -> Solution:
-        """The child's answer, or a failed one. After a fault, the next call starts a new child."""
+        """The child's solution, or a failed one. After a fault the next call starts a new child."""
         limit = None if request.time_limit is None else max(request.time_limit, 0.0) + GRACE
         try:
             if self._process is None:
@@ -264,10 +264,10 @@ class _Child:
         try:
             code = process.wait(GRACE)
         except subprocess.TimeoutExpired:
-            return "hung up without ending"
+            return "closed its output but did not exit"
         if code < 0:
             name = signal.Signals(-code).name
-            hint = ", maybe for want of memory" if -code == signal.SIGKILL else ""
+            hint = ", maybe out of memory" if -code == signal.SIGKILL else ""
             return f"was ended by {name}{hint}"
         lines = self._report.read_text(errors="replace").split("\n")
         last = next((line for line in reversed(lines) if line.strip()), "no message")

@@ -27,14 +27,14 @@ from anabranch_planner.solvers.program import Program, Row
 
 #: Greatest distance from a bound at which a row or variable counts as tight.
 TIGHT = 1e-6
-#: Least violation of a row that is returned.
+#: Minimum violation of a cut that is returned.
 BROKEN = 0.05
 #: Maximum number of rows in a sum, and of its variables that only bounds make even.
 LONGEST, LOOSE = 20, 6
 
 
 class _Sum(NamedTuple):
-    """A sum of rows.
+    """A sum of rows of a program, reduced to parities (odd or even).
 
     Attributes:
         odd: the fractional variables with an odd coefficient, as bits.
@@ -78,7 +78,7 @@ class _Point:
         return list(zip(rows.tolist(), np.where(above[rows], 1, -1).tolist(), strict=True))
 
     def sums(self) -> list[_Sum]:
-        """Every tight row with integral coefficients, as a sum of one row."""
+        """The tight rows with integral coefficients, to be added up."""
         program, bits, near = self.program, self.bits, self.near
         found = []
         for number, (row, sign) in enumerate(self.tight):
@@ -96,7 +96,7 @@ class _Point:
         return found
 
     def looseness(self, odd: int) -> float:
-        """Total slack of the bounds that make the variables ``odd`` even."""
+        """Total slack of the bounds that make the coefficients of variables ``odd`` even."""
         total = 0.0
         while odd:
             total += self.slack[(odd & -odd).bit_length() - 1]
@@ -104,7 +104,7 @@ class _Point:
         return total
 
     def rounded(self, rows: int) -> Row:
-        """The sum of ``rows`` and of bounds that make its coefficients even, halved and rounded."""
+        """The cut: ``rows`` and bounds that make coefficients even, added, halved and rounded."""
         program = self.program
         total: dict[int, int] = {}
         side = 0
@@ -131,7 +131,7 @@ class _Point:
 
 
 def zero_half(program: Program, values: NDArray[np.float64], most: int) -> list[Row]:
-    """The ``most`` rows, among those found, with the greatest violation by ``values``.
+    """At most ``most`` zero-half cuts that ``values`` violates, the most violated first.
 
     Args:
         program: a program with an optimum at which every variable is 0 or 1.
@@ -147,7 +147,7 @@ def zero_half(program: Program, values: NDArray[np.float64], most: int) -> list[
 
 
 def _eliminate(point: _Point) -> list[_Sum]:
-    """Sums with an odd right-hand side and few odd coefficients on the left."""
+    """Sums of tight rows with an odd right-hand side and few odd coefficients, by elimination."""
     found = []
     by_first: dict[int, list[_Sum]] = {}
 

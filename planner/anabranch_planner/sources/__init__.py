@@ -1,1 +1,1 @@
-"""Registration of sources: checks, and parsing of their expressions."""
+"""Checks of streams' sources at registration, and parsing of their expressions."""

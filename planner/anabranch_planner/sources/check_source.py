@@ -47,7 +47,7 @@ def check_source(
 
 
 def _check_records(options: Mapping[str, str]) -> None:
-    """Reject options of Spark's that would drop records, or put values into other columns."""
+    """Reject options of Spark that would drop records, or put values into wrong columns."""
     given = {name.lower(): (name, text.lower()) for name, text in options.items()}
     name, mode = given.get("mode", ("mode", ""))
     if mode == "dropmalformed":
@@ -66,8 +66,8 @@ def _check_records(options: Mapping[str, str]) -> None:
 
 
 def _complete(format: str, path: str | None, options: Mapping[str, str]) -> None:
-    """Reject a source of Spark's without a setting that its format requires, or with an option that
-    would yield no rows, or too few.
+    """Reject a Spark source without an option that its format requires, or with an option value
+    that would yield no rows, or too few.
     """
     given = {name.lower() for name in options}
     if format in (*SPARK_FILES, "text") and not path and "path" not in given:

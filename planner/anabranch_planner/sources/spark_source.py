@@ -45,7 +45,7 @@ Columns: TypeAlias = Sequence[tuple[str, DataType]]
 
 #: Name of the parsed object in expressions, and in Spark; no source has such a column.
 DATA, _DATA = "data", "#data"
-#: Alias of the values that Spark has cast to columns of the stream.
+#: Alias of the stream's columns that Spark computes by casts, in expressions over them.
 _CAST = "#cast"
 #: Maximum characters of an expression or schema, and maximum terms of an expression.
 MOST_TEXT, MOST_TERMS = 20_000, 2_000
@@ -54,8 +54,7 @@ _STRING, _BINARY = DataType(TypeKind.STRING), DataType(TypeKind.BINARY)
 _INT, _BIGINT = DataType(TypeKind.INT), DataType(TypeKind.BIGINT)
 _TIMESTAMP = DataType(TypeKind.TIMESTAMP)
 _RATE = (("timestamp", _TIMESTAMP), ("value", _BIGINT))
-#: The columns of formats with a fixed schema. Kafka's headers are an array, which the query
-#: language does not support.
+#: The columns of formats with a fixed schema; of Kafka's all but the headers, an array.
 _FORMAT_COLUMNS: Mapping[str, Columns] = {
     "kafka": (
         ("key", _BINARY),
@@ -70,7 +69,7 @@ _FORMAT_COLUMNS: Mapping[str, Columns] = {
     "rate-micro-batch": _RATE,
     "text": (("value", _STRING),),
 }
-#: Its quantifiers are possessive: backtracking over spaces would be slow without a match.
+#: One column of a schema. Quantifiers are possessive, so that a mismatch does not backtrack.
 _SCHEMA_COLUMN = re.compile(
     r"\s*+(?:`((?:[^`]|``)+)`|([A-Za-z_][A-Za-z0-9_]*+))(?:\s*+:\s++|\s++)"
     r"([A-Za-z_]++(?:\s*+\(\s*+\d++\s*+(?:,\s*+\d++\s*+)?\))?)\s*+(?:,|$)"
@@ -124,7 +123,7 @@ def spark_source(
         invalid = [f"{quoted(_DATA)} IS NULL", f"{corrupt} IS NOT NULL", *invalid]
     condition = f"({' OR '.join(invalid)})" if invalid else "false"
     if computed and known and not payload:
-        # In column order, for display of the arrived rows.
+        # The source's columns come first and in order, because arrived rows are shown like this.
         shown = {Column("", name, kind): _Selected(quoted(name)) for name, kind in own}
         inputs = shown | inputs
         arrived = f"CAST({quoted(CORRUPT)} AS binary)" if kept else "CAST(NULL AS binary)"
@@ -187,7 +186,7 @@ def read_schema(text: str) -> tuple[tuple[str, DataType], ...]:
 
 
 def _scope(own: Columns, data: Columns | None) -> Scope:
-    """Scope of the source's columns by name, and the parsed object's by ``data.NAME``."""
+    """Names in expressions: the source's columns, and ``data.NAME`` for the fields of ``data``."""
     visible = tuple(ShownColumn(name, Column("", name, kind)) for name, kind in own)
     tables = {}
     if data is not None:
@@ -212,7 +211,7 @@ def _parsed(own: Columns, columns: Columns) -> str:
 
 
 def _plain(name: str, kind: DataType, scope: Scope, *, payload: bool) -> Expr:
-    """A column without an expression: the column of that name in the source, or in the object."""
+    """Default expression of a column: the source's column, or the JSON field, of that name."""
     if payload:
         return Column(_DATA, name, kind)
     names = [shown.name for shown in scope.visible]
@@ -221,7 +220,7 @@ def _plain(name: str, kind: DataType, scope: Scope, *, payload: bool) -> Expr:
             "unknown-column",
             f"the source has no column {name!r}",
             field=f"columns.{name}",
-            remedy=f"say by the option {COLUMN}{name} what of the source it is; it has "
+            remedy=f"say by the option {COLUMN}{name} how to compute it from the source, which has "
             + ", ".join(names),
         )
     with located(f"columns.{name}"):
@@ -245,14 +244,14 @@ def _coerced(name: str, kind: DataType, expr: Expr) -> Expr:
 
 @dataclass(frozen=True, slots=True)
 class _Selected:
-    """An expression that Spark selects, and the condition of its failure (None: never)."""
+    """SQL text of a column that Spark selects, and of the condition for a failed cast, if any."""
 
     text: str
     failed: str | None = None
 
 
 def _selected(column: Column, known: bool) -> _Selected:
-    """A column of the source or of the parsed object, in its declared type."""
+    """SQL of a column of the source or the parsed object; cast unless its type is ``known``."""
     if column.alias:
         return _Selected(f"{quoted(column.alias)}.{quoted(column.name)}")
     name = quoted(column.name)
@@ -261,7 +260,7 @@ def _selected(column: Column, known: bool) -> _Selected:
 
 
 def _cast_column(expr: Expr, known: bool) -> _Selected | None:
-    """A column under one or several casts; None for any other expression.
+    """SQL of an expression that only casts a column; None for any other expression.
 
     Spark has types and text formats that the runtime lacks, and its casts can be tried row by row.
     """
@@ -278,7 +277,7 @@ def _cast_column(expr: Expr, known: bool) -> _Selected | None:
 
 
 def _tried(value: str, kinds: Sequence[DataType]) -> _Selected:
-    """``value`` cast to each of ``kinds`` in turn, with NULL on failure. (CAST fails the batch.)"""
+    """SQL that casts ``value`` to each of ``kinds`` in turn; NULL on failure, not an error."""
     text = value
     for kind in kinds:
         text = f"try_cast({text} AS {kind})"

@@ -1,1 +1,1 @@
-"""From SQL, or a structured document, to the planner's :class:`JoinQuery`."""
+"""Parsing of SQL (Spark's dialect or others) into queries without resolved names."""

@@ -15,7 +15,7 @@ from anabranch_planner.sql.unresolved import Node, unsupported
 
 BIGINT = DataType(TypeKind.BIGINT)
 
-#: By Spark's names; ``post_join`` rewrites ``count_if``, ``bool_and`` and ``bool_or``.
+#: Aggregates by Spark's names; ``post_join`` rewrites ``count_if``, ``bool_and``, ``bool_or``.
 AGGREGATES = {
     "count": AggregateFunction.COUNT,
     "sum": AggregateFunction.SUM,
@@ -87,7 +87,7 @@ class TypedAggregate:
 
 
 def kind_of(name: str, argument: DataType, *, distinct: bool) -> TypedAggregate:
-    """The typed aggregate ``name`` for an argument of type ``argument``.
+    """The aggregate ``name`` over an argument of type ``argument``, with its result type.
 
     Raises:
         QueryError: ``type-mismatch``, ``unsupported-sql``.

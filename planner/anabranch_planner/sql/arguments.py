@@ -1,4 +1,4 @@
-"""Node arguments that the reader consumes; any other argument is rejected.
+"""Rejection of SQL clauses that this reader would ignore.
 
 The parser knows many more clauses than are supported, and attaches them to nodes as arguments: for
 ``PERCENT`` a ``LIMIT`` gets ``limit_options``. An unread argument would silently change the meaning
@@ -123,7 +123,7 @@ _NAMES = {
     "percent": ("LIMIT ... PERCENT", _LIMIT),
     "with_ties": ("LIMIT ... WITH TIES", _LIMIT),
 }
-#: Names that depend on the node; they take precedence over :data:`_NAMES`.
+#: (node type, argument) -> name in messages, where it differs from :data:`_NAMES`.
 _NAMES_OF: dict[tuple[type[Node], str], tuple[str, str]] = {
     (exp.Limit, "expressions"): ("LIMIT ... BY", "keep the first rows of each key where the "
                                  "results are read"),
@@ -138,12 +138,12 @@ _NAMES_OF: dict[tuple[type[Node], str], tuple[str, str]] = {
 
 
 def is_set(value: object) -> bool:
-    """Whether an argument has a value other than None, False and an empty one."""
+    """Whether an argument of a syntax node has a value: not None, False or empty."""
     return value is not None and value is not False and value != [] and value != ""
 
 
 def check_arguments(tree: Node) -> None:
-    """Reject every argument in ``tree`` that is set and not consumed.
+    """Reject every clause in ``tree`` that would be ignored: arguments not in :data:`CONSUMED`.
 
     Raises:
         QueryError: ``unsupported-sql``, with the argument's name and position.
@@ -155,7 +155,7 @@ def check_arguments(tree: Node) -> None:
 
 
 def refuse_others(node: Node, consumed: Container[str]) -> None:
-    """Reject the arguments of one node that are set and not in ``consumed``.
+    """Reject clauses of one syntax node: arguments with a value that are not in ``consumed``.
 
     Raises:
         QueryError: ``unsupported-sql``.
@@ -180,7 +180,6 @@ def _called(node: Node, name: str) -> tuple[str, str]:
 
 
 def _kind(node: Node) -> str:
-    """The name of a node's type in messages."""
     word = type(node).__name__
     split = "".join(f" {c}" if c.isupper() and i and not word[i - 1].isupper() else c
                     for i, c in enumerate(word))  # fmt: skip

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sqlglot import Token
 
 _QUERY = ("SELECT", "WITH")
-#: Other words with which the parser lets a query begin.
+#: First words that the parser accepts for a query, besides SELECT and WITH.
 _OTHERS = frozenset({"FROM", "VALUES", "TABLE"})
 SHAPE = "write SELECT ... FROM a JOIN b ON ... [WHERE ...]"
 _ONLY_SELECT = "register only its SELECT; the query's sink says where the results go"

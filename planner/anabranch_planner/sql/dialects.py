@@ -29,7 +29,7 @@ _SHOWN = 200
 
 
 def reader_of(dialect: str) -> Dialect:
-    """The reader of ``dialect``, by sqlglot's name.
+    """sqlglot's parser class for ``dialect``, which is named as in sqlglot.
 
     Raises:
         QueryError: ``unknown-dialect``.
@@ -88,7 +88,7 @@ def to_spark(sql: str, dialect: str = SPARK, streams: Mapping[str, Stream] | Non
     if len(found) != 1 or not isinstance(found[0], exp.Query):
         raise QueryError(
             "unsupported-sql",
-            "what is no single query is not supported",
+            "a statement other than a single query is not supported",
             field="sql",
             remedy="register each SELECT by itself",
         )
@@ -99,7 +99,7 @@ def to_spark(sql: str, dialect: str = SPARK, streams: Mapping[str, Stream] | Non
     except UnsupportedError as cause:
         raise QueryError(
             "unsupported-sql",
-            f"Spark has no words for a part of it: {cause}"[:200],
+            f"a part of it has no equivalent in Spark: {cause}"[:200],
             field="sql",
             remedy="write the statement in Spark's dialect",
         ) from cause

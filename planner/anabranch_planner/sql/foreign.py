@@ -1,4 +1,4 @@
-"""Rejection of other engines' constructs: names in double quotes, other window functions.
+"""Rejection of constructs that only other SQL engines have: "quoted" names, window functions.
 
 The search is over tokens, because the parser misreads some of these constructs and fails at others.
 Remedies quote the statement.
@@ -19,8 +19,7 @@ from anabranch_planner.sql.places import arguments, closing, place_of
 if TYPE_CHECKING:
     from sqlglot import Token
 
-#: Window functions of Flink, and Spark's session windows -> positions of the length and the slide
-#: among their durations; None: tumbling windows, without a slide.
+#: Window function -> positions of length and slide among its durations; None: no slide.
 _WINDOWS: dict[str, tuple[int, int | None]] = {
     "TUMBLE": (0, None),
     "HOP": (1, 0),
@@ -35,7 +34,7 @@ _WITHOUT_EQUAL = {
     "SESSION_WINDOW": "windows have a fixed length here",
 }
 _EDGES = {"_START": "window.start", "_END": "window.end"}
-#: Tokens before a name with parentheses that is not a call, but an alias with column names.
+#: Tokens after which ``name(...)`` is not a call, but an alias with column names.
 _BEFORE_ALIASES = frozenset({
     TokenType.ALIAS, TokenType.DOT, TokenType.IDENTIFIER, TokenType.RECURSIVE, TokenType.R_PAREN,
     TokenType.VAR, TokenType.WITH,
@@ -62,7 +61,7 @@ def refuse_foreign(sql: str, tokens: Sequence[Token]) -> None:
 
 
 def _refuse_quoted(sql: str, tokens: Sequence[Token], index: int) -> None:
-    """Reject a text in double quotes where only a name is valid."""
+    """Reject double quotes around a name: in Spark they delimit a text."""
     before = tokens[index - 1].token_type if index else None
     after = tokens[index + 1].token_type if index + 1 < len(tokens) else None
     names = (TokenType.DOT, TokenType.FROM, TokenType.JOIN)
@@ -116,7 +115,7 @@ def _refuse_window(sql: str, tokens: Sequence[Token], index: int) -> None:
         return
     following = [t.token_type for t in tokens[end + 1 : end + 3]]
     if following == [TokenType.ALIAS, TokenType.L_PAREN]:
-        # The name of a query in WITH, with names for its columns.
+        # Not a call: the name of a query in WITH, with names of its columns.
         return
     name = token.text.upper()
     edge = next((suffix for suffix in _EDGES if name.endswith(suffix)), "")
@@ -131,7 +130,7 @@ def _refuse_window(sql: str, tokens: Sequence[Token], index: int) -> None:
 
 
 def _window(given: Sequence[str]) -> _Window:
-    """A call, parsed from its positional and named (``SIZE => ...``) arguments."""
+    """Parse a window function's call, with positional or named (``SIZE => ...``) arguments."""
     table = time = None
     durations: list[str] = []
     named: dict[str, str] = {}

@@ -15,15 +15,15 @@ from anabranch_planner.sql.unresolved import unsupported
 _TEXT = frozenset({TypeKind.STRING})
 _CALENDAR = TIMESTAMPS | {TypeKind.DATE}
 _INSTANT = frozenset({TypeKind.TIMESTAMP})
-#: Names in messages for large sets of types, and the type to cast to.
+#: Set of types -> its name in messages, and the type to cast to.
 _NAMED = {NUMERIC: ("a number", "DOUBLE"), INTEGRAL: ("an integer", "BIGINT")}
 _SUBSTRING_END = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class ScalarFunction:
-    """A function: its operation, accepted types per argument (the last repeats), least and greatest
-    number of arguments, and result type unless it follows from the arguments.
+    """A scalar function: operation, accepted types per argument (the last repeats), least and
+    greatest number of arguments, and result type unless it follows from the arguments.
     """
 
     op: str
@@ -156,8 +156,8 @@ def unknown(name: str, also: Iterable[str] = ()) -> QueryError:
     if name in _AGGREGATES:
         return QueryError(
             "misplaced-aggregate",
-            f"the aggregate {name}() can't stand here",
-            remedy="aggregates stand in SELECT, HAVING and ORDER BY of the whole statement",
+            f"the aggregate {name}() is not allowed here",
+            remedy="use it in SELECT, HAVING or ORDER BY of the whole statement",
         )
     if name in _WINDOW:
         return unsupported(

@@ -66,7 +66,7 @@ class Types:
         for named in tree.find_all(exp.TableAlias):
             self._unknown |= {column.name.lower() for column in named.args.get("columns") or ()}
         ctes: set[str] = {str(cte.alias).lower() for cte in tree.find_all(exp.CTE)}
-        #: Whether every table of the statement is known, and so every column name.
+        #: Whether every table in the statement is a registered stream or a query in WITH.
         self._complete = ctes.union(map(str.lower, streams)).issuperset(mentioned)
         self._open: set[str] = set()
 
@@ -166,7 +166,7 @@ class Types:
 
 
 def _branches(node: Node) -> list[Node]:
-    """The alternatives for the value of ``node``."""
+    """The branches of a CASE, COALESCE or IF, among which is its value."""
     if isinstance(node, exp.Coalesce):
         return [node.this, *node.expressions]
     if isinstance(node, exp.Case):

@@ -17,7 +17,7 @@ class Division(StrEnum):
     """The meaning of ``a / b``.
 
     ``spark``: as in Spark. ``double``: always of doubles. ``varying``: as in Spark for doubles; for
-    integers and decimals the result has other digits.
+    integers and decimals the result has another precision or scale.
     """
 
     SPARK = "spark"
@@ -89,7 +89,7 @@ class Meanings:
     sample: bool = False
 
 
-#: The meanings of a dialect without an entry.
+#: The meanings in a dialect that :data:`MEANINGS` lacks: whatever varies is rejected.
 UNKNOWN = Meanings()
 
 _SPARK = Meanings(
@@ -114,7 +114,7 @@ _SPARK = Meanings(
     mean=False,
     sample=True,
 )
-#: Common to most dialects.
+#: Meanings that most dialects share.
 _USUAL = replace(
     _SPARK,
     truncates=False,

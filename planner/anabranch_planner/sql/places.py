@@ -56,7 +56,7 @@ _CLOSE = 0.75
 
 
 def misspelt(tokens: Sequence[Token], place: tuple[int, int]) -> str | None:
-    """A remedy for a syntax error at ``place``: the keyword that a word near it was meant to be.
+    """Remedy for a syntax error at ``place``: the keyword that a word near it misspells.
 
     None: no word near it resembles a keyword.
     """

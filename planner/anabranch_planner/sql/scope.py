@@ -209,7 +209,7 @@ class Scope:
         return found[0]
 
     def _called(self, stream: str) -> str | None:
-        """The only table over the stream ``stream``, by its alias; None: not exactly one."""
+        """Alias of the only table that is the stream ``stream``; None: not exactly one."""
         lowered = stream.lower()
         found = [a for a, s in self.streams.items() if str(s.name).lower() == lowered]
         return found[0] if len(found) == 1 and found[0] in self.tables else None

@@ -72,12 +72,12 @@ class SparkDialect(Spark):
     """Spark's dialect, as of Spark 4."""
 
     class Tokenizer(Spark.Tokenizer):
-        """Tokenizer that reads ``'it''s'`` as one literal with a quote in it."""
+        """Tokenizer that reads a doubled quote in a text, ``'it''s'``, as one quote."""
 
         STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'"]
 
     def tokenize(self, sql: str, dialect: DialectType = None) -> list[Token]:
-        """The tokens of ``sql``, with every ``window(`` as a function call.
+        """Tokenize ``sql``; ``window(`` becomes a function name instead of a keyword.
 
         At the beginning of GROUP BY, the parser would otherwise read a WINDOW clause.
         """
@@ -186,7 +186,7 @@ def _parse(text: str, prefix: str = "") -> list[Node | None]:
 
 
 def _parsed(sql: str, *, whole: bool) -> list[Node | None]:
-    """Parse the statements in ``sql``; ``whole``: it is the user's text from its beginning."""
+    """Parse the statements in ``sql``; ``whole``: ``sql`` is the user's text, without a prefix."""
     dialect, tokens = JoinDialect(), list[Token]()
     try:
         tokens = dialect.tokenize(sql)
@@ -261,7 +261,7 @@ def unclosed_at(sql: str) -> tuple[int, int] | None:
         return None
     for opening in reversed(openings):
         before = sql[: opening.start()]
-        # If one is unclosed, no later one can be read either.
+        # The tokenizer fails from the unclosed quote on: find the last prefix that it can read.
         if _can_be_read(before):
             return before.count("\n") + 1, len(before) - before.rfind("\n")
     return None
@@ -301,7 +301,7 @@ def _select(statement: Node) -> exp.Select:
 
 
 def _with(select: exp.Select, outer: Mapping[str, Unresolved]) -> Mapping[str, Unresolved]:
-    """The queries that ``select`` may refer to, including its own WITH clause."""
+    """Queries by name that ``select`` may read: of enclosing WITH clauses and its own."""
     clause = select.args.get("with_")
     if clause is None:
         return outer
@@ -368,7 +368,7 @@ def _items(select: exp.Select) -> list[SelectItem]:
 
 
 def _in_order(items: list[SelectItem], first: FromEntry, second: FromEntry) -> list[SelectItem]:
-    """``items`` with ``*`` replaced by the stars of ``first`` and ``second``, in this order."""
+    """Select list ``items`` with ``*`` replaced by ``first.*`` and ``second.*``, in this order."""
     found = []
     for item in items:
         if item.node is not None or item.qualifier is not None:
@@ -407,7 +407,7 @@ def _kind_of(join: exp.Join) -> JoinKind | None:
 
 
 def _outer_side(join: exp.Join, other: Node, ctes: Mapping[str, Unresolved]) -> OuterSide:
-    """``other`` as the side of ``join`` that may have no matching row."""
+    """The right side of an outer, semi or anti join; of a RIGHT JOIN its left table, ``other``."""
     with at(join):
         using = tuple(_identifier(node) for node in join.args.get("using") or ())
         source = replace(_source(other, ctes), using=using)
@@ -432,14 +432,14 @@ def existence(node: exp.Exists, kind: JoinKind) -> OuterSide | None:
 
 
 def parsed_inside(node: Node, statement: Unresolved) -> Unresolved:
-    """The parsed scalar subquery ``node`` of ``statement``.
+    """Parse the scalar subquery ``node`` of ``statement``, which may use the statement's WITH.
 
     Raises:
         QueryError: as :func:`parse_statement`.
     """
     ctes = {} if statement.post_join is None else statement.post_join.ctes
     found = _query(node, ctes, whole=True)
-    # Nothing refers to its columns by name.
+    # Give the column any name, as the outer query does not refer to it.
     items = (item if item.node is None else replace(item, name="value") for item in found.items[:1])
     return replace(found, items=(*items, *found.items[1:]))
 
@@ -596,7 +596,7 @@ def describe(node: Node) -> str:
 
 
 def called(column: exp.Column, text: str) -> exp.Column:
-    """``column``, which replaces another expression, with ``text`` as its name in messages."""
+    """Name ``column`` in messages by ``text``, the expression that it replaces."""
     column.meta[_CALLED] = text
     return column
 

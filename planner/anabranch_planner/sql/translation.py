@@ -73,7 +73,7 @@ _TYPES = frozenset({
 _INTEGERS = frozenset({DType.TINYINT, DType.SMALLINT, DType.INT, DType.BIGINT})
 _TIMES = frozenset({DType.TIMESTAMP, DType.TIMESTAMPTZ, DType.TIMESTAMPNTZ})
 _JOINS = frozenset({"", "INNER", "CROSS", "OUTER", "SEMI", "ANTI"})
-#: Functions of this project that other dialects lack.
+#: Functions of this project that other dialects do not know; calls are kept.
 _OWN = frozenset({"window"})
 _SPARKS = "write the statement in Spark's dialect"
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.In)
@@ -109,7 +109,7 @@ def translate(tree: Node, dialect: str, streams: Mapping[str, Stream]) -> Node:
 
 
 class _Translator:
-    """The rules for one statement."""
+    """Translation rules by node type, for one statement."""
 
     def __init__(
         self, dialect: str, meanings: Meanings, tree: Node, streams: Mapping[str, Stream]
@@ -175,7 +175,7 @@ class _Translator:
         return self.types.of(node)
 
     def _are(self, node: Node, wanted: frozenset[TypeKind]) -> bool:
-        """Whether the type of a node is certainly in ``wanted``."""
+        """Whether every type that the node may have is in ``wanted``."""
         kinds = self._kinds(node)
         return bool(kinds) and kinds <= wanted
 
@@ -235,7 +235,7 @@ class _Translator:
     def _require(self, operand: Node, kinds: frozenset[TypeKind], what: str) -> None:
         if not self._are(operand, kinds) and not isinstance(operand, exp.Null):
             listed = " or ".join(sorted(kinds)) if len(kinds) < 4 else "a number"
-            raise self._refused(f"{what} of what may be no {listed}", _SPARKS)
+            raise self._refused(f"{what} of an expression that may not be {listed}", _SPARKS)
 
     def _to_integer(self, operand: Node, what: str) -> None:
         if isinstance(operand, exp.Literal) and operand.is_string and str(operand.this).isdecimal():
@@ -281,12 +281,12 @@ class _Translator:
             return node
         if any(self._are(side, _DOUBLE) for side in sides):
             if node.args.get("safe"):
-                # NULL instead of an error.
+                # The result is NULL instead of an error.
                 zero = exp.Literal.number(0)
                 node.set("expression", exp.Nullif(this=node.expression.copy(), expression=zero))
             return node
         raise self._refused(
-            "a division of integers or decimals, which has other digits in Spark,",
+            "a division of integers or decimals, whose number of digits differs in Spark,",
             "cast one side, e.g. CAST(x AS DOUBLE)",
         )
 
@@ -294,7 +294,7 @@ class _Translator:
         if self.meanings.integer_modulo and not all(
             self._are(side, INTEGRAL) for side in (node.this, node.expression)
         ):
-            raise self._refused("% of what may be no integers", "use it with integers only")
+            raise self._refused("% of values that may not be integers", "use it with integers only")
         return node
 
     def _sum(self, node: Node) -> Node:
@@ -395,7 +395,7 @@ class _Translator:
     def _search(self, node: Node) -> Node:
         pattern = node.expression
         if not isinstance(pattern, exp.Literal) or not pattern.is_string or not pattern.this:
-            raise self._refused("a search for what is no literal", "write the text into it")
+            raise self._refused("a search for a text that is no literal", "write the text into it")
         return node
 
     # --- other functions -----------------------------------------------------------------------
@@ -423,7 +423,7 @@ class _Translator:
             raise self._refused(name, "write stddev_samp, stddev_pop or var_pop")
         if self.meanings.mean is not True and not self._are(node.this, _DOUBLE):
             raise self._refused(
-                f"{name} of what may be no double",
+                f"{name} of an expression that may not be a double",
                 "write CAST(x AS DOUBLE) in it",
             )
         return node

@@ -43,7 +43,7 @@ class FromEntry:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A required condition over the first ``scope`` sources (an ON clause sees only these)."""
+    """A conjunct of ON or WHERE; it may read only the first ``scope`` sources of FROM."""
 
     node: Node
     scope: int
@@ -98,7 +98,7 @@ class OuterSide:
 
 @dataclass(frozen=True)
 class Unresolved:
-    """A parsed query: sources in order, conditions (all must hold), select list.
+    """A parsed query before name resolution: sources, conditions (all must hold), select list.
 
     No ``items``: parentheses around joins, which pass all inner columns on. Only a whole statement
     has ``post_join`` clauses and ``outer`` joins.

@@ -149,7 +149,7 @@ def test_what_is_asked_ahead() -> None:
     assert (one["edge"], one["asks"]) == ("clicks>customers", "campaigns")
     assert (one["key"], one["share"]) == (["clicks.campaign"], pytest.approx(0.1))
     assert one["saved_seconds"] > one["price_seconds"] > 0
-    text = "campaigns by clicks.campaign before clicks>customers (10% left)"
+    text = "campaigns by clicks.campaign before clicks>customers (10% pass)"
     assert text in run("plan", name, "--look-ahead").stdout
 
 

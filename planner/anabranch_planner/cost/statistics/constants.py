@@ -28,7 +28,7 @@ from anabranch_contract.errors import StatisticsError
 from anabranch_contract.protocol.merging import merges
 from anabranch_contract.queries.mirs import MirId
 
-#: Segments per partition that a tuple searches, before a measurement.
+#: Default number of segments per partition that a tuple searches, before it is measured.
 DEFAULT_LOOKS = 1.0
 #: The operations, as attributes of :class:`CostConstants` name them.
 OPERATIONS = ("call", "probe", "look", "match", "write", "row", "merge", "rewrite")

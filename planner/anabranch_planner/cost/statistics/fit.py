@@ -28,7 +28,7 @@ from anabranch_planner.cost.statistics.constants import CostConstants
 Array = NDArray[np.float64]
 
 
-#: Weight of each earlier constant, in measurements.
+#: Weight of an earlier constant in the fit, as a number of measurements.
 PRIOR = 0.01
 
 

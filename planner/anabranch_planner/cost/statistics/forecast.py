@@ -39,14 +39,14 @@ from anabranch_contract.queries.joins import Label
 
 @dataclass(frozen=True, slots=True)
 class Supply:
-    """Rows of a relation that tuples of the next period may meet.
+    """Rows of a relation that tuples of the forecast period may join with.
 
     Attributes:
         held: rows stored at the beginning of the period.
         arriving: rows that arrive in the period.
-        span: microseconds over which the held rows are spread; None: unknown, no bound excludes
-        any. recent: age profile: (microseconds, held rows at most that old), ascending. It is
-            linear between these points, from 0 to the oldest row.
+        span: event time that the held rows span, in microseconds; None: unknown, no row is too old.
+        recent: age profile: (microseconds, held rows at most that old), ascending. It is linear
+            between these points, from 0 to the oldest row.
     """
 
     held: float
@@ -73,10 +73,11 @@ def met(
     supplies: Mapping[Label, Supply],
     extent: float | None,
 ) -> tuple[float, ...]:
-    """Per member ``i`` the mean over the period of the product of ``W_j(t)`` over ``j != i``.
+    """Partner combinations that an average tuple of each member meets: the mean over the period of
+    the product of ``W_j(t)`` over ``j != i``.
 
     Args:
-        members: the labels of a sub-join.
+        members: the aliases of a sub-join.
         bounds: (earlier, later) -> microseconds, closed under shortest paths.
         extent: the period's microseconds of event time; None: unknown, no bound excludes any row.
 
@@ -114,12 +115,12 @@ def met(
     return tuple(found)
 
 
-#: Held fraction of the rows; reach, gap and past in units of the period.
+#: Arguments of one ``W_j`` in the module: fraction of held rows, ``reach``, ``gap``, ``past``.
 _Piece = tuple[float, float, float, float]
 
 
 def _mean(pieces: Sequence[_Piece]) -> float:
-    """The integral over [0, 1] of the product (see the module)."""
+    """Integral over [0, 1] of the product of piecewise linear functions (see the module)."""
     breaks = {0.0, 1.0}
     for _, reach, gap, past in pieces:
         if past < math.inf:

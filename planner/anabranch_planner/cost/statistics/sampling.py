@@ -29,7 +29,7 @@ TOP = 8
 
 @dataclass(frozen=True, slots=True)
 class ColumnSummary:
-    """Statistics of a column in a sample.
+    """Statistics of a column, from a sample of the stream's tuples.
 
     Attributes:
         nulls: fraction of tuples without a value.
@@ -78,7 +78,7 @@ def _quantiles(values: Sequence[Any]) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """``value`` as a JSON value."""
+    """``value`` converted to a type that JSON has."""
     if isinstance(value, Decimal) or (isinstance(value, float) and not math.isfinite(value)):
         return str(value)
     return value
@@ -295,7 +295,7 @@ def _shared(
     shares: Mapping[RelationId, float],
     streams: Mapping[RelationId, RelationId],
 ) -> PeriodForecast | None:
-    """Forecast ``coming``, extended by the share of the stream's arrivals for other relations."""
+    """``coming`` extended to filtered relations without a forecast, as shares of their streams."""
     if coming is None:
         return None
     known = {

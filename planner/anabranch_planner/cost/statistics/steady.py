@@ -29,22 +29,21 @@ from anabranch_planner.cost.statistics.statistics import PeriodForecast, Statist
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
-#: Fields of the constants that are not measured costs, or have their own comparison. The levels of
-#: a store grow with the logarithm of ``batches``, so ``batches`` stays until it has doubled.
+#: Fields of :class:`CostConstants` that are no costs, or are compared by rules of their own.
 _APART = ("looks", "measurements", "error", "batches")
-#: Number of standard deviations within which a count has not moved.
+#: Number of standard deviations up to which two counts are taken as equal.
 DEVIATIONS = 2.0
-#: Greatest ratio of the next period's length to the planned one, in either direction.
+#: Ratio of the lengths of two forecast periods up to which the earlier length is kept.
 LONGER = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Statistics for the next plan, and which of them differ from the previous plan's.
+    """Statistics for the next plan, and the relations whose statistics differ from the last plan's.
 
     Attributes:
         before: statistics of the previous plan; None: the first plan.
-        moved: relations and labels with a figure that differs from ``before``; None: a figure that
+        moved: relations and aliases with a figure that differs from ``before``; None: a figure that
             affects all of them differs.
         streams: streams whose span differs.
     """
@@ -55,7 +54,7 @@ class Settled:
     streams: frozenset[str] = frozenset()
 
     def concerns(self, query: JoinQuery) -> bool:
-        """Whether a figure that affects ``query`` has moved."""
+        """Whether a statistic that affects ``query`` differs from the previous plan's."""
         return self.moved is None or not (
             self.moved.isdisjoint(query.labels)
             and self.moved.isdisjoint(relation.id for relation in query.relations)
@@ -64,7 +63,7 @@ class Settled:
 
 
 def settle(newest: Statistics, before: Statistics | None, tolerance: float) -> Settled:
-    """The figures of ``newest``; a figure that has not moved keeps its value in ``before``.
+    """``newest``, where figures within ``tolerance`` of the previous plan keep its values.
 
     Args:
         newest: the newest measurements.
@@ -117,7 +116,7 @@ def settle(newest: Statistics, before: Statistics | None, tolerance: float) -> S
 def _hold(
     now: Mapping[_K, _V], was: Mapping[_K, _V], near: Callable[[_V | None, _V | None], bool]
 ) -> tuple[dict[_K, _V], set[_K]]:
-    """The figures of ``now``, kept at ``was`` where near to it; and the keys of the others."""
+    """``now`` with the values of ``was`` where both are close; and the keys where they are not."""
     held, moved = dict(now), set()
     for key in now.keys() | was.keys():
         if near(now.get(key), was.get(key)):
@@ -129,7 +128,7 @@ def _hold(
 
 @dataclass(frozen=True, slots=True)
 class _Near:
-    """Comparisons of figures; unknown figures (None) are near only to each other.
+    """Tests whether two figures are close; an unknown figure (None) is close only to another.
 
     Attributes:
         tolerance: greatest difference, relative to the earlier figure.
@@ -148,7 +147,7 @@ class _Near:
         return self.figures(now, was, DEVIATIONS * math.sqrt(max(now or 0.0, was or 0.0, 0.0)))
 
     def all(self, now: Mapping[_K, float] | None, was: Mapping[_K, float] | None) -> bool:
-        """Whether all figures of two mappings are near."""
+        """Whether two mappings have the same keys and close figures."""
         if now is None or was is None:
             return now is was
         return now.keys() == was.keys() and all(self.figures(now[k], was[k]) for k in was)
@@ -162,7 +161,7 @@ class _Near:
             ((*now.arriving, now.null_arriving), (*was.arriving, was.null_arriving)),
             ((*now.stored, now.null_stored), (*was.stored, was.null_stored)),
         ):
-            # The key None stands for NULL.
+            # The key None has the frequency of NULL.
             shares = dict(zip((*now.hashes, None), fresh, strict=True))
             before = dict(zip((*was.hashes, None), known, strict=True))
             for value in shares.keys() | before.keys():
@@ -171,7 +170,7 @@ class _Near:
         return True
 
     def samples(self, now: JoinSample | None, was: JoinSample | None) -> bool:
-        """Whether the counts of a step are near."""
+        """Whether two measurements of a join step have close counts."""
         if now is None or was is None:
             return now is was
         pairs = ((now.probes, was.probes), (now.pairs, was.pairs), (now.hits, was.hits))
@@ -210,7 +209,7 @@ def _constants(
 def _widths(
     now: ExchangeModel | None, was: ExchangeModel | None, near: _Near
 ) -> tuple[ExchangeModel | None, set[RelationId]]:
-    """The exchange, and the relations whose tuples have changed in width."""
+    """Hosts and column widths for the next plan, and the relations whose widths have moved."""
     if now is None or was is None:
         return now, set()
     widths, moved = _hold(now.widths, was.widths, near.all)
@@ -220,7 +219,8 @@ def _widths(
 def _forecast(
     now: PeriodForecast | None, was: PeriodForecast | None, near: _Near
 ) -> tuple[PeriodForecast | None, set[RelationId] | None]:
-    """The forecast, and relations whose forecast changed; None: the period's length did."""
+    """Forecast for the next plan, and the relations in which it differs from the last plan's; None:
+    in all, because the period's length has changed."""
     if now is None or was is None:
         return now, set() if was is now else None
     longer = now.length / was.length

@@ -1,4 +1,4 @@
-"""The queries of a ruleset, and the distinct counts to measure for them."""
+"""Descriptions of queries for workers, and the distinct counts that workers measure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anabranch_contract.queries.mirs import join_keys
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_planner.cost.parts import PlanPart
 
-#: A relation, and the (attribute, key type) pairs that are counted in combination.
+#: A relation, and (attribute, key type) pairs whose distinct combinations are counted.
 Sketch = tuple[RelationId, tuple[tuple[str, str], ...]]
 _NO_SINK = SinkSpec()
 
@@ -24,7 +24,7 @@ def query_specs(
     freshness: Mapping[str, Mapping[str, int]],
     past: Collection[str],
 ) -> Sequence[QuerySpec]:
-    """The queries of ``part`` as workers see them; for the arguments see ``compile_ruleset``."""
+    """Descriptions of a part's queries for workers; arguments as of ``compile_ruleset``."""
     terms = [
         (sinks.get(q.id, _NO_SINK), dict(freshness.get(q.id, {})), q.id in past)
         for q in part.queries
@@ -52,7 +52,7 @@ def _spec(query: JoinQuery, sink: SinkSpec, limits: Mapping[str, int], *, past: 
 
 
 def check_same(queries: Iterable[JoinQuery], running: Ruleset) -> None:
-    """Check that ``running`` has exactly ``queries``, ignoring sinks, limits and pasts.
+    """Check that ``running`` has exactly ``queries``, ignoring sinks, freshness and past results.
 
     Raises:
         RulesetError: a query differs, or is missing on one side.
@@ -63,13 +63,13 @@ def check_same(queries: Iterable[JoinQuery], running: Ruleset) -> None:
         if mine.get(name) != theirs.get(name):
             raise RulesetError(
                 "query-changed",
-                f"query {name} is not what the running rules have under its name",
+                f"query {name} differs from the query of that name in the running rules",
                 remedy="wait for the next epoch",
             )
 
 
 def sketches(queries: Iterable[JoinQuery]) -> set[Sketch]:
-    """Key combinations whose distinct counts the cost model can use: per pair of labels."""
+    """Attribute combinations whose distinct values workers count: keys of pairwise joins."""
     wanted: set[Sketch] = set()
     for query in queries:
         relation_of = {m.label: m.relation for m in query.members}

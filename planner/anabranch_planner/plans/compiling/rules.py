@@ -50,7 +50,7 @@ TreeRule: TypeAlias = ProbeRule | OutputRule | StoreRule
 
 @dataclass(frozen=True, slots=True)
 class SortedRules:
-    """Rules of probe trees by type, in a ruleset's order."""
+    """Rules compiled from probe trees: probes, outputs and inserts, each sorted."""
 
     probes: tuple[ProbeRule, ...]
     outputs: tuple[OutputRule, ...]
@@ -58,7 +58,7 @@ class SortedRules:
 
     @staticmethod
     def of(rules: Collection[TreeRule]) -> SortedRules:
-        """``rules`` by type, in a ruleset's order."""
+        """Sort ``rules`` by type, level and name."""
         probes = [rule for rule in rules if isinstance(rule, ProbeRule)]
         outputs = [rule for rule in rules if isinstance(rule, OutputRule)]
         inserts = {rule for rule in rules if isinstance(rule, StoreRule)}
@@ -70,7 +70,7 @@ class SortedRules:
 
 
 def tree_rules(tables: PartTables, stores: Stores) -> list[TreeRule]:
-    """The rules of the probe trees of a part."""
+    """Compile a part's probe trees to rules."""
     trees = probe_trees(tables, stores)
     levels = edge_levels(trees, tables.mirs)
     return [
@@ -81,7 +81,7 @@ def tree_rules(tables: PartTables, stores: Stores) -> list[TreeRule]:
 
 
 def used_indexes(rules: Iterable[TreeRule]) -> dict[StoreId, set[IndexSpec]]:
-    """The indexes that probes use, by store."""
+    """Store -> the indexes that probes of it use."""
     found: dict[StoreId, set[IndexSpec]] = defaultdict(set)
     for rule in rules:
         if isinstance(rule, ProbeRule):
@@ -93,7 +93,7 @@ def used_indexes(rules: Iterable[TreeRule]) -> dict[StoreId, set[IndexSpec]]:
 
 @dataclass(frozen=True, slots=True)
 class _Emitter:
-    """Makes the rules of a probe tree."""
+    """Compiles one probe tree to rules."""
 
     tree: ProbeTree
     levels: Mapping[Edge, int]
@@ -103,7 +103,8 @@ class _Emitter:
     def rules(
         self, node: TreeNode, checked: PairBounds, applied: frozenset[Expr]
     ) -> Iterator[TreeRule]:
-        """The rules below ``node``; bounds ``checked`` and residuals ``applied`` hold there."""
+        """Rules of the subtree ``node``, where time bounds ``checked`` and residuals ``applied``
+        have been checked."""
         for goal in node.ends:
             if goal.maintains:
                 for store in self.stores[self.tree.owner, MirId(goal.name)]:
@@ -163,7 +164,7 @@ class _Emitter:
         members: tuple[Label, ...],
         bounds: PairBounds,
     ) -> tuple[FillStep, ...]:
-        """Base probes that together replace a probe of the MIR (coverage rule)."""
+        """Probes of base stores that answer for rows missing in an intermediate result."""
         left, order, done = list(members), [], head
         while left:
             label = next(x for x in left if join_keys(goal.classes, done, frozenset({x})))
@@ -181,7 +182,7 @@ def _key(
     names: tuple[Label, ...],
     members: tuple[Label, ...],
 ) -> tuple[KeyPart, ...]:
-    """The equalities of a probe for ``members``, which are called ``names`` in the store."""
+    """Join key of a probe that adds ``members``, whose labels in the store are ``names``."""
     rename = dict(zip(members, names, strict=True))
     return tuple(
         KeyPart(probe, AttrRef(rename[build.label], build.attribute), kind)
@@ -190,14 +191,14 @@ def _key(
 
 
 def _loosest(one: PairBounds, other: PairBounds) -> PairBounds:
-    """The elementwise maximum; a pair missing on either side is unbounded."""
+    """Elementwise maximum of time bounds; a pair missing on either side is unbounded."""
     return {p: max(one[p], other[p]) for p in one.keys() & other.keys()}
 
 
 def _base_probes(
     stores: Stores, owner: str, goal: OrderGoal, head: frozenset[Label], order: Iterable[Label]
 ) -> Iterator[FillStep]:
-    """Probes of base stores for one label after another, under the bounds of ``goal``."""
+    """Probes of base stores that add the aliases of ``order`` one by one."""
     for label in order:
         relation = goal.relation_of[label]
         key = _key(goal, head, (Label(relation),), (label,))

@@ -39,19 +39,19 @@ from anabranch_planner.cost.timing import LoosestBounds, PairBounds
 
 #: Owner, store and partition attribute of a copy.
 Place = tuple[str, MirId, AttrRef | None]
-#: (whether it is a base store's attribute or a label's, attribute) -> type of its first comparison.
+#: (whether it names a base store's column, else an alias's; attribute) -> type of comparisons.
 KeyTypes = Mapping[tuple[bool, AttrRef], str]
 #: (owner, sub-join) -> the copies of its store, by partition attribute.
 Stores = Mapping[tuple[str, MirId], Sequence[StoreSpec]]
 
 
 def place_of(copy: StoreCopy) -> Place:
-    """The identity of a copy, ignoring its insert cost."""
+    """Identity of a store copy: owner, content and partition attribute."""
     return copy.owner, copy.mir, copy.partition
 
 
 def key_types(parts: Iterable[PlanPart]) -> KeyTypes:
-    """The key types of all queries of ``parts``."""
+    """Join attribute -> type in which it is compared, over all queries of ``parts``."""
     found: dict[tuple[bool, AttrRef], str] = {}
     for part in parts:
         for key, kind in part.once("kinds", (), partial(_key_types_of, part)).items():
@@ -74,7 +74,7 @@ def _key_types_of(part: PlanPart) -> KeyTypes:
 def base_stores(
     parts: Iterable[PlanPart], kinds: KeyTypes, parallelism: int
 ) -> dict[Place, StoreSpec]:
-    """The copies of base stores, which all parts share."""
+    """Copies of the stores of single relations, which all parts of a plan share."""
     copies: dict[Place, Mir] = {}
     for part in parts:
         mirs = {m.id: m for m in part.plan.mirs if m.is_base}
@@ -96,8 +96,8 @@ class Given:
         bases: its copies of base stores.
         types: key types of partition attributes, including attributes by which only queries of
             other parts join.
-        derived: expressions that define derived attributes, of partitions and of the part's
-        queries. past: (owner, store, order) of each backfill.
+        derived: expressions of the derived attributes that partitions and queries use.
+        past: (owner, store, order) of each backfill.
     """
 
     streams: Mapping[StreamName, Stream]
@@ -110,7 +110,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class PartTables:
-    """The queries, sub-joins and relations of a part of a plan, by name."""
+    """The queries, sub-joins and relations of a part of a plan, by id."""
 
     plan: Plan
     queries: Mapping[QueryId, JoinQuery]
@@ -120,7 +120,7 @@ class PartTables:
 
     @staticmethod
     def of(part: PlanPart, subs: SubJoins | None = None) -> PartTables:
-        """The tables of ``part``; ``subs``: cache of its queries' sub-joins."""
+        """Index the objects of ``part`` by id; ``subs``: cache of its queries' sub-joins."""
         queries = sorted(part.queries, key=lambda q: q.id)
         return PartTables(
             part.plan,
@@ -134,7 +134,7 @@ class PartTables:
 def stores_of_part(tables: PartTables, given: Given) -> Stores:
     """The stores of a part: base stores from ``given``, and stores of intermediate results."""
     found: dict[tuple[str, MirId], list[StoreSpec]] = defaultdict(list)
-    #: (owner, MIR) -> its queries; the stores it is made from; the columns that larger MIRs keep.
+    #: Per stored sub-join: queries that use it, stores it is made from, columns larger ones need.
     users: dict[tuple[str, MirId], set[QueryId]] = defaultdict(set)
     sources: dict[tuple[str, MirId], set[MirId]] = defaultdict(set)
     passed: dict[tuple[str, MirId], set[Kept]] = defaultdict(set)
@@ -144,7 +144,7 @@ def stores_of_part(tables: PartTables, given: Given) -> Stores:
                 sources[order.owner, MirId(order.goal)].add(step.target)
             else:
                 users[order.owner, step.target].add(QueryId(order.goal))
-    # Larger MIRs first (stable sort), because smaller ones also serve the queries of the larger.
+    # Larger sub-joins first (stable sort), as smaller ones also serve the queries of the larger.
     for copy in sorted(_ranked(tables.plan), key=lambda c: -len(tables.mirs[c.mir].members)):
         key, mir, store = (copy.owner, copy.mir), tables.mirs[copy.mir], given.bases.get(copy)
         if store is None:
@@ -194,15 +194,15 @@ def running_stores(plan: Plan, running: Ruleset) -> Stores:
         if place_of(copy) not in there:
             raise RulesetError(
                 "bad-ruleset",
-                f"the plan keeps {copy.mir} where the running rules do not",
-                remedy="plan a revision over the stores that are there",
+                f"the plan has a copy of store {copy.mir} that is not running",
+                remedy="plan the revision over running stores only",
             )
         found[copy.owner, copy.mir].append(there[place_of(copy)])
     return found
 
 
 def preferred(stores: Stores, owner: str, step: Step) -> StoreSpec:
-    """The copy that a step probes."""
+    """The copy that a step probes: the one with its partition attribute."""
     copies = stores[owner, step.target]
     return next((s for s in copies if (s.partition or (None,))[0] == step.partition), copies[0])
 
@@ -217,7 +217,7 @@ def best_base(
 
 
 def time_bounds(pairs: PairBounds) -> tuple[TimeBound, ...]:
-    """Pair bounds in the form that rules use."""
+    """Time bounds of pairs of aliases in the form that rules have."""
     return tuple(TimeBound(i, j, d) for (i, j), d in sorted(pairs.items()))
 
 
@@ -227,11 +227,11 @@ def stores_of_streams(
     bases: Iterable[StoreSpec],
     parallelism: int,
 ) -> tuple[list[StoreSpec], list[LatestRule]]:
-    """Stores of streams that no query stores, and the rules that find later tuples of the same key.
-    Streams that are retained have all of their tuples stored.
+    """Stores of retained streams, and of streams where only the latest tuple of a key counts; for
+    the latter also rules that look up later tuples of the same key.
 
-    A relation's filter may hide the later tuple but not the earlier one, so the rules search among
-    all tuples of the stream.
+    A relation's filter may drop the later tuple but not the earlier one, so the rules search all
+    tuples of the stream.
 
     Args:
         relations: relations by id; extended by the relations of these stores.

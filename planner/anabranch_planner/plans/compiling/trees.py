@@ -21,13 +21,13 @@ from anabranch_contract.queries.mirs import Mir, MirId, canonical
 from anabranch_planner.cost.timing import PairBounds, pair_bounds
 from anabranch_planner.plans.compiling.stores import PartTables, Stores, short_hash
 
-#: The probed store, the labels that it fills, and the resulting sub-join.
+#: A probe step: the probed store, the aliases that it adds, and the resulting sub-join.
 _NodeKey = tuple[MirId, tuple[Label, ...], MirId]
 
 
 @dataclass(frozen=True, slots=True)
 class OrderGoal:
-    """The goal of an order: to answer a query, or to maintain an MIR."""
+    """The goal of a probe order: to answer a query, or to maintain an intermediate result."""
 
     name: str
     maintains: bool
@@ -38,7 +38,7 @@ class OrderGoal:
 
     @staticmethod
     def of(order: ProbeOrder, tables: PartTables, stores: Stores) -> OrderGoal:
-        """The goal of ``order``."""
+        """The query or intermediate result of ``order``, with its join conditions."""
         if order.maintains:
             return OrderGoal.of_mir(tables.mirs[MirId(order.goal)], order.owner, stores)
         query = tables.queries[QueryId(order.goal)]
@@ -48,7 +48,7 @@ class OrderGoal:
 
     @staticmethod
     def of_mir(mir: Mir, owner: str, stores: Stores) -> OrderGoal:
-        """The goal of maintaining the store of ``mir``."""
+        """The goal of orders that maintain the store of ``mir``."""
         relation_of = dict(zip(mir.members, mir.relations, strict=True))
         bounds = {(b.earlier, b.later): b.micros for b in stores[owner, mir.id][0].bounds}
         return OrderGoal(mir.id, True, mir.classes, relation_of, bounds, ())
@@ -59,7 +59,7 @@ class TreeNode:
     """A node of a probe tree: the partial result over ``labels``.
 
     Attributes:
-        substreams: the substreams of the start that reach the node; empty: all.
+        substreams: the substreams of arriving tuples that reach the node; empty: all.
     """
 
     edge: Edge
@@ -79,7 +79,7 @@ class TreeNode:
 
 
 class ProbeTree(NamedTuple):
-    """All orders of one owner that begin with one label and substream."""
+    """All probe orders that begin with one alias and substream; ``owner``: a query, "": shared."""
 
     owner: str
     start: Label
@@ -91,7 +91,7 @@ def probe_trees(tables: PartTables, stores: Stores) -> list[ProbeTree]:
     """The probe trees of a part, in a stable order.
 
     Labels of one relation (``S``, ``S#1``) have separate trees over the same arrival edge, and so
-    have the substreams of a label. A tree's starting label is its root's only label.
+    have the substreams of an alias. A tree's starting alias is its root's only alias.
     """
     trees: dict[tuple[str, Label, int], ProbeTree] = {}
     taken: set[Edge] = set()
@@ -111,15 +111,15 @@ def probe_trees(tables: PartTables, stores: Stores) -> list[ProbeTree]:
 
 
 def _merge(trees: Sequence[ProbeTree], counts: Mapping[Label, int]) -> None:
-    """Merge equal branches of a start's substreams into the first of them, so that their tuples are
-    sent together. The first probe of a merged branch lists its substreams.
+    """Merge equal branches of the substreams of one alias, so that their tuples are sent together.
+    The first probe of a merged branch lists its substreams.
     """
     alike: dict[tuple[str, Label, _NodeKey, str], list[tuple[int, TreeNode, _NodeKey]]] = (
         defaultdict(list)
     )
     for owner, start, substream, root in trees:
         if start in counts:
-            # Ends without a probe are equal for all substreams.
+            # Results without a probe are equal for all substreams, so only the first emits them.
             root.ends = root.ends if substream == 0 else []
             for key, child in root.children.items():
                 shape = owner, start, key, repr(child.shape)
@@ -142,7 +142,7 @@ def _insert(
         path += f"%{order.substream}"
     for step in order.steps:
         labels = node.labels | frozenset(step.members)
-        # Name the canonical sub-join, where the orders of one goal meet again.
+        # Identify the node by its canonical sub-join, at which orders of one goal meet again.
         if goal.maintains:
             joined = canonical(goal.classes, goal.relation_of, labels).id
         else:
@@ -152,7 +152,7 @@ def _insert(
         child = node.children.get(key)
         if child is None:
             edge = Edge(path)
-            if edge in taken:  # the same labels under other predicates or through an MIR
+            if edge in taken:  # a step with other predicates, or through another store
                 edge = Edge(f"{path}@{short_hash((step.target, joined))}")
             taken.add(edge)
             child = TreeNode(edge, labels, step=step)
@@ -163,9 +163,9 @@ def _insert(
 
 
 def edge_levels(trees: Sequence[ProbeTree], mirs: Mapping[MirId, Mir]) -> dict[Edge, int]:
-    """Edge -> level."""
+    """Edge -> its level: in a batch, probes run level by level (see the module)."""
     levels: dict[Edge, int] = {}
-    #: (owner, MIR) -> the first level at which its store is complete.
+    #: (owner, intermediate result) -> the first level at which its store is complete.
     ready: dict[tuple[str, MirId], int] = {}
 
     def walk(owner: str, node: TreeNode, level: int, size: int | None) -> None:

@@ -1,6 +1,6 @@
-"""Cuts: rows violated by a fractional point, which charge a path's upkeep of several MIRs together.
+"""Cutting planes for the maintenance of intermediate results (MIRs) that compete on one path.
 
-A path probes at most one MIR that contains a given label ``t``, because the labels of its probes
+A path probes at most one MIR that contains a given alias ``t``, because the aliases of its probes
 are disjoint. In the program, the upkeep of an MIR from ``t`` pays for each of its steps at least
 the fraction to which the MIR is kept. Two MIRs that are each kept to one half may share a step that
 is paid to one half. If a goal ``g`` sends half of its flow over each of the two MIRs, that step is
@@ -30,12 +30,12 @@ from anabranch_planner.solvers.program import Row
 
 #: Least violation of a row that is added.
 BROKEN = 1e-4
-#: A node that is not a state.
+#: Sink of the flow network, beside its nodes, which are states.
 _SINK = -1
 
 
 def broken(problem: PlanProblem, made: Variables, values: list[float]) -> list[Row]:
-    """Rows of this kind that ``values`` violate, without duplicates."""
+    """The cuts (see the module) that the fractional solution ``values`` violates."""
     target, subs = problem.graph.target, problem.graph.subs
     upkeep = {
         (m, problem.goals[g].origin): problem.goals[g] for m, gs in problem.mirs.items() for g in gs
@@ -61,7 +61,7 @@ def broken(problem: PlanProblem, made: Variables, values: list[float]) -> list[R
 
 
 def _row(flows: list[int], edges: list[int]) -> Row:
-    """The row ``sum of flows <= sum of edges``; a flow may be the variable of its own edge."""
+    """The row ``sum of flows <= sum of edges``; variables on both sides cancel out."""
     both = set(flows).intersection(edges)
     more, less = ([i for i in side if i not in both] for side in (flows, edges))
     return 0.0, (*more, *less), (*([1.0] * len(more)), *([-1.0] * len(less)))
@@ -74,7 +74,7 @@ def _cut(
     some: dict[Sub, Goal],
     parts: dict[Sub, float],
 ) -> tuple[list[Sub], list[int]] | None:
-    """MIRs whose upkeep is paid too little, and the edges to pay; None: there are none."""
+    """The stores and the edges on the two sides of a violated cut; None: no violation."""
     graph = problem.graph
     root = next(iter(some.values())).root
     edges = dict.fromkeys(e for goal in some.values() for e in goal.edges)
@@ -92,7 +92,7 @@ def _cut(
 def _flow(arcs: Iterable[tuple[int, int, float]], root: int) -> tuple[float, set[int]]:
     """A maximum flow's value, and the nodes on the root's side of a minimum cut.
 
-    Augments along shortest paths (Edmonds & Karp). There is a node per connected part of an MIR.
+    Augments along shortest paths (Edmonds & Karp). Networks are small: a node per sub-join.
     """
     left: dict[int, dict[int, float]] = defaultdict(dict)
     for tail, head, capacity in arcs:

@@ -1,14 +1,14 @@
-"""Plans of a problem whose queries are tied together only by the choice of copies.
+"""Solution of a large problem whose queries share nothing but the choice of store copies.
 
 With several partitions per store, queries share the cost of copies and of the broadcasts that
 missing copies cause. So many queries are one component. Two related problems have the same goals
-but no such ties, and split into small components:
+but a fixed choice of copies, so they split into small components:
 
-* In the *relaxation* every step finds a copy that it knows, and each store pays for one copy. Its
-  optimum is a lower bound, because every plan pays for its steps and for at least one copy of each
-  store. It is the Lagrangean dual with all prices of copies at zero.
-* With *fixed copies* a step that knows none of them is priced as a broadcast, and a kept store
-  pays for all of its copies. The best steps for these copies may have better copies
+* In the *relaxation* no step is a broadcast, and each store pays for one copy. Its optimum is a
+  lower bound, because every plan pays for its steps and for at least one copy of each store. It is
+  the Lagrangean dual with all prices of copies at zero.
+* With *fixed copies* a step without the partition key of any copy is priced as a broadcast, and a
+  kept store pays for all of its copies. The best steps for these copies may have better copies
   (:func:`~.routes.finish`), and so on in turn: the cost never increases.
 """
 
@@ -23,18 +23,18 @@ from anabranch_planner.search.problem import PlanProblem, Sub
 from anabranch_planner.search.routes import Routing, finish
 from anabranch_planner.solvers.deadline import Deadline
 
-#: Fraction by which a plan must become cheaper to continue.
+#: Relative saving per round below which the iteration ends.
 WORTHWHILE = 1e-3
 
 
 def applies(problem: PlanProblem) -> bool:
-    """Whether charged copies tie queries together, and no limit on copies or memory applies."""
+    """Whether the method applies: copies are charged, and neither they nor memory are limited."""
     limited = problem.given or problem.most_copies is not None or problem.memory is not None
     return problem.charged and not limited
 
 
 def relaxation(problem: PlanProblem) -> PlanProblem:
-    """``problem`` where every step finds a copy that it knows, and every store has one copy."""
+    """``problem`` without broadcasts, and with one copy of every store (see the module)."""
     return replace(
         problem,
         model=problem.model.unpartitioned(),
@@ -45,7 +45,7 @@ def relaxation(problem: PlanProblem) -> PlanProblem:
 
 
 def beside(problem: PlanProblem, copies: Mapping[Sub, Kept]) -> PlanProblem:
-    """``problem`` with steps priced for fixed ``copies``; other stores as in the relaxation."""
+    """``problem`` with fixed ``copies``; stores without an entry are as in the relaxation."""
     graph, found = problem.graph, relaxation(problem)
     cost = list(graph.cost)
     for e, store in enumerate(graph.target):
@@ -64,7 +64,7 @@ def descend(
     """A plan of ``problem`` that costs at most as much as ``known``, and a lower bound.
 
     Args:
-        solve: solver for a problem without ties.
+        solve: solver for problems in which the copies are fixed.
     """
     first = solve(relaxation(problem), deadline.share(0.5))
     best = min(known, finish(problem, first.routing.routes), key=lambda r: r.cost)

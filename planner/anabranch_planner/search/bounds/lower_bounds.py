@@ -1,4 +1,4 @@
-"""Lower bounds of a problem's optimum that need no program of the whole problem."""
+"""Lower bounds of the optimal cost that need no integer program of the whole problem."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from anabranch_planner.solvers.relaxation import Relaxation
 
 
 def floor(problem: PlanProblem) -> float:
-    """Trivial lower bound: the first probe of every start, and one copy of every base store."""
+    """Trivial lower bound: the first probe per arriving relation, and a copy per base store."""
     cost, tail = problem.graph.cost, problem.graph.tail
     first = {
         goal.root: min(cost[e] for e in goal.edges if tail[e] == goal.root)
@@ -28,10 +28,11 @@ def cheapest_copy(problem: PlanProblem, store: Sub) -> float:
 
 
 def by_shares(problem: PlanProblem, deadline: Deadline, seed: int) -> float:
-    """Sum of the queries' standalone optima, where each query pays its share of sharable elements.
+    """Lower bound: the sum of the queries' own optima if each element's cost is split among the
+    queries that can use it.
 
-    Let ``n(e)`` be the number of queries that can use the edge ``e`` (directly, or to maintain an
-    MIR); the same for stores. A joint plan pays ``c(e)`` once for a step that at most ``n(e)``
+    Let ``n(e)`` be the number of queries that can use the edge ``e`` (directly, or to maintain
+    a store); the same for stores. A joint plan pays ``c(e)`` once for a step that at most ``n(e)``
     queries need, so it pays at least ``c(e)/n(e)`` per query that needs it. The elements of a joint
     plan that a query needs are a standalone plan of the query. So the sum of the queries' optima
     under shared costs is at most the joint optimum, and so is the sum of their relaxations. A query
@@ -68,7 +69,7 @@ def by_shares(problem: PlanProblem, deadline: Deadline, seed: int) -> float:
 
 
 def relaxed(problem: PlanProblem, deadline: Deadline, seed: int) -> float:
-    """Optimum of the linear relaxation; the constant part of the cost if time runs out."""
+    """Optimum of the integer program's linear relaxation; its constant part if time runs out."""
     made = formulate(problem)
     relaxation = Relaxation(made.program, seed)
     if made.program.variables and relaxation.solve({}, deadline.left()):

@@ -1,6 +1,6 @@
 """Reduction of a problem: removes elements that no optimal plan needs, before solving.
 
-**Intermediate results that can't pay for themselves.** Take a plan that keeps the MIR ``M``. Every
+**Intermediate results (MIRs) that cost more than they save.** Take a plan that keeps ``M``. Every
 step that probes ``M`` can be replaced by a *detour* to the same state: probes of the base stores of
 ``M``'s relations, one after the other. Base stores are always kept, so the detour exists, and costs
 at most its steps' costs times ``chi`` (each broadcast). The changed plan no longer probes ``M``, so
@@ -8,10 +8,10 @@ it saves the inserts of one copy of ``M``, and the maintenance of ``M``. Let ``g
 cost(e)`` (switching charges included) for an edge ``e`` that probes ``M``. Then keeping ``M`` saves
 at most
 
-    sum over starts r of  min( sum of gain(e) over distinct edges e from r that probe M,
+    sum over aliases r of min( sum of gain(e) over distinct edges e from r that probe M,
                                sum over goals g from r of max gain(e) over g's edges that probe M )
 
-because equal steps are paid once (first term), and a path probes ``M`` at most once, its labels
+because equal steps are paid once (first term), and a path probes ``M`` at most once, its aliases
 being disjoint (second term). If that is not more than the inserts of one copy, some optimal plan
 does not keep ``M``. ``M`` is then dropped, with its goals and every edge that probes it. This
 removes users of the smaller MIRs that its maintenance could probe, so the test is repeated until
@@ -28,12 +28,12 @@ from itertools import chain
 from anabranch_planner.search.problem import EdgeId, Goal, Origin, PlanProblem, Sub
 from anabranch_planner.solvers.program import INFINITY
 
-#: A goal, and the savings of its edges that probe an MIR, where they are positive.
+#: A goal, and the positive savings of its edges that probe one intermediate result.
 _User = tuple[Goal, dict[EdgeId, float]]
 
 
 def drop_unprofitable(problem: PlanProblem) -> PlanProblem:
-    """``problem`` without MIRs that can't pay for themselves; its optimal cost is the same."""
+    """``problem`` without intermediate results that no optimal plan needs to keep."""
     target = problem.graph.target
     gains = {e: gain for e, gain in _gains(problem).items() if gain > 0.0}
     users: dict[Sub, list[_User]] = defaultdict(list)
@@ -57,7 +57,7 @@ def drop_unprofitable(problem: PlanProblem) -> PlanProblem:
 
 
 def restrict(problem: PlanProblem, kept: set[Sub]) -> PlanProblem:
-    """``problem`` where only the MIRs in ``kept`` may be kept."""
+    """``problem`` in which only the intermediate results ``kept`` may be stored and probed."""
     target, gone = problem.graph.target, problem.mirs.keys() - kept
     goals, mirs = [], {}
     for goal in problem.goals:
@@ -79,7 +79,7 @@ def restrict(problem: PlanProblem, kept: set[Sub]) -> PlanProblem:
 
 
 def _worth(users: list[_User], alive: dict[Sub, None]) -> float:
-    """The most that keeping one MIR can save, before its inserts."""
+    """Upper bound of an intermediate result's saving, before the cost of its inserts."""
     distinct: dict[Origin, dict[EdgeId, float]] = defaultdict(dict)
     per_goal: dict[Origin, float] = defaultdict(float)
     for goal, edges in users:
@@ -90,10 +90,10 @@ def _worth(users: list[_User], alive: dict[Sub, None]) -> float:
 
 
 def _gains(problem: PlanProblem) -> dict[EdgeId, float]:
-    """The saving, against its detour, of every edge that probes an MIR."""
+    """Edge that probes an intermediate result -> its saving compared with probes of base stores."""
     graph = problem.graph
     spread = graph.spread if problem.charged else [0.0] * len(graph.spread)
-    #: State -> the steps to it over base stores: the state before, and the price of a broadcast.
+    #: State -> probes of base stores that lead to it: (state before, price as a broadcast).
     entering: dict[int, list[tuple[int, float]]] = defaultdict(list)
     probing: list[EdgeId] = []
     for e in dict.fromkeys(chain.from_iterable(goal.edges for goal in problem.goals)):
@@ -109,8 +109,8 @@ def _gains(problem: PlanProblem) -> dict[EdgeId, float]:
 
 
 def _detour(entering: dict[int, list[tuple[int, float]]], state: int, origin: int) -> float:
-    """The price of the cheapest path from ``origin`` to ``state`` by the steps ``entering``,
-    which add one label each.
+    """Price of the cheapest path from state ``origin`` to ``state`` by probes of base stores
+    (``entering``: by the state that they reach).
     """
     best = {state: 0.0}
     while best and origin not in best:

@@ -1,1 +1,1 @@
-"""Construction of problems: indices and prices, each query's part, all queries together."""
+"""Construction of the planning problem's graph: its states, edges and prices, query by query."""

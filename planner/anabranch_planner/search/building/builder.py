@@ -1,4 +1,4 @@
-"""The problem of planning queries together, updated as queries come and go."""
+"""Builder of the joint planning problem, updated as queries are added and dropped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from anabranch_planner.search.building.scopes import QueryScope
 from anabranch_planner.search.building.states import GrowingGraph, StoresKept
 from anabranch_planner.search.problem import Goal, PlanProblem, Sub
 
-#: Connected label sets per query up to which the query's graph is built in full.
+#: Connected alias sets per query up to which the query's graph is built in full.
 MAX_SETS = 600
 
 
@@ -28,8 +28,8 @@ def build_problem(
     Args:
         mir: whether intermediate results may be kept.
         max_sets: the cap per query (:mod:`~anabranch_planner.search.building.scopes`).
-        there: the running stores and copies, if no others may be probed. They are kept in any
-            case, so inserts into them cost nothing here. None: any store may be kept.
+        there: the running stores and copies, if no others may be probed. Copies of base stores
+            then stay in any case, so inserts into them cost nothing. None: any store may be kept.
     """
     builder = Builder(model, mir=mir, max_sets=max_sets, there=there)
     builder.add(queries)
@@ -37,11 +37,11 @@ def build_problem(
 
 
 class Builder(GrowingGraph):
-    """A problem under construction, to which queries are added and from which they are dropped.
+    """Graph of the planning problem under construction; queries can be added and dropped.
 
-    Later additions do not change existing parts. An edge depends only on its state and store. A
-    store's candidate partition attributes only grow, and earlier edges do not know an added one:
-    the edge's own query contributes every attribute that the edge can know
+    Additions do not change existing edges. An edge depends only on its state and store. A store's
+    candidate partition attributes only grow, and tuples of earlier edges do not have an added one:
+    the edge's own query contributes every attribute that its tuples can have
     (:func:`candidates.joining_attributes`).
     """
 
@@ -85,8 +85,8 @@ class Builder(GrowingGraph):
         self._joined_by.subtract(scope.attributes)
 
     def has_idle_attributes(self, stores: Collection[Sub]) -> bool:
-        """Whether one of ``stores`` is still used by a query, but has a candidate partition
-        attribute by which no query joins any more.
+        """Whether a used store in ``stores`` has a candidate partition attribute by which no query
+        joins any more.
         """
         return any(
             self._users[store] and not self._joined_by[store, attribute]
@@ -100,11 +100,11 @@ class Builder(GrowingGraph):
         return {*scope.subs.values(), *scope.targets.values()}
 
     def query_goals(self, query: QueryId) -> list[Goal]:
-        """The query's own goals, without the goals that maintain intermediate results."""
+        """The goals that answer the query: one per alias and substream."""
         return self._query_goals[query]
 
     def upkeep(self, mir: Sub) -> list[Goal]:
-        """The goals that maintain the intermediate result ``mir``."""
+        """The goals that maintain the intermediate result ``mir``: one per member and substream."""
         return self._upkeep[mir]
 
     def problem(self) -> PlanProblem:
@@ -132,5 +132,5 @@ class Builder(GrowingGraph):
 
     @property
     def reduced(self) -> tuple[QueryId, ...]:
-        """Queries beyond the cap on connected label sets."""
+        """Queries that get only one probe order per alias, as they exceed the cap on alias sets."""
         return tuple(q for q in sorted(self._scopes) if self._scopes[q].reduced)

@@ -1,6 +1,6 @@
-"""The states, edges and goals of one query; sets of its labels are bit masks.
+"""States, edges and goals of one query in the planning problem; alias sets are bit masks.
 
-Caps are explicit. A query with more than ``max_sets`` connected label sets gets a single order per
+Caps are explicit. A query with more than ``max_sets`` connected alias sets gets a single order per
 start (cheapest next relation first) instead of the full graph. Such queries are listed in
 :attr:`PlanProblem.reduced` and reported in the plan.
 """
@@ -13,7 +13,7 @@ from anabranch_planner.search.problem import EdgeId, Goal, Origin, Sub
 
 
 class QueryScope:
-    """One query's part of the graph under construction. Bit ``i`` of a mask is the i-th label."""
+    """States and edges of one query in the planning graph; bit ``i`` of a mask: the i-th alias."""
 
     def __init__(self, states: GrowingGraph, query: JoinQuery, *, mir: bool, max_sets: int) -> None:
         self.states = states
@@ -40,23 +40,23 @@ class QueryScope:
         singles = [1 << i for i in range(len(self.labels))]
         self.sets = singles if sets is None else sets
         self.subs: dict[int, Sub] = {}
-        #: Stores that may be probed: mask of labels -> the store's sub-join.
+        #: Stores that may be probed: mask of aliases -> the store's sub-join.
         self.targets: dict[int, Sub] = {}
-        #: (store, attribute by which the query joins it).
+        #: Join attributes of the query, each with the store that they belong to.
         self.attributes: set[tuple[Sub, AttrRef]] = set()
         if self.whole & (self.whole - 1):
             for mask in self.sets:
                 single = not mask & (mask - 1)
                 if single or (mir and mask != self.whole):
                     self._add_target(mask, single=single)
-        #: Per label and substream: (mask after the edge, edge), smaller heads first.
+        #: Per alias and substream of arriving tuples: (mask after the edge, edge), ascending.
         self.edges: list[dict[Origin, list[tuple[int, EdgeId]]]] = [
             {(label, n): [] for n in range(states.model.substreams_of(label))}
             for label in self.labels
         ]
 
     def _connected(self, limit: int) -> list[int] | None:
-        """Masks of connected label sets, smaller first; None if there are more than ``limit``.
+        """Masks of connected alias sets, smaller first; None if there are more than ``limit``.
 
         A connected set of size k + 1 always contains a connected set of size k.
         """
@@ -77,7 +77,7 @@ class QueryScope:
         return found
 
     def around(self, mask: int) -> int:
-        """The labels that share a key class with a label of ``mask``."""
+        """Mask of the aliases that join directly with an alias of ``mask``."""
         found, i = 0, 0
         while mask:
             if mask & 1:
@@ -87,7 +87,7 @@ class QueryScope:
         return found
 
     def sub(self, mask: int) -> Sub:
-        """The canonical sub-join over ``mask``; equal labels and predicates give equal ones."""
+        """Index of the canonical sub-join over the aliases of ``mask``."""
         known = self.subs.get(mask)
         if known is None:
             labels = tuple(x for i, x in enumerate(self.labels) if mask >> i & 1)
@@ -103,7 +103,7 @@ class QueryScope:
     def _add_target(self, mask: int, *, single: bool) -> None:
         states = self.states
         if single:
-            # All occurrences of a relation read the relation's one store.
+            # All aliases of a relation (self-joins) share the relation's store.
             relation = self.relations[mask.bit_length() - 1]
             sub = states.sub(relation, self.query, (self.labels[mask.bit_length() - 1],))
             states.graph.bases.add(sub)
@@ -145,7 +145,7 @@ class QueryScope:
         return found
 
     def add_edges(self) -> None:
-        """Add all edges of the query, smaller heads first."""
+        """Add an edge for every possible probe of the query, smaller partial results first."""
         if self.reduced:
             return self._add_one_order()
         edge, partitioned = self.states.edge, self.states.partitioned
@@ -169,7 +169,7 @@ class QueryScope:
         return None
 
     def _add_one_order(self) -> None:
-        """Beyond the cap: add one order per start, always with the cheapest next relation."""
+        """Add one probe order per alias (beyond the cap): always the cheapest next relation."""
         states = self.states
         model, graph = states.model, states.graph
         for i, found in enumerate(self.edges):
@@ -188,7 +188,7 @@ class QueryScope:
                 head = after
 
     def query_goals(self) -> list[Goal]:
-        """A goal per label and substream."""
+        """Goals that answer the query: one per alias and substream of its arriving tuples."""
         return self._goals(self.query.id, self.whole, None)
 
     def _goals(self, name: str, mask: int, mir: Sub | None) -> list[Goal]:
@@ -220,8 +220,8 @@ class QueryScope:
         )
 
     def _may_probe(self, goal: Sub | None, store: Sub, origin: Origin) -> bool:
-        """Whether tuples of ``origin`` may probe ``store`` for a goal of the query, or for the
-        goals of the MIR ``goal``. With fixed stores, ``store`` must be one of them.
+        """Whether tuples of ``origin`` may probe ``store`` to answer the query, or to maintain the
+        intermediate result ``goal``. With fixed stores, ``store`` must be one of them.
         """
         graph, there = self.states.graph, self.states.there
         if store in graph.bases:
@@ -235,7 +235,7 @@ class QueryScope:
         return may and there.holds(self.query.classes, mir, origin)
 
     def add_upkeep(self, kept: dict[Sub, list[Goal]]) -> None:
-        """Add the goals of the query's MIRs that no earlier query has added."""
+        """Add to ``kept`` the goals of maintaining the query's sub-joins, if they are missing."""
         for mask, sub in self.targets.items():
             if mask & (mask - 1) and sub not in kept:
                 name = self.states.graph.mir(sub).id

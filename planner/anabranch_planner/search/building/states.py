@@ -13,31 +13,31 @@ from anabranch_planner.search.problem import EdgeId, Graph, Origin, Sub, SubJoin
 
 
 class StoresKept(Protocol):
-    """Fixed stores, where no others may be opened (implemented in ``replan.there``)."""
+    """Running stores, if a plan must not open others (implemented in ``replan.there``)."""
 
     def partitions(self, mir: Mir) -> tuple[AttrRef | None, ...]:
-        """Partition attributes of the existing copies of ``mir``'s store; empty: no store."""
+        """Partition attributes of the running copies of ``mir``'s store; empty: no store."""
 
     def serves(self, query: JoinQuery, mir: Mir) -> bool:
         """Whether ``query`` may probe the store of the intermediate result ``mir``."""
 
     def feeds(self, larger: Mir, mir: Mir) -> bool:
-        """Whether the upkeep of ``larger`` may probe the store of ``mir``."""
+        """Whether orders that maintain ``larger`` may probe the store of ``mir``."""
 
     def holds(self, classes: Sequence[KeyClass], mir: Mir, origin: Origin) -> bool:
         """Whether the store of ``mir`` keeps all rows that ``origin`` can match by ``classes``."""
 
 
 class GrowingGraph:
-    """The graph under construction, which assigns indices to sub-joins, states and edges."""
+    """Graph of the planning problem under construction; numbers sub-joins, states and edges."""
 
     def __init__(self, model: CostModel, there: StoresKept | None) -> None:
         self.model = model
         self.there = there
-        #: Whether stores have partition attributes. Fixed stores do, even with one partition.
+        #: Whether stores have partition attributes; running stores do, even with one partition.
         self.partitioned = model.partitioned or there is not None
         self.graph = Graph()
-        #: Store -> candidate partition attribute -> its bit.
+        #: Store -> candidate partition attribute -> the bit that stands for it in masks of edges.
         self.partitions: dict[Sub, dict[AttrRef, int]] = {}
         self._inserts: dict[Sub, float] = {}
         self._subs: dict[object, Sub] = {}
@@ -46,7 +46,7 @@ class GrowingGraph:
         self._sizes: dict[int, float] = {}
 
     def sub(self, key: object, query: JoinQuery, labels: tuple[Label, ...]) -> Sub:
-        """The index of the sub-join that ``key`` identifies."""
+        """The index of the sub-join that ``key`` identifies, which is added if it is new."""
         found = self._subs.get(key)
         if found is None:
             found = self._subs[key] = len(self.graph.subs)
@@ -54,7 +54,7 @@ class GrowingGraph:
         return found
 
     def state(self, origin: Origin, sub: Sub) -> int:
-        """The index of a state."""
+        """The index of the state ``origin``, ``sub``, which is added if it is new."""
         key = (origin, sub)
         found = self._states.get(key)
         if found is None:
@@ -63,7 +63,7 @@ class GrowingGraph:
         return found
 
     def edge(self, origin: Origin, before: Sub, after: Sub, target: Sub, known: int) -> EdgeId:
-        """The index of the step's edge, which is added if it is new."""
+        """The index of the edge for a probe of ``target``, which is added if it is new."""
         graph = self.graph
         tail, head = self.state(origin, before), self.state(origin, after)
         found = self._edges.get((tail, head))
@@ -87,13 +87,13 @@ class GrowingGraph:
         self.graph.spread.append(spread)
 
     def _priced(self, edge: EdgeId) -> tuple[float, float]:
-        """The cost of an edge, and its surcharge if it is broadcast."""
+        """Cost of an edge's probe sent to one partition, and surcharge for a broadcast."""
         model, graph = self.model, self.graph
         before, after = graph.before[edge], graph.after[edge]
         origin = graph.start[edge], graph.substream[edge]
         sent = self._sent(graph.tail[edge], origin, before)
         if model.constants is None and model.on_one_host:
-            # As below, without computing names of sub-joins that only end a path.
+            # A shortcut: tuples sent are the cost, so the names of sub-joins are not needed.
             return sent, sent * (model.chi(broadcast=True) - 1)
         made, store = self._sent(graph.head[edge], origin, after), graph.mir(graph.target[edge]).id
         over, joined = graph.mir(before), graph.mir(after)
@@ -105,14 +105,14 @@ class GrowingGraph:
         return routed, spread - routed
 
     def _sent(self, state: int, origin: Origin, sub: Sub) -> float:
-        """Tuples per unit of time that reach a state."""
+        """Partial results per unit of time in a state."""
         found = self._sizes.get(state)
         if found is None:
             found = self._sizes[state] = self.model.probe(self.graph.mir(sub), *origin)
         return found
 
     def insert_price(self, store: Sub) -> float:
-        """The price of one copy of a store."""
+        """Cost of keeping one copy of a store; 0 for base stores that are kept anyway."""
         if store not in self._inserts:
             mir = self.graph.mir(store)
             free = self.there is not None and mir.is_base
@@ -139,7 +139,7 @@ class GrowingGraph:
         :attr:`model`. So the prices in problems built before change, too.
 
         Returns:
-            Edges and stores that became cheaper, with the decrease (an edge as a broadcast).
+            Edges (priced as broadcasts) and stores that became cheaper, with the decrease.
         """
         graph, self._sizes = self.graph, {}
         before_now = {s: self._inserts.pop(s) for s in subs if s in self._inserts}

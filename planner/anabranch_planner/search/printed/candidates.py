@@ -18,7 +18,7 @@ from anabranch_planner.cost.candidates import Labels, connected_sets, joining_at
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One step of a candidate, decorated or not: the probed store, and the covered labels."""
+    """A step of a candidate order: the probed store, covered aliases, and maybe a partition."""
 
     target: MirId
     members: tuple[Label, ...]
@@ -36,7 +36,7 @@ def mirs_of(query: JoinQuery) -> tuple[tuple[Labels, Mir], ...]:
 
 
 def sub_query(query: JoinQuery, labels: Labels) -> JoinQuery:
-    """The query over ``labels`` alone, whose orders maintain the MIR over them."""
+    """The query restricted to ``labels``; its probe orders maintain the sub-join over them."""
     kept = tuple(m for m in query.members if m.label in labels)
     ids = {m.relation for m in kept}
     return replace(
@@ -53,9 +53,9 @@ def sub_query(query: JoinQuery, labels: Labels) -> JoinQuery:
 def candidate_orders(query: JoinQuery, start: Label, *, mir: bool = True) -> list[CandidateOrder]:
     """Algorithm 1: every probe order of ``query`` that begins with ``start``.
 
-    The head is extended by every MIR that is disjoint from it and can be joined with it, until all
-    labels are covered. The maintenance orders of an MIR are the candidate orders of the query over
-    its members.
+    The joined set is extended by every store that is disjoint from it and can be joined with it,
+    until all aliases are covered. The maintenance orders of an intermediate result are the
+    candidate orders of the query over its members.
     """
     targets = [(s, m) for s, m in mirs_of(query) if mir or len(s) == 1]
     whole = frozenset(query.labels)
@@ -80,10 +80,10 @@ def count_orders(
     *,
     mir: bool = True,
 ) -> int:
-    """The number of decorated orders that :func:`candidate_orders` and :func:`decorate` list.
+    """The number of orders with partition attributes that :func:`decorate` lists for ``query``.
 
     Orders with the same head have the same continuations. So only heads are enumerated, and there
-    are as many heads as connected label sets.
+    are as many heads as connected alias sets.
     """
     targets = [(s, len(partitions[m.id])) for s, m in mirs_of(query) if mir or len(s) == 1]
     whole = frozenset(query.labels)
@@ -102,9 +102,9 @@ def count_orders(
 
 
 def partition_candidates(queries: Iterable[JoinQuery]) -> dict[MirId, tuple[AttrRef, ...]]:
-    """Per MIR the attributes that join it with a label outside it, in any of the queries.
+    """Store -> the attributes that join it with an alias outside it, in any of the queries.
 
-    Attributes that a key class makes equal within the MIR are one candidate, named by the smallest
+    Attributes that a key class makes equal within a store are one candidate, named by the smallest
     of them. An attribute of a base relation is written in the namespace of its store, where the
     label is the relation's id.
     """
@@ -118,7 +118,7 @@ def partition_candidates(queries: Iterable[JoinQuery]) -> dict[MirId, tuple[Attr
 def decorate(
     order: CandidateOrder, partitions: Mapping[MirId, Sequence[AttrRef | None]]
 ) -> list[CandidateOrder]:
-    """Every way to give each store of ``order`` one of its candidate partition attributes."""
+    """All variants of ``order`` with a candidate partition attribute for each probed store."""
     choices = [
         [Probe(p.target, p.members, attribute) for attribute in partitions[p.target]] for p in order
     ]

@@ -3,12 +3,12 @@
 Source: Dossinger & Michel, "Optimizing Multiple Multi-Way Stream Joins", section V, as printed,
 with corrections of the errors that make it incorrect:
 
-* A variable ``x_σ`` per decorated order σ of every goal. Goals are, for each label, every query
+* A variable ``x_σ`` per decorated order σ of every goal. Goals are, for each alias, every query
   and, recursively, every MIR that may be probed. (Algorithm 2 loops over queries only.)
 * A variable ``y_ρ`` per step ρ, a prefix of a decorated order. Prefixes of different goals with the
   same start, stores, partitions and sub-joins are one variable.
 * ``Σ x_σ = 1`` over the orders of one query and start.
-* An order that probes an MIR needs one maintenance order per label ``j`` of the MIR:
+* An order that probes an MIR needs one maintenance order per alias ``j`` of the MIR:
   ``−x_σ + Σ x'_j ≥ 0``. (The printed coefficient ``k_j`` would force every decorated variant.)
   Any partitioning of the MIR's own store will do.
 * An order pays for its steps in one aggregated row: ``−PCost(σ)·x_σ + Σ StepCost(ρ)·y_ρ ≥ 0``.
@@ -61,22 +61,22 @@ from anabranch_planner.solvers.registry import solve
 
 #: Maximum number of decorated orders for which the program is built.
 MAX_ORDERS = 200_000
-#: Maximum number of connected label sets of a query for which its orders are counted.
+#: Maximum number of connected alias sets of a query for which its orders are counted.
 MAX_SETS = 600
 #: Sum of the weights of a cost row, except for rounding.
 WEIGHTS = 1e4
 
-#: A goal: (whether it maintains an MIR, id of the query or MIR, starting label).
+#: A goal: (whether it maintains a store, id of the query or stored sub-join, starting alias).
 GoalKey = tuple[bool, str, Label]
 
 
 @dataclass(frozen=True, slots=True)
 class PaperResult:
-    """The solver's choice, as elements of the problem's graph.
+    """Solution of the paper's program, as elements of the problem's graph.
 
     Attributes:
         edges: the steps of the chosen orders; empty if the solver found no solution.
-        mirs: the MIRs that these steps probe.
+        mirs: the intermediate results that these steps probe.
         solution: the solver's result.
         variables, constraints: size of the program.
         orders: number of decorated orders in the program.
@@ -152,7 +152,7 @@ def solve_paper(
 def edges_of(
     problem: PlanProblem, orders: Mapping[GoalKey, CandidateOrder]
 ) -> tuple[tuple[EdgeId, ...], tuple[Sub, ...]]:
-    """The edges of ``orders`` in the problem's graph, and the MIRs that they probe."""
+    """The edges of ``orders`` in the problem's graph, and the stored sub-joins that they probe."""
     graph = problem.graph
     edges: dict[EdgeId, None] = {}
     for goal in problem.goals:
@@ -167,7 +167,7 @@ def edges_of(
 
 
 def orders_of(problem: PlanProblem, routing: Routing) -> dict[GoalKey, CandidateOrder]:
-    """The decorated orders of ``routing``."""
+    """The decorated orders (with a partition attribute per probed store) of ``routing``."""
     graph = problem.graph
     orders: dict[GoalKey, CandidateOrder] = {}
     for index, path in routing.routes.items():
@@ -203,7 +203,7 @@ class ListedProgram:
     copy_of: dict[int, int] = field(default_factory=dict)
 
     def point(self, orders: Mapping[GoalKey, CandidateOrder]) -> tuple[float, ...] | None:
-        """The program's point for ``orders``; None if one of them is not listed."""
+        """The variables' values that represent ``orders``; None if one of them is not listed."""
         values = [0.0] * self.program.variables
         for goal, order in orders.items():
             if not order:
@@ -219,7 +219,7 @@ class ListedProgram:
         return tuple(values)
 
     def chosen(self, values: Sequence[float]) -> dict[GoalKey, CandidateOrder]:
-        """The orders chosen by the point ``values``, one for each goal that queries need."""
+        """The orders with value 1 in the solution ``values``, for each goal that queries need."""
         picked = {
             goal: next((o for o, x in found.items() if values[x] > 0.5), ())
             for goal, found in self.orders.items()
@@ -247,7 +247,7 @@ def formulate_paper(
     at_most: float = INFINITY,
     max_orders: int = MAX_ORDERS,
 ) -> ListedProgram:
-    """The paper's program of ``queries``.
+    """Build the paper's integer program for ``queries``.
 
     Args:
         mir: whether intermediate results may be kept.
@@ -320,7 +320,7 @@ class _Writer:
     def add_orders(
         self, goal: GoalKey, query: JoinQuery, decorated: Iterable[CandidateOrder]
     ) -> None:
-        """Add an x for every order, its steps, and its cost row."""
+        """Add for every order a variable x, variables of its steps, and its cost row."""
         for order in decorated:
             ys: list[int] = []
             costs: list[float] = []
@@ -340,7 +340,7 @@ class _Writer:
             self.listed.program.row(0.0, INFINITY, [x, *ys], [-sum(weights), *weights])
 
     def _step(self, before: object, probe: Probe, info: _StepInfo) -> tuple[int, float]:
-        """The y of a step, and the step's cost."""
+        """The variable y of a step, and the step's cost."""
         asks_all = probe.partition is not None and probe.partition not in info.known
         cost = self.model.step(info.before, info.after, info.store.id, None, broadcast=asks_all)
         key = (before, probe, info.after.id)
@@ -384,7 +384,7 @@ class _Writer:
         return self._steps[key]
 
     def add_rows(self) -> None:
-        """Add the rows for one order per query and start, and for maintenance of probed MIRs."""
+        """Add rows: one order per query and alias, and maintenance of probed sub-joins."""
         listed = self.listed
         starts: dict[str, list[dict[CandidateOrder, int]]] = {}
         for (maintains, name, _), found in listed.orders.items():
@@ -403,7 +403,7 @@ class _Writer:
 
 @dataclass(frozen=True, slots=True)
 class _StepInfo:
-    """A step's store, the sub-joins before and after it, and the attributes that it knows."""
+    """A step's store, the sub-joins before and after it, and its tuples' join attributes."""
 
     store: Mir
     before: Mir
