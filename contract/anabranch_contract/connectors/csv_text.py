@@ -50,8 +50,8 @@ class CsvDialect:
         header: whether the first record names the columns; else columns are found by position.
         separator, quote, escape, comment: ASCII characters; empty: none.
         null: an unquoted field with this text is NULL.
-        quoted_null: whether a quoted field with the text ``null`` is NULL too, and an unquoted
-            empty field always.
+        quoted_null: whether a quoted field with the text ``null`` is NULL too, and every unquoted
+            empty field.
         empty: the value of a quoted empty field.
         multiline: whether quoted fields may contain line ends.
     """
@@ -68,7 +68,7 @@ class CsvDialect:
 
     @property
     def codes(self) -> tuple[int, int, int, int, bool]:
-        """Arguments of :func:`scan`: character codes, -1 for an absent character; multiline."""
+        """The dialect as arguments of :func:`scan`; the code of an absent character is -1."""
         characters = (self.separator, self.quote, self.escape, self.comment)
         separator, quote, escape, comment = (ord(c) if c else -1 for c in characters)
         return separator, quote, escape, comment, self.multiline
@@ -249,7 +249,7 @@ class Record:
 
     @property
     def malformed(self) -> bool:
-        """Whether a field of the line is malformed."""
+        """Whether a field of the record is malformed."""
         return any(mark == MALFORMED for _, mark in self.fields)
 
 

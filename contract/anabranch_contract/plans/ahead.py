@@ -34,9 +34,9 @@ _Typed = tuple[AttrRef, str]
 
 
 def askable(ruleset: Ruleset) -> dict[Edge, tuple[Presence, ...]]:
-    """Return the filters allowed before each probe, by the probe's outgoing edge, sorted.
+    """Return the look-ahead filters that each probe may apply: outgoing edge -> filters, sorted.
 
-    A probe's own store and key are excluded, as are edges without filters.
+    The probe's own store and key are excluded, as are edges without filters.
     """
     complete = _complete(ruleset)
     members = {s.id: s.members for s in ruleset.stores}
@@ -44,7 +44,7 @@ def askable(ruleset: Ruleset) -> dict[Edge, tuple[Presence, ...]]:
     known: dict[Edge, frozenset[Label]] = {}
     for rule in ruleset.paths:
         known[rule.out] = known.get(rule.edge, frozenset([rule.start])).union(rule.members)
-    #: Edge -> for each probe rule on it, the keys that every path through that rule looks up.
+    #: Edge -> per probe rule on it, the (store, key) tests implied by every path through the rule.
     wanted: dict[Edge, list[set[Presence]]] = defaultdict(list)
     found: dict[Edge, tuple[Presence, ...]] = {}
     for rule in reversed(ruleset.paths):
@@ -62,7 +62,7 @@ def askable(ruleset: Ruleset) -> dict[Edge, tuple[Presence, ...]]:
 
 
 def _complete(ruleset: Ruleset) -> dict[StoreId, int]:
-    """Return, by store of an intermediate result, the first level after a batch's last insert."""
+    """Map the store of each intermediate result to the first level after a batch's last insert."""
     levels = {rule.out: rule.level for rule in ruleset.probe_rules}
     arrivals = {arrival_edge(r.id) for r in ruleset.relations}
     found: dict[StoreId, int] = {}
@@ -103,7 +103,7 @@ def _known_before(
 def _names(
     rule: ProbeRule, before: frozenset[Label], own: Mapping[Label, Label]
 ) -> dict[_Typed, AttrRef]:
-    """Map attributes to the equal attribute of a label in ``before``, by the keys of ``rule``.
+    """Map attributes to equal attributes of labels in ``before``, using the keys of ``rule``.
 
     Of several equal attributes of ``before`` the first in sorted order is taken. Only equalities
     of one key type count: values equal in one type need not be equal in another.

@@ -32,12 +32,12 @@ from anabranch_contract.queries.mirs import MirId, canonical
 
 
 class StepPart(Row, frozen=True):
-    """The tuples over which a step is counted, if not all tuples of its starts.
+    """The part of the tuples that a step's counts cover: some substreams, or filtered tuples.
 
     Attributes:
-        start: the label whose substreams take the step; empty where all tuples do.
-        function: :func:`function_digest` of the start's substreams.
-        substreams: their numbers, ascending.
+        start: label of the arriving tuples that are split into substreams; empty: no split.
+        function: :func:`function_digest` of this split.
+        substreams: numbers of the substreams that take the step, ascending.
         sifted: whether an earlier look-ahead filter (``ProbeRule.ahead``) has dropped tuples.
     """
 
@@ -54,12 +54,12 @@ class StepPart(Row, frozen=True):
         return ", ".join([*named, *(["after a look-ahead"] if self.sifted else [])])
 
 
-#: All tuples.
+#: The counts cover all tuples.
 WHOLE = StepPart()
 
 
 class SubJoinStep(NamedTuple):
-    """A step, and the tuples over which it is counted.
+    """A step (a partial result probes a store), and the part of the tuples that its counts cover.
 
     Attributes:
         joined: the sub-join after the step.
@@ -82,11 +82,11 @@ class SubJoinStep(NamedTuple):
 
 
 class CountedStep(NamedTuple):
-    """The step of an edge.
+    """The step whose probes send their matches over one edge.
 
     Attributes:
-        asked: the earlier edge whose look-ahead filters test the key of this probe, and the number
-            of filters on it; None if no filter does.
+        asked: edge of an earlier probe with a look-ahead filter (existence test) on this probe's
+            store and key, and that probe's number of filters; None: no such edge.
     """
 
     step: SubJoinStep
@@ -94,7 +94,7 @@ class CountedStep(NamedTuple):
 
 
 def steps_of(ruleset: Ruleset) -> dict[str, SubJoinStep]:
-    """Return the step of each probe's outgoing edge, over all tuples."""
+    """Map the outgoing edge of each probe to its step, with counts that cover all tuples."""
     relation_of: dict[Label, RelationId] = {
         label: relation for query in ruleset.queries for _, label, relation in query.members
     }
@@ -111,7 +111,7 @@ def steps_of(ruleset: Ruleset) -> dict[str, SubJoinStep]:
 
 
 def counted_steps(ruleset: Ruleset) -> dict[str, CountedStep]:
-    """Return the step of each probe's outgoing edge, with the tuples that are counted on it."""
+    """Map the outgoing edge of each probe to its step, with the part that its counts cover."""
     steps, takers = steps_of(ruleset), ruleset.takers
     counts = substream_counts(ruleset.substreams)
     digests = {one.start: function_digest(one) for one in ruleset.substreams}
@@ -143,7 +143,7 @@ def function_digest(function: Substreams) -> str:
 
 
 def _asked(ruleset: Ruleset) -> dict[Edge, tuple[Edge, int] | None]:
-    """Return :attr:`CountedStep.asked` of each probe's outgoing edge."""
+    """Map the outgoing edge of each probe to its :attr:`CountedStep.asked`."""
     pending: dict[Edge, dict[_Question, tuple[Edge, int]]] = {}
     found: dict[Edge, tuple[Edge, int] | None] = {}
     for rule in ruleset.paths:

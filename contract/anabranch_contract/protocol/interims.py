@@ -22,7 +22,7 @@ SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class StepMeasures:
-    """Counts of one step in one period, summed over the edges that ran it.
+    """Counts of one step (partial results probing a store) in one period, over all its edges.
 
     Attributes:
         joined: the canonical sub-join after the step.
@@ -39,12 +39,12 @@ class StepMeasures:
 
     @classmethod
     def of(cls, step: SubJoinStep, counts: EdgeStatistics) -> StepMeasures:
-        """The counts of ``step``."""
+        """Return the measures of ``step`` with the given ``counts``."""
         return cls(step.joined, step.head, step.target, counts, step.part)
 
     @property
     def step(self) -> SubJoinStep:
-        """The step, and the part that was counted."""
+        """The measured step, with the part of its tuples that was counted."""
         return SubJoinStep(self.joined, self.head, self.target, self.part)
 
 
@@ -83,7 +83,7 @@ class DriftedStep:
         joined, head, target: as in :class:`StepMeasures`.
         figure: ``matches`` or ``found`` of :class:`~.measurements.EdgeStatistics`.
         before, after: the figure per probe, before and after the change.
-        part: the tuples that were counted.
+        part: the part of the tuples that was counted.
     """
 
     joined: MirId

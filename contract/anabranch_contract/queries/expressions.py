@@ -137,7 +137,7 @@ Expr: TypeAlias = Column | Literal | Call
 
 
 class Output(codec.Row, frozen=True):
-    """One column of a projection."""
+    """One output column of a SELECT list: its name and expression."""
 
     name: str
     expr: Expr
