@@ -145,7 +145,7 @@ def _refusals(
 
 
 def _partly(done: int, declared: Declaration, errors: Sequence[ClientError]) -> ClientError:
-    """Error of a request after earlier requests succeeded, by a concurrent registry change."""
+    """The error of a request refused after earlier ones succeeded (the registry has changed)."""
     if not done:
         return all_of(errors)
     first = ClientError(

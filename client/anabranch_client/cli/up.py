@@ -71,7 +71,7 @@ def up(
             envvar="ANABRANCH_MEETING_PORT",
             min=0,
             max=65535,
-            help="Port of the driver that the tasks of a cluster call; 0: any.",
+            help="Port of the driver on which a cluster's tasks exchange messages; 0: any.",
         ),
     ] = None,
     spark_conf: Annotated[

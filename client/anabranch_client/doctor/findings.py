@@ -1,4 +1,4 @@
-"""Results of checks."""
+"""Results of the checks of ``anabranch doctor``."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def _ready_for(batch: int, every: int, pipeline: Pipeline) -> Callable[[Progress
 
 @dataclass(slots=True)
 class _Follower:
-    """Waits on the runtime's heartbeat."""
+    """Waits for the runtime's progress; fails if it makes none for :data:`STALL_SECONDS`."""
 
     pipeline: Pipeline
     see: Callable[[Progress], None]
@@ -180,7 +180,7 @@ class _Follower:
 
 @contextmanager
 def _measured(pipeline: Pipeline, played: Played) -> Iterator[Callable[[], None]]:
-    """Context that measures until the yielded function is called."""
+    """Context that measures time, CPU and memory until the yielded function is called."""
     meter = ProcessMeter(pipeline.pids)
     meter.start()
     began = time.monotonic()

@@ -92,7 +92,7 @@ def _query(played: Played, name: str, results: dict[str, int]) -> dict[str, Any]
     }
 
 
-#: Fields of a query that was never activated.
+#: Values of the report's fields for a query that was never activated.
 _UNSEEN: dict[str, Any] = {
     "activated_batch": None,
     "complete": None,
@@ -102,7 +102,7 @@ _UNSEEN: dict[str, Any] = {
 
 
 def _seen(activation: Activation) -> dict[str, Any]:
-    """The beginning of a query's activation, and its visible tuples."""
+    """First batch of a query's activation, and from which tuples on it is complete."""
     return {
         "activated_batch": activation.activated_batch,
         "complete": activation.complete,

@@ -35,7 +35,7 @@ class RestCall(Generic[T]):
     headers: Mapping[str, str] | None = None
 
     def request(self, client: httpx.Client | httpx.AsyncClient) -> httpx.Request:
-        """The request in ``client``'s form."""
+        """The HTTP request to send with ``client``."""
         return client.build_request(
             self.method, self.path, json=self.body, params=self.params, headers=self.headers
         )

@@ -43,7 +43,7 @@ QUESTIONS = {
     "state.json": "/v1/state",
     "series.json": "/v1/series?last=20",
 }
-#: Most bytes of each log, the newest.
+#: Maximum bytes of each log in a bundle; the newest are taken.
 LOG_BYTES = 512 * 1024
 #: Time limit of one answer of the service, in seconds.
 _SECONDS = 30.0

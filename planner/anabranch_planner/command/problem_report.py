@@ -21,15 +21,15 @@ from anabranch_planner.plans.look_ahead import LookAheadFilter, questions
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A problem's plan, and the costs of the same queries without joint planning.
+    """The joint plan of a problem's queries, and two plans without joint planning to compare with.
 
     Attributes:
-        plan: the requested plan.
-        individual: every query planned and run alone.
-        shared: the same plans, with equal steps and copies run once.
+        plan: the requested joint plan.
+        individual: one optimal plan per query, each run alone.
+        shared: the same plans, where equal steps and store copies run once for all queries.
         ahead: the look-ahead filters, if requested.
-        spent: seconds per phase of making ``plan``.
-        seconds: total seconds.
+        spent: phase (``build``, ``solve``) -> seconds that ``plan`` took in it.
+        seconds: seconds that planning took in all.
     """
 
     problem: ProblemFile
@@ -145,23 +145,23 @@ def facts(planned: Planned) -> dict[str, str]:
     return {
         "queries": str(len(plan.queries)),
         "cost": f"{plan.cost:.10g}, at least {plan.bound:.10g} (gap {plan.gap:.2%})",
-        "if assumptions are off": f"{spread.low:.10g} to {spread.high:.10g}",
-        "planned alone": _beside(planned.individual, plan),
-        "planned alone, shared": _beside(planned.shared, plan),
+        "cost range": f"{spread.low:.10g} to {spread.high:.10g} if assumed statistics are wrong",
+        "individual plans": _beside(planned.individual, plan),
+        "individual, equal steps shared": _beside(planned.shared, plan),
         "problem": f"{plan.candidates} candidates, {plan.variables} variables,"
         f" {plan.constraints} constraints",
-        "told apart": _told_apart(plan),
-        "asked ahead": _asked(planned.ahead),
+        "substreams": _substreams(plan),
+        "look-ahead filters": _filters(planned.ahead),
         "method": plan.method,
         "time": f"{_ms(planned.seconds):.1f} ms, of which {_ms(planned.spent.get('build', 0)):.1f}"
         f" building and {_ms(planned.spent.get('solve', 0)):.1f} solving",
     }
 
 
-def _told_apart(plan: Plan) -> str:
-    """The starts that are split into substreams, as text."""
+def _substreams(plan: Plan) -> str:
+    """Text of the relations whose arriving tuples are split into substreams, by which attribute."""
     found = (f"{f.start} by {f.attribute} ({f.count} substreams)" for f in plan.substreams)
-    return ", ".join(found) or "nothing"
+    return ", ".join(found) or "none"
 
 
 def ahead_of(problem: ProblemFile, plan: Plan) -> tuple[LookAheadFilter, ...]:
@@ -184,14 +184,14 @@ def _model(problem: ProblemFile, plan: Plan, substreams: tuple[Substreams, ...] 
     )
 
 
-def _asked(ahead: tuple[LookAheadFilter, ...]) -> str:
+def _filters(ahead: tuple[LookAheadFilter, ...]) -> str:
     """Text of the look-ahead filters: store, key, probe, and fraction of tuples that pass."""
     found = (
         f"{one.asked.mir} by {', '.join(str(k.probe) for k in one.asked.key)}"
-        f" before {one.edge} ({one.share:.0%} left)"
+        f" before {one.edge} ({one.share:.0%} pass)"
         for one in ahead
     )
-    return "; ".join(found) or "nothing"
+    return "; ".join(found) or "none"
 
 
 def doubts(problem: ProblemFile, plan: Plan) -> tuple[tuple[str, ...], tuple[str, ...]]:

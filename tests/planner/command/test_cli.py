@@ -128,7 +128,7 @@ def test_aliases_of_one_stream_are_told_apart() -> None:
 # --- trouble -----------------------------------------------------------------------------------
 
 
-def test_values_that_are_told_apart() -> None:
+def test_values_with_substreams_are_reported() -> None:
     name = str(EXAMPLES / "skewed-keys.yaml")
     whole = json.loads(run("plan", name, "--json").stdout)
     divided = json.loads(run("plan", name, "--substreams", "4", "--json").stdout)
@@ -142,14 +142,14 @@ def test_values_that_are_told_apart() -> None:
         assert run("plan", name, "--substreams", refused).exit_code == 2
 
 
-def test_what_is_asked_ahead() -> None:
+def test_look_ahead_filters_are_reported() -> None:
     name = str(EXAMPLES / "rare-partners.yaml")
     assert json.loads(run("plan", name, "--json").stdout)["ahead"] == []
     (one,) = json.loads(run("plan", name, "--look-ahead", "--json").stdout)["ahead"]
     assert (one["edge"], one["asks"]) == ("clicks>customers", "campaigns")
     assert (one["key"], one["share"]) == (["clicks.campaign"], pytest.approx(0.1))
     assert one["saved_seconds"] > one["price_seconds"] > 0
-    text = "campaigns by clicks.campaign before clicks>customers (10% left)"
+    text = "campaigns by clicks.campaign before clicks>customers (10% pass)"
     assert text in run("plan", name, "--look-ahead").stdout
 
 
