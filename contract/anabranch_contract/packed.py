@@ -29,7 +29,7 @@ def unpack(kept: str) -> str:
     """Return the text given to :func:`pack`.
 
     Raises:
-        ValueError: ``kept`` is damaged.
+        ValueError: the packed text is damaged.
     """
     if not kept.startswith(_MARK):
         return kept

@@ -10,7 +10,7 @@ OPTION = "--spark-conf"
 #: Environment variable with one setting per line: values may contain commas, colons and spaces.
 VARIABLE = "ANABRANCH_SPARK_CONF"
 
-#: Settings that operators can't change: correctness or start-up time depends on their values.
+#: Settings that the runtime fixes: correctness or start-up time depends on their values.
 KEPT = frozenset(
     {
         "spark.python.unix.domain.socket.enabled",

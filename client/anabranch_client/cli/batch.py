@@ -23,7 +23,7 @@ Each = Annotated[
     typer.Option("--each", help="With --file: register each valid query, not all or none."),
 ]
 
-#: Pattern of a field in a refusal of a batch: index of the query, and field of the query.
+#: Pattern of an error's field in a refused batch: the query's index in the batch, and its field.
 _OF_A_QUERY = re.compile(r"queries\.(\d+)(?:\.(.+))?")
 
 

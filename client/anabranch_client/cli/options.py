@@ -59,7 +59,7 @@ def option_of(name: str, kind: Any, option: Any) -> inspect.Parameter:
 def with_options(
     options: Iterable[inspect.Parameter],
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A command with ``options`` in place of its ``**keywords``."""
+    """Decorator that gives a command ``options`` in place of its parameter ``**keywords``."""
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
         own = list(inspect.signature(command, eval_str=True).parameters.values())

@@ -44,7 +44,7 @@ Name = Annotated[str, typer.Argument(help="Name of the query.")]
 _PAGE, _SHOWN = 1000, 100
 
 
-#: Fields of a registration, and of a change, that are options.
+#: Fields of a query's registration, and of a change, that become command-line options.
 TERMS = ("dialect", "ttl", "expires_at", "priority", "title", "owner", "tags", "past")
 CHANGED = ("ttl", "expires_at", "priority", "title", "owner", "tags")
 FLAGS = {"tags": "--tag"}

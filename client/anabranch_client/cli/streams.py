@@ -27,9 +27,9 @@ REREAD_POLL, REREAD_FAILURES = 0.5, 10
 streams = typer.Typer(no_args_is_help=True, help="Register, show, change and delete streams.")
 
 Name = Annotated[str, typer.Argument(help="Name of the stream.")]
-#: Fields whose options have other names.
+#: Field -> its option, if the option's name differs from the field's.
 FLAGS = {"keep_late": "--keep-late/--drop-late"}
-#: Fields of a registration, and of a change, whose options have the same name.
+#: Fields of a stream's registration, and of a change, that become command-line options.
 ADDED = (
     *("event_time", "lateness", "idle_timeout", *StreamProperties.model_fields),
     *("ahead_of_clock", "ahead_of_stream", "retain", "kind", "key"),
@@ -38,7 +38,7 @@ CHANGED = (
     *("idle_timeout", *StreamProperties.model_fields, "ahead_of_clock", "ahead_of_stream"),
     *("retain", "on_loss", "on_bad_file", "on_changed_file"),
 )
-#: Policies of sources of files.
+#: Fields for policies on bad and changed files, which only sources of files have.
 POLICIES = ("on_bad_file", "on_changed_file")
 
 

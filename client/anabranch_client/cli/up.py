@@ -202,7 +202,7 @@ def down(
     else:
         left = 0
         if holder_of(folder) is not None:
-            # It was killed. Hold the lock during the clean-up, against a concurrent start.
+            # That `up` was killed. Hold the folder while ending its processes: one may start now.
             with held(folder):
                 left = len(reap(folder))
         typer.echo(f"nothing runs in {folder}" + (f"; {left} processes ended" if left else ""))

@@ -38,7 +38,7 @@ from anabranch_contract.rest.queries import (
 )
 from anabranch_contract.rest.slo import Slo
 
-#: Widths in columns: of tables outside a terminal, and the least assumed width of a terminal.
+#: Width of tables outside a terminal, and minimum width assumed for a terminal, in characters.
 _UNBOUNDED, _LEAST_COLUMNS = 1_000_000, 80
 #: Maximum number of edges listed with their traffic between hosts.
 MOST_EDGES = 5
@@ -466,7 +466,7 @@ def _fitted(costs: CostsRecord) -> str:
 
 
 def _past(past: Mapping[str, Any]) -> str:
-    """How a new intermediate result covers tuples from before it: by coverage or by backfill."""
+    """How probes of a new intermediate result find older rows: from base stores, or by backfill."""
     how = "computed in the background" if past["chosen"] else "answered from base stores"
     costs = f"backfill {number(past['cost'])}, coverage {number(past['coverage'])}"
     return f"{how} ({past['reason']}; {costs})"

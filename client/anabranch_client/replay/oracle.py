@@ -34,7 +34,7 @@ class Active:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Numbers of rows of the pipeline, of the oracle, and of each that the other lacks."""
+    """Row counts: the pipeline's results, the oracle's, and rows that only one of them has."""
 
     results: int
     expected: int

@@ -44,7 +44,7 @@ class ScenarioCalls:
 
 
 def schedule(scenario: Scenario) -> dict[int, ScenarioCalls]:
-    """Batch -> the calls before it, in order of batches; always with an entry for 0.
+    """Batch -> the REST calls to make before it, by ascending batch; always has an entry for 0.
 
     The optimiser of batch 0 needs no call: the service is started with it.
     """
@@ -243,7 +243,7 @@ def _make_calls(
 
 
 def _collect(client: Client, pipeline: Pipeline, played: Played) -> None:
-    """Read the input of the report while the service is running."""
+    """Collect the report's data from the service and the runtime, while they are running."""
     progress = pipeline.progress()
     if progress is not None:
         played.progress = progress

@@ -110,7 +110,7 @@ class Asynchronous:
 
 
 class method(Generic[P, T]):
-    """Decorator: a function that returns a call becomes a method of both clients."""
+    """Decorator: turns a function that returns a :class:`RestCall` into a method that sends it."""
 
     def __init__(self, describe: Callable[Concatenate[Any, P], RestCall[T]]) -> None:
         self._describe = describe

@@ -62,7 +62,7 @@ class HeldError(ProcessError):
 
 @dataclass(slots=True)
 class Home:
-    """A folder held by this process."""
+    """A pipeline's folder that this process holds, i.e. has locked."""
 
     folder: Path
     holder: Holder

@@ -64,7 +64,7 @@ PATIENT = frozenset(
 PAUSES = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0)
 #: Maximum number of restarts in a row without progress.
 MOST = 8
-#: Seconds of being up that end a row of failures: without and with progress of the pipeline.
+#: Seconds of being up after which failures no longer count: without and with committed batches.
 STABLE, SETTLED = 60.0, 3.0
 #: Seconds that a member may take to start. For Redis and the runtime: without reporting that they
 #: are still loading, which may take long. (The runtime reports this for at most ten minutes.)

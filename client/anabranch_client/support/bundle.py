@@ -65,7 +65,7 @@ class Bundle:
         """Add the text returned by ``make``; if it fails, record the part as missing."""
         try:
             text = make()
-        except Exception as cause:  # noqa: BLE001 - the other parts are worth as much
+        except Exception as cause:  # noqa: BLE001 - collect the other parts
             self.missing[name] = self.redactor.text(f"{type(cause).__name__}: {cause}")
             return
         self.archive.writestr(name, self.redactor.text(text))

@@ -44,7 +44,7 @@ _LF, _CR, _SPACE, _TAB = 10, 13, 32, 9
 
 @dataclass(frozen=True, slots=True)
 class CsvDialect:
-    """The spelling of CSV files.
+    """Dialect of CSV files: separators, quoting, header, and texts for NULL.
 
     Attributes:
         header: whether the first record names the columns; else columns are found by position.
@@ -88,7 +88,7 @@ class CsvDialect:
         Args:
             content: the field without its quotes.
             mark: kind of the field.
-            textual: whether its column is of strings or binary; only these have empty values.
+            textual: whether the column's type is string or binary; in others, empty means NULL.
         """
         if mark == ESCAPED:
             pattern, replacement = self.escapes
@@ -126,8 +126,8 @@ def scan(
             divided, as it may continue.
         most: maximum number of records.
         separator, quote, escape, comment, multiline: ``CsvDialect.codes``.
-        starts, stops, marks: receive start, stop and kind of every field's content. Their length
-            must be as :func:`room` says.
+        starts, stops, marks: receive start, stop and kind of every field's content. For the least
+            lengths of these arrays see :func:`room`.
         firsts: receives the number of every record's first field, then the number of fields.
         bounds: receives start and stop of every record, without line end.
 

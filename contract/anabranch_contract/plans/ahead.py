@@ -62,7 +62,7 @@ def askable(ruleset: Ruleset) -> dict[Edge, tuple[Presence, ...]]:
 
 
 def _complete(ruleset: Ruleset) -> dict[StoreId, int]:
-    """Map the store of each intermediate result to the first level after a batch's last insert."""
+    """Map each intermediate result's store to the first level (probe stage) after its inserts."""
     levels = {rule.out: rule.level for rule in ruleset.probe_rules}
     arrivals = {arrival_edge(r.id) for r in ruleset.relations}
     found: dict[StoreId, int] = {}
@@ -73,7 +73,7 @@ def _complete(ruleset: Ruleset) -> dict[StoreId, int]:
 
 
 def _own_names(rule: ProbeRule, members: tuple[Label, ...]) -> Mapping[Label, Label]:
-    """Map each member of the probed store to the label of the query that it fills."""
+    """Map each member (label) of the probed store to the query's label that it stands for."""
     return dict(zip(members, rule.members, strict=True))
 
 

@@ -114,7 +114,7 @@ class Ways:
 
     @staticmethod
     def of(ruleset: Ruleset) -> Ways:
-        """Compute them for all edges whose arriving tuples are split into substreams."""
+        """Compute substreams and equal attributes of all edges of ``ruleset`` with split tuples."""
         functions = {one.start: one for one in ruleset.substreams}
         members = {s.id: s.members for s in ruleset.stores}
         equal: dict[Edge, frozenset[_Typed]] = {}

@@ -71,7 +71,7 @@ class RulesetId(NamedTuple):
 
 
 class TimeBound(Row, frozen=True):
-    """``tau(later) - tau(earlier) <= micros`` (microseconds, may be negative)."""
+    """Time bound: ``later``'s event time is at most ``micros`` after ``earlier``'s (may be < 0)."""
 
     earlier: Label
     later: Label
@@ -156,7 +156,7 @@ class Substreams(Row, frozen=True):
 
 
 class KeptValues(Row, frozen=True):
-    """The values of a key whose combinations a store keeps (``plans.partial``).
+    """The only key values whose rows the store of an intermediate result keeps (``plans.partial``).
 
     Attributes:
         attribute, type: the key attribute, in the store's namespace, and its key type.
@@ -519,11 +519,11 @@ def _require(condition: bool, message: str, row: object = "") -> None:
         raise RulesetError("bad-ruleset", f"{message} {row}".rstrip())
 
 
-#: The epoch in a ruleset's text: the first match, as no earlier key is called ``epoch`` and quotes
-#: within strings are escaped.
+#: Pattern whose first match in a ruleset's text is its epoch: no earlier field is named ``epoch``,
+#: and quotes within strings are escaped.
 _EPOCH = re.compile(r'"epoch":\d+')
 
-#: The rules of a document by kind, and the fields that hold them.
+#: Kind of rule -> the field of :class:`Ruleset` with these rules.
 RULES = {kind: f"{kind}_rules" for kind in ("store", "probe", "output", "backfill", "latest")}
 
 

@@ -4,8 +4,8 @@ The probe rules on a path from an arriving tuple name the labels that they fill,
 keys, closed under equality, are the key classes of the sub-join that the path has reached. They
 give the sub-join's canonical id.
 
-The runtime counts tuples on every edge. If all tuples of a start take a step, on one edge or
-on several by substream, the counts of these edges add up. If only some substreams take the step, or
+The runtime counts tuples on every edge. If all tuples that arrive for a label take a step, on one
+edge or on one per substream, these edges' counts add up. If only some substreams take the step, or
 a look-ahead filter has dropped tuples before it, the counts belong to a :class:`StepPart`, whose
 selectivity may differ from that of all tuples.
 """

@@ -124,7 +124,7 @@ class PastResults(Row, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Activation(Message):
-    """The terms on which the runtime activated a query, and its results since.
+    """The activation of a query by the runtime: its visible tuples, and its results since.
 
     Attributes:
         activated_batch: first batch whose arrivals can complete a result.
@@ -138,8 +138,8 @@ class Activation(Message):
         retention: the query's closed matrix in microseconds (``ruleset.QuerySpec.retention``).
         earlier: the activations before this one, oldest first. Each ended, with its final
             ``results``, when a stream's ttl changed the matrix. Their own ``earlier`` is empty.
-        withheld: results that rations have withheld so far, estimated from the kept ones: a goal
-            with ration p has 1/p − 1 withheld results for each kept one.
+        withheld: results that rations have withheld so far, estimated from the kept ones: with
+            ration p there are 1/p − 1 withheld results for each kept one.
         blind: number of (last-arriving alias, batch) pairs with ration 0, whose withheld results
             can't be estimated.
         owed: withheld results that will be computed later, with the same estimate; not included

@@ -16,7 +16,7 @@ from anabranch_contract.protocol.measurements import EdgeStatistics, Writes
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
 
-#: Maximum number of drifts of one period that are displayed.
+#: Maximum number of drifts (sudden changes) displayed per period.
 SHOWN = 10
 
 
@@ -28,7 +28,7 @@ class StepMeasures:
         joined: the canonical sub-join after the step.
         head, target: the labels of the probing tuple, and of the probed store; sorted.
         counts: counts of the period; ``pairs`` as in :class:`~.measurements.JoinSample`.
-        part: the tuples that were counted.
+        part: the part of the tuples that was counted.
     """
 
     joined: MirId
@@ -62,7 +62,7 @@ class StoreSize:
 
 @dataclass(frozen=True, slots=True, order=True)
 class DriftedRate:
-    """A relation whose arrivals have changed relative to the other relations.
+    """A relation whose arrival rate has changed suddenly, relative to the other relations' rates.
 
     Attributes:
         factor: new rate over old rate.
@@ -77,7 +77,7 @@ class DriftedRate:
 
 @dataclass(frozen=True, slots=True, order=True)
 class DriftedStep:
-    """A step whose matches per probe have changed.
+    """A step whose matches per probe have changed suddenly.
 
     Attributes:
         joined, head, target: as in :class:`StepMeasures`.

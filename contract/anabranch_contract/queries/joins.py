@@ -259,7 +259,7 @@ class KeyClass:
 
 @dataclass(frozen=True, slots=True)
 class QueryMember:
-    """One alias of a query, canonically labelled."""
+    """One alias of a query, with its relation and canonical label."""
 
     alias: str
     label: Label
@@ -282,8 +282,8 @@ class JoinQuery:
         members: the aliases in the order of the FROM clause.
         predicates: the equi-joins as written, sorted.
         classes: the same equalities as key classes, transitively closed.
-        bounds: closed difference matrix in microseconds, indexed like ``members``: ``bounds[i][j] =
-            D`` means ``tau_j - tau_i <= D``; None is infinite; diagonal 0.
+        bounds: transitively closed matrix of time bounds, indexed like ``members``: ``bounds[i][j]
+            = D`` means that event times satisfy ``tau_j - tau_i <= D`` microseconds (None: any).
         residuals: conjuncts over several labels that are neither equi-joins nor time bounds.
         projection: output columns in order.
         derived: key expressions that are not plain columns: (stream, text) -> expression over the

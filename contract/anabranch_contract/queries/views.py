@@ -20,7 +20,7 @@ from anabranch_contract.queries.types import DataType, TypeKind
 
 #: Additional columns of a view's changes: the kind of change, and the view's version.
 CHANGE, VERSION = "anabranch_change", "anabranch_version"
-#: The identity of a row of a view without grouping.
+#: Column that identifies a row of a view without grouping: its rank.
 RANK = "anabranch_rank"
 #: The two grouping columns of a time window.
 WINDOW_START, WINDOW_END = "window_start", "window_end"

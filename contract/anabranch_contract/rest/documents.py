@@ -49,7 +49,7 @@ StreamName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$", exa
 QueryName = Annotated[
     str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$", examples=["late-orders"])
 ]
-#: The id of a query, for its newest run, or the name of one of its runs.
+#: Either the id of a query, which means its newest run, or the name of one of its runs.
 RunName = Annotated[
     str,
     Field(
@@ -60,7 +60,7 @@ RunName = Annotated[
 ColumnName = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(printable)]
 Duration = Annotated[str, Field(min_length=1, max_length=64, examples=["10 minutes", "PT1H"])]
 Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
-#: Marks the encoding of a text file; no part of its text.
+#: Byte order mark at the beginning of a text file; not a part of the text.
 BOM = "\ufeff"
 #: A statement, without the byte order mark of the file that it was read from.
 StatementText = Annotated[Text, AfterValidator(lambda text: text.removeprefix(BOM))]

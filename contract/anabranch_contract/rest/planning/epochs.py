@@ -123,7 +123,7 @@ class RuntimeOut(Document):
     """Progress of the runtime, as reported to the service.
 
     ``state`` is the last reported one; without a heartbeat it is ``stale``. ``backfill`` maps
-    stores whose past is being computed to the completed share. ``waiting_tuples`` (approximate)
+    stores being filled from stored rows to the completed share. ``waiting_tuples`` (approximate)
     have arrived but are unread, for streams that the runtime reads itself; the next batch reads
     ``row_limit`` of them (null: no limit). ``private_bytes`` is the private memory of the last
     batch's tasks, ``memory_limit`` its upper limit (null: no limit). ``unread_pieces`` maps streams

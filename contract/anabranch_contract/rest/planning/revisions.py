@@ -10,7 +10,7 @@ from anabranch_contract.rest.documents import Closed, Document, Open, Time
 
 
 class RevisionReason(StrEnum):
-    """Why it was published: cheaper probe orders, carried over to the next epoch, or taken back."""
+    """Reason of a revision: cheaper orders, orders of the previous epoch, or failed ones undone."""
 
     CHEAPER = "cheaper"
     CARRIED_OVER = "carried-over"

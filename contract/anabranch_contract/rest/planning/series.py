@@ -48,8 +48,8 @@ class StepSeriesOut(Document):
 
     ``hit_ratio`` is the share of the probing tuples with a match (gamma of dpPick),
     ``matches_per_hit`` the mean matches of each of these (mu), ``cpu_microseconds`` the workers'
-    time per probing tuple. ``part`` names the counted tuples: some substreams of a start, or tuples
-    that pass a look-ahead filter; empty: all.
+    time per probing tuple. ``part`` names the counted tuples: some substreams, or tuples that pass
+    a look-ahead filter; empty: all tuples.
     """
 
     joined: str
