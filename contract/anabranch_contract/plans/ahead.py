@@ -83,9 +83,9 @@ def _known_before(
     rule: ProbeRule,
     own: Mapping[Label, Label],
 ) -> set[Presence]:
-    """Return the filters of ``wanted`` whose keys can be computed from the labels ``before``.
+    """Return the look-ahead filters in ``wanted`` whose keys the tuples of ``rule`` already have.
 
-    The filters belong to probes after ``rule``; keys are rewritten in attributes of ``before``.
+    ``before`` are the labels joined before ``rule``; the returned keys use only their attributes.
     """
     names = _names(rule, before, own)
     found = set()

@@ -66,10 +66,10 @@ class Needs:
     """Columns that partial results must carry on each edge of a ruleset.
 
     Attributes:
-        routes: the rules.
-        visible: query -> labels whose arrival and event time decide whether a tuple is visible.
+        routes: the ruleset's rules.
+        visible: query -> labels whose tuples are visible to it only from a batch or event time on.
         always: columns needed in every partial result (for rations, or for withheld results).
-        ranked: query -> columns by which rations rank its members.
+        ranked: query -> columns whose hash decides, under load shedding, which tuples probe.
     """
 
     routes: Routes

@@ -147,7 +147,7 @@ class Ways:
         return range(1 if function is None else function.count)
 
     def needed(self, kept: KeptValues | None, start: Label, edges: Iterable[Edge]) -> set[int]:
-        """Return the substreams of ``start`` that must maintain a store with values ``kept``.
+        """Return the substreams of ``start`` with tuples for a store that keeps values ``kept``.
 
         Args:
             edges: the edges over which tuples of ``start`` are inserted into the store.

@@ -91,13 +91,13 @@ class Step:
     """One probe of a probe order.
 
     Attributes:
-        target: the relation or MIR whose store is probed.
+        target: the relation or intermediate result (MIR) whose store is probed.
         members: the labels that the step adds to the partial result. For an MIR these are its own
             labels; for a base relation the one label of the goal (query or MIR) over it.
         partition: the partition attribute of the probed copy, in the *store's*
             namespace (``Mir.members``); None if the copy is not partitioned by a key.
         broadcast: whether all partitions are probed, because the probing tuple has no value for
-            ``partition`` (chi = parallelism).
+            ``partition``.
         cost: the step's cost under the plan's cost model, for explain.
         cardinality: estimated tuples per unit of time after the step.
     """
@@ -134,7 +134,7 @@ class ProbeOrder:
 
 @dataclass(frozen=True, slots=True)
 class StoreCopy:
-    """One copy of a store, partitioned by ``partition`` (in the MIR's namespace; None: no key)."""
+    """One copy of a store, hash-partitioned by the MIR's attribute ``partition`` (None: no key)."""
 
     mir: MirId
     partition: AttrRef | None

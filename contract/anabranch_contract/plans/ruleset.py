@@ -202,11 +202,11 @@ class StoreSpec:
     Attributes:
         members: ``Mir.members``; the namespace of all attribute references below.
         partition: (attribute, key type); None: rows are spread round robin.
-        columns: for an MIR the (member, stream column) pairs that are kept; empty for a base
-            store, which keeps every column of its stream.
+        columns: for an intermediate result (MIR) the (member, stream column) pairs that are kept;
+            empty for a base store, which keeps every column of its stream.
         bounds: the time bounds that every stored combination satisfies (MIR only).
         indexes: the local indexes that this epoch's probes use.
-        kept: the key values whose combinations it keeps (MIR only); None: all.
+        kept: the key values to which its rows are restricted (MIR only); None: all.
         hot: values whose new rows are spread over several hosts, sorted. No part of the layout:
             they may change with every ruleset and revision while the store's id stays.
     """
@@ -239,12 +239,13 @@ class ProbeRule:
 
     Attributes:
         start: the label of the arriving tuple with which the probe order begins.
-        mir: the probed sub-join. ``store``: the copy to probe; older rows may lie in other copies.
+        mir: the probed relation or intermediate result (MIR). ``store``: its copy to probe; older
+            rows may lie in other copies.
         members: the labels joined by the probe, in the order of the MIR's members.
         key: the equalities; never empty.
         inclusive: labels in ``members`` over the start's stream that precede the start in the
-            canonical label order: they may be the arriving tuple itself (sigma <=); all others must
-            have arrived strictly before it (sigma <).
+            canonical label order: their tuple may be the arriving one itself; the tuples of all
+            other labels must have arrived before it.
         bounds: time bounds to check on matches (the loosest of all rules after the probe).
         residuals: residual conjuncts common to all rules after the probe.
         level: the stage in which the probe runs (0: it reads base stores only).
@@ -252,8 +253,7 @@ class ProbeRule:
             that no store of the MIR covers.
         substreams: the substreams of ``start`` whose tuples take the probe, if it is the first
             of its order; empty: all of them.
-        ahead: look-ahead filters: tuples without a match in all of them are dropped before the
-            probe.
+        ahead: look-ahead filters, which drop tuples that can't match in a later probe.
     """
 
     edge: Edge
@@ -274,7 +274,7 @@ class ProbeRule:
 
 @dataclass(frozen=True, slots=True)
 class FillStep:
-    """One base probe of an MIR's replacement (see ``ProbeRule.fill``)."""
+    """One of the base probes that replace the probe of an intermediate result."""
 
     relation: RelationId
     store: StoreId
@@ -286,7 +286,7 @@ class FillStep:
 
 @dataclass(frozen=True, slots=True)
 class BackfillRule:
-    """Compute the combinations of the past that the MIR store ``store`` lacks, during batches.
+    """Backfill: fill the intermediate result's store ``store`` from older stored rows.
 
     Attributes:
         start: the member whose stored rows the backfill reads first.

@@ -47,7 +47,7 @@ class StepPart(Row, frozen=True):
     sifted: bool = False
 
     def __str__(self) -> str:
-        """Description of the part for people; empty for :data:`WHOLE`."""
+        """Text that names the counted tuples for people; empty if all tuples are counted."""
         numbers = ", ".join(map(str, self.substreams))
         word = "substream" if len(self.substreams) == 1 else "substreams"
         named = [f"{word} {numbers} of {self.start}"] if numbers else []
@@ -163,9 +163,9 @@ def _question(asked: Presence | ProbeRule) -> _Question:
 
 
 def _equalities(rule: ProbeRule) -> list[tuple[AttrRef, AttrRef, str]]:
-    """Return the equalities of a probe rule, as attributes of its goal's labels.
+    """Return the equalities of a probe rule, between attributes of the query's labels.
 
-    Equalities within an MIR come from the base probes that can replace it (``fill``).
+    Equalities within an intermediate result come from the base probes that can replace its probe.
     """
     only = rule.members[0] if len(rule.members) == 1 else None
     found = [

@@ -1,8 +1,8 @@
 """Interim measurements: counts of a pipeline over one period of a few seconds.
 
-They are the samples of time series (dpPick, section 4.2): per step ``found / probes`` is gamma
-(Eq. 9), ``matches / found`` is mu (Eq. 10); per store the distinct keys are kappa (Eq. 11). A step
-is identified by the sub-join after it, so its series continues when plans change.
+They are the samples of time series (dpPick, section 4.2): per step the hit ratio ``found / probes``
+(gamma, Eq. 9) and matches per hit ``matches / found`` (mu, Eq. 10); per store the distinct keys
+(kappa, Eq. 11). The sub-join after a step identifies it, so its series continues across plans.
 """
 
 from __future__ import annotations
