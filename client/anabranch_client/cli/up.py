@@ -202,7 +202,7 @@ def down(
     else:
         left = 0
         if holder_of(folder) is not None:
-            # That `up` was killed. Hold the folder while ending its processes: one may start now.
+            # An `up` was killed. Holding the folder keeps another one from starting meanwhile.
             with held(folder):
                 left = len(reap(folder))
         typer.echo(f"nothing runs in {folder}" + (f"; {left} processes ended" if left else ""))

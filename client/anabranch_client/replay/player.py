@@ -55,7 +55,7 @@ def schedule(scenario: Scenario) -> dict[int, ScenarioCalls]:
     return {
         batch: ScenarioCalls(
             optimizer=scenario.optimizer.get(batch) if batch else None,
-            # A stream is registered with its first retention.
+            # The first retention is set by the registration, later ones by PATCH calls.
             retention=tuple(
                 (s.name, s.retention[batch])
                 for s in scenario.streams

@@ -115,7 +115,7 @@ def _seen(activation: Activation) -> dict[str, Any]:
 
 
 def _past(activation: Activation | None) -> dict[str, Any] | None:
-    """The outcome of its past results (over tuples stored before it began), if requested."""
+    """The outcome of a query's results over tuples stored before it began, if requested."""
     past = None if activation is None else activation.past
     return None if past is None else {"status": past.status.value, "results": past.results}
 

@@ -48,7 +48,7 @@ class Holder:
         return f"process {self.pid} (since {self.since}{address})"
 
     def process(self) -> psutil.Process | None:
-        """Its process; None if it has ended, even if another process has the same id now."""
+        """The holder's process; None if it has ended, even if its id has been reused since."""
         try:
             found = psutil.Process(self.pid)
             return found if found.create_time() == self.created else None

@@ -32,7 +32,7 @@ from anabranch_contract.connectors.secrets import REFERENCE, check_secrets
 
 #: Options that anabranch interprets itself.
 _OWN_SOURCE, _OWN_SINK = ("payload", "schema", "column.*"), ("anabranch.*",)
-#: Maximum number of characters of one option, and of options of one registration.
+#: Maximum number of characters of one option, and maximum number of options of a registration.
 MOST_TEXT, MOST_OPTIONS = 20_000, 1_200
 #: Maximum number of characters of all options of one registration: parsing expressions takes 10 us
 #: per character.

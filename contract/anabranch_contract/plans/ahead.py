@@ -103,9 +103,9 @@ def _known_before(
 def _names(
     rule: ProbeRule, before: frozenset[Label], own: Mapping[Label, Label]
 ) -> dict[_Typed, AttrRef]:
-    """Map attributes to equal attributes of labels in ``before``, using the keys of ``rule``.
+    """Map attributes to an attribute of a label in ``before`` with the same value after ``rule``.
 
-    Of several equal attributes of ``before`` the first in sorted order is taken. Only equalities
+    Of several such attributes of ``before`` the first in sorted order is taken. Only equalities
     of one key type count: values equal in one type need not be equal in another.
     """
     groups: list[set[_Typed]] = []

@@ -126,8 +126,8 @@ class Ways:
         return Ways(functions, ruleset.takers if functions else {}, equal)
 
     def found(self, rule: ProbeRule) -> tuple[KeptValues, ...]:
-        """Return the key values that ``rule`` may look up in an intermediate result: an entry per
-        attribute of the store that equals the splitting attribute; empty: any values.
+        """Return the key values that tuples of ``rule`` may have, as restrictions of the probed
+        intermediate result's store: one per attribute that equals the splitting one; empty: any.
         """
         function, numbers = self.functions.get(rule.start), self.takers.get(rule.out)
         if function is None or not numbers or not rule.fill:
@@ -167,7 +167,7 @@ def _alone(function: Substreams) -> frozenset[_Typed]:
 
 
 def _reached(rule: ProbeRule, before: frozenset[_Typed], members: tuple[Label, ...]) -> set[_Typed]:
-    """Attributes of the labels joined by ``rule`` that its keys make equal to ``before``."""
+    """Attributes of the joined rows whose value ``rule`` equates with one of ``before``'s."""
     own: Mapping[Label, Label] = dict(zip(members, rule.members, strict=True))
     pairs = [(k.probe, AttrRef(own[k.build.label], k.build.attribute), k.type) for k in rule.key]
     for step in rule.fill:

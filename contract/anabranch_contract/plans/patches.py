@@ -27,7 +27,7 @@ _BEGIN = '{"base":'
 
 
 class Edit(Row, frozen=True):
-    """``count`` rows of the base's section from row ``start`` on, then ``rows``."""
+    """Copy ``count`` rows of the base's section from row ``start`` on, then append ``rows``."""
 
     start: int
     count: int

@@ -42,8 +42,8 @@ class Formulation(StrEnum):
 class Solver(StrEnum):
     """The solvers, by name.
 
-    ``BRANCH`` is our branch and bound over HiGHS's linear relaxations; the others solve a program
-    as a whole.
+    ``BRANCH`` is anabranch's own branch and bound over linear relaxations solved by HiGHS; the
+    others are solvers of whole integer programs.
     """
 
     BRANCH = "branch"
@@ -54,7 +54,7 @@ class Solver(StrEnum):
 
 
 class LookingAhead(StrEnum):
-    """Whether probes get look-ahead filters (``plans.ahead``)."""
+    """Whether probes get look-ahead filters, tests for matches in later probes."""
 
     AUTO = "auto"
     NEVER = "never"

@@ -94,7 +94,7 @@ class CountedStep(NamedTuple):
 
 
 def steps_of(ruleset: Ruleset) -> dict[str, SubJoinStep]:
-    """Map the outgoing edge of each probe to its step, with counts that cover all tuples."""
+    """Map the outgoing edge of each probe to its step; all steps are counted over all tuples."""
     relation_of: dict[Label, RelationId] = {
         label: relation for query in ruleset.queries for _, label, relation in query.members
     }
@@ -111,7 +111,7 @@ def steps_of(ruleset: Ruleset) -> dict[str, SubJoinStep]:
 
 
 def counted_steps(ruleset: Ruleset) -> dict[str, CountedStep]:
-    """Map the outgoing edge of each probe to its step, with the part that its counts cover."""
+    """Map the outgoing edge of each probe to its step and the tuples that its counts cover."""
     steps, takers = steps_of(ruleset), ruleset.takers
     counts = substream_counts(ruleset.substreams)
     digests = {one.start: function_digest(one) for one in ruleset.substreams}
@@ -143,7 +143,7 @@ def function_digest(function: Substreams) -> str:
 
 
 def _asked(ruleset: Ruleset) -> dict[Edge, tuple[Edge, int] | None]:
-    """Map the outgoing edge of each probe to its :attr:`CountedStep.asked`."""
+    """Map each probe's outgoing edge to the earlier edge whose look-ahead filter tests its key."""
     pending: dict[Edge, dict[_Question, tuple[Edge, int]]] = {}
     found: dict[Edge, tuple[Edge, int] | None] = {}
     for rule in ruleset.paths:

@@ -101,7 +101,7 @@ class Keys:
 
     @property
     def cursor(self) -> str:
-        """String int: number of boundaries in the list that the service has processed (service)."""
+        """String int: number of entries of ``boundaries`` (ends of epochs) processed (service)."""
         return self._key("cursor")
 
     @property

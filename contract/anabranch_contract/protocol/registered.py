@@ -50,7 +50,7 @@ class StreamProperties(Document):
 
 
 class PropertyOptions(TypedDict, total=False):
-    """:class:`StreamProperties` as arguments; None: the default."""
+    """Keyword arguments for the fields of :class:`StreamProperties`; None: the default."""
 
     description: str | None
     keep_late: bool | None

@@ -110,7 +110,7 @@ def readable_explain(explain: Mapping[str, Any], names: Mapping[str, str]) -> di
 
 
 def _goal(name: str) -> str:
-    """A query, the rows of its left side, or the pairs of a look-up after the first.
+    """Readable name for the id of a planned join: a query, or a part of its outer join.
 
     >>> _goal("unpaid+left"), _goal("unpaid"), _goal("named+2")
     ('unpaid, left rows', 'unpaid', 'named, look-up 2')

@@ -77,7 +77,7 @@ class SinkRecord(Closed):
     mode: Literal["append"] = "append"
 
     def to_sink(self) -> SinkSpec:
-        """Return the planner's form of it."""
+        """Return the sink as the planner's :class:`SinkSpec`."""
         options = tuple(sorted(self.options.items()))
         return SinkSpec(self.format, options, self.path, self.mode)
 
@@ -102,7 +102,7 @@ class QueryTerms(Document):
 
 
 class QueryOptions(TypedDict, total=False):
-    """Optional fields of :class:`QueryIn` as arguments; None: the service's default."""
+    """Keyword arguments for optional fields of :class:`QueryIn`; None: the service's default."""
 
     dialect: str | None
     ttl: str | None
@@ -423,7 +423,7 @@ class RunList(Document):
     items: list[RunOut]
 
 
-#: Queries of one batch.
+#: Maximum number of queries in one batch request.
 MAX_BATCH = 500
 
 _EXAMPLE = "SELECT f.carrier, w.wind FROM flights f JOIN weather w ON f.origin = w.origin"

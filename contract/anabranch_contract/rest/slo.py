@@ -8,7 +8,7 @@ from pydantic import Field
 
 from anabranch_contract.rest.documents import Closed, Duration
 
-#: Aliases are as long as a column's name may be.
+#: Aliases have the same maximum length as names of columns.
 _Alias = Annotated[str, Field(min_length=1, max_length=256)]
 
 

@@ -35,7 +35,7 @@ class StoreOut(StoreReport):
 
     @property
     def matches(self) -> int | None:
-        """Number of matches that these probes found."""
+        """Number of matches that probes of the store found in the last ended epoch."""
         return None if self.reads is None else self.reads.matches
 
 

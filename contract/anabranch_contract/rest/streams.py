@@ -148,7 +148,7 @@ class StreamIn(Closed, StreamProperties, StreamTerms):
 
 
 class StreamOptions(PropertyOptions, total=False):
-    """Optional fields of :class:`StreamIn` as arguments; None: the service's default."""
+    """Keyword arguments for optional fields of :class:`StreamIn`; None: the service's default."""
 
     event_time: str | None
     lateness: str | None
