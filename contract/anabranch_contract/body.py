@@ -83,7 +83,7 @@ _ATTRIBUTES = re.compile(r"^ {4}((?:\w+, )*\w+): ((?:.+\n?)+?)(?=^ {4}\w|\Z|\n)"
 
 
 def _documented(kind: type) -> tuple[str, dict[str, str]]:
-    """Return the description of a class, and of each attribute, in JSON's terms."""
+    """Return the descriptions of a class and of its attributes, for its JSON schema."""
     texts: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         head, _, section = (inspect.getdoc(base) or "").partition("\n\nAttributes:\n")

@@ -39,7 +39,7 @@ _SHORT = {
     "usec": "microsecond",
     "micro": "microsecond",
 }
-#: Greatest duration in microseconds: sums with 64-bit event times must not overflow.
+#: Maximum duration in microseconds: sums with 64-bit event times must not overflow.
 _LIMIT = 2**62
 _PAIR = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*([a-z]+)(?=[\s\d+-]|$)\s*", re.IGNORECASE)
 _ISO = re.compile(

@@ -14,7 +14,7 @@ import zlib
 
 #: Prefix of a compressed text; no JSON begins so.
 _MARK = "zlib:"
-#: Least number of characters of a compressed text, and zlib's compression level (1: fastest).
+#: Minimum characters of a text to compress, and zlib's compression level (1: fastest).
 _LEAST, _LEVEL = 1 << 16, 1
 
 
@@ -29,7 +29,7 @@ def unpack(kept: str) -> str:
     """Return the text given to :func:`pack`.
 
     Raises:
-        ValueError: ``kept`` is damaged.
+        ValueError: the packed text is damaged.
     """
     if not kept.startswith(_MARK):
         return kept

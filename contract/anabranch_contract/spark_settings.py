@@ -10,7 +10,7 @@ OPTION = "--spark-conf"
 #: Environment variable with one setting per line: values may contain commas, colons and spaces.
 VARIABLE = "ANABRANCH_SPARK_CONF"
 
-#: Settings fixed by the runtime, as a pipeline or its fast start depends on them.
+#: Settings that the runtime fixes: correctness or start-up time depends on their values.
 KEPT = frozenset(
     {
         "spark.python.unix.domain.socket.enabled",
@@ -28,7 +28,7 @@ KEPT = frozenset(
         "spark.sql.execution.arrow.maxRecordsPerBatch",
     }
 )
-#: Settings refused in favour of an option of their own; empty: without an option.
+#: Refused setting -> the option of anabranch that replaces it; empty: there is none.
 _ELSEWHERE = {"spark.master": "--master (ANABRANCH_MASTER)", "spark.submit.deployMode": ""}
 _SETTING = re.compile(r"(spark\.[^\s=]+)\s*=\s*(.*)")
 
@@ -64,7 +64,7 @@ def spark_setting(text: str) -> tuple[str, str]:
 def given_settings(
     texts: Iterable[str] | None, environ: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """Return the settings of the options ``texts``, or without options (None) of the variable.
+    """Parse the settings in the options ``texts``, or, if None, in :data:`VARIABLE`.
 
     Raises:
         ValueError: as :func:`spark_setting`, with the name of the option or variable.

@@ -23,7 +23,7 @@ Each = Annotated[
     typer.Option("--each", help="With --file: register each valid query, not all or none."),
 ]
 
-#: Pattern of a field in a refusal of a batch: index of the query, and field of the query.
+#: Pattern of an error's field in a refused batch: the query's index in the batch, and its field.
 _OF_A_QUERY = re.compile(r"queries\.(\d+)(?:\.(.+))?")
 
 
@@ -145,7 +145,7 @@ def _refusals(
 
 
 def _partly(done: int, declared: Declaration, errors: Sequence[ClientError]) -> ClientError:
-    """Error of a request after earlier requests succeeded, by a concurrent registry change."""
+    """The error of a request refused after earlier ones succeeded (the registry has changed)."""
     if not done:
         return all_of(errors)
     first = ClientError(

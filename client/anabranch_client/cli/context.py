@@ -85,7 +85,7 @@ def show(
     shape: Callable[[Any], RenderableType],
     as_json: bool,
 ) -> None:
-    """Write an answer to standard output, as JSON or as ``shape`` renders it."""
+    """Write an answer to standard output, as JSON or in the layout of ``shape``."""
     if not as_json:
         print_table(shape(found))
     elif isinstance(found, Document):

@@ -32,7 +32,7 @@ def field_options(
 
 
 def _plain(kind: Any) -> Any:
-    """A type without constraints on its values."""
+    """The plain Python type of an annotated type, without constraints on its values."""
     return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
@@ -46,7 +46,7 @@ def choices(kinds: Iterable[Any]) -> str:
 
 
 def option_of(name: str, kind: Any, option: Any) -> inspect.Parameter:
-    """An option with default None: not given."""
+    """A command-line option whose default, None, means: not given."""
     annotated: Any = Annotated
     return inspect.Parameter(
         name,
@@ -59,7 +59,7 @@ def option_of(name: str, kind: Any, option: Any) -> inspect.Parameter:
 def with_options(
     options: Iterable[inspect.Parameter],
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A command with ``options`` in place of its ``**keywords``."""
+    """Decorator that gives a command ``options`` in place of its parameter ``**keywords``."""
 
     def decorated(command: Callable[..., None]) -> Callable[..., None]:
         own = list(inspect.signature(command, eval_str=True).parameters.values())
@@ -74,5 +74,5 @@ def with_options(
 
 
 def given(**options: Any) -> dict[str, Any]:
-    """The options that are not None."""
+    """The options that the user gave: those whose value is not None."""
     return {name: value for name, value in options.items() if value not in (None, [])}

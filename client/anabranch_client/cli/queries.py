@@ -44,7 +44,7 @@ Name = Annotated[str, typer.Argument(help="Name of the query.")]
 _PAGE, _SHOWN = 1000, 100
 
 
-#: Fields of a registration, and of a change, that are options.
+#: Fields of a query's registration, and of a change, that become command-line options.
 TERMS = ("dialect", "ttl", "expires_at", "priority", "title", "owner", "tags", "past")
 CHANGED = ("ttl", "expires_at", "priority", "title", "owner", "tags")
 FLAGS = {"tags": "--tag"}
@@ -60,7 +60,7 @@ _Freshness = Annotated[
 ]
 _Completeness = Annotated[
     str | None,
-    typer.Option(help="Least share of its results, above 0 to 1, or 'none'."),
+    typer.Option(help="Minimum share of its results under overload, up to 1, or 'none'."),
 ]
 
 
@@ -285,7 +285,7 @@ def slo_document(
 def sink_document(
     form: str | None, options: Sequence[str] | None, path: str | None
 ) -> dict[str, Any] | None:
-    """The sink from ``--sink-format``, ``--sink-option`` and ``--sink-path``.
+    """The sink document from ``--sink-format``, ``--sink-option`` and ``--sink-path``.
 
     >>> sink_document("csv", ["header=true"], "/data/out")
     {'format': 'csv', 'options': {'header': 'true'}, 'path': '/data/out'}
@@ -318,7 +318,7 @@ def sink_document(
 def query_tail(
     name: Annotated[str, typer.Argument(help="The query.")],
     from_start: Annotated[
-        bool, typer.Option("--from-start", help="Begin with the oldest results at hand.")
+        bool, typer.Option("--from-start", help="Begin with the oldest stored results.")
     ] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of rows.")] = None,
     url: Url = DEFAULT_URL,

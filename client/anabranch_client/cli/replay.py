@@ -23,7 +23,7 @@ from anabranch_client.errors import ClientError, RefusedError, UsageError
 from anabranch_client.processes.pipeline import Pipeline, running
 from anabranch_client.render import tables as render
 
-#: Least number of batches of the demo, which has five epochs and changes after each third.
+#: Minimum number of batches of the demo: it has five epochs, and changes after each third.
 _LEAST_BATCHES = 15
 Force = Annotated[
     bool, typer.Option("--force", help="Replace the output of an earlier replay in --out.")
@@ -42,7 +42,7 @@ def replay(
     force: Force = False,
     as_json: Json = False,
     dashboard: Annotated[
-        bool, typer.Option("--dashboard", help="Keep the service up at the end.")
+        bool, typer.Option("--dashboard", help="Keep the service and its pages up at the end.")
     ] = False,
     master: Master = None,
     object_store: ObjectStore = None,
@@ -99,7 +99,7 @@ def replay(
 def demo(
     scale: Annotated[float, typer.Option(min=0.001, help="TPC-H scale factor.")] = 0.01,
     batches: Annotated[int, typer.Option(min=_LEAST_BATCHES, help="Micro-batches.")] = 20,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave all running at the end.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the pipeline up at the end.")] = False,
     out: Annotated[Path | None, typer.Option("--out", help="A new folder for all files.")] = None,
     force: Force = False,
     as_json: Json = False,

@@ -27,9 +27,9 @@ REREAD_POLL, REREAD_FAILURES = 0.5, 10
 streams = typer.Typer(no_args_is_help=True, help="Register, show, change and delete streams.")
 
 Name = Annotated[str, typer.Argument(help="Name of the stream.")]
-#: Fields whose options have other names.
+#: Field -> its option, if the option's name differs from the field's.
 FLAGS = {"keep_late": "--keep-late/--drop-late"}
-#: Fields of a registration, and of a change, whose options have the same name.
+#: Fields of a stream's registration, and of a change, that become command-line options.
 ADDED = (
     *("event_time", "lateness", "idle_timeout", *StreamProperties.model_fields),
     *("ahead_of_clock", "ahead_of_stream", "retain", "kind", "key"),
@@ -38,7 +38,7 @@ CHANGED = (
     *("idle_timeout", *StreamProperties.model_fields, "ahead_of_clock", "ahead_of_stream"),
     *("retain", "on_loss", "on_bad_file", "on_changed_file"),
 )
-#: Policies of sources of files.
+#: Fields for policies on bad and changed files, which only sources of files have.
 POLICIES = ("on_bad_file", "on_changed_file")
 
 
@@ -59,18 +59,18 @@ def stream_add(
         Path | None,
         typer.Option("--path", help="Parquet file to replay, or folder that receives such files."),
     ] = None,
-    rows_per_batch: Annotated[int, typer.Option(min=1, help="Of a file in --path.")] = 10_000,
+    rows_per_batch: Annotated[int, typer.Option(min=1, help="Batch size for --path.")] = 10_000,
     format: Annotated[
         str | None,
         typer.Option(help="redis-stream, files, or a streaming format of Spark's."),
     ] = None,
     option: Annotated[
-        list[str] | None, typer.Option("--option", help="name=value, for --format (repeat).")
+        list[str] | None, typer.Option("--option", help="name=value, for the source (repeat).")
     ] = None,
     test: Annotated[
         bool,
         typer.Option(
-            "--test", help="Test whether its source can be read and fits; register nothing."
+            "--test", help="Read sample rows and check them against the columns; register nothing."
         ),
     ] = False,
     url: Url = DEFAULT_URL,
@@ -164,7 +164,7 @@ def stream_set(
     accept_rejects: Annotated[
         bool,
         typer.Option(
-            "--accept-rejects", help="Acknowledge past rejects: health warns of new ones only."
+            "--accept-rejects", help="Acknowledge rejected tuples: health warns of new ones only."
         ),
     ] = False,
     url: Url = DEFAULT_URL,

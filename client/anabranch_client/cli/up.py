@@ -71,7 +71,7 @@ def up(
             envvar="ANABRANCH_MEETING_PORT",
             min=0,
             max=65535,
-            help="Port of the driver that the tasks of a cluster call; 0: any.",
+            help="Port of the driver on which a cluster's tasks exchange messages; 0: any.",
         ),
     ] = None,
     spark_conf: Annotated[
@@ -202,7 +202,7 @@ def down(
     else:
         left = 0
         if holder_of(folder) is not None:
-            # It was killed. Hold the lock during the clean-up, against a concurrent start.
+            # An `up` was killed. Holding the folder keeps another one from starting meanwhile.
             with held(folder):
                 left = len(reap(folder))
         typer.echo(f"nothing runs in {folder}" + (f"; {left} processes ended" if left else ""))

@@ -43,7 +43,7 @@ class Declared:
 
     @property
     def request(self) -> dict[str, Any]:
-        """The body of its registration, with the id."""
+        """The body of the query's registration, with its id."""
         return dict(self.body) if self.name is None else {**self.body, "id": self.name}
 
 

@@ -1,1 +1,1 @@
-"""Checks of a machine and of a pipeline's folder: what ``anabranch doctor`` says."""
+"""Checks of the machine and of a pipeline's folder, for ``anabranch doctor``."""

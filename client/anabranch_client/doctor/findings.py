@@ -1,4 +1,4 @@
-"""Results of checks."""
+"""Results of the checks of ``anabranch doctor``."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def findings_document(findings: Sequence[Finding]) -> dict[str, Any]:
 
 
 def findings_table(findings: Sequence[Finding]) -> RenderableType:
-    """A line for each finding."""
+    """A table with a line for each finding."""
     table = lines_table(3)
     for one in findings:
         said = f"{one.said}: {one.remedy}" if one.remedy else one.said

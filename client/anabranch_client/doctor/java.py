@@ -1,4 +1,4 @@
-"""The Java that Spark would start."""
+"""Check of the Java that Spark would start."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check_java(*, needed: bool = True) -> Finding:
     """Check for a Java that Spark can run on; ``needed``: whether Spark is installed."""
     bad = Verdict.FAIL if needed else Verdict.WARN
     home = os.environ.get("JAVA_HOME")
-    # The same choice as Spark's.
+    # Spark, too, prefers JAVA_HOME to the path.
     program = os.path.join(home, "bin", "java") if home else "java"
     path = shutil.which(program)
     if path is None:

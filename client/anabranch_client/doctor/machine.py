@@ -19,7 +19,7 @@ _TOO_LITTLE, _LITTLE = 256 * 2**20, 2 * 2**30
 
 
 def check_port(host: str, port: int, own: str = "") -> Finding:
-    """Check that a service could listen on a port; ``own``: address of the folder's service."""
+    """Check that a port is free, or used by the folder's own service at the address ``own``."""
     check = f"port {port}" if port else "port"
     if port == 0:
         return Finding(check, Verdict.OK, "any free one", facts={"port": 0})

@@ -43,7 +43,7 @@ def within(found: str, bounds: str) -> bool:
 
 
 def check_python() -> Finding:
-    """The version of Python."""
+    """Check the version of Python."""
     found = platform.python_version()
     try:
         wanted = metadata(_PACKAGE)["Requires-Python"]
@@ -105,7 +105,7 @@ def _version(name: str) -> str | None:
 
 
 def _release(text: str) -> list[int]:
-    """The numbers of a version, padded to equal length."""
+    """The numbers of a version, padded with zeros to a fixed length."""
     match = re.match(r"[0-9]+(?:\.[0-9]+)*", text)
     numbers = [int(part) for part in match[0].split(".")] if match else []
     return (numbers + [0] * 4)[:4]

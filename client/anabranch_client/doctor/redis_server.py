@@ -65,7 +65,7 @@ def _given(url: str) -> Finding:
 
 
 def _asked(url: str) -> tuple[str, str, dict[str, Any]]:
-    """The server's name and version, and the fields of its INFO."""
+    """The server's name and version, and the fields of its INFO command's answer."""
     with redis.Redis.from_url(
         url,
         socket_timeout=_SECONDS,

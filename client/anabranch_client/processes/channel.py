@@ -16,7 +16,7 @@ from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Progress
 
-#: Seconds after which a server that does not answer counts as down.
+#: Seconds after which a Redis server that does not answer counts as down.
 _TIMEOUT = 20.0
 
 
@@ -85,7 +85,7 @@ class Channel:
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:
-        """Convert errors of Redis into errors of the client."""
+        """Context that converts errors of the Redis library into errors of the client."""
         try:
             yield
         except redis.RedisError as cause:

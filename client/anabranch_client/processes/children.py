@@ -25,7 +25,7 @@ import psutil
 from anabranch_client.errors import ProcessError
 
 _LAUNCHER = Path(__file__).with_name("launcher.py")
-#: Most bytes of a child's error report.
+#: Maximum bytes of a child's error report.
 _PIPE_BYTES = 65536
 
 
@@ -243,5 +243,5 @@ def _wait_for_end(living: Callable[[], Sequence[psutil.Process]], seconds: float
 
 
 def ending(code: int) -> str:
-    """Description of an exit code."""
+    """Text for the exit code of a process."""
     return f"exit code {code}" if code >= 0 else f"signal {-code}"

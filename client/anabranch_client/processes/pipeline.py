@@ -139,7 +139,7 @@ def spawn_runtime(
     *options: str,
     extra: Mapping[str, str] | None = None,
 ) -> Child:
-    """Start the runtime as run ``run``, with the object store's URL."""
+    """Start the runtime process; ``run``: id under which it reports its progress."""
     argv = [
         *(sys.executable, "-m", "anabranch_runtime", "--namespace", spec.namespace),
         *("--state", str(spec.state), "--results", str(spec.results)),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-#: They include SIGINT, since a shell starts background jobs with SIGINT ignored.
+#: Signals that end a command. SIGINT needs a handler: shells start background jobs ignoring it.
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

@@ -31,13 +31,13 @@ from anabranch_contract.rest.planning.insight import (
 )
 from anabranch_contract.rest.planning.plans import DryRunOut, EffectsOut
 
-#: Most lines of a table on a terminal, and most names in a cell.
+#: Maximum lines of a table on a terminal, and maximum names in a cell.
 MAX_LINES, _MAX_NAMES = 30, 4
 
 
 @dataclass(frozen=True, slots=True)
 class Assumptions:
-    """Assumed statistics: per relation, per relation and columns, per equality."""
+    """Assumed cardinalities per relation, distinct counts per key, selectivities per equality."""
 
     cardinalities: dict[str, float] = field(default_factory=dict)
     distincts: dict[str, float] = field(default_factory=dict)
@@ -218,7 +218,7 @@ def diff_tables(diff: DiffRecord, most: int | None = MAX_LINES) -> RenderableTyp
 
 
 def reasons_table(reasons: ReasonsRecord, most: int | None = MAX_LINES) -> RenderableType:
-    """Shared steps and kept results, and their savings."""
+    """Shared steps and stores, intermediate results, and their savings."""
     if not reasons.shared and not reasons.kept:
         return Text("nothing is shared, and no intermediate result is kept", style="dim")
     table = table_of("worth it", "for", "saves", right=("saves",))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.cells import cell_len
 from rich.console import Console
 
-#: Greatest width of an excerpt in cells, however wide the terminal is.
+#: Maximum width of an excerpt in terminal cells.
 _WIDEST = 80
 _TAB = "    "
 _CUT = "…"

@@ -1,4 +1,4 @@
-"""An explained statement as text."""
+"""The explanation of a statement (``anabranch query explain``) as text."""
 
 from __future__ import annotations
 

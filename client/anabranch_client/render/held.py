@@ -1,4 +1,4 @@
-"""The held plan as text."""
+"""The held plan, which waits for an operator's approval, as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stored state as tables."""
+"""Stores, segments and indexes of a pipeline as tables."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _part(part: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def verdict(found: Mapping[str, Any]) -> RenderableType:
-    """The result of a verification."""
+    """The result of ``anabranch state verify``."""
     read = f"{number(found['packs'])} packs, {size(found['bytes'])}"
     if not found["problems"]:
         return Text(f"whole: {read}", style="green")
@@ -131,7 +131,7 @@ def verdict(found: Mapping[str, Any]) -> RenderableType:
 
 
 def compacted(found: Mapping[str, Any]) -> RenderableType:
-    """The result of a compaction."""
+    """The result of ``anabranch state compact``."""
     before, after = number(found["segments_before"]), number(found["segments"])
     return Text(f"{before} segments became {after}, {size(found['bytes'])}")
 

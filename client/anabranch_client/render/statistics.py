@@ -21,7 +21,7 @@ from anabranch_client.times import took
 from anabranch_contract.rest.planning.series import SeriesOut
 from anabranch_contract.rest.planning.statistics import SampleOut, StatisticsOut
 
-#: Most values of a key that are shown.
+#: Maximum number of values shown per key.
 FREQUENT = 3
 _BARS = "▁▂▃▄▅▆▇█"
 _UNITS = ((3_600_000_000, "h"), (60_000_000, "min"), (1_000_000, "s"), (1_000, "ms"))
@@ -61,7 +61,7 @@ def statistics_detail(found: StatisticsOut) -> RenderableType:
         stores.add_row(escape(name), *row)
     counts = ("probes", "hits", "matches", "ns per probe")
     sent = ("sent", "predicted") if found.hosts > 1 else ()
-    asked = ("asked ahead", "dropped") if any(e.asked for e in found.edges.values()) else ()
+    asked = ("filtered", "dropped") if any(e.asked for e in found.edges.values()) else ()
     edges = table_of("edge", *counts, *asked, *sent, right=(*counts, *asked, *sent))
     for name, edge in found.edges.items():
         each = edge.nanoseconds / edge.probes if edge.probes else None

@@ -45,7 +45,7 @@ def _latest(stream: StreamOut) -> dict[str, str]:
 
 
 def _table(stream: StreamOut) -> dict[str, str]:
-    """Rows of a table and their version."""
+    """Number of rows of a table, and their version."""
     if stream.table is None:
         return {}
     table = stream.table

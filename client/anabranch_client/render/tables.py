@@ -38,13 +38,13 @@ from anabranch_contract.rest.queries import (
 )
 from anabranch_contract.rest.slo import Slo
 
-#: Widths in columns: of tables outside a terminal, and the least assumed width of a terminal.
+#: Width of tables outside a terminal, and minimum width assumed for a terminal, in characters.
 _UNBOUNDED, _LEAST_COLUMNS = 1_000_000, 80
-#: Most edges that are listed with their traffic between hosts.
+#: Maximum number of edges listed with their traffic between hosts.
 MOST_EDGES = 5
-#: Most values of a substream that are listed.
+#: Maximum number of listed values of a substream.
 MOST_VALUES = 3
-#: Least characters of a statement that are worth showing.
+#: Minimum width in characters of a column with statements; a narrower one is omitted.
 _LEAST_OF_SQL = 20
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _STATUS = {"active": "green", "expired": "dim", "expiring": "yellow", "rejected": "red",
@@ -135,7 +135,7 @@ def table_of(*columns: str, right: Iterable[str] = ()) -> Table:
 
 
 def lines_table(columns: int) -> Table:
-    """An empty table without heads and lines; long texts are folded."""
+    """An empty table without column heads and lines; long texts are folded."""
     table = Table(box=None, show_header=False, pad_edge=False)
     for _ in range(columns):
         table.add_column(overflow="fold")
@@ -152,7 +152,7 @@ def facts_table(rows: Mapping[str, object]) -> Table:
 
 
 def shortened(text: str) -> Text:
-    """A text that a narrow terminal may cut to a line, unlike names."""
+    """A text that may be cut to one line on a narrow terminal (names are folded instead)."""
     return Text(" ".join(text.split()), overflow="ellipsis", no_wrap=True)
 
 
@@ -358,14 +358,14 @@ def revisions_table(found: RevisionList) -> RenderableType:
 
 
 def _measured(revision: RevisionRecord) -> str:
-    """The measured gain; for a revision that reverted another, the loss that it ended."""
+    """The measured saving of a revision; for one that reverted another, the loss that it ended."""
     if revision.measured is None and revision.undoes is not None:
         return f"undoes {percent(revision.undoes.gain)}"
     return percent(None if revision.measured is None else revision.measured.gain)
 
 
 def switching_charge(cost: float) -> dict[str, object]:
-    """The switching charge of the plan, if any."""
+    """The plan's switching charge (penalty for new steps and stores), if any."""
     return {"switching": f"{number(cost)} charged for what is new"} if cost else {}
 
 
@@ -400,9 +400,9 @@ def epoch_detail(epoch: EpochOut) -> RenderableType:
         facts[f"past of {past['label']}"] = _past(past)
     if epoch.ahead is not None and epoch.ahead.arrivals:
         tuples = ", ".join(f"{number(n)} of {name}" for name, n in epoch.ahead.arrivals.items())
-        facts["expected"] = f"{tuples} (by {epoch.ahead.periods} periods)"
+        facts["expected arrivals"] = f"{tuples} (from {epoch.ahead.periods} periods)"
     if epoch.costs is not None:
-        facts["cost is"] = f"CPU seconds an epoch, {_fitted(epoch.costs)}"
+        facts["unit of cost"] = f"CPU seconds per epoch, {_fitted(epoch.costs)}"
     facts.update(_exchange(epoch.explain.get("exchange")))
     facts.update(_ahead(epoch.explain.get("look_ahead")))
     facts.update(_hot(epoch.explain.get("hot_keys")))
@@ -431,41 +431,43 @@ def _first(texts: Sequence[str]) -> str:
 
 
 def _ahead(asked: Sequence[Mapping[str, Any]] | None) -> dict[str, object]:
-    """Look-ahead filters of probes, and the expected number of remaining tuples."""
+    """Look-ahead filters of probes, each with the expected share of tuples that pass."""
     if not asked:
         return {}
     texts = [
-        f"{one['start']} before {one['probe']} for {one['asked']} ({percent(one['left'])} left)"
+        f"{one['start']} before {one['probe']} in {one['asked']} ({percent(one['left'])} pass)"
         for one in asked
     ]
-    return {"looks ahead": _first(texts)}
+    return {"look-ahead filters": _first(texts)}
 
 
 def _hot(dealt: Mapping[str, Any] | None) -> dict[str, object]:
-    """The values whose new rows a plan spreads over several hosts; nothing without such values."""
+    """Frequent key values whose new rows a plan spreads over several hosts, and the expected load
+    of the busiest host; empty without such values.
+    """
     if not dealt:
         return {}
     values: list[dict[str, Any]] = dealt["values"]
     texts = [f"{one['attribute']} = {one['value'] or '?'} to {one['hosts']}" for one in values]
     expected = f"{dealt['after']:.2f} times the mean host's, {dealt['before']:.2f} without"
-    return {"deals": _first(texts), "busiest host": f"load {expected}"}
+    return {"spread over hosts": _first(texts), "busiest host": f"load {expected}"}
 
 
 def rejections(rejected: Mapping[str, ProblemRecord]) -> list[Text]:
-    """A line for each rejected query of a plan."""
+    """A line for each query that could not be planned."""
     lines = (f"rejected {name}: {problem.message}" for name, problem in rejected.items())
     return [Text(line, style="red") for line in lines]
 
 
 def _fitted(costs: CostsRecord) -> str:
     if costs.error is None:
-        return "by constants that were not measured yet"
-    return f"by constants that explain {costs.measurements} measurements but for {costs.error:.0%}"
+        return "by default constants, not fitted yet"
+    return f"by constants fitted to {costs.measurements} measurements (error {costs.error:.0%})"
 
 
 def _past(past: Mapping[str, Any]) -> str:
-    """How probes reach the past of an intermediate result: by coverage or backfill."""
-    how = "computed in the background" if past["chosen"] else "answered by its parts"
+    """How probes of a new intermediate result find older rows: from base stores, or by backfill."""
+    how = "computed in the background" if past["chosen"] else "answered from base stores"
     costs = f"backfill {number(past['cost'])}, coverage {number(past['coverage'])}"
     return f"{how} ({past['reason']}; {costs})"
 
@@ -524,8 +526,8 @@ def plan_trees(explain: Mapping[str, Any]) -> list[Tree]:
 
 
 def _kinds(explain: Mapping[str, Any]) -> dict[tuple[str, int], str]:
-    """(start, substream) -> values of its tuples, and savings of its orders. Substreams with the
-    same orders are described together, under the first of them.
+    """(label of the arriving tuple, substream) -> the substream's key values, and savings of its
+    probe orders. Substreams with equal orders are described together, under the first of them.
     """
     found = {}
     for divided in explain.get("substreams", ()):
@@ -550,7 +552,7 @@ def _kinds(explain: Mapping[str, Any]) -> dict[tuple[str, int], str]:
 
 
 def shared_lines(explain: Mapping[str, Any]) -> list[str]:
-    """Sentences about sharing between queries, the most widely shared parts first.
+    """Sentences on the stores and steps that queries share, the most widely shared first.
 
     They name intermediate results that several queries probe, and paths of steps that are executed
     once for several queries. A path that is a prefix of another with the same users is omitted.
@@ -631,7 +633,7 @@ def saving_text(saving: SavingOut) -> str:
 
 
 def last_batch(expired: int | None) -> int | None:
-    """The last batch of an activation; None: still active. ``expired``: the first batch after."""
+    """Return the last batch of an activation, the one before ``expired``; None: still active."""
     return None if expired is None else expired - 1
 
 

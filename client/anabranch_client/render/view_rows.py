@@ -10,7 +10,7 @@ from anabranch_contract.rest.queries import ScaledOut, ViewRowsOut
 
 
 def view_rows(found: ViewRowsOut) -> Iterator[dict[str, Any]]:
-    """The rows, with estimates in place of values over incomplete rows."""
+    """The rows as a table; values over incomplete joined rows are replaced by estimates."""
     for number, row in enumerate(found.rows):
         scaled = found.scaled[number] if found.scaled is not None else {}
         yield {n: estimate(scaled[n]) if n in scaled else value for n, value in row.items()}

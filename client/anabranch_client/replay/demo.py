@@ -23,7 +23,7 @@ from anabranch_contract.plans.plan import Optimizer
 
 _LATE = frozenset({"q3", "q5"})
 _LEAVING = "q1"
-#: Most sentences about sharing in the summary on a terminal.
+#: Maximum number of sentences about sharing in the summary on a terminal.
 SHOWN = 6
 
 
@@ -69,7 +69,7 @@ class DemoResult:
         return all(c.match for c in self.comparisons.values())
 
     def document(self) -> dict[str, Any]:
-        """The result as JSON."""
+        """The demo's result as JSON."""
         return {
             "exact": self.exact,
             "queries": {

@@ -1,9 +1,9 @@
-"""The demo's oracle: DuckDB over the same Parquet files, with the same visibility rule.
+"""The demo's oracle: expected results, computed by DuckDB from the same Parquet files.
 
-A result belongs to a query on two conditions. Its last-arriving row arrived while the query was
-active. And each of its rows was visible to the query: it arrived after the activation, or not
-before the batch from which its stream was completely stored. The batch of a row follows from its
-position in the file. (The demo's streams have no event time, so no condition depends on it.)
+A query must emit a joined row if its last-arriving input row arrived while the query was active,
+and if each input row was visible to it: arrived after the activation, or in or after the batch from
+which its stream was completely stored. The batch of a row follows from its position in the file.
+(The demo's streams have no event time, so no condition depends on it.)
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Active:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Rows of the pipeline, rows of the oracle, and their difference in both directions."""
+    """Row counts: the pipeline's results, the oracle's, and rows that only one of them has."""
 
     results: int
     expected: int

@@ -1,4 +1,4 @@
-"""Outline of a replay: its streams, its queries, and their first batches."""
+"""Outline of a checked scenario: its streams, its queries, and their first batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from anabranch_client.replay.scenario import Scenario
 
 
 def outline(scenario: Scenario) -> dict[str, Any]:
-    """The outline as JSON."""
+    """The outline of a scenario as JSON."""
     return {
         "batches": scenario.batches,
         "batches_per_epoch": scenario.every,
@@ -40,7 +40,7 @@ def outline(scenario: Scenario) -> dict[str, Any]:
 
 
 def outline_table(found: Mapping[str, Any]) -> RenderableType:
-    """The outline as tables."""
+    """The outline of a scenario as tables."""
     streams = table_of("stream", "rows", "batches", "columns", right=("rows", "batches"))
     for name, s in found["streams"].items():
         columns = ", ".join(f"{column} {kind}" for column, kind in s["columns"].items())

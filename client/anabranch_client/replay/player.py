@@ -44,7 +44,7 @@ class ScenarioCalls:
 
 
 def schedule(scenario: Scenario) -> dict[int, ScenarioCalls]:
-    """Batch -> the calls before it, in order of batches; always with an entry for 0.
+    """Batch -> the REST calls to make before it, by ascending batch; always has an entry for 0.
 
     The optimiser of batch 0 needs no call: the service is started with it.
     """
@@ -55,7 +55,7 @@ def schedule(scenario: Scenario) -> dict[int, ScenarioCalls]:
     return {
         batch: ScenarioCalls(
             optimizer=scenario.optimizer.get(batch) if batch else None,
-            # A stream is registered with its first retention.
+            # The first retention is set by the registration, later ones by PATCH calls.
             retention=tuple(
                 (s.name, s.retention[batch])
                 for s in scenario.streams
@@ -153,7 +153,7 @@ def _ready_for(batch: int, every: int, pipeline: Pipeline) -> Callable[[Progress
 
 @dataclass(slots=True)
 class _Follower:
-    """Waits on the runtime's heartbeat."""
+    """Waits for the runtime's progress; fails if it makes none for :data:`STALL_SECONDS`."""
 
     pipeline: Pipeline
     see: Callable[[Progress], None]
@@ -180,7 +180,7 @@ class _Follower:
 
 @contextmanager
 def _measured(pipeline: Pipeline, played: Played) -> Iterator[Callable[[], None]]:
-    """Context that measures until the yielded function is called."""
+    """Context that measures time, CPU and memory until the yielded function is called."""
     meter = ProcessMeter(pipeline.pids)
     meter.start()
     began = time.monotonic()
@@ -243,7 +243,7 @@ def _make_calls(
 
 
 def _collect(client: Client, pipeline: Pipeline, played: Played) -> None:
-    """Read the input of the report while the service is running."""
+    """Collect the report's data from the service and the runtime, while they are running."""
     progress = pipeline.progress()
     if progress is not None:
         played.progress = progress

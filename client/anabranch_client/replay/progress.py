@@ -50,7 +50,7 @@ class LiveView(ScenarioObserver):
         self._say(f"dashboard: {url}")
 
     def called(self, batch: int, what: str) -> None:
-        """Show the REST call."""
+        """Show a REST call of the scenario."""
         self._say(f"batch {batch}: {what}")
 
     def progressed(self, progress: Progress) -> None:
@@ -79,7 +79,7 @@ class LiveView(ScenarioObserver):
         )
 
     def render(self) -> RenderableType:
-        """The current view."""
+        """The current view as rich tables and texts."""
         progress, total = self._progress, max(self._scenario.batches, 1)
         results = Table(box=None, pad_edge=False, show_header=False)
         results.add_column(style="bold", overflow="fold")

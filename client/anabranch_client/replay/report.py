@@ -92,7 +92,7 @@ def _query(played: Played, name: str, results: dict[str, int]) -> dict[str, Any]
     }
 
 
-#: Fields of a query that was never activated.
+#: Values of the report's fields for a query that was never activated.
 _UNSEEN: dict[str, Any] = {
     "activated_batch": None,
     "complete": None,
@@ -102,7 +102,7 @@ _UNSEEN: dict[str, Any] = {
 
 
 def _seen(activation: Activation) -> dict[str, Any]:
-    """The beginning of a query's activation, and its visible tuples."""
+    """First batch of a query's activation, and from which tuples on it is complete."""
     return {
         "activated_batch": activation.activated_batch,
         "complete": activation.complete,
@@ -115,7 +115,7 @@ def _seen(activation: Activation) -> dict[str, Any]:
 
 
 def _past(activation: Activation | None) -> dict[str, Any] | None:
-    """The outcome of its past results (over tuples stored before it began), if requested."""
+    """The outcome of a query's results over tuples stored before it began, if requested."""
     past = None if activation is None else activation.past
     return None if past is None else {"status": past.status.value, "results": past.results}
 

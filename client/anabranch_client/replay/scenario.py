@@ -83,10 +83,10 @@ class Scenario:
     Attributes:
         every: batches per epoch.
         revise: number of batches before the runtime waits for a revision; None: never.
-        revision_gain: least relative saving of a revision; None: the service's default.
+        revision_gain: minimum saving of a revision, as a share of the cost; None: the default.
         optimizer: batch -> optimiser that is chosen before this batch; has an entry for 0.
         parallelism: partitions per store.
-        intermediate_results: most intermediate results of a plan; None: no limit.
+        intermediate_results: maximum number of intermediate results of a plan; None: no limit.
         objective: the planner's objective; None: the service's default.
     """
 
@@ -186,7 +186,7 @@ Count = Annotated[int, Field(ge=1, strict=True)]
 
 
 class RetentionEntry(Closed):
-    """``streams.<name>.retention``."""
+    """Keys of ``streams.<name>.retention`` in a scenario file."""
 
     ttl: Annotated[str, AfterValidator(_duration)] | None = None
     latest: tuple[Annotated[str, AfterValidator(_text)], ...] | None = None
@@ -199,7 +199,7 @@ class RetentionEntry(Closed):
 
 
 class StreamEntry(Closed, StreamProperties):
-    """``streams.<name>``."""
+    """Keys of ``streams.<name>`` in a scenario file."""
 
     path: Annotated[str, AfterValidator(_text)]
     rows_per_batch: Count
@@ -236,7 +236,7 @@ class StreamEntry(Closed, StreamProperties):
 
 
 class QueryEntry(Closed):
-    """``queries.<name>``."""
+    """Keys of ``queries.<name>`` in a scenario file."""
 
     sql: Annotated[str, AfterValidator(_text)]
     window: str | dict[str, str] | None = None
@@ -261,24 +261,24 @@ class QueryEntry(Closed):
 
 
 class EpochsEntry(Closed):
-    """``epochs``."""
+    """Keys of ``epochs`` in a scenario file."""
 
     every: Count = 4
 
 
 class RevisionsEntry(Closed):
-    """``revisions``."""
+    """Keys of ``revisions`` in a scenario file."""
 
     every: Count
     gain: Annotated[float, Field(ge=0, le=1)] | None = None
 
 
-#: Words for the limit of intermediate results -> its value.
+#: Word for a limit on intermediate results -> the limit; None: no limit.
 _MOST = {"never": 0, "any": None}
 
 
 class ScenarioEntries(Closed):
-    """The whole file, before its streams' files are opened."""
+    """Keys of a scenario file; the Parquet files of its streams are opened later."""
 
     streams: Annotated[dict[str, StreamEntry], Field(min_length=1)]
     queries: dict[str, QueryEntry] = Field(default_factory=dict)
@@ -327,7 +327,7 @@ def _names(value: dict[str, Any], pattern: re.Pattern[str], allowed: str) -> dic
 
 
 def parse_scenario(file: YamlFile) -> ScenarioEntries:
-    """Check a document against the file's format.
+    """Check a parsed YAML document against the format of scenario files.
 
     Raises:
         ScenarioError: with all errors, a line each.
@@ -417,7 +417,7 @@ def _recorded_streams(entries: ScenarioEntries, folder: Path) -> tuple[RecordedS
 
 
 def _recorded(name: str, entry: StreamEntry, folder: Path) -> RecordedStream:
-    """The stream of ``entry``, with columns and length from the Parquet file's footer."""
+    """The stream of a scenario's ``entry``; its Parquet file's footer gives columns and length."""
     path = (folder / entry.path).resolve()
     columns, rows = parquet_columns(path, f"streams.{name}.path")
     if wrong := [*_event_time(name, entry, dict(columns)), *_latest(name, entry, dict(columns))]:

@@ -35,7 +35,7 @@ class RestCall(Generic[T]):
     headers: Mapping[str, str] | None = None
 
     def request(self, client: httpx.Client | httpx.AsyncClient) -> httpx.Request:
-        """The request in ``client``'s form."""
+        """The HTTP request to send with ``client``."""
         return client.build_request(
             self.method, self.path, json=self.body, params=self.params, headers=self.headers
         )
@@ -110,7 +110,7 @@ class Asynchronous:
 
 
 class method(Generic[P, T]):
-    """Decorator: a function that returns a call becomes a method of both clients."""
+    """Decorator: turns a function that returns a :class:`RestCall` into a method that sends it."""
 
     def __init__(self, describe: Callable[Concatenate[Any, P], RestCall[T]]) -> None:
         self._describe = describe

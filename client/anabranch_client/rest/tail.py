@@ -24,7 +24,7 @@ Kind = Literal["row", "gap", "live", "end"]
 
 @dataclass(frozen=True, slots=True)
 class TailEvent:
-    """An event of a tail.
+    """An event of a tail, the stream of a query's results.
 
     Attributes:
         kind: ``row``; ``gap``: rows are missing here (``missed`` of them, None: unknown);
@@ -42,10 +42,10 @@ class TailEvent:
 
 @dataclass(slots=True)
 class TailFollower:
-    """State of one tail, across its connections.
+    """State of one tail (following of a query's results), across its connections.
 
     Attributes:
-        over: whether the tail has ended.
+        over: whether the results have ended.
     """
 
     name: str

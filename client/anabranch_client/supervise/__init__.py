@@ -1,1 +1,1 @@
-"""Supervision of a pipeline's processes: what ``anabranch up`` does while it runs."""
+"""Supervision of a pipeline's processes by ``anabranch up``: start, restart, stop."""

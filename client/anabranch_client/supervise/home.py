@@ -48,7 +48,7 @@ class Holder:
         return f"process {self.pid} (since {self.since}{address})"
 
     def process(self) -> psutil.Process | None:
-        """Its process; None if it has ended, even if another process has the same id now."""
+        """The holder's process; None if it has ended, even if its id has been reused since."""
         try:
             found = psutil.Process(self.pid)
             return found if found.create_time() == self.created else None
@@ -62,7 +62,7 @@ class HeldError(ProcessError):
 
 @dataclass(slots=True)
 class Home:
-    """A folder held by this process."""
+    """A pipeline's folder that this process holds, i.e. has locked."""
 
     folder: Path
     holder: Holder

@@ -1,9 +1,9 @@
 """Decisions of a supervisor, as a pure function: events in, actions out.
 
-A member that ends is restarted at once, and after further failures in a row with growing pauses. A
-row of failures is over when the pipeline makes progress or the member has been up for a while. Too
-long a row stops the whole pipeline, with the row's first cause as the reason. Permanent causes stop
-the pipeline at once, since a restart would meet them again. Transient causes are retried for ever.
+A member (process) that ends is restarted at once, after further failures in a row with growing
+pauses. Failures are no longer in a row once the pipeline makes progress or the member has been up
+for a while. Too many in a row stop the whole pipeline, with the first one's cause as the reason.
+Permanent causes stop it at once, as a restart would fail again; transient ones never do.
 
 Service and runtime are started when Redis answers. A member without signs of life for too long is
 killed and counts as ended.
@@ -27,7 +27,7 @@ class Member(StrEnum):
 
 
 class Phase(StrEnum):
-    """Phase of a member's life."""
+    """Phase of a member: waiting for its start, starting, or up."""
 
     WAITING = "waiting"
     STARTING = "starting"
@@ -62,9 +62,9 @@ PATIENT = frozenset(
 )
 #: Pauses in seconds before the first, second, ... restart in a row.
 PAUSES = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0)
-#: Most restarts in a row without progress.
+#: Maximum number of restarts in a row without progress.
 MOST = 8
-#: Seconds of being up that end a row of failures: without and with progress of the pipeline.
+#: Seconds of being up after which failures no longer count: without and with committed batches.
 STABLE, SETTLED = 60.0, 3.0
 #: Seconds that a member may take to start. For Redis and the runtime: without reporting that they
 #: are still loading, which may take long. (The runtime reports this for at most ten minutes.)
@@ -72,18 +72,18 @@ STARTS = {Member.REDIS: 120.0, Member.SERVICE: 120.0, Member.RUNTIME: 120.0}
 #: Seconds without a sign of life after which a member counts as hanging. (The runtime's heartbeat
 #: is valid for ten more.) A pause of a few seconds, or a busy machine, must not cause a restart.
 SILENCE = {Member.REDIS: 30.0, Member.SERVICE: 30.0, Member.RUNTIME: 20.0}
-#: Seconds between two turns above which the supervisor itself must have been paused.
+#: Seconds between two turns of its loop above which the supervisor itself was suspended.
 LAPSE = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """State of a member.
+    """State of a member. Times are seconds of a monotonic clock.
 
     Attributes:
         since: when the phase began. ``due``: when a waiting member is to be started.
         heard: time of the last sign of life.
-        failures: number of failures in the current row; ``first``: cause of the row's first one.
+        failures: number of failures in a row so far; ``first``: cause of the first of them.
         ended: when it last ended.
         proven: whether it has ever been up.
     """

@@ -49,7 +49,7 @@ from anabranch_client.supervise.signs import Signs
 _TURN = 0.05
 #: Seconds that the runtime has to finish its batch and exit.
 _LEAVE_SECONDS = 60.0
-#: Most characters of a message on the console; the logs have the rest.
+#: Maximum characters of a message on the console; the logs have all of it.
 _SHORT = 400
 #: Free bytes below which a disk counts as full.
 _FULL = 1 << 16
@@ -143,7 +143,7 @@ class Supervisor:
         return events
 
     def _new(self, member: Member, at: float) -> bool:
-        """Whether a sign of life is from the current process, and has not been seen before."""
+        """Whether a sign of life is new, and from the member's current process."""
         if at <= self._seen.get(member, 0.0):
             return False
         self._seen[member] = at

@@ -1,1 +1,1 @@
-"""The support bundle: what a person who helps needs to see, without secrets."""
+"""The support bundle: versions, settings, plans and logs for diagnosis, without secrets."""

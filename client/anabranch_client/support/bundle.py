@@ -43,7 +43,7 @@ QUESTIONS = {
     "state.json": "/v1/state",
     "series.json": "/v1/series?last=20",
 }
-#: Most bytes of each log, the newest.
+#: Maximum bytes of each log in a bundle; the newest are taken.
 LOG_BYTES = 512 * 1024
 #: Time limit of one answer of the service, in seconds.
 _SECONDS = 30.0
@@ -65,7 +65,7 @@ class Bundle:
         """Add the text returned by ``make``; if it fails, record the part as missing."""
         try:
             text = make()
-        except Exception as cause:  # noqa: BLE001 - the other parts are worth as much
+        except Exception as cause:  # noqa: BLE001 - collect the other parts
             self.missing[name] = self.redactor.text(f"{type(cause).__name__}: {cause}")
             return
         self.archive.writestr(name, self.redactor.text(text))

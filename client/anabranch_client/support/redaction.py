@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from anabranch_contract.connectors.secrets import MASK, PREFIXES, masked_options, masked_text
 
-#: Least length of a masked value: shorter ones would match ordinary words.
+#: Minimum length of a masked value: shorter values would match ordinary words.
 _SHORTEST = 6
 _TOKEN = re.compile(r"\banb_[0-9a-f]{12}_[0-9a-f]{16,}")
 _AUTHORIZATION = re.compile(r"((?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE)

@@ -186,7 +186,7 @@ def check_no_pattern(text: str, field: str) -> None:
 def check_host(
     host: str, port: int | None, policy: AccessPolicy, field: str, *, by_list: bool = False
 ) -> None:
-    """Refuse a host that is not allowed; with ``by_list``, this machine's ports need an entry too.
+    """Refuse a host that is not allowed; ``by_list``: refuse unlisted ports of this machine, too.
 
     Raises:
         AccessError: ``host-not-allowed``.

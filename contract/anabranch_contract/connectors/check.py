@@ -32,7 +32,7 @@ from anabranch_contract.connectors.secrets import REFERENCE, check_secrets
 
 #: Options that anabranch interprets itself.
 _OWN_SOURCE, _OWN_SINK = ("payload", "schema", "column.*"), ("anabranch.*",)
-#: Maximum number of characters of one option, and of options of one registration.
+#: Maximum number of characters of one option, and maximum number of options of a registration.
 MOST_TEXT, MOST_OPTIONS = 20_000, 1_200
 #: Maximum number of characters of all options of one registration: parsing expressions takes 10 us
 #: per character.
@@ -40,8 +40,8 @@ MOST_ALL_TEXT = 200_000
 _DANGEROUS = re.compile(r"class|callback|interceptor|provider|factory|loader|init|script", re.I)
 _IDENTIFIER = r'(?:[A-Za-z_][A-Za-z0-9_$]*|"[A-Za-z0-9_$ -]+")'
 _TABLE = re.compile(rf"{_IDENTIFIER}(?:\.{_IDENTIFIER}){{0,2}}")
-#: Possessive quantifiers match spaces without backtracking, which takes hours if a text does not
-#: match. No group has one: Python 3.11.2 then accepts text that does not match.
+#: The quantifiers are possessive, since backtracking over spaces could take hours. Only groups have
+#: plain ones: Python 3.11.2 accepts texts that do not match if a group's is possessive.
 _COLUMN_TYPE = re.compile(
     rf"\s*+{_IDENTIFIER}\s++[A-Za-z]++(?: ++[A-Za-z]++)*\s*+"
     r"(?:\(\s*+\d++\s*+(?:,\s*+\d++\s*+)?\)\s*+)?"
@@ -184,7 +184,7 @@ def _check_values(
     known = format in SOURCES | SINKS | {"jdbc"}
     for name, text in options.items():
         field, lowered = f"{kind}.options.{name}", name.lower()
-        # An address that consists of one reference was set by the operator, and needs no check.
+        # An address given as ``${VARIABLE}`` was set by the operator, and needs no check.
         if REFERENCE.fullmatch(text) or name.startswith("column.") or name == "schema":
             continue
         if lowered == "kafka.bootstrap.servers":

@@ -44,14 +44,14 @@ _LF, _CR, _SPACE, _TAB = 10, 13, 32, 9
 
 @dataclass(frozen=True, slots=True)
 class CsvDialect:
-    """The spelling of CSV files.
+    """Dialect of CSV files: separators, quoting, header, and texts for NULL.
 
     Attributes:
         header: whether the first record names the columns; else columns are found by position.
         separator, quote, escape, comment: ASCII characters; empty: none.
         null: an unquoted field with this text is NULL.
-        quoted_null: whether a quoted field with the text ``null`` is NULL too, and an unquoted
-            empty field always.
+        quoted_null: whether a quoted field with the text ``null`` is NULL too, and every unquoted
+            empty field.
         empty: the value of a quoted empty field.
         multiline: whether quoted fields may contain line ends.
     """
@@ -68,7 +68,7 @@ class CsvDialect:
 
     @property
     def codes(self) -> tuple[int, int, int, int, bool]:
-        """Arguments of :func:`scan`: character codes, -1 for an absent character; multiline."""
+        """The dialect as arguments of :func:`scan`; the code of an absent character is -1."""
         characters = (self.separator, self.quote, self.escape, self.comment)
         separator, quote, escape, comment = (ord(c) if c else -1 for c in characters)
         return separator, quote, escape, comment, self.multiline
@@ -88,7 +88,7 @@ class CsvDialect:
         Args:
             content: the field without its quotes.
             mark: kind of the field.
-            textual: whether its column is of strings or binary; only these have empty values.
+            textual: whether the column's type is string or binary; in others, empty means NULL.
         """
         if mark == ESCAPED:
             pattern, replacement = self.escapes
@@ -126,8 +126,8 @@ def scan(
             divided, as it may continue.
         most: maximum number of records.
         separator, quote, escape, comment, multiline: ``CsvDialect.codes``.
-        starts, stops, marks: receive start, stop and kind of every field's content. Their length
-            must be as :func:`room` says.
+        starts, stops, marks: receive start, stop and kind of every field's content. For the least
+            lengths of these arrays see :func:`room`.
         firsts: receives the number of every record's first field, then the number of fields.
         bounds: receives start and stop of every record, without line end.
 
@@ -249,7 +249,7 @@ class Record:
 
     @property
     def malformed(self) -> bool:
-        """Whether a field of the line is malformed."""
+        """Whether a field of the record is malformed."""
         return any(mark == MALFORMED for _, mark in self.fields)
 
 

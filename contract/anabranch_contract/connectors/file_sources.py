@@ -50,7 +50,7 @@ class FileOptions:
         on_bad_file: policy for a file that can't be read.
         on_changed_file: policy for a file that changes after it was read.
         dialect: dialect of CSV files; None: files of another type.
-        order: order of files that are found together.
+        order: order of new files found by the same listing.
         spark: Spark's format that the registration names; empty: ``files``.
     """
 

@@ -136,7 +136,7 @@ TABLE_SINK_OPTIONS: Mapping[str, tuple[str, ...]] = {
         *("numPartitions", "queryTimeout", "createTableColumnTypes"),
     ),
 }
-#: Options that name files.
+#: Options whose values are paths of local files.
 FILE_OPTIONS = ("kafka.ssl.keystore.location", "kafka.ssl.truststore.location")
 
 

@@ -31,7 +31,7 @@ _IN_TEXT = re.compile(
 )
 #: ``user:password@`` after ``//``, up to the last ``@`` before the path.
 _USERINFO = re.compile(r"(//[^/?#@:]*:)([^/?#]*)(@)")
-#: ``user@`` in a Redis URL without a password: treated as a secret with its colon forgotten.
+#: ``user@`` in a Redis URL without a password: may be a password without the colon before it.
 _USER_ONLY = re.compile(r"(\brediss?://)([^/?#@:]+)(@)", re.I)
 _OPTIONS = {
     "kafka": frozenset({

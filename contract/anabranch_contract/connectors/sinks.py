@@ -49,7 +49,7 @@ class SinkPayload(StrEnum):
 ARROW_ROWS = 1000
 
 _REDIS_OPTIONS = ("stream", "maxlen", "payload", "rows", "url")
-#: Options that the runtime sets to make a sink idempotent, or that would lose results.
+#: Format -> refused options: the runtime sets them for idempotent writes, or they lose results.
 _RESERVED = {
     "delta": ("txnAppId", "txnVersion", "replaceWhere", "overwriteSchema"),
     "jdbc": ("truncate", "query"),

@@ -73,8 +73,8 @@ class OnChangedFile(StrEnum):
 
 
 class FileOrder(StrEnum):
-    """The order in which files that are found together are read: by time of modification and name,
-    or by name alone.
+    """The reading order of new files found by one listing: by time of modification and name, or by
+    name alone.
     """
 
     MODIFIED = "modified"

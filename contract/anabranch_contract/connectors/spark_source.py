@@ -30,8 +30,8 @@ class SparkSource:
         inputs: the columns that Spark selects, each with its SQL text, which gives NULL if a cast
             fails. A column without alias is one of the source's own.
         columns: each column of the stream as an expression over the inputs, in order.
-        invalid: SQL text of the condition for invalid rows, whatever the expressions give.
-        arrived: SQL text of the arrived record in bytes; NULL if the inputs contain the record.
+        invalid: SQL text of a condition that marks a row as invalid (unreadable, or a failed cast).
+        arrived: SQL text of the record as received, in bytes; NULL if the inputs contain it.
     """
 
     schema: str | None

@@ -34,9 +34,9 @@ _Typed = tuple[AttrRef, str]
 
 
 def askable(ruleset: Ruleset) -> dict[Edge, tuple[Presence, ...]]:
-    """Return the filters allowed before each probe, by the probe's outgoing edge, sorted.
+    """Return the look-ahead filters that each probe may apply: outgoing edge -> filters, sorted.
 
-    A probe's own store and key are excluded, as are edges without filters.
+    The probe's own store and key are excluded, as are edges without filters.
     """
     complete = _complete(ruleset)
     members = {s.id: s.members for s in ruleset.stores}
@@ -44,7 +44,7 @@ def askable(ruleset: Ruleset) -> dict[Edge, tuple[Presence, ...]]:
     known: dict[Edge, frozenset[Label]] = {}
     for rule in ruleset.paths:
         known[rule.out] = known.get(rule.edge, frozenset([rule.start])).union(rule.members)
-    #: Edge -> for each probe rule on it, the keys that every path through that rule looks up.
+    #: Edge -> per probe rule on it, the (store, key) tests implied by every path through the rule.
     wanted: dict[Edge, list[set[Presence]]] = defaultdict(list)
     found: dict[Edge, tuple[Presence, ...]] = {}
     for rule in reversed(ruleset.paths):
@@ -62,7 +62,7 @@ def askable(ruleset: Ruleset) -> dict[Edge, tuple[Presence, ...]]:
 
 
 def _complete(ruleset: Ruleset) -> dict[StoreId, int]:
-    """Return, by store of an intermediate result, the first level after a batch's last insert."""
+    """Map each intermediate result's store to the first level (probe stage) after its inserts."""
     levels = {rule.out: rule.level for rule in ruleset.probe_rules}
     arrivals = {arrival_edge(r.id) for r in ruleset.relations}
     found: dict[StoreId, int] = {}
@@ -73,7 +73,7 @@ def _complete(ruleset: Ruleset) -> dict[StoreId, int]:
 
 
 def _own_names(rule: ProbeRule, members: tuple[Label, ...]) -> Mapping[Label, Label]:
-    """Map each member of the probed store to the label of the query that it fills."""
+    """Map each member (label) of the probed store to the query's label that it stands for."""
     return dict(zip(members, rule.members, strict=True))
 
 
@@ -83,9 +83,9 @@ def _known_before(
     rule: ProbeRule,
     own: Mapping[Label, Label],
 ) -> set[Presence]:
-    """Return the filters of ``wanted`` whose keys can be computed from the labels ``before``.
+    """Return the look-ahead filters in ``wanted`` whose keys the tuples of ``rule`` already have.
 
-    The filters belong to probes after ``rule``; keys are rewritten in attributes of ``before``.
+    ``before`` are the labels joined before ``rule``; the returned keys use only their attributes.
     """
     names = _names(rule, before, own)
     found = set()
@@ -103,9 +103,9 @@ def _known_before(
 def _names(
     rule: ProbeRule, before: frozenset[Label], own: Mapping[Label, Label]
 ) -> dict[_Typed, AttrRef]:
-    """Map attributes to the equal attribute of a label in ``before``, by the keys of ``rule``.
+    """Map attributes to an attribute of a label in ``before`` with the same value after ``rule``.
 
-    Of several equal attributes of ``before`` the first in sorted order is taken. Only equalities
+    Of several such attributes of ``before`` the first in sorted order is taken. Only equalities
     of one key type count: values equal in one type need not be equal in another.
     """
     groups: list[set[_Typed]] = []

@@ -16,7 +16,7 @@ VERSION = 1
 
 
 class Unit(StrEnum):
-    """The unit of a range of a stream's input."""
+    """The unit of a range of a stream's input: rows, bytes of a file, or Redis Stream entries."""
 
     ROWS = "rows"
     BYTES = "bytes"
@@ -56,7 +56,7 @@ class BatchReads:
         ranges: in reading order, adjacent ranges merged; without unreadable input.
         before: stream -> tuples read by earlier batches, rejected ones included.
         watermarks: stream -> microseconds: a row with an event time below it was late.
-        newest_allowed: stream -> microseconds: a row with an event time above it was in the future.
+        newest_allowed: stream -> microseconds: rows with an event time above it were rejected.
     """
 
     batch: int

@@ -30,7 +30,7 @@ class Needed:
         columns: (label, stream column) pairs.
         sigmas, taus: labels whose arrival number, or event time, is read.
         starts: columns read only if their label is that of the tuple that arrived last.
-        alike: columns read only if their label is over the stream of the tuple that arrived last.
+        alike: columns read only if their label has the same stream as the last-arrived tuple.
     """
 
     columns: frozenset[tuple[Label, str]] = frozenset()
@@ -42,7 +42,7 @@ class Needed:
     def columns_of(
         self, start: Label, stream: Callable[[Label], StreamName]
     ) -> frozenset[tuple[Label, str]]:
-        """Return the columns to send with partial results whose last tuple fills ``start``.
+        """Return the columns to send with partial results whose last-arrived tuple is ``start``'s.
 
         Args:
             stream: maps a label to its stream.
@@ -63,13 +63,13 @@ class Needed:
 
 @dataclass(slots=True)
 class Needs:
-    """Columns needed in partial results on each edge, whether or not they are stored.
+    """Columns that partial results must carry on each edge of a ruleset.
 
     Attributes:
-        routes: the rules.
-        visible: query -> labels whose arrival and event time decide whether a tuple is visible.
-        always: needed in every partial result (for rations, or for withheld results).
-        ranked: query -> columns by which rations rank its members.
+        routes: the ruleset's rules.
+        visible: query -> labels whose tuples are visible to it only from a batch or event time on.
+        always: columns needed in every partial result (for rations, or for withheld results).
+        ranked: query -> columns whose hash decides, under load shedding, which tuples probe.
     """
 
     routes: Routes
@@ -98,7 +98,7 @@ class Needs:
         return found
 
     def keep(self, edge: str, spec: StoreSpec) -> None:
-        """Need on ``edge``, which has no rule, the columns that the store ``spec`` keeps."""
+        """Set the columns needed on ``edge``, which has no rule: the columns of store ``spec``."""
         self._edges[edge] = self.always | _stored(spec)
 
     def probe(self, rule: ProbeRule) -> Needed:
@@ -109,7 +109,7 @@ class Needs:
         return own | self.edge(rule.out)
 
     def fill(self, rule: ProbeRule, at: int) -> Needed:
-        """Return the columns read from step ``at`` on of the base probes that replace an MIR."""
+        """Return the columns that the base probes ``rule.fill[at:]``, and later steps, read."""
         found = Needed(sigmas=frozenset(rule.members)) | _timed(rule.bounds) | _read(rule.residuals)
         for step in rule.fill[at:]:
             found |= self._probed(step.key) | _timed(step.bounds)

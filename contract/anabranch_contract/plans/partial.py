@@ -86,7 +86,7 @@ def values_of(function: Substreams, numbers: Iterable[int]) -> ValueSet:
 
 
 def kept_values(kept: KeptValues) -> ValueSet:
-    """The values that a store keeps."""
+    """The hashes of the values that a store keeps, as a set."""
     return ValueSet(frozenset(kept.hashes), kept.listed)
 
 
@@ -103,9 +103,9 @@ class Ways:
     """Substreams and key attributes of the tuples on each edge of a ruleset.
 
     Attributes:
-        functions: start -> its substreams.
-        takers: edge -> the substreams of its start on that edge; empty: all.
-        equal: edge -> attributes that equal the splitting attribute of its start.
+        functions: label of the arriving tuples (the *start*) -> their split into substreams.
+        takers: edge -> numbers of the substreams that pass over it; empty: all.
+        equal: edge -> attributes that equal the attribute by which the start is split.
     """
 
     functions: Mapping[Label, Substreams]
@@ -114,7 +114,7 @@ class Ways:
 
     @staticmethod
     def of(ruleset: Ruleset) -> Ways:
-        """Compute the substreams and equal attributes on all edges with a split start."""
+        """Compute substreams and equal attributes of all edges of ``ruleset`` with split tuples."""
         functions = {one.start: one for one in ruleset.substreams}
         members = {s.id: s.members for s in ruleset.stores}
         equal: dict[Edge, frozenset[_Typed]] = {}
@@ -126,8 +126,8 @@ class Ways:
         return Ways(functions, ruleset.takers if functions else {}, equal)
 
     def found(self, rule: ProbeRule) -> tuple[KeptValues, ...]:
-        """Return the key values that tuples of ``rule`` can match in an intermediate result: one
-        entry per attribute of the store that equals the splitting attribute; empty: any values.
+        """Return the key values that tuples of ``rule`` may have, as restrictions of the probed
+        intermediate result's store: one per attribute that equals the splitting one; empty: any.
         """
         function, numbers = self.functions.get(rule.start), self.takers.get(rule.out)
         if function is None or not numbers or not rule.fill:
@@ -142,12 +142,12 @@ class Ways:
         )
 
     def numbers(self, start: Label) -> range:
-        """The substreams of ``start``."""
+        """Numbers of the substreams of ``start``; ``range(1)`` if it is not split."""
         function = self.functions.get(start)
         return range(1 if function is None else function.count)
 
     def needed(self, kept: KeptValues | None, start: Label, edges: Iterable[Edge]) -> set[int]:
-        """Return the substreams of ``start`` that must maintain a store with values ``kept``.
+        """Return the substreams of ``start`` with tuples for a store that keeps values ``kept``.
 
         Args:
             edges: the edges over which tuples of ``start`` are inserted into the store.
@@ -162,12 +162,12 @@ class Ways:
 
 
 def _alone(function: Substreams) -> frozenset[_Typed]:
-    """The attribute by which ``function`` splits tuples."""
+    """The attribute by which ``function`` splits tuples, and its key type, as a set of one."""
     return frozenset([(AttrRef(function.start, function.attribute), function.type)])
 
 
 def _reached(rule: ProbeRule, before: frozenset[_Typed], members: tuple[Label, ...]) -> set[_Typed]:
-    """Attributes of labels filled by ``rule`` that it makes equal to ``before``."""
+    """Attributes of the joined rows whose value ``rule`` equates with one of ``before``'s."""
     own: Mapping[Label, Label] = dict(zip(members, rule.members, strict=True))
     pairs = [(k.probe, AttrRef(own[k.build.label], k.build.attribute), k.type) for k in rule.key]
     for step in rule.fill:

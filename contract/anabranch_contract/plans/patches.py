@@ -19,7 +19,7 @@ from anabranch_contract.plans.ruleset import RulesetId, digest
 
 #: Version of the patch format; row texts within are as in rulesets.
 VERSION = 1
-#: Greatest length of a patch worth publishing, as a share of its ruleset's text.
+#: Maximum length of a published patch, as a share of its ruleset's text.
 WORTH = 0.25
 
 #: Prefix of every patch's text, and of no ruleset's text.
@@ -27,7 +27,7 @@ _BEGIN = '{"base":'
 
 
 class Edit(Row, frozen=True):
-    """``count`` rows of the base's section from row ``start`` on, then ``rows``."""
+    """Copy ``count`` rows of the base's section from row ``start`` on, then append ``rows``."""
 
     start: int
     count: int

@@ -1,6 +1,6 @@
-"""The result of every optimiser: which probe orders run, which stores are kept, at what cost.
+"""The plan, result of every optimiser: probe orders, kept stores, and their cost.
 
-One type for all optimisers, so that any two can be compared on the same input.
+All optimisers return this one type, so that any two can be compared on the same input.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Formulation(StrEnum):
 class Solver(StrEnum):
     """The solvers, by name.
 
-    ``BRANCH`` is our branch and bound over HiGHS's linear relaxations; the others solve a program
-    as a whole.
+    ``BRANCH`` is anabranch's own branch and bound over linear relaxations solved by HiGHS; the
+    others are solvers of whole integer programs.
     """
 
     BRANCH = "branch"
@@ -54,7 +54,7 @@ class Solver(StrEnum):
 
 
 class LookingAhead(StrEnum):
-    """Whether probes get look-ahead filters (``plans.ahead``)."""
+    """Whether probes get look-ahead filters, tests for matches in later probes."""
 
     AUTO = "auto"
     NEVER = "never"
@@ -91,13 +91,13 @@ class Step:
     """One probe of a probe order.
 
     Attributes:
-        target: the relation or MIR whose store is probed.
-        members: the goal's labels that the step adds. For an MIR these are the MIR's own
-            labels; for a base relation the one label of the goal that is filled from it.
+        target: the relation or intermediate result (MIR) whose store is probed.
+        members: the labels that the step adds to the partial result. For an MIR these are its own
+            labels; for a base relation the one label of the goal (query or MIR) over it.
         partition: the partition attribute of the probed copy, in the *store's*
             namespace (``Mir.members``); None if the copy is not partitioned by a key.
         broadcast: whether all partitions are probed, because the probing tuple has no value for
-            ``partition`` (chi = parallelism).
+            ``partition``.
         cost: the step's cost under the plan's cost model, for explain.
         cardinality: estimated tuples per unit of time after the step.
     """
@@ -112,11 +112,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class ProbeOrder:
-    """The probes of a tuple arriving on ``start``, for one goal.
+    """The probes of a tuple that arrives for the label ``start``, towards one goal.
 
-    ``goal`` is a query id, or an MIR id when ``maintains`` is true. ``owner`` is empty for shared
-    orders; without sharing it is the query that the order serves. ``substream`` is the number of
-    the start's substream whose tuples take the order (``Plan.substreams``).
+    ``goal`` is the id of a query, or (``maintains``) of an MIR, an intermediate result to maintain.
+    ``owner`` is empty for shared orders; without sharing it is the query that the order serves.
+    ``substream`` numbers the part of the tuples that takes the order (``Plan.substreams``).
     """
 
     goal: str
@@ -128,13 +128,13 @@ class ProbeOrder:
 
     @property
     def rank(self) -> tuple[str, bool, str, Label, int]:
-        """Sort key of a plan's orders."""
+        """Sort key of the probe orders in a plan."""
         return self.owner, self.maintains, self.goal, self.start, self.substream
 
 
 @dataclass(frozen=True, slots=True)
 class StoreCopy:
-    """One copy of a store, partitioned by ``partition`` (in the MIR's namespace; None: no key)."""
+    """One copy of a store, hash-partitioned by the MIR's attribute ``partition`` (None: no key)."""
 
     mir: MirId
     partition: AttrRef | None
@@ -154,8 +154,8 @@ class Plan:
         bound: proven lower bound of ``cost + switching``. ``gap``: relative distance to it.
         method: the method that found the plan, e.g. ``"highs"``, ``"greedy"``.
         candidates, variables, constraints: the size of the problem that was solved.
-        substreams: the split starts. Each goal of a split start has one order per substream; the
-            orders of all other starts have substream 0.
+        substreams: the splits of arriving tuples. Each goal has one order per substream of a split
+            label; the orders of all other labels have substream 0.
     """
 
     optimizer: Optimizer

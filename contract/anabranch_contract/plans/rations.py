@@ -92,7 +92,7 @@ class RationedBatches:
 
 @dataclass(frozen=True, slots=True)
 class PaidBatches:
-    """Batches for which the withheld results of some goals have been computed later.
+    """Batches for which the withheld results of some goals have been computed (catch-up).
 
     Attributes:
         first, last: numbers of batches, both included.
@@ -117,7 +117,7 @@ class Floor(Row, frozen=True):
 
     Attributes:
         completeness: the least allowed share of results, in (0, 1].
-        needs: the least share of the goals' CPU time at which the schedule keeps the floor.
+        needs: the least budget (share of the goals' CPU time) that suffices for the completeness.
     """
 
     query: QueryId
@@ -125,12 +125,12 @@ class Floor(Row, frozen=True):
     needs: float
 
     def broken(self, budget: float) -> bool:
-        """Whether ``budget``, a share of the goals' CPU time, is too small for the floor."""
+        """Whether ``budget``, a share of the goals' CPU time, is too small for the completeness."""
         return budget < self.needs - 1e-6
 
 
 class SchedulePoint(Row, frozen=True):
-    """One budget of a schedule, and the rations that use exactly this budget.
+    """A point of a schedule: a budget of CPU time, and the rations that use it exactly.
 
     Attributes:
         used: the budget, in [0, 1]: a share of the CPU time of the goals' probes without rations.
@@ -152,11 +152,11 @@ class RationSchedule(Message):
     Attributes:
         epoch, revision: the ruleset of the schedule. A revision of the same epoch has the same
             goals.
-        goals: in the order of every point's shares; queries that can't be rationed have none.
+        goals: in the order of every point's shares. Queries that can't be rationed have no goal.
         points: by ascending ``used``; all shares of the last are 1; never empty.
         allocation: the objective of the rations.
         latency: promised seconds from a tuple's arrival to the commit of its results.
-        rationable: the share of all probing time that these goals take without rations.
+        rationable: share of the CPU time of all probes that these goals take without rations.
         budget: the operator's limit on the budget; None: as much as the machine allows.
         catch_up: whether withheld results are computed later.
         floors: floors of the queries that have one and may be rationed.
@@ -190,7 +190,7 @@ class RationSchedule(Message):
 
 
 def shares_at(points: Sequence[SchedulePoint], budget: float) -> tuple[float, ...]:
-    """The rations for a budget, interpolated.
+    """Return each goal's ration for a budget, interpolated between two points of a schedule.
 
     Args:
         points: by ascending ``used``; all shares of the last are 1; never empty.

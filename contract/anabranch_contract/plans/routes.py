@@ -63,5 +63,5 @@ class Routes:
         return self.relations[self.relation_of[label]].stream
 
     def has_event_time(self, label: Label) -> bool:
-        """Whether tuples of the stream behind ``label`` have a ``τ`` (``Stream.is_ordered``)."""
+        """Whether tuples of ``label`` have an event time or table order (``Stream.is_ordered``)."""
         return self.streams[self.stream(label)].is_ordered

@@ -1,4 +1,4 @@
-"""Rulesets split into the texts of their rows, to compare two, and to reuse decoded rows.
+"""Rulesets split into the texts of their rows, to compare rulesets and to reuse decoded rows.
 
 A *section* is a list of a ruleset's document, e.g. ``queries`` or ``rules.probe``. Its rows are the
 list's elements, as text: equal texts are equal rows. Every other field is a *scalar*.
@@ -72,8 +72,8 @@ class Decoded:
 
 
 def decoded(text: str, before: Decoded | None = None) -> Decoded:
-    """Decode the ruleset of ``text``. Rows of ``before`` are reused: they are the same objects, so
-    caches by row stay valid.
+    """Decode a ruleset's ``text``. Rows equal to rows of ``before`` become the same objects, so
+    that caches keyed by row stay valid.
 
     Raises:
         RulesetError: as ``ruleset.from_json`` does.
@@ -95,7 +95,7 @@ def decoded(text: str, before: Decoded | None = None) -> Decoded:
 
 
 def _read(name: str, texts: list[bytes]) -> list[Any]:
-    """Decode rows of the section ``name``."""
+    """Decode the row texts of the section ``name``."""
     kind: Any = _FIELDS[name][1]
     try:
         return codec.loads(b"[" + b",".join(texts) + b"]", list[kind])

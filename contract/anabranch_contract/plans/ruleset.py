@@ -71,7 +71,7 @@ class RulesetId(NamedTuple):
 
 
 class TimeBound(Row, frozen=True):
-    """``tau(later) - tau(earlier) <= micros`` (microseconds, may be negative)."""
+    """Time bound: ``later``'s event time is at most ``micros`` after ``earlier``'s (may be < 0)."""
 
     earlier: Label
     later: Label
@@ -104,7 +104,7 @@ class Presence(Row, frozen=True):
 
 
 class Substreams(Row, frozen=True):
-    """The split of the tuples arriving for ``start`` into substreams (PMJoin, section 4).
+    """The split of the tuples that arrive for the label ``start`` into substreams (PMJoin, 4).
 
     Every split gives correct results: a tuple follows exactly one probe order per goal. Values with
     equal hashes are in one substream. The split may change with every ruleset.
@@ -116,8 +116,8 @@ class Substreams(Row, frozen=True):
             their key hash. Tuples without a key are in substream 0.
         shares: the expected share of each substream in the arriving tuples when the split was
             chosen; empty: unknown. Used only for reported loads.
-        aside: substreams that may not probe intermediate results by the attribute, so that stores
-            of intermediate results may exclude their values; workers do not read it.
+        aside: substreams that may not probe intermediate results by the attribute, so stores of
+            intermediate results may exclude their values; not used by workers.
     """
 
     start: Label
@@ -130,7 +130,7 @@ class Substreams(Row, frozen=True):
 
     @property
     def count(self) -> int:
-        """Number of substreams."""
+        """Number of substreams of the split."""
         return self.others + len(self.groups)
 
     def number(self, value: int) -> int:
@@ -156,7 +156,7 @@ class Substreams(Row, frozen=True):
 
 
 class KeptValues(Row, frozen=True):
-    """The values of a key whose combinations a store keeps (``plans.partial``).
+    """The only key values whose rows the store of an intermediate result keeps (``plans.partial``).
 
     Attributes:
         attribute, type: the key attribute, in the store's namespace, and its key type.
@@ -172,8 +172,8 @@ class KeptValues(Row, frozen=True):
 class HotValue(Row, frozen=True):
     """A value of a store's partition attribute whose new rows are spread over several hosts.
 
-    The runtime records where rows are (``state.dealt``). When the hot values change, a probe still
-    reads every partition that may have matches.
+    The runtime records the partitions of spread rows (``state.dealt``). After the hot values have
+    changed, probes still read every partition that may have matches.
 
     Attributes:
         hash: hash of the value in the key type of the partition attribute. Values with equal
@@ -202,11 +202,11 @@ class StoreSpec:
     Attributes:
         members: ``Mir.members``; the namespace of all attribute references below.
         partition: (attribute, key type); None: rows are spread round robin.
-        columns: for an MIR the (member, stream column) pairs that are kept; empty for a base
-            store, which keeps every column of its stream.
+        columns: for an intermediate result (MIR) the (member, stream column) pairs that are kept;
+            empty for a base store, which keeps every column of its stream.
         bounds: the time bounds that every stored combination satisfies (MIR only).
         indexes: the local indexes that this epoch's probes use.
-        kept: the key values whose combinations it keeps (MIR only); None: all.
+        kept: the key values to which its rows are restricted (MIR only); None: all.
         hot: values whose new rows are spread over several hosts, sorted. No part of the layout:
             they may change with every ruleset and revision while the store's id stays.
     """
@@ -238,13 +238,14 @@ class ProbeRule:
     """Probe a store with the tuples on ``edge`` and send matches over ``out``.
 
     Attributes:
-        start: the label that the arriving base tuple fills (the same along a tree of probes).
-        mir: the probed sub-join. ``store``: the copy to probe; older rows may lie in other copies.
-        members: the labels the step fills, aligned with the MIR's members.
+        start: the label of the arriving tuple with which the probe order begins.
+        mir: the probed relation or intermediate result (MIR). ``store``: its copy to probe; older
+            rows may lie in other copies.
+        members: the labels joined by the probe, in the order of the MIR's members.
         key: the equalities; never empty.
         inclusive: labels in ``members`` over the start's stream that precede the start in the
-            canonical label order: they may be the arriving tuple itself (sigma <=); all others must
-            have arrived strictly before it (sigma <).
+            canonical label order: their tuple may be the arriving one itself; the tuples of all
+            other labels must have arrived before it.
         bounds: time bounds to check on matches (the loosest of all rules after the probe).
         residuals: residual conjuncts common to all rules after the probe.
         level: the stage in which the probe runs (0: it reads base stores only).
@@ -252,8 +253,7 @@ class ProbeRule:
             that no store of the MIR covers.
         substreams: the substreams of ``start`` whose tuples take the probe, if it is the first
             of its order; empty: all of them.
-        ahead: look-ahead filters: tuples without a match in all of them are dropped before the
-            probe.
+        ahead: look-ahead filters, which drop tuples that can't match in a later probe.
     """
 
     edge: Edge
@@ -274,7 +274,7 @@ class ProbeRule:
 
 @dataclass(frozen=True, slots=True)
 class FillStep:
-    """One base probe of an MIR's replacement (see ``ProbeRule.fill``)."""
+    """One of the base probes that replace the probe of an intermediate result."""
 
     relation: RelationId
     store: StoreId
@@ -286,13 +286,12 @@ class FillStep:
 
 @dataclass(frozen=True, slots=True)
 class BackfillRule:
-    """Compute the combinations of the past that the MIR store ``store`` lacks, during batches.
+    """Backfill: fill the intermediate result's store ``store`` from older stored rows.
 
     Attributes:
-        start: the member whose stored rows the backfill starts from.
-        steps: base probes of all other members; together with ``start``'s rows they give every
-            combination that satisfies the store's bounds. Arrival order does not matter, so
-            ``inclusive`` is empty.
+        start: the member whose stored rows the backfill reads first.
+        steps: probes of the base stores of all other members, which find every combination that
+            satisfies the store's bounds. Arrival order does not matter: ``inclusive`` is empty.
     """
 
     store: StoreId
@@ -333,12 +332,12 @@ class OutputRule:
 
 @dataclass(frozen=True, slots=True)
 class QuerySpec:
-    """An active query as workers see it.
+    """An active query, as far as workers need it.
 
     Attributes:
         members: (alias, label, relation) in FROM order.
-        retention: per member, microseconds that a tuple must be kept relative to each other
-            member's watermark: ``bounds[i][j]`` of the closed matrix (None: for ever).
+        retention: [i][j]: microseconds for which member i's tuples must stay stored behind member
+            j's watermark (the closed matrix of time bounds); None: for ever.
         sink: destination of the results.
         view: the query's post-join part; its changes go to the sink instead of the joined rows.
         outer: the outer join of its results with the results of the query ``left_of``.
@@ -378,7 +377,7 @@ class Ruleset:
         sketches: per relation, the attribute combinations whose distinct counts are measured.
         backfill_rules: at most one per MIR store.
         latest_rules: one per stream that queries read and that keeps the latest tuple per key.
-        substreams: at most one per start.
+        substreams: splits of arriving tuples, at most one per label.
         revision: 0 for the ruleset with which the epoch begins, then 1, 2, ...
     """
 
@@ -410,7 +409,7 @@ class Ruleset:
 
     @property
     def paths(self) -> tuple[ProbeRule, ...]:
-        """The probe rules, tree by tree, each after the rule whose output it reads."""
+        """The probe rules in depth-first order: each after the rule whose output it reads."""
         after: dict[Edge, list[ProbeRule]] = defaultdict(list)
         for rule in self.probe_rules:
             after[rule.edge].append(rule)
@@ -425,7 +424,7 @@ class Ruleset:
 
     @property
     def takers(self) -> dict[Edge, tuple[int, ...]]:
-        """Return, by outgoing edge of a probe, the substreams whose tuples reach it; empty: all."""
+        """Map a probe's outgoing edge to the substreams whose tuples reach it; empty: all."""
         found: dict[Edge, tuple[int, ...]] = {}
         for rule in self.paths:
             found[rule.out] = found.get(rule.edge) or rule.substreams
@@ -487,14 +486,14 @@ class Ruleset:
 
 
 def substream_counts(functions: Iterable[Substreams]) -> dict[Label, int]:
-    """Return the number of substreams of each split start."""
+    """Map each label whose arriving tuples are split to its number of substreams."""
     return {one.start: one.count for one in functions}
 
 
 def used_substreams(
     functions: Iterable[Substreams], probes: Iterable[ProbeRule]
 ) -> tuple[Substreams, ...]:
-    """The ``functions`` whose substreams take different ``probes``; sorted."""
+    """Return the splits of ``functions`` whose substreams take different ``probes``; sorted."""
     divided = {rule.start for rule in probes if rule.substreams}
     return tuple(sorted({one for one in functions if one.start in divided}))
 
@@ -515,16 +514,16 @@ def _are_hot(store: StoreSpec) -> bool:
 
 
 def _require(condition: bool, message: str, row: object = "") -> None:
-    """Raise unless ``condition`` holds, naming ``row``; it is formatted only for the error."""
+    """Raise an error that names ``row`` unless ``condition`` holds; formats only on failure."""
     if not condition:
         raise RulesetError("bad-ruleset", f"{message} {row}".rstrip())
 
 
-#: The epoch in a ruleset's text: the first match, as no earlier key is called ``epoch`` and quotes
-#: within strings are escaped.
+#: Pattern whose first match in a ruleset's text is its epoch: no earlier field is named ``epoch``,
+#: and quotes within strings are escaped.
 _EPOCH = re.compile(r'"epoch":\d+')
 
-#: The rules of a document by kind, and the fields that hold them.
+#: Kind of rule -> the field of :class:`Ruleset` with these rules.
 RULES = {kind: f"{kind}_rules" for kind in ("store", "probe", "output", "backfill", "latest")}
 
 
@@ -556,7 +555,7 @@ def loads(text: str | bytes) -> Ruleset:
 
 
 def to_json(ruleset: Ruleset) -> dict[str, Any]:
-    """Return the wire document."""
+    """Return the ruleset's wire document as dicts, lists and scalars."""
     return cast("dict[str, Any]", codec.to_json(_wire(ruleset)))
 
 

@@ -4,8 +4,8 @@ The probe rules on a path from an arriving tuple name the labels that they fill,
 keys, closed under equality, are the key classes of the sub-join that the path has reached. They
 give the sub-join's canonical id.
 
-The runtime counts tuples on every edge. If all tuples of a start take a step, on one edge or
-on several by substream, the counts of these edges add up. If only some substreams take the step, or
+The runtime counts tuples on every edge. If all tuples that arrive for a label take a step, on one
+edge or on one per substream, these edges' counts add up. If only some substreams take the step, or
 a look-ahead filter has dropped tuples before it, the counts belong to a :class:`StepPart`, whose
 selectivity may differ from that of all tuples.
 """
@@ -32,12 +32,12 @@ from anabranch_contract.queries.mirs import MirId, canonical
 
 
 class StepPart(Row, frozen=True):
-    """The tuples over which a step is counted, if not all tuples of its starts.
+    """The part of the tuples that a step's counts cover: some substreams, or filtered tuples.
 
     Attributes:
-        start: the label whose substreams take the step; empty where all tuples do.
-        function: :func:`function_digest` of the start's substreams.
-        substreams: their numbers, ascending.
+        start: label of the arriving tuples that are split into substreams; empty: no split.
+        function: :func:`function_digest` of this split.
+        substreams: numbers of the substreams that take the step, ascending.
         sifted: whether an earlier look-ahead filter (``ProbeRule.ahead``) has dropped tuples.
     """
 
@@ -47,19 +47,19 @@ class StepPart(Row, frozen=True):
     sifted: bool = False
 
     def __str__(self) -> str:
-        """Description of the part for people; empty for :data:`WHOLE`."""
+        """Text that names the counted tuples for people; empty if all tuples are counted."""
         numbers = ", ".join(map(str, self.substreams))
         word = "substream" if len(self.substreams) == 1 else "substreams"
         named = [f"{word} {numbers} of {self.start}"] if numbers else []
         return ", ".join([*named, *(["after a look-ahead"] if self.sifted else [])])
 
 
-#: All tuples.
+#: The counts cover all tuples.
 WHOLE = StepPart()
 
 
 class SubJoinStep(NamedTuple):
-    """A step, and the tuples over which it is counted.
+    """A step (a partial result probes a store), and the part of the tuples that its counts cover.
 
     Attributes:
         joined: the sub-join after the step.
@@ -82,11 +82,11 @@ class SubJoinStep(NamedTuple):
 
 
 class CountedStep(NamedTuple):
-    """The step of an edge.
+    """The step whose probes send their matches over one edge.
 
     Attributes:
-        asked: the earlier edge whose look-ahead filters test the key of this probe, and the number
-            of filters on it; None if no filter does.
+        asked: edge of an earlier probe with a look-ahead filter (existence test) on this probe's
+            store and key, and that probe's number of filters; None: no such edge.
     """
 
     step: SubJoinStep
@@ -94,7 +94,7 @@ class CountedStep(NamedTuple):
 
 
 def steps_of(ruleset: Ruleset) -> dict[str, SubJoinStep]:
-    """Return the step of each probe's outgoing edge, over all tuples."""
+    """Map the outgoing edge of each probe to its step; all steps are counted over all tuples."""
     relation_of: dict[Label, RelationId] = {
         label: relation for query in ruleset.queries for _, label, relation in query.members
     }
@@ -111,7 +111,7 @@ def steps_of(ruleset: Ruleset) -> dict[str, SubJoinStep]:
 
 
 def counted_steps(ruleset: Ruleset) -> dict[str, CountedStep]:
-    """Return the step of each probe's outgoing edge, with the tuples that are counted on it."""
+    """Map the outgoing edge of each probe to its step and the tuples that its counts cover."""
     steps, takers = steps_of(ruleset), ruleset.takers
     counts = substream_counts(ruleset.substreams)
     digests = {one.start: function_digest(one) for one in ruleset.substreams}
@@ -143,7 +143,7 @@ def function_digest(function: Substreams) -> str:
 
 
 def _asked(ruleset: Ruleset) -> dict[Edge, tuple[Edge, int] | None]:
-    """Return :attr:`CountedStep.asked` of each probe's outgoing edge."""
+    """Map each probe's outgoing edge to the earlier edge whose look-ahead filter tests its key."""
     pending: dict[Edge, dict[_Question, tuple[Edge, int]]] = {}
     found: dict[Edge, tuple[Edge, int] | None] = {}
     for rule in ruleset.paths:
@@ -163,9 +163,9 @@ def _question(asked: Presence | ProbeRule) -> _Question:
 
 
 def _equalities(rule: ProbeRule) -> list[tuple[AttrRef, AttrRef, str]]:
-    """Return the equalities of a probe rule, as attributes of its goal's labels.
+    """Return the equalities of a probe rule, between attributes of the query's labels.
 
-    Equalities within an MIR come from the base probes that can replace it (``fill``).
+    Equalities within an intermediate result come from the base probes that can replace its probe.
     """
     only = rule.members[0] if len(rule.members) == 1 else None
     found = [

@@ -1,4 +1,4 @@
-"""Activations of queries: first batch, visible tuples, result counts, failures; rows of views."""
+"""Activations of queries (first batch, visible tuples, result counts, failure); rows of views."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ViewRows(Message):
     unscaled: PartialMark | None = None
 
 
-#: A closed matrix of time bounds in microseconds (``model.JoinQuery.bounds``).
+#: A closed matrix of time bounds in microseconds (``queries.joins.JoinQuery.bounds``).
 Retention = tuple[tuple[int | None, ...], ...]
 
 
@@ -80,7 +80,8 @@ class LeftOut(Row, frozen=True):
     Attributes:
         low, high: least and greatest time, in microseconds, that the view's window column may have
             in the missing rows; None: unbounded.
-        share: the least ration of a goal in the span; 0: the missing rows can't be estimated.
+        share: the least ration in the span (share of tuples that probed); 0: no estimate is
+            possible.
         universe: whether the same keys were withheld in all batches (``plans.rations.Ranking``).
         key: (name, key type) of the grouping column by which ``universe`` ranks tuples; None: it
             ranks by no grouping column.
@@ -94,7 +95,9 @@ class LeftOut(Row, frozen=True):
 
 
 class PastStatus(StrEnum):
-    """Status of the past's results: not all emitted yet, all emitted, or no longer computable."""
+    """Status of results over tuples from before a query's activation: being emitted, all emitted,
+    or no longer computable.
+    """
 
     PENDING = "pending"
     EMITTED = "emitted"
@@ -121,7 +124,7 @@ class PastResults(Row, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Activation(Message):
-    """The terms on which the runtime activated a query, and its results since.
+    """The activation of a query by the runtime: its visible tuples, and its results since.
 
     Attributes:
         activated_batch: first batch whose arrivals can complete a result.
@@ -135,10 +138,10 @@ class Activation(Message):
         retention: the query's closed matrix in microseconds (``ruleset.QuerySpec.retention``).
         earlier: the activations before this one, oldest first. Each ended, with its final
             ``results``, when a stream's ttl changed the matrix. Their own ``earlier`` is empty.
-        withheld: results that rations have withheld so far, estimated from the kept ones: a goal
-            with ration p has 1/p − 1 withheld results for each kept one.
-        blind: number of (goal, batch) pairs with ration 0, whose withheld results can't be
-            estimated.
+        withheld: results that rations have withheld so far, estimated from the kept ones: with
+            ration p there are 1/p − 1 withheld results for each kept one.
+        blind: number of (last-arriving alias, batch) pairs with ration 0, whose withheld results
+            can't be estimated.
         owed: withheld results that will be computed later, with the same estimate; not included
             in ``withheld`` or ``blind``. ``caught_up``: those computed, included in ``results``.
         left_out: for a view, the spans in which joined rows are missing and stay missing.

@@ -91,8 +91,8 @@ class Unread(Body):
     last: tuple[UnreadPiece, ...] = ()
 
     def and_also(self, more: Sequence[UnreadPiece]) -> Unread:
-        """Return this record with ``more`` pieces; one that continues a piece of a file is merged
-        into it.
+        """Return this record with ``more`` pieces. A piece that continues a recorded piece of the
+        same file is merged with it.
         """
         pieces, lost, last = self.pieces, self.lost, list(self.last)
         for piece in more:

@@ -1,8 +1,8 @@
 """Interim measurements: counts of a pipeline over one period of a few seconds.
 
-They are the samples of time series (dpPick, section 4.2): per step ``found / probes`` is gamma
-(Eq. 9), ``matches / found`` is mu (Eq. 10); per store the distinct keys are kappa (Eq. 11). A step
-is identified by the sub-join after it, so its series continues when plans change.
+They are the samples of time series (dpPick, section 4.2): per step the hit ratio ``found / probes``
+(gamma, Eq. 9) and matches per hit ``matches / found`` (mu, Eq. 10); per store the distinct keys
+(kappa, Eq. 11). The sub-join after a step identifies it, so its series continues across plans.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from anabranch_contract.protocol.measurements import EdgeStatistics, Writes
 from anabranch_contract.queries.joins import Label
 from anabranch_contract.queries.mirs import MirId
 
-#: Maximum number of drifts of one period that are displayed.
+#: Maximum number of drifts (sudden changes) displayed per period.
 SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
 class StepMeasures:
-    """Counts of one step in one period, summed over the edges that ran it.
+    """Counts of one step (partial results probing a store) in one period, over all its edges.
 
     Attributes:
         joined: the canonical sub-join after the step.
         head, target: the labels of the probing tuple, and of the probed store; sorted.
         counts: counts of the period; ``pairs`` as in :class:`~.measurements.JoinSample`.
-        part: the tuples that were counted.
+        part: the part of the tuples that was counted.
     """
 
     joined: MirId
@@ -39,12 +39,12 @@ class StepMeasures:
 
     @classmethod
     def of(cls, step: SubJoinStep, counts: EdgeStatistics) -> StepMeasures:
-        """The counts of ``step``."""
+        """Return the measures of ``step`` with the given ``counts``."""
         return cls(step.joined, step.head, step.target, counts, step.part)
 
     @property
     def step(self) -> SubJoinStep:
-        """The step, and the part that was counted."""
+        """The measured step, with the part of its tuples that was counted."""
         return SubJoinStep(self.joined, self.head, self.target, self.part)
 
 
@@ -62,7 +62,7 @@ class StoreSize:
 
 @dataclass(frozen=True, slots=True, order=True)
 class DriftedRate:
-    """A relation whose arrivals have changed relative to the other relations.
+    """A relation whose arrival rate has changed suddenly, relative to the other relations' rates.
 
     Attributes:
         factor: new rate over old rate.
@@ -77,13 +77,13 @@ class DriftedRate:
 
 @dataclass(frozen=True, slots=True, order=True)
 class DriftedStep:
-    """A step whose matches per probe have changed.
+    """A step whose matches per probe have changed suddenly.
 
     Attributes:
         joined, head, target: as in :class:`StepMeasures`.
         figure: ``matches`` or ``found`` of :class:`~.measurements.EdgeStatistics`.
         before, after: the figure per probe, before and after the change.
-        part: the tuples that were counted.
+        part: the part of the tuples that was counted.
     """
 
     joined: MirId

@@ -9,7 +9,7 @@ from anabranch_contract.plans.ruleset import RulesetId
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Redis key names under one namespace (one pipeline per namespace).
+    """Redis key names of one pipeline's namespace, with Redis type, content and (writer) of each.
 
     >>> Keys("demo").ruleset(3)
     'demo:ruleset:3'
@@ -101,7 +101,7 @@ class Keys:
 
     @property
     def cursor(self) -> str:
-        """String int: number of boundaries in the list that the service has processed (service)."""
+        """String int: number of entries of ``boundaries`` (ends of epochs) processed (service)."""
         return self._key("cursor")
 
     @property
@@ -228,7 +228,7 @@ class Keys:
 
     @property
     def retained(self) -> str:
-        """String: JSON object, retained stream of the running epoch -> mark of its definition
+        """String: JSON object, retained stream of the running epoch -> digest of its definition
         (runtime: the driver writes, its sources read).
         """
         return self._key("retained")

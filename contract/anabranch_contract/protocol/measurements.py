@@ -41,12 +41,12 @@ class JoinSample:
 
     @classmethod
     def of(cls, step: SubJoinStep, probes: float, pairs: float, hits: float) -> JoinSample:
-        """The measurements of ``step``."""
+        """Return the sample of ``step`` with the given counts."""
         return cls(step.joined, step.head, step.target, probes, pairs, hits, step.part)
 
     @property
     def step(self) -> SubJoinStep:
-        """The step, and the part that was counted."""
+        """The measured step, with the part of its tuples that was counted."""
         return SubJoinStep(self.joined, self.head, self.target, self.part)
 
 
@@ -127,7 +127,7 @@ class StoreStatistics(Body):
 
     @property
     def tuples(self) -> int:
-        """Number of stored rows."""
+        """Number of rows in the store."""
         return self.rows
 
 

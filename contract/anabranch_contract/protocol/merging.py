@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-#: Segments of one level that become one of the next.
+#: Number of segments of one level that a merge turns into one of the next level.
 FANOUT = 6
 #: Minimum number of spans into which segments divide the lifetime of a store's rows.
 SPANS = 4

@@ -105,8 +105,8 @@ class Rationing:
         needed: time of all work without rations, as a share of the available time; above 1 the
             machine is too slow for its input. 0: unknown.
         overloaded: whether the last batch withheld results.
-        latency: promised seconds; None: no promise.
-        rations: of the last batch; missing goals have ration 1.
+        latency: promised seconds from arrival to commit; None: no promise.
+        rations: the rations of the last batch that were below 1.
         owed: number of batches whose withheld results will still be computed.
         left_rows: outer join -> counts of its left rows after their deadlines.
     """

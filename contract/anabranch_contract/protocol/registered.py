@@ -39,18 +39,18 @@ class StreamProperties(Document):
     description: Description = Field(default="", description="Description for people.")
     keep_late: bool = Field(
         default=True,
-        description="Whether rejected tuples (late, invalid, too far in the future) are kept, in "
+        description="Whether to keep rejected tuples (late, invalid, too far in the future) in "
         "files.",
     )
     site: Site = Field(
         default="",
-        description="Where its tuples arrive: the site, or the machine, of the executors that read "
-        "it. If it is empty or has no executors, any of them read it.",
+        description="Site, or host name, at which the stream's tuples arrive and whose executors "
+        "read it. Empty, or without executors there: any executor reads it.",
     )
 
 
 class PropertyOptions(TypedDict, total=False):
-    """:class:`StreamProperties` as arguments; None: the default."""
+    """Keyword arguments for the fields of :class:`StreamProperties`; None: the default."""
 
     description: str | None
     keep_late: bool | None
@@ -97,13 +97,13 @@ class StreamRecord(Closed, StreamProperties):
     version: int = 1
 
     def same_definition(self, other: StreamRecord) -> bool:
-        """Whether both define the same stream, whatever their registrations."""
+        """Whether both records define the same stream, apart from the registration id."""
         names = ("registration", "reading", "accepted_rejects", "version")
         same = {name: getattr(other, name) for name in names}
         return self.model_copy(update=same) == other
 
     def to_stream(self) -> Stream:
-        """The planner's view of the stream.
+        """Return the stream in the planner's form.
 
         Raises:
             PlannerError: the definition can't be used.

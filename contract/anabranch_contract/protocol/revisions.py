@@ -64,7 +64,9 @@ class RevisionAnswer(Message):
         return replace(self, upcoming=tuple(sorted(found, key=lambda one: one.epoch)))
 
     def following(self, epoch: int) -> RevisionAnswer:
-        """Return the first answer for a later epoch's ruleset; this answer for its own epoch."""
+        """Return the answer for the ruleset of ``epoch``, the same or a later one, with the
+        revisions so far.
+        """
         if epoch == self.epoch:
             return self
         known = self.of_epoch(epoch) or UpcomingRevision(epoch, 0, "")

@@ -62,7 +62,7 @@ class Term(msgspec.Struct, frozen=True, tag_field="term"):
 
 
 class Column(Term, frozen=True, tag="column", rename={"name": "column"}):
-    """A stream's column under ``alias``, a canonical label or empty."""
+    """A column of a stream. ``alias`` is a canonical label, or empty within one relation."""
 
     alias: str
     name: str
@@ -137,7 +137,7 @@ Expr: TypeAlias = Column | Literal | Call
 
 
 class Output(codec.Row, frozen=True):
-    """One column of a projection."""
+    """One output column of a SELECT list: its name and expression."""
 
     name: str
     expr: Expr

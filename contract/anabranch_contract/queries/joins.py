@@ -112,13 +112,13 @@ class Stream:
 
     @property
     def is_table(self) -> bool:
-        """Whether its tuples are the rows of a table."""
+        """Whether the stream is a table: reference rows that other streams look up."""
         return self.kind is StreamKind.TABLE
 
     @property
     def is_ordered(self) -> bool:
-        """Whether its tuples have a ``τ``: an event time, or for a table the position in the
-        batch's input, by which the later of two rows of one batch is known.
+        """Whether its tuples are ordered by a value ``τ``: the event time; for a table, the row's
+        position in its batch, by which the later of two rows of a batch replaces the other.
         """
         return self.event_time is not None or (self.is_table and bool(self.latest))
 
@@ -143,7 +143,7 @@ class Stream:
 
     @property
     def is_retained(self) -> bool:
-        """Whether its tuples are stored even if no query reads the stream."""
+        """Whether tuples are stored even if no query reads the stream."""
         return self.retain != 0
 
     def _check_retain(self) -> None:
@@ -253,13 +253,13 @@ class KeyClass:
     members: tuple[AttrRef, ...]
 
     def restrict(self, labels: frozenset[Label]) -> tuple[AttrRef, ...]:
-        """The members that belong to ``labels``."""
+        """The class's attributes whose label is in ``labels``."""
         return tuple([m for m in self.members if m.label in labels])
 
 
 @dataclass(frozen=True, slots=True)
 class QueryMember:
-    """One alias of a query, canonically labelled."""
+    """One alias of a query, with its relation and canonical label."""
 
     alias: str
     label: Label
@@ -281,16 +281,16 @@ class JoinQuery:
     Attributes:
         members: the aliases in the order of the FROM clause.
         predicates: the equi-joins as written, sorted.
-        classes: the same, closed under equality.
-        bounds: closed difference matrix in microseconds, indexed like ``members``: ``bounds[i][j] =
-            D`` means ``tau_j - tau_i <= D``; None is infinite; diagonal 0.
+        classes: the same equalities as key classes, transitively closed.
+        bounds: transitively closed matrix of time bounds, indexed like ``members``: ``bounds[i][j]
+            = D`` means that event times satisfy ``tau_j - tau_i <= D`` microseconds (None: any).
         residuals: conjuncts over several labels that are neither equi-joins nor time bounds.
         projection: output columns in order.
         derived: key expressions that are not plain columns: (stream, text) -> expression over the
             stream's columns (``Column.alias`` empty).
         view: the post-join part, which reads the projection's columns.
-        outer: the outer join of the left rows ``left`` with the results of this join (its pairs),
-            and with ``others``, the pairs of the look-ups after the first. It reads the
+        outer: the outer join of the left rows (results of the join ``left``) with their pairs
+            (results of this join; for look-ups after the first, of ``others``). It reads the
             projection's columns. A view reads the outer join's rows, not joined rows.
     """
 

@@ -1,7 +1,7 @@
-"""Estimates for views that lack joined rows: scalable columns, and marks for the others.
+"""Columns of a view that can be estimated if joined rows are missing, and marks for the others.
 
-Rations withhold joined rows (``semantics.md``, "Views over a part"). Counts, sums and averages of
-all rows can be estimated from the kept rows; any other column describes the kept rows only.
+Load shedding withholds joined rows (``semantics.md``, "Views over a part"). Counts, sums and
+averages of all rows can be estimated from the kept rows; other columns cover only the kept rows.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class PartialMark(Row, frozen=True):
 
 
 def scalable(view: View) -> Mapping[str, ViewAggregate]:
-    """Return the columns that are a count, sum or average (or its cast to double), with it."""
+    """Map each column that is a count, sum or average, or its cast to double, to the aggregate."""
     if not view.grouped:
         return {}
     known = {a.name: a for a in view.aggregates}

@@ -20,7 +20,7 @@ from anabranch_contract.queries.types import INTEGRAL, DataType, TypeKind
 
 #: Decimal context for intermediate results, with more digits than any decimal type.
 WIDE = Context(prec=400, Emax=999_999, Emin=-999_999)
-#: Bits of the integral types.
+#: Integral type -> its number of bits.
 BITS = {TypeKind.TINYINT: 8, TypeKind.SMALLINT: 16, TypeKind.INT: 32, TypeKind.BIGINT: 64}
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,5})?")

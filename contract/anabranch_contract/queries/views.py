@@ -20,7 +20,7 @@ from anabranch_contract.queries.types import DataType, TypeKind
 
 #: Additional columns of a view's changes: the kind of change, and the view's version.
 CHANGE, VERSION = "anabranch_change", "anabranch_version"
-#: The identity of a row of a view without grouping.
+#: Column that identifies a row of a view without grouping: its rank.
 RANK = "anabranch_rank"
 #: The two grouping columns of a time window.
 WINDOW_START, WINDOW_END = "window_start", "window_end"
@@ -28,14 +28,14 @@ _TIMESTAMP = DataType(TypeKind.TIMESTAMP)
 
 
 class Change(StrEnum):
-    """The kind of a change of a row."""
+    """Kind of a change of a view's row: upsert or delete."""
 
     UPSERT = "upsert"
     DELETE = "delete"
 
 
 class AggregateFunction(StrEnum):
-    """The aggregate functions."""
+    """Aggregate functions that views support."""
 
     COUNT = "count"
     SUM = "sum"
@@ -60,7 +60,7 @@ class ViewAggregate(Row, frozen=True):
 
 class Total(Row, frozen=True):
     """An aggregate over all joined rows, computed from the groups' aggregates: a sum of sums, a sum
-    of counts, the minimum of minima. HAVING does not exclude groups from it.
+    of counts, the minimum of minima. Groups excluded by HAVING count as well.
     """
 
     name: str
@@ -114,7 +114,7 @@ class View:
 
     @property
     def whole(self) -> bool:
-        """Whether a change of one group may change the view's rows of other groups."""
+        """Whether a change of one group may change rows of other groups (LIMIT, totals)."""
         return self.limit is not None or bool(self.totals)
 
     @property

@@ -1,4 +1,4 @@
-"""The bodies of tokens and of the audit log."""
+"""REST bodies for access tokens and the audit log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TokenName = Annotated[
 
 
 class Role(StrEnum):
-    """Rights of a token."""
+    """Role of a token; it determines which requests are allowed (``SECURITY.md``)."""
 
     VIEWER = "viewer"
     EDITOR = "editor"
@@ -32,19 +32,17 @@ class Role(StrEnum):
 
 
 class TokenIn(Closed):
-    """A token to create."""
+    """An access token to create."""
 
     model_config = examples({"name": "ci", "role": "editor", "ttl": "90 days"})
 
     name: TokenName
     role: Role
-    ttl: Duration | None = Field(
-        default=None, description="After how long it expires; left out: never."
-    )
+    ttl: Duration | None = Field(default=None, description="Time until it expires; default: never.")
 
 
 class TokenOut(Document):
-    """A token, without its secret."""
+    """An access token without its secret."""
 
     id: str
     name: str
@@ -52,7 +50,7 @@ class TokenOut(Document):
     created_at: Time
     expires_at: Time | None
     revoked_at: Time | None
-    last_used_at: Time | None = Field(description="To about a minute.")
+    last_used_at: Time | None = Field(description="Last use, accurate to about a minute.")
     usable: bool
 
 
@@ -78,7 +76,7 @@ class WhoOut(Document):
 
 
 class AuditKind(StrEnum):
-    """Kinds of entries."""
+    """Kinds of audit entries: changes, pushed rows, refused requests."""
 
     CHANGE = "change"
     PUSH = "push"
@@ -86,14 +84,14 @@ class AuditKind(StrEnum):
 
 
 class AuditRecord(Closed):
-    """One request.
+    """An entry of the audit log: one request.
 
     Attributes:
-        token, name, role: whose it was; the id is empty where there was no (known) token.
-        client: address that it came from.
-        route: the path's template; empty where no route was reached.
-        target: the path, percent-encoded: it holds no line breaks.
-        request: the id that the answer had as ``X-Request-ID``.
+        token, name, role: id, name and role of the caller's token; no id: no valid token.
+        client: network address of the caller.
+        route: template of the path, e.g. ``/v1/queries/{name}``; empty: no route matched.
+        target: the requested path, percent-encoded.
+        request: the request's id, also in the answer's header ``X-Request-ID``.
     """
 
     at: Time

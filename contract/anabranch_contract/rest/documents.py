@@ -49,7 +49,7 @@ StreamName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$", exa
 QueryName = Annotated[
     str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$", examples=["late-orders"])
 ]
-#: A query, by its newest run, or one of its runs.
+#: Either the id of a query, which means its newest run, or the name of one of its runs.
 RunName = Annotated[
     str,
     Field(
@@ -60,7 +60,7 @@ RunName = Annotated[
 ColumnName = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(printable)]
 Duration = Annotated[str, Field(min_length=1, max_length=64, examples=["10 minutes", "PT1H"])]
 Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
-#: Marks the encoding of a text file; no part of its text.
+#: Byte order mark at the beginning of a text file; not a part of the text.
 BOM = "\ufeff"
 #: A statement, without the byte order mark of the file that it was read from.
 StatementText = Annotated[Text, AfterValidator(lambda text: text.removeprefix(BOM))]
@@ -111,7 +111,7 @@ _Choice = TypeVar("_Choice")
 _Body = TypeVar("_Body", bound=Body)
 _Kind = TypeVar("_Kind", bound="type[Document]")
 
-#: A choice of this release's values; a client keeps a newer service's further values as text.
+#: An enumeration; a client keeps values that it does not know, of a newer service, as text.
 Open = Annotated[_Choice, WrapValidator(_known_or_text)]
 
 
@@ -122,8 +122,8 @@ class Document(BaseModel):
 
     @classmethod
     def read(cls, document: Any) -> Self:
-        """Parse the answer of a service of any release: further fields of a newer release are kept,
-        fields that an older release lacks become None or empty.
+        """Parse the answer of a service of any release: unknown fields of a newer release are kept,
+        fields missing from an older release become None or empty.
 
         Raises:
             ValidationError: the document is no such answer.
@@ -132,8 +132,8 @@ class Document(BaseModel):
 
     @classmethod
     def of(cls, value: object, **others: Any) -> Self:
-        """Make the answer from the attributes of ``value`` with its fields' names, and ``others``
-        in place of these; nested answers are made alike.
+        """Make the answer: the fields ``others``, and all other fields from the attributes of
+        ``value`` with the same names. Fields of nested answers are filled in the same way.
         """
         names = cls.model_fields.keys() - others.keys()
         own = {name: getattr(value, name) for name in names if hasattr(value, name)}
@@ -206,7 +206,7 @@ def with_fields(body: _Kind, fields: dict[str, tuple[Any, FieldInfo]]) -> _Kind:
 
 
 def nullable(source: type[Document], name: str) -> bool:
-    """Whether null is a value of a field."""
+    """Whether a field of ``source`` may be null."""
     field = source.model_fields.get(name)
     return field is not None and type(None) in get_args(field.annotation)
 
@@ -221,7 +221,7 @@ def changes_of(source: type[Document], *names: str, null: str = "") -> Callable[
     def field(name: str) -> tuple[Any, FieldInfo]:
         whole = source.model_fields[name]
         text = f"{whole.description} {null}" if nullable(source, name) else whole.description
-        # Bounds and validators are of values other than null.
+        # Bounds and validators must not apply to null.
         annotated: Any = Annotated
         kind: Any = annotated[whole.annotation, Field(), *whole.metadata]
         given: Any = Field(default=None, description=text, examples=whole.examples)

@@ -1,7 +1,7 @@
 """Readable names of relations and intermediate results, in place of the planner's ids.
 
 Epochs are immutable and contain ids, while readable names depend on the present queries' aliases.
-So names are computed when a plan is displayed, by the service's comments and the command line.
+So names are computed when a plan is displayed, by the service or the command line.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from anabranch_contract.queries.outer_joins import part_number, registered
 from anabranch_contract.rest.normalised import NormalisedInfo
 
-#: The attribute that a store is partitioned by, at the end of its label.
+#: Pattern of the partition attribute at the end of a store's label.
 _PARTITION = re.compile(r"\[(\w+)\]$")
 
 
@@ -110,7 +110,7 @@ def readable_explain(explain: Mapping[str, Any], names: Mapping[str, str]) -> di
 
 
 def _goal(name: str) -> str:
-    """A query, the rows of its left side, or the pairs of a look-up after the first.
+    """Readable name for the id of a planned join: a query, or a part of its outer join.
 
     >>> _goal("unpaid+left"), _goal("unpaid"), _goal("named+2")
     ('unpaid, left rows', 'unpaid', 'named, look-up 2')

@@ -8,7 +8,7 @@ from anabranch_contract.rest.documents import Closed
 
 
 class AliasInfo(Closed):
-    """One alias of a normalised query."""
+    """One alias of a query: its stream, local filter, relation and canonical label."""
 
     alias: str
     stream: str
@@ -25,7 +25,7 @@ class ClassInfo(Closed):
 
 
 class BoundInfo(Closed):
-    """``tau(later) - tau(earlier)`` is at most ``micros``; ``duration`` says the same in words."""
+    """Time bound: ``later``'s event time minus ``earlier``'s is at most ``micros`` microseconds."""
 
     earlier: str
     later: str
@@ -48,7 +48,7 @@ class ViewInfo(Closed):
             only.
         joined: the columns of the joined rows, with their expressions.
         keys, aggregates: the GROUP BY keys and the aggregates; empty if joined rows are ranked.
-        changes: all columns of a change.
+        changes: all columns of a change (an upsert or delete of a row of the view).
     """
 
     identity: list[str]
@@ -75,16 +75,16 @@ class LookUpInfo(Closed):
 
 
 class OuterInfo(Closed):
-    """A post-join outer, semi or anti join of a query, or several with tables.
+    """A query's outer, semi or anti join after its inner joins, or several such joins with tables.
 
     Attributes:
-        kind: ``left``, ``semi`` or ``anti``; of several the first one's.
-        partner: the alias of the right side; of several the first one's.
+        kind: ``left``, ``semi`` or ``anti``; with several joins, of the first.
+        partner: the alias of the right side; with several joins, of the first.
         left: the columns that identify left rows.
         deadline: the latest event time of a partner, as an expression over event times; null for
             tables, whose rows are looked up in the left row's batch.
         look_ups: the joins with tables, in order.
-        where: conditions on their results.
+        where: conditions on the results of these joins.
     """
 
     kind: str
@@ -96,13 +96,13 @@ class OuterInfo(Closed):
 
 
 class NormalisedInfo(Closed):
-    """How the planner understood a query.
+    """A query in the planner's normal form.
 
     Attributes:
-        view: the post-join operators; ``output`` are its columns then.
-        outer: the post-join outer, semi or anti join.
-        bounds: the finite entries of the closed difference matrix.
-        unbounded: aliases whose tuples have to be kept for ever.
+        view: aggregates, ORDER BY and LIMIT, which define the columns ``output``; null: none.
+        outer: the outer, semi or anti join; null: none.
+        bounds: all time bounds between two aliases, including implied ones.
+        unbounded: aliases whose tuples have to be stored for ever.
         notes: possible surprises, in sentences.
     """
 

@@ -38,7 +38,7 @@ Dialect = Annotated[
     str,
     Field(
         pattern=r"^[a-z0-9_]{1,40}$",
-        description="The statement's dialect, by sqlglot's name; it is translated to Spark's.",
+        description="SQL dialect of the statement, as sqlglot names it; translated to Spark SQL.",
         examples=["postgres"],
     ),
 ]
@@ -52,12 +52,12 @@ Tag = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.:/=-]{0,63}$", exa
 Tags = Annotated[list[Tag], Field(max_length=32), AfterValidator(distinct)]
 
 
-#: Whether results that could have been had before a query was registered are emitted as well.
+#: Whether a query also emits results over tuples that were stored before its activation.
 Past = Annotated[
     Literal["none", "stored"],
     Field(
-        description="`stored`: its results over tuples stored before it begins are emitted as "
-        "well, while it runs. `none`: a result's last member arrives after it began.",
+        description="`stored`: also emit results whose tuples were all stored before the query "
+        "began. `none`: the last tuple of each result arrived after it began.",
         examples=["stored"],
     ),
 ]
@@ -77,22 +77,22 @@ class SinkRecord(Closed):
     mode: Literal["append"] = "append"
 
     def to_sink(self) -> SinkSpec:
-        """The planner's view of it."""
+        """Return the sink as the planner's :class:`SinkSpec`."""
         options = tuple(sorted(self.options.items()))
         return SinkSpec(self.format, options, self.path, self.mode)
 
 
 class QueryTerms(Document):
-    """The terms of a query common to requests, records and answers: statement or structured query,
-    sink, importance, and what people find it by.
+    """Fields common to requests, records and answers of queries: statement or structured query,
+    sink, priority, service levels, and texts for display and search.
     """
 
     sql: str | None = None
-    query: dict[str, JsonValue] | None = Field(default=None, description="A structured query.")
+    query: dict[str, JsonValue] | None = Field(default=None, description="Query as JSON, not SQL.")
     window: Duration | dict[str, Duration] | None = None
     sink: SinkRecord = SinkRecord()
     priority: int = Field(
-        default=0, ge=0, le=1_000_000, description="Under load shedding; greater is more important."
+        default=0, ge=0, le=1_000_000, description="Priority under load shedding; greatest first."
     )
     slo: Slo = Slo()
     title: Title | None = Field(default=None, description="Display title.")
@@ -102,7 +102,7 @@ class QueryTerms(Document):
 
 
 class QueryOptions(TypedDict, total=False):
-    """Optional fields of :class:`QueryIn` as arguments; None: the service's default."""
+    """Keyword arguments for optional fields of :class:`QueryIn`; None: the service's default."""
 
     dialect: str | None
     ttl: str | None
@@ -142,14 +142,14 @@ class QueryIn(Closed, QueryTerms):
     id: QueryName | None = None
     sql: StatementText | None = None
     dialect: Dialect = "spark"
-    ttl: Duration | None = Field(default=None, description="Time to live.")
+    ttl: Duration | None = Field(default=None, description="Time until the query expires.")
     expires_at: AwareDatetime | None = Field(default=None, description="Expiry time, ISO 8601.")
 
     @field_validator("query")
     @classmethod
     def _encodable(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Reject lone surrogates, which JSON can spell but no store can hold, and texts longer than
-        SQL may be.
+        """Reject text with lone surrogates, which UTF-8 can't encode, and text longer than an SQL
+        statement may be.
         """
         try:
             text = json.dumps(value, ensure_ascii=False)
@@ -162,10 +162,10 @@ class QueryIn(Closed, QueryTerms):
 
 
 class QueryPatch(Closed):
-    """Changes of a registered query. ``expires_at: null`` lets it live for ever.
+    """Changes of a registered query. ``expires_at: null`` removes its expiry.
 
-    Of ``slo`` the fields that are given are changed; null: the query needs nothing any more.
-    ``title: null`` and ``owner: null`` take these away; ``tags`` are given as a whole.
+    In ``slo`` only the given fields change; ``slo: null`` removes all objectives. ``title: null``
+    and ``owner: null`` remove title and owner. ``tags`` replaces all tags.
     """
 
     model_config = examples({"ttl": "1 hour", "priority": 3}, {"slo": {"latency": "2 seconds"}})
@@ -180,16 +180,16 @@ class QueryPatch(Closed):
 
 
 class VisibleFrom(Document):
-    """The first batch, and least event time, of an alias's visible tuples; null: any event time."""
+    """First batch, and least event time (null: any), of the tuples of an alias that join."""
 
     batch: int
     event_time: str | None
 
 
 class MissedOut(Document):
-    """Rows of a stream that were read before a query and not stored for it.
+    """Rows of a stream that a query misses, since they were read before it and are not stored.
 
-    ``rows`` counts them; null: they were stored, and dropped after their time.
+    ``rows`` is their number; null: they were stored, but have expired.
     """
 
     stream: str
@@ -199,10 +199,10 @@ class MissedOut(Document):
 
 
 class ActivationOut(Document):
-    """An activation that has ended because a stream's ttl changed the query's time bounds.
+    """An earlier activation of a query, ended when a stream's ttl changed the query's time bounds.
 
-    It was active from ``activated_batch`` up to the batch before ``expired_batch``, by ``bounds``;
-    ``results`` are those up to its end, of earlier ones too.
+    It lasted from ``activated_batch`` to the batch before ``expired_batch``, with the time bounds
+    ``bounds``. ``results`` is the number of results up to its end, since the query began.
     """
 
     activated_batch: int
@@ -220,7 +220,7 @@ QueryStatus = Literal["pending", "active", "paused", "expiring", "expired", "rej
 class ProblemRecord(Closed):
     """Why a query was rejected.
 
-    ``line`` and ``column`` refer to the statement of an explanation or of a batch, from 1; null: no
+    ``line`` and ``column`` are the error's position in the SQL statement, from 1; null: no
     position.
     """
 
@@ -233,9 +233,9 @@ class ProblemRecord(Closed):
 
 
 class PartialOut(Document):
-    """Something of a view that holds for a part of its joined rows only, and why.
+    """A column of a view that is inexact because load shedding withheld joined rows, and why.
 
-    ``column`` is null where it is about which rows there are, or about all of them.
+    ``column`` null: the set of rows, or all columns.
     """
 
     column: str | None
@@ -244,7 +244,7 @@ class PartialOut(Document):
 
 
 class ScaledOut(Document):
-    """A count, a sum or an average over all joined rows, estimated from the kept ones.
+    """Estimate of a count, sum or average over all joined rows, withheld ones included.
 
     The true value is within ``error`` of ``value`` with 95 % confidence. Null: unknown.
     """
@@ -254,57 +254,56 @@ class ScaledOut(Document):
 
 
 class ViewRowsOut(Document):
-    """The rows of a view. A view without LIMIT is reported as long as it is small.
+    """The current rows of a query with a view (aggregates, DISTINCT or LIMIT after its joins). A
+    view without LIMIT is reported only while it has few rows.
 
-    ``completeness`` is the estimated share of its joined rows that overload has not withheld, as of
-    this version: below 1, sums and counts cover only a part. ``withheld``, ``owed`` and ``blind``
-    are as in ``rationed`` of the query, as of this version.
+    ``completeness`` is the estimated share of joined rows that load shedding did not withhold;
+    below 1, sums and counts are too low. ``withheld``, ``owed`` and ``blind``: see RationedOut.
     """
 
-    version: int | None = Field(description="Null: it has not been reported yet.")
-    total: int | None = Field(description="Number of all rows, reported or not.")
+    version: int | None = Field(description="Version of the view; null: not reported yet.")
+    total: int | None = Field(description="Number of rows of the view, not only of `rows`.")
     columns: list[str]
     rows: list[dict[str, JsonValue]]
     completeness: float = 1.0
     batch: int | None = Field(
-        default=None, description="The last batch whose joined rows are in it; null: not known."
+        default=None, description="Last batch whose joined rows are included; null: unknown."
     )
     withheld: float = 0.0
     owed: float = 0.0
     blind: int = 0
     partial: list[PartialOut] = Field(
         default=[],
-        description="Rows and columns covering only a part; empty if nothing is missing.",
+        description="Columns and clauses that are inexact for lack of joined rows; empty: none.",
     )
     whole: list[bool | None] = Field(
         default=[],
-        description="Of each row whether no joined row of its group is missing; null: not known. "
-        "Empty where none is missing of any.",
+        description="Per row, whether it covers all joined rows of its group; null: unknown. "
+        "Empty if no joined row is missing.",
     )
     scaled: list[dict[str, ScaledOut]] | None = Field(
         default=None,
-        description="Per row its scaled columns; null: not requested or not available.",
+        description="Per row, estimates by column; null: not requested or not available.",
     )
     unscaled: PartialOut | None = Field(
-        default=None, description="Why there are no requested scaled columns."
+        default=None, description="Why requested estimates (`scaled`) are not available."
     )
 
 
 class RationedOut(Document):
-    """Results that overload has withheld from a query (``docs/semantics.md``, "Rations").
+    """Results that load shedding has withheld from a query (``docs/semantics.md``, "Rations").
 
-    ``withheld`` estimates the results withheld so far, from the kept ones; ``completeness`` is the
-    share kept. ``blind`` counts how often an alias had ration 0 in a batch; the estimate excludes
-    these. ``shares`` has, for the last batch, the rations below 1 by alias: the share of its tuples
-    that may arrive last. ``owed`` estimates the results still to be made good (they count as not
-    kept); ``caught_up`` counts the results made good. ``floor`` is the required completeness,
-    ``floor_needs`` the share of rationed probes' CPU time needed to keep all floors of its priority
-    and of higher ones; with a smaller budget ``floor_broken`` is true. Null: no floor is set, or
-    nothing has been measured yet.
+    ``withheld`` estimates the results withheld so far, from the emitted ones; ``completeness`` is
+    the share emitted. ``shares`` maps each alias with a ration below 1 in the last batch to it: the
+    share of the alias's arriving tuples that probed. ``blind`` counts the (alias, batch) pairs with
+    ration 0, whose results no estimate includes. ``owed`` estimates the withheld results that will
+    be computed later; ``caught_up`` counts those computed. ``floor`` is the required completeness,
+    ``floor_needs`` the share of rationed probes' CPU time that the floors of this and of higher
+    priorities need; with less, ``floor_broken`` is true. Null: no floor, or no measurements yet.
 
-    Results of an outer join, also below a view, are pairs (of a left join only) and left rows after
-    their deadlines. ``left_withheld`` estimates how many of ``withheld`` are left rows.
-    ``undecided`` counts left rows without a result, since pairs of them may have been withheld.
+    An outer join's results, also below a view, are pairs (left joins only), and left rows once no
+    partner can arrive any more. ``left_withheld`` estimates the left rows among ``withheld``;
+    ``undecided`` counts left rows that gave no result because pairs of them may be withheld.
     """
 
     withheld: float
@@ -330,28 +329,28 @@ class PastOut(Document):
     status: Open[Literal["pending", "emitted", "given-up"]]
     results: int = Field(description="Results emitted so far; included in the query's results.")
     rows: int | None = Field(
-        description="Stored rows that are still to be looked at; null: not begun yet."
+        description="Number of stored rows still to be processed; null: not begun yet."
     )
 
 
 class QueryOut(QueryTerms):
-    """A query, its meaning, and its progress."""
+    """A registered query: its terms, normal form, status and progress."""
 
     id: str
     run: str = Field(
         default="",
-        description="The name of its newest run, by which plans, metrics and folders call it.",
+        description="Name of its newest run, used in plans, metrics and names of folders.",
     )
     status: Open[QueryStatus]
     waits_because: str | None = Field(
         default=None,
-        description="Why it is pending, where an operator has to approve its plan, or refused it.",
+        description="Why it is pending: its plan waits for approval, or was refused.",
     )
     sink_problem: str | None = Field(
-        description="Why results wait for the sink; null while it takes them."
+        description="Why the sink does not accept results at present; null: it does."
     )
     results_at: str | None = Field(
-        default=None, description="Where its results are; null: they are counted only."
+        default=None, description="Location of the results; null: the sink only counts them."
     )
     input_problems: dict[str, str] = Field(
         description="Streams that can't be read at present -> the reason."
@@ -368,8 +367,8 @@ class QueryOut(QueryTerms):
     complete: str | None
     missed: list[MissedOut] = Field(
         default=[],
-        description="Rows read before it that it does not see: before its activation, the rows "
-        "that it would miss; then the rows without which it is incomplete.",
+        description="Rows read before the query and not stored, which its results miss (while it "
+        "is pending: would miss).",
     )
     past_results: PastOut | None = Field(
         default=None, description="Null: the past was not requested, or emission has not begun."
@@ -378,16 +377,16 @@ class QueryOut(QueryTerms):
         description="Its activations before this one, oldest first."
     )
     results: int = Field(
-        description="Rows in its sink: results emitted so far; for a view its current rows (if "
-        "these have become too many to be kept, their last known number)."
+        description="Number of results emitted so far; for a view, of its current rows (if they "
+        "are too many to be kept, their last known number)."
     )
     joined_rows: int | None = Field(
         default=None,
-        description="Rows that its joins have found, of a view or an outer join.",
+        description="For a view or outer join, number of results of the inner joins below it.",
     )
     rationed: RationedOut | None = Field(
         default=None,
-        description="Null while nothing has been withheld of it, and no floor of it is known.",
+        description="Results withheld by load shedding; null: none, and no floor is known.",
     )
     problem: ProblemRecord | None
     failure: Failure | None
@@ -424,7 +423,7 @@ class RunList(Document):
     items: list[RunOut]
 
 
-#: Queries of one batch.
+#: Maximum number of queries in one batch request.
 MAX_BATCH = 500
 
 _EXAMPLE = "SELECT f.carrier, w.wind FROM flights f JOIN weather w ON f.origin = w.origin"
@@ -444,7 +443,7 @@ class QueryBatchIn(Closed):
     )
 
     queries: Annotated[list[QueryIn], Field(min_length=1, max_length=MAX_BATCH)]
-    atomic: bool = Field(default=True, description="All of them or none. False: each that can be.")
+    atomic: bool = Field(default=True, description="Register all or none; false: each valid query.")
 
 
 class QueryBatchItem(Document):
@@ -473,7 +472,7 @@ class QueryChange(Document):
     action: Open[Literal["none", "created", "changed", "replaced"]]
     fields: list[str]
     dry_run: bool
-    query: QueryOut | None = Field(description="Null in a dry run of a query that is not there.")
+    query: QueryOut | None = Field(description="Null in a dry run for an unregistered query.")
     version: str | None = Field(
         default=None, description="The ETag of ``query``, for If-Match; null where there is none."
     )

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from anabranch_contract.rest.documents import Closed, Duration
 
-#: Aliases are as long as a column's name may be.
+#: Aliases have the same maximum length as names of columns.
 _Alias = Annotated[str, Field(min_length=1, max_length=256)]
 
 
@@ -17,17 +17,18 @@ class Slo(Closed):
 
     latency: Duration | None = Field(
         default=None,
-        description="From a row's arrival to the commit of its results, 100 milliseconds or more.",
+        description="Maximum time from a row's arrival to the commit of its results, at least 100 "
+        "milliseconds.",
         examples=["2 seconds"],
     )
     freshness: dict[_Alias, Duration] = Field(
         default_factory=dict,
         max_length=100,
-        description="Alias -> how old the event time of its member of a result may be.",
+        description="Alias -> maximum age, in event time, of its tuple when a result is emitted.",
         examples=[{"o": "12 minutes"}],
     )
     completeness: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | None = Field(
-        default=None, description="The share of its results that the query needs at least."
+        default=None, description="Minimum share of results to emit under load shedding."
     )
 
     def changed(self, change: Slo | None) -> Slo:

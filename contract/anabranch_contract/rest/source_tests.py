@@ -11,8 +11,8 @@ from anabranch_contract.rest.queries import ProblemRecord
 
 
 class MisfitOut(Document):
-    """A value that does not fit. ``row`` counts from 0; without a ``column`` all of the row is
-    meant, for example a line that is no object. ``value`` is shortened.
+    """A value (truncated) that does not fit its column's type. ``row`` counts from 0; ``column``
+    null: the row as a whole is malformed, e.g. a line that is no JSON object.
     """
 
     row: int
@@ -22,38 +22,38 @@ class MisfitOut(Document):
 
 
 class SourceTestOut(Document):
-    """Test of a source. No input is stored, and none is removed from the source."""
+    """Result of a source test: sample rows, checked against the columns. Nothing is stored."""
 
     outcome: Open[Literal["read", "empty", "failed", "not tested"]] = Field(
-        description="`read`: rows were looked at; `empty`: it can be read and has none; `failed`: "
-        "it can't be read, and `error` says why; `not tested`: the service can't look at all that "
-        "there is, and `limits` say why."
+        description="`read`: rows were read and checked; `empty`: the source is readable and has "
+        "no rows; `failed`: it can't be read (`error`); `not tested`: the service can't test this "
+        "source (`limits`)."
     )
     error: ProblemRecord | None = Field(
         default=None,
-        description="Why it can't be read, in which field of the registration, and what to do.",
+        description="Why the source can't be read, with the registration's field and a remedy.",
     )
     limits: list[str] = Field(
         default=[], description="Parts of the source that were not read, and the reason."
     )
     unit: Open[Literal["files", "entries"]] | None = None
     found: int | None = Field(
-        default=None, description="How many files or entries are there; null: unknown."
+        default=None, description="Number of files or entries in the source; null: unknown."
     )
     places: list[str] = Field(default=[], description="Files or keys that the rows are from.")
     rows: list[dict[str, JsonValue]] = Field(
         default=[],
-        description="The rows as the stream's types have them; null where a value does not fit.",
+        description="The rows, converted to the columns' types; null for values that do not fit.",
     )
-    invalid: int = Field(default=0, description="How many of these rows do not fit.")
+    invalid: int = Field(default=0, description="Number of these rows that do not fit.")
     misfits: list[MisfitOut] = Field(default=[])
     first_event_time: Time | None = None
     last_event_time: Time | None = None
     disorder: str | None = Field(
         default=None,
-        description="Longest time by which the event time of one of these rows is less than that "
-        "of a row before it, as a duration; null: no event times.",
+        description="Greatest delay of a row's event time behind that of an earlier row, as a "
+        "duration; null: no event times.",
     )
     proposed_lateness: str | None = Field(
-        default=None, description="A lateness that covers this disorder, with some room."
+        default=None, description="Suggested lateness of the stream: the disorder plus a margin."
     )

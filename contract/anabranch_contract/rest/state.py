@@ -23,29 +23,29 @@ class StoreOut(StoreReport):
     """One store as of the newest batch that the runtime has reported.
 
     Attributes:
-        reads: of the last ended epoch; null: not measured.
+        reads: the store's reads in the last ended epoch; null: not measured.
     """
 
     reads: Reads | None = None
 
     @property
     def probes(self) -> int | None:
-        """Probes of ``reads``."""
+        """Number of tuples that probed the store in the last ended epoch."""
         return None if self.reads is None else self.reads.probes
 
     @property
     def matches(self) -> int | None:
-        """Matches of ``reads``."""
+        """Number of matches that probes of the store found in the last ended epoch."""
         return None if self.reads is None else self.reads.matches
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderOut(EdgeReport):
-    """An edge whose probes read a store: tuples of ``start`` that have come as far as ``edge`` says
-    look ``mir`` up by ``key``.
+    """An edge (step of a probe order) whose probes read a store: tuples that arrived for ``start``
+    probe the stored rows of ``mir`` by ``key``.
 
     Attributes:
-        statistics: of the last ended epoch, over all stores that the edge probes.
+        statistics: the edge's measurements in the last ended epoch, over all stores it probes.
     """
 
     start: str | None = None
@@ -56,7 +56,7 @@ class ReaderOut(EdgeReport):
 
 @dataclass(frozen=True, slots=True)
 class StoreEpochOut(Body):
-    """A store at the end of an epoch, and its reads meanwhile."""
+    """Size of a store at the end of an epoch, and its reads during the epoch."""
 
     epoch: int
     rows: int
@@ -70,9 +70,9 @@ class StoreDetailOut(StoreOut):
     """One store with its segments, its readers, and its last epochs.
 
     Attributes:
-        parts: its largest segments, as of before ``parts_batch``; null: not reported yet.
-        parts_omitted, readers_omitted: segments and readers left out to bound the answer.
-        history: its last epochs, oldest first.
+        parts: its largest segments before batch ``parts_batch``; null: not reported yet.
+        parts_omitted, readers_omitted: numbers of segments and readers left out of the answer.
+        history: its size and reads in the last epochs, oldest first.
     """
 
     next_batch: int = 0
@@ -86,6 +86,6 @@ class StoreDetailOut(StoreOut):
 
 @dataclass(frozen=True, slots=True)
 class StateOut(StateReport):
-    """The contents of the stores."""
+    """All stores of the pipeline, their sizes and reads."""
 
     stores: tuple[StoreOut, ...]

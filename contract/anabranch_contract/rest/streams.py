@@ -1,4 +1,4 @@
-"""Bodies of ``/v1/streams``."""
+"""REST bodies of ``/v1/streams``."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ from anabranch_contract.rest.planning.statistics import StreamStatisticsOut
 
 Kind = Annotated[
     Literal["stream", "table"],
-    Field(description="Whether tuples happen, or are the rows of a table that queries look up."),
+    Field(description="`stream`: append-only events. `table`: reference rows to look up by key."),
 ]
 
 
 class RetentionIn(Closed):
-    """Limits on the tuples of a stream that join."""
+    """Limits on which tuples of a stream take part in joins."""
 
     ttl: Duration | None = Field(
         default=None,
-        description="A tuple joins only tuples at most this much later in event time, in every "
-        "query: a window on every alias over the stream.",
+        description="Window on the stream in every query: its tuples join only tuples whose event "
+        "time is at most this much later.",
         examples=["7 days"],
     )
     latest: Annotated[list[ColumnName], Field(min_length=1, max_length=16)] | None = Field(
         default=None,
-        description="Key columns: of the tuples that agree in them only those with the greatest "
-        "event time join, as of each batch.",
+        description="Key columns: of tuples with equal keys only those with the greatest event "
+        "time (as of each batch) take part in joins.",
         examples=[["customer_id"]],
     )
 
@@ -58,7 +58,7 @@ class RetentionIn(Closed):
 
 
 class RetentionOut(Document):
-    """Limits on the tuples of a stream that join; null: no limit."""
+    """Limits on which tuples of a stream take part in joins; null: no limit."""
 
     ttl: str | None
     latest: list[str] | None
@@ -69,28 +69,28 @@ PROPERTIES = set(StreamProperties.model_fields)
 
 
 class StreamTerms(Document):
-    """The terms of a stream common to its registration and its changes."""
+    """Fields common to the registration of a stream and to its changes."""
 
     idle_timeout: Duration | None = Field(
         default=None,
-        description="After so long a silence the watermark moves with the other streams'.",
+        description="Time without tuples after which the stream's watermark follows the others'.",
     )
     ahead_of_clock: Duration | None = Field(
         default=None,
-        description="Live, a tuple whose event time exceeds the clock by more is rejected. A "
-        "duration, or `unbounded`; 1 day where the lateness is bounded.",
+        description="In live mode, tuples whose event time exceeds the clock by more are rejected. "
+        "A duration, or `unbounded`; default with bounded lateness: 1 day.",
     )
     ahead_of_stream: Duration | None = Field(
         default=None,
-        description="A tuple whose event time exceeds all earlier ones of the stream by more is "
-        "rejected. A duration, or `unbounded`; 366 days where the lateness is bounded.",
+        description="Tuples whose event time exceeds the greatest one of earlier batches by more "
+        "are rejected. A duration, or `unbounded`; default with bounded lateness: 366 days.",
     )
     retention: RetentionIn | None = None
     retain: Duration | None = Field(
         default=None,
-        description="Stored tuples before any query reads the stream, and besides what queries "
-        "need: `all` (default of a table), `none` (of a stream), or a duration of event time "
-        "behind the stream's watermark.",
+        description="Tuples to store even if no query needs them: `all` (default of a table), "
+        "`none` (default of a stream), or those within a duration of event time behind the "
+        "stream's watermark.",
         examples=["all", "7 days"],
     )
 
@@ -122,13 +122,13 @@ class StreamIn(Closed, StreamProperties, StreamTerms):
     )
     lateness: Duration | None = Field(
         default=None,
-        description="A duration, or `unbounded`; 10 minutes where an event time is declared.",
+        description="Delay in event time above which a tuple is late and rejected: a duration, or "
+        "`unbounded`; default with an event time: 10 minutes.",
     )
     kind: Kind = "stream"
     key: Annotated[list[ColumnName], Field(min_length=1, max_length=16)] | None = Field(
         default=None,
-        description="Of a table: of the rows that agree in these columns only the one that "
-        "arrived last is there.",
+        description="Key of a table: a row replaces the earlier row with equal key.",
         examples=[["id"]],
     )
     source: SourceRecord = SourceRecord()
@@ -148,7 +148,7 @@ class StreamIn(Closed, StreamProperties, StreamTerms):
 
 
 class StreamOptions(PropertyOptions, total=False):
-    """Optional fields of :class:`StreamIn` as arguments; None: the service's default."""
+    """Keyword arguments for optional fields of :class:`StreamIn`; None: the service's default."""
 
     event_time: str | None
     lateness: str | None
@@ -164,29 +164,28 @@ class StreamOptions(PropertyOptions, total=False):
 class StreamPatch(Closed, StreamTerms):
     """Changes of a registered stream: its properties, and the fields below.
 
-    ``idle_timeout: null``: however long it is silent; ``retention: null``: all tuples, as long as
-    queries say themselves; what ``retention`` does not name stays as it is, and what it has as null
-    goes.
+    ``idle_timeout: null`` removes the timeout, ``retention: null`` both limits of the retention.
+    Within ``retention`` an absent limit keeps its value, and null removes it.
     """
 
     accepted_rejects: Annotated[int, Field(ge=0)] | None = Field(
         default=None,
-        description="Rejected tuples that an operator accepts: health warns of more only.",
+        description="Number of rejected tuples that are acknowledged: health warns only of more.",
     )
     on_loss: OnLoss | None = Field(
         default=None,
-        description="Of a stream of Redis Streams: whether it stops where entries were removed "
-        "before they were read, or goes on after them.",
+        description="For Redis Streams: `stop` at entries that were removed before they were "
+        "read, or `skip` them.",
     )
     on_bad_file: OnLoss | None = Field(
         default=None,
-        description="Of a stream of files: whether it stops before a file that can't be read, or "
-        "goes on after it and records it as unread.",
+        description="For files: `stop` before a file that can't be read, or `skip` it and record "
+        "it as unread.",
     )
     on_changed_file: OnChangedFile | None = Field(
         default=None,
-        description="Of a stream of files: whether a file that changes after it was read, or whose "
-        "name is used again, is recorded as unread, read as a new file, or stops the stream.",
+        description="For files that change, or whose name is reused, after they were read: `warn` "
+        "records them as unread, `read` reads them as new files, `stop` stops the stream.",
     )
 
 
@@ -201,7 +200,7 @@ class RowsIn(Closed):
 
 
 class RowsOut(Document):
-    """How many rows were written; all of a request or none."""
+    """Number of rows written. A request writes all of its rows or none."""
 
     rows: int
 
@@ -213,22 +212,22 @@ class SourceStatusOut(Document):
 
     state: Open[Literal["not tried", "reading", "failed", "stopped"]]
     error: str | None
-    since: Time | None = Field(description="Since when; null: not tried.")
+    since: Time | None = Field(description="Begin of this state; null: not tried.")
 
 
 class TableOut(Document):
-    """The rows of a table. While it is read again, queries look up the version before."""
+    """Versions of a table's rows. During a re-read, queries look up the previous version."""
 
     version: int = Field(
-        description="1 at first, and one more each time that the table is to be read again."
+        description="Newest requested version: 1, plus 1 for each requested re-read."
     )
     looked_up: int | None = Field(
-        description="Version that queries look up; null: the first has not been read whole."
+        description="Version that queries look up; null: version 1 is not read completely yet."
     )
-    read_at: Time | None = Field(description="When that was read whole.")
+    read_at: Time | None = Field(description="Time at which it had been read completely.")
     rows: int | None = Field(
-        description="Rows that it keeps: stored rows of that version, superseded ones that wait "
-        "for a merge included; null: not reported, or its copies overlap."
+        description="Number of stored rows of that version, including replaced rows that no merge "
+        "has removed yet; null: unknown."
     )
 
 
@@ -245,23 +244,23 @@ class StreamOut(StreamProperties):
     accepted_rejects: int = 0
     at_site: bool | None = Field(
         default=None,
-        description="Whether executors at its site read it; null: it has none, or there has been "
-        "no batch on several hosts.",
+        description="Whether executors at its `site` read it; null: no site is set, or no batch "
+        "has run on several hosts.",
     )
     ahead_of_clock: str
     ahead_of_stream: str
     retention: RetentionOut | None
     retain: str = Field(
-        default="none", description="`all`, `none`, or a duration: what stays without any query."
+        default="none", description="Tuples stored without any query: `all`, `none`, or a duration."
     )
     kind: Open[Literal["stream", "table"]] = "stream"
     key: list[str] | None = Field(
-        default=None, description="Of a table with a key, the key's columns."
+        default=None, description="Key columns of a table; null: no key, or no table."
     )
-    table: TableOut | None = Field(default=None, description="Of a table, its rows.")
+    table: TableOut | None = Field(default=None, description="Versions and rows of a table.")
     latest_since: int | None = Field(
-        description="Of a stream that keeps the latest, the first batch whose tuples supersede "
-        "others; null: it doesn't, or no query reads it."
+        description="First batch whose tuples replace earlier ones of their `latest` key; null: "
+        "no such key, or no query reads the stream."
     )
     source: SourceRecord
     waiting_tuples: int | None
@@ -269,8 +268,8 @@ class StreamOut(StreamProperties):
     lost_entries: int | None
     source_error: str | None
     unread: Unread | None = Field(
-        description="Parts of its input that could not be read and were left out; null before "
-        "the runtime has reported the stream."
+        description="Parts of the input that could not be read and were skipped; null: the "
+        "runtime has not reported the stream yet."
     )
     source_status: SourceStatusOut
     input_tuples: int | None
@@ -279,7 +278,7 @@ class StreamOut(StreamProperties):
     ahead_tuples: int | None
     watermark: Time | None = Field(
         default=None,
-        description="As of the last batch; null: no event time, no bounded lateness, or no tuple.",
+        description="As of the last batch; null: no event time, unbounded lateness, or no tuple.",
     )
     statistics: StreamStatisticsOut | None = Field(
         default=None, description="Statistics of the last ended epoch."
@@ -287,7 +286,7 @@ class StreamOut(StreamProperties):
 
 
 class StreamList(Document):
-    """Streams by name; pass ``next_cursor`` as ``cursor`` for the page that follows."""
+    """A page of streams, sorted by name; pass ``next_cursor`` as ``cursor`` for the next page."""
 
     items: list[StreamOut]
-    next_cursor: str | None = Field(default=None, description="Null: none follows.")
+    next_cursor: str | None = Field(default=None, description="Null: this is the last page.")

@@ -10,24 +10,24 @@ from anabranch_contract.rest.documents import Document, Open, Time
 
 
 class Health(Document):
-    """The process is up."""
+    """Answer of the liveness check: the process serves requests."""
 
     status: Literal["ok"] = "ok"
 
 
 class Ready(Document):
-    """Whether requests are served and epochs planned; ``checks`` names the missing parts."""
+    """Answer of the readiness check; ``checks`` maps each checked component to ``ok``."""
 
     status: Literal["ready"]
     checks: dict[str, str]
 
 
 class LeaderOut(Document):
-    """The service, among several, that plans and publishes."""
+    """The leader: the one of several services that plans and publishes."""
 
     leads: bool = Field(
         default=False,
-        description="Whether its lease is good. If not, another service takes over at any moment.",
+        description="Whether its lease is valid. If not, another service is about to take over.",
     )
     address: str | None = Field(
         default=None,
@@ -35,10 +35,10 @@ class LeaderOut(Document):
     )
     since: Time | None = Field(default=None, description="When its term began.")
     token: int | None = Field(
-        default=None, description="The number of its term: each is greater than those before."
+        default=None, description="Fencing token of its term, greater than all earlier ones."
     )
     is_this: bool = Field(default=False, description="Whether it is the service that answers.")
-    lease_seconds: float = Field(description="After how long of silence another takes over.")
+    lease_seconds: float = Field(description="Silence after which another service takes over.")
 
 
 class FieldError(Document):
@@ -65,11 +65,10 @@ class Problem(Document):
 
 
 class ComponentOut(Document):
-    """A part of the system, and how it is.
+    """Health of one component: ``ok``, ``warning`` (it works, with a problem) or ``failed``.
 
-    ``failed``: it does not do its work. ``warning``: it does, but not as it should. ``since`` is
-    when the service has first seen it so; of a source when the runtime has. ``message`` says what
-    is wrong, ``remedy`` what to do.
+    ``since`` is the time at which the service (for a source, the runtime) first saw this state,
+    ``message`` the problem, ``remedy`` the operator's next step.
     """
 
     kind: Open[

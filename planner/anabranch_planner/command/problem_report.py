@@ -1,4 +1,4 @@
-"""Output of the planner's command: a JSON document, or key figures as text."""
+"""The result of planning a problem: data for ``--json``, and key figures for people."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from anabranch_planner.plans.look_ahead import LookAheadFilter, questions
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A problem's plan, and plans of the same queries without joint planning, for comparison.
+    """The joint plan of a problem's queries, and two plans without joint planning to compare with.
 
     Attributes:
-        plan: the requested plan.
-        individual: every query planned and run alone.
-        shared: the same plans, with equal probe steps and store copies run once.
-        ahead: look-ahead filters (early drops of tuples without later matches), if requested.
-        spent: seconds per phase of making ``plan``.
-        seconds: total seconds.
+        plan: the requested joint plan.
+        individual: one optimal plan per query, each run alone.
+        shared: the same plans, where equal steps and store copies run once for all queries.
+        ahead: the look-ahead filters, if requested.
+        spent: phase (``build``, ``solve``) -> seconds that ``plan`` took in it.
+        seconds: seconds that planning took in all.
     """
 
     problem: ProblemFile
@@ -139,33 +139,33 @@ def document(planned: Planned) -> dict[str, Any]:
 
 
 def facts(planned: Planned) -> dict[str, str]:
-    """Name -> text of each key figure of a plan; ``explain_text`` prints the plan itself."""
+    """Key figures for people; ``explain_text`` shows the plan itself."""
     plan = planned.plan
     spread = _spread(planned.problem, plan)
     return {
         "queries": str(len(plan.queries)),
         "cost": f"{plan.cost:.10g}, at least {plan.bound:.10g} (gap {plan.gap:.2%})",
-        "cost range": f"{spread.low:.10g} to {spread.high:.10g}",
-        "planned alone": _beside(planned.individual, plan),
-        "planned alone, shared": _beside(planned.shared, plan),
+        "cost range": f"{spread.low:.10g} to {spread.high:.10g} if assumed statistics are wrong",
+        "individual plans": _beside(planned.individual, plan),
+        "individual, equal steps shared": _beside(planned.shared, plan),
         "problem": f"{plan.candidates} candidates, {plan.variables} variables,"
         f" {plan.constraints} constraints",
-        "substreams": _told_apart(plan),
-        "look-ahead": _asked(planned.ahead),
+        "substreams": _substreams(plan),
+        "look-ahead filters": _filters(planned.ahead),
         "method": plan.method,
         "time": f"{_ms(planned.seconds):.1f} ms, of which {_ms(planned.spent.get('build', 0)):.1f}"
         f" building and {_ms(planned.spent.get('solve', 0)):.1f} solving",
     }
 
 
-def _told_apart(plan: Plan) -> str:
-    """Text of the relations whose arriving tuples are split by key value."""
+def _substreams(plan: Plan) -> str:
+    """Text of the relations whose arriving tuples are split into substreams, by which attribute."""
     found = (f"{f.start} by {f.attribute} ({f.count} substreams)" for f in plan.substreams)
     return ", ".join(found) or "none"
 
 
 def ahead_of(problem: ProblemFile, plan: Plan) -> tuple[LookAheadFilter, ...]:
-    """Filters before probes that save ``plan`` more than they cost (``plans.look_ahead``)."""
+    """Look-ahead filters that save more than they cost under the rules of ``plan``."""
     rules = compile_ruleset(
         plan, problem.queries, (), epoch=0, parallelism=problem.parallelism, sinks={}
     )
@@ -184,8 +184,8 @@ def _model(problem: ProblemFile, plan: Plan, substreams: tuple[Substreams, ...] 
     )
 
 
-def _asked(ahead: tuple[LookAheadFilter, ...]) -> str:
-    """Text of the look-ahead filters: tested store and key, next probe, fraction that passes."""
+def _filters(ahead: tuple[LookAheadFilter, ...]) -> str:
+    """Text of the look-ahead filters: store, key, probe, and fraction of tuples that pass."""
     found = (
         f"{one.asked.mir} by {', '.join(str(k.probe) for k in one.asked.key)}"
         f" before {one.edge} ({one.share:.0%} pass)"

@@ -180,7 +180,7 @@ def test_an_epoch_says_what_was_forecast_for_it() -> None:
     ahead = {"period": 0.1, "arrivals": arrivals, "periods": 20}
     epoch = EpochOut.read({"epoch": 3, "optimizer": "clash", "cost": 12.0, "ahead": ahead})
     shown = text(render.epoch_detail(epoch))
-    assert "1,234 of orders, 2.5 of parts (by 20 periods)" in shown
+    assert "1,234 of orders, 2.5 of parts (from 20 periods)" in shown
 
 
 def test_statistics_of_several_hosts_have_what_was_sent_and_predicted() -> None:
@@ -230,13 +230,13 @@ def test_an_epoch_says_what_it_will_send_between_hosts() -> None:
     assert "6.0 KiB a batch between 3 hosts: b>a 4.0 KiB, a>b 2.0 KiB" in shown
 
 
-def test_an_epoch_says_what_probes_ask_ahead() -> None:
+def test_an_epoch_shows_look_ahead_filters() -> None:
     asked = [
         {"start": f"s{n}", "probe": "A", "asked": "B", "keys": [], "left": 0.1} for n in range(6)
     ]
     document = {"epoch": 3, "optimizer": "clash", "cost": 12.0, "explain": {"look_ahead": asked}}
     shown = " ".join(text(render.epoch_detail(EpochOut.read(document))).split())
-    assert "s0 before A for B (10.00% left), s1 before A" in shown
+    assert "s0 before A in B (10.00% pass), s1 before A" in shown
     assert "more" in shown
 
 

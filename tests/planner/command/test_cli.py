@@ -128,7 +128,7 @@ def test_aliases_of_one_stream_are_told_apart() -> None:
 # --- trouble -----------------------------------------------------------------------------------
 
 
-def test_values_that_are_told_apart() -> None:
+def test_values_with_substreams_are_reported() -> None:
     name = str(EXAMPLES / "skewed-keys.yaml")
     whole = json.loads(run("plan", name, "--json").stdout)
     divided = json.loads(run("plan", name, "--substreams", "4", "--json").stdout)
@@ -142,7 +142,7 @@ def test_values_that_are_told_apart() -> None:
         assert run("plan", name, "--substreams", refused).exit_code == 2
 
 
-def test_what_is_asked_ahead() -> None:
+def test_look_ahead_filters_are_reported() -> None:
     name = str(EXAMPLES / "rare-partners.yaml")
     assert json.loads(run("plan", name, "--json").stdout)["ahead"] == []
     (one,) = json.loads(run("plan", name, "--look-ahead", "--json").stdout)["ahead"]

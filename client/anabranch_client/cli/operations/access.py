@@ -90,7 +90,7 @@ def audit(
 
 
 def tokens_table(found: Sequence[TokenOut]) -> Table:
-    """Tokens, as a table."""
+    """Table of access tokens, a line each."""
     table = table_of("id", "name", "role", "created", "expires", "last used", "state")
     for token in found:
         state = "revoked" if token.revoked_at else ("usable" if token.usable else "expired")
@@ -100,7 +100,7 @@ def tokens_table(found: Sequence[TokenOut]) -> Table:
 
 
 def audit_table(found: Sequence[AuditRecord]) -> Table:
-    """Audit entries, as a table."""
+    """Table of audit entries, a line each."""
     table = table_of("at", "who", "role", "client", "request", "status", right=("status",))
     for entry in found:
         who = f"{entry.name} ({entry.token})" if entry.token else entry.name or "nobody"

@@ -13,15 +13,15 @@ from anabranch_contract.rest.planning.plans import ExplainedPlan, PlanFigures
 
 
 class PublishedEpoch(Closed, ExplainedPlan):
-    """One published epoch: decisions, reasons and cost. It is immutable, except for figures that
-    are computed after publication if there are many queries.
+    """One published epoch: plan, reasons and cost. It is immutable, except for figures that are
+    computed after publication if there are many queries.
 
     Attributes:
         rejected: queries that could not be planned for this epoch.
-        shares: None until they are computed; after a failure they have no queries, and the reason
-            in their note. ``diff``: from the epoch published before.
-        explained: whether shares, differences, reasons and standalone costs are computed.
-        same_as: the earlier epoch with the same plan and rules, as nothing has changed since; None:
+        shares: the queries' cost shares; None: not computed yet. If that failed, they are empty,
+            with the reason in ``note``. ``diff``: difference from the epoch published before.
+        explained: whether shares, difference, reasons and standalone costs are computed.
+        same_as: the earlier epoch with the same plan and rules, if nothing has changed since; None:
             the plan is new.
     """
 
@@ -33,15 +33,15 @@ class PublishedEpoch(Closed, ExplainedPlan):
 
 
 class EpochOut(PublishedEpoch):
-    """A published epoch; ``first_batch`` is null until the runtime has started it, and again once
-    it has started 1024 others.
+    """A published epoch. ``first_batch`` is null before the runtime starts the epoch, and again
+    after 1024 later epochs.
     """
 
     first_batch: int | None
 
 
 class ChangeCounts(Document):
-    """How many steps and stores a plan has that the one before it had not, and the other way."""
+    """Numbers of steps and stores that a plan adds to the previous plan, and removes from it."""
 
     steps_added: int
     steps_removed: int
@@ -54,7 +54,7 @@ class KeptSummary(PlanFigures):
 
     Attributes:
         plan: a digest of the queries, the steps and the stores; equal for equal plans.
-        changes: from the epoch published before; None: there is none.
+        changes: counts of changes from the previous published epoch; None: it is the first.
     """
 
     epoch: int
@@ -66,9 +66,9 @@ class KeptSummary(PlanFigures):
 
 
 class EpochSummary(KeptSummary):
-    """A line of the epochs' list.
+    """An entry of the list of epochs.
 
-    ``revisions`` is how often the epoch's rules were revised.
+    ``revisions`` is the number of revisions of the epoch's ruleset.
     """
 
     first_batch: int | None
@@ -102,13 +102,13 @@ class EpochDiffOut(Document):
 
 
 class RationingOut(Document):
-    """How the runtime rations probes.
+    """Load shedding by the runtime (``docs/semantics.md``, "Rations").
 
     ``budget`` is the share of rationed probes' CPU time that the next batch may take. ``needed`` is
     the time of all work without rations, as a share of the available time; above 1 the machine is
     too slow for its input (0: unknown). ``overloaded``: the last batch withheld results.
-    ``latency``: promised seconds. ``owed``: number of batches with withheld results still to be
-    made good.
+    ``latency``: promised seconds from arrival to results. ``owed``: number of batches whose
+    withheld results will be computed later.
     """
 
     policy: Open[Overload]
@@ -123,7 +123,7 @@ class RuntimeOut(Document):
     """Progress of the runtime, as reported to the service.
 
     ``state`` is the last reported one; without a heartbeat it is ``stale``. ``backfill`` maps
-    stores whose past is being computed to the completed share. ``waiting_tuples`` (approximate)
+    stores being filled from stored rows to the completed share. ``waiting_tuples`` (approximate)
     have arrived but are unread, for streams that the runtime reads itself; the next batch reads
     ``row_limit`` of them (null: no limit). ``private_bytes`` is the private memory of the last
     batch's tasks, ``memory_limit`` its upper limit (null: no limit). ``unread_pieces`` maps streams
@@ -154,12 +154,12 @@ class RuntimeOut(Document):
 
 
 class SavingOut(Document):
-    """CPU time of the running plan beside that of a plan of each query alone.
+    """Estimated CPU time saved by the running joint plan, compared with one plan per query.
 
-    Both are estimated, by constants that are fitted to measured steps, for every epoch that has
-    begun since ``since`` by the same plan, of the last ten minutes at most: ``epochs`` of them,
-    ``seconds`` in all. ``share`` is saved of ``individual_cpu_seconds``; ``lowest`` and ``highest``
-    are the shares of single epochs. Negative: the plan takes more.
+    Both times are estimated with cost constants fitted to measurements, over the epochs that have
+    run this plan since ``since`` (at most ten minutes ago): ``epochs`` epochs, ``seconds`` in all.
+    ``share`` is the saved share of ``individual_cpu_seconds``; ``lowest`` and ``highest`` are the
+    extremes over single epochs. Negative: the joint plan takes more.
     """
 
     since: Time
@@ -185,22 +185,22 @@ class CurrentEpoch(Document):
 
 
 class PhaseOut(Document):
-    """A part of a batch's time."""
+    """Duration of one phase of a batch."""
 
     name: str
     milliseconds: int
 
 
 class BatchOut(Document):
-    """A batch that has been committed.
+    """A committed batch.
 
-    ``phases`` add up to ``milliseconds``: ``begin`` (before Spark's job), what the ``slowest`` of
-    the ``tasks`` did (``read``, ``store``, ``wait`` for other tasks, ``probe``, ``catch-up``,
-    ``write``, ``backfill``, ``upload``), ``spark`` (the rest of the job: starting tasks, taking
-    their reports), ``commit``. ``skew`` is the work of the slowest task over that of a task on
-    average, waiting left out; null where none did anything. ``hosts`` is on how many the tasks were
-    that share nothing but an object store (1: they share a state directory); ``sent`` how many
-    tuples and stored rows went from one to another, in ``sent_bytes``.
+    ``phases`` add up to ``milliseconds``: ``begin`` (the driver, before Spark's job), the phases of
+    the ``slowest`` of the ``tasks`` (``read``, ``store``, ``wait`` for other tasks, ``probe``,
+    ``catch-up``, ``write``, ``backfill``, ``upload``), ``spark`` (rest of the job: starting tasks,
+    collecting their reports), ``commit``. ``skew``: work of the slowest task over the tasks' mean,
+    without waiting; null: no task did any work. ``hosts``: number of hosts that ran tasks; 1 if
+    tasks share a state directory. ``sent``, ``sent_bytes``: number and bytes of tuples and stored
+    rows sent between hosts.
     """
 
     batch: int
@@ -225,16 +225,16 @@ class BatchList(Document):
     items: list[BatchOut]
 
 
-#: ``approved`` until the next boundary, at which it is published.
+#: State of a held plan. An ``approved`` plan is published at the next epoch boundary.
 HeldState = Literal["waiting", "approved", "refused"]
 
 
 class HeldPlanOut(Document):
-    """A plan that changes what runs, and waits until somebody approves or refuses it.
+    """A plan that differs from the running one and waits for an operator's approval.
 
-    ``since`` is when a plan began to wait, ``proposed_at`` when this one was proposed last, for
-    ``epoch``. ``waiting`` names the queries that can't begin before it is approved. ``change`` is
-    how it differs from the newest published plan, both priced by the newest statistics.
+    ``since``: time at which a plan began to wait; ``proposed_at``: time of this plan's last
+    proposal, for ``epoch``. ``waiting``: queries that can't begin before the approval. ``change``:
+    difference from the newest published plan, both priced by the newest statistics.
     """
 
     state: Open[HeldState]
@@ -245,5 +245,5 @@ class HeldPlanOut(Document):
     waiting: list[str]
     cost_before: float | None
     cost_after: float | None
-    note: str = Field(description="Outcome of the plan approved before; often empty.")
+    note: str = Field(description="Outcome of the previously approved plan; often empty.")
     change: EpochDiffOut

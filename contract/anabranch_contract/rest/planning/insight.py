@@ -1,4 +1,4 @@
-"""Comments on a plan: who pays for it, how it differs from another one, why it shares and keeps."""
+"""Explanations of a plan: cost shares of queries, difference from another plan, savings."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class SharesRecord(Closed):
     """The cost shares of a plan's queries, dearest (``shapley``) first.
 
     Attributes:
-        omitted: queries that are left out to bound the answer.
-        note: empty, or why something is missing.
+        omitted: number of queries left out of the answer.
+        note: empty, or why shares are missing.
     """
 
     queries: list[ShareRecord]
@@ -40,12 +40,12 @@ class SharesRecord(Closed):
 
     @classmethod
     def missing(cls, why: str) -> SharesRecord:
-        """No shares, and the reason."""
+        """Return shares without queries, with the reason as their note."""
         return cls(queries=[], note=why)
 
 
 class TotalsRecord(Closed):
-    """Number of entries, and their sums per unit of time."""
+    """Totals of a list of steps or stores: their number, and sums per unit of time."""
 
     count: int
     tuples: float
@@ -54,7 +54,7 @@ class TotalsRecord(Closed):
 
 
 class StepChangeRecord(Closed):
-    """A step; ``tuples`` are sent per unit of time. None: it can't be estimated any more."""
+    """A step of a plan; ``tuples`` sent and cost per unit of time. None: can't be estimated now."""
 
     label: str
     tuples: float | None
@@ -62,7 +62,7 @@ class StepChangeRecord(Closed):
 
 
 class StoreChangeRecord(Closed):
-    """A store copy; ``tuples`` and ``bytes`` flow into it per unit of time."""
+    """A store copy; ``tuples`` and ``bytes`` inserted, and cost, per unit of time."""
 
     label: str
     tuples: float | None
@@ -87,14 +87,14 @@ class StoreChangesRecord(Closed):
 
 
 class DiffRecord(Closed):
-    """How a plan differs from a published epoch's, both priced by the same statistics.
+    """Difference of a plan from a published epoch's, both priced by the same statistics.
 
     Attributes:
         epoch: the published epoch.
-        cost_before: cost of its plan under the new statistics; None if it can't be estimated any
-            more. ``cost_after``: the same, if two published epochs are compared.
-        totals: of all entries of each kind.
-        omitted: number of entries left out to bound the answer.
+        cost_before: cost of its plan under the new statistics; None: it can't be estimated.
+            ``cost_after``: cost of the other plan, if that is a published epoch's, too.
+        totals: kind of change -> totals of all its entries.
+        omitted: number of entries left out of the answer.
     """
 
     epoch: int
@@ -109,7 +109,7 @@ class DiffRecord(Closed):
 
 
 class SharedReasonRecord(Closed):
-    """A step or store that is paid once for several; ``saved`` is cost x (users - 1)."""
+    """A step or store shared by several queries; ``saved`` is ``cost`` x (number of users - 1)."""
 
     kind: Open[Literal["step", "store"]]
     label: str
@@ -119,7 +119,7 @@ class SharedReasonRecord(Closed):
 
 
 class KeptReasonRecord(Closed):
-    """An intermediate result; ``saved`` is ``detours`` (probes without it) minus ``upkeep``."""
+    """A stored intermediate result; ``saved``: ``detours`` (cost without it) minus ``upkeep``."""
 
     mir: str
     label: str
@@ -130,7 +130,7 @@ class KeptReasonRecord(Closed):
 
 
 class ReasonTotalsRecord(Closed):
-    """How much is shared and kept in all."""
+    """Number of shared elements and their saving; number of stored intermediate results."""
 
     shared: int
     saved_by_sharing: float
@@ -138,7 +138,7 @@ class ReasonTotalsRecord(Closed):
 
 
 class ReasonsRecord(Closed):
-    """Savings by shared elements and kept intermediate results, greatest first."""
+    """Savings by shared steps and stores, and by intermediate results; greatest first."""
 
     shared: list[SharedReasonRecord]
     kept: list[KeptReasonRecord]

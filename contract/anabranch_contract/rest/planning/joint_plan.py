@@ -12,29 +12,28 @@ NodeKind = Literal["stream", "relation", "result", "query", "group"]
 
 
 class PlanNodeOut(Document):
-    """A node of the joint plan.
+    """A node of the joint plan. Its kinds:
 
-    ``stream``: a registered one. ``relation``: its tuples that pass a local filter. ``result``: an
-    intermediate result that is kept. ``query``; ``group``: several queries that are fed by the same
-    nodes.
+    ``stream``; ``relation``: a stream's tuples that pass a local filter; ``result``: a stored
+    intermediate result; ``query``; ``group``: several queries with the same input nodes.
     """
 
     id: str
     kind: Open[NodeKind]
     label: str
     detail: str
-    tuples_per_second: float = Field(description="That arrive, are kept, or are results.")
-    queries: list[str] = Field(description="The queries that need it; of a group its members.")
-    layer: int = Field(description="Where to draw it: counted from the streams.")
-    at: float = Field(description="Where in its layer; two nodes of one are at least 1 apart.")
+    tuples_per_second: float = Field(description="Rate of arriving tuples, stored rows or results.")
+    queries: list[str] = Field(description="Queries that need it, or the group's members.")
+    layer: int = Field(description="Layer in the drawing, counted from the streams.")
+    at: float = Field(description="Position within the layer; nodes are at least 1 apart.")
 
 
 class PlanLinkOut(Document):
     """Tuples sent from one node to another.
 
-    ``tuples_per_second`` begin at the source, or match its stored rows, on the way to ``target``.
-    ``cpu`` is CPU seconds per second for these probes; a step shared by several targets is split
-    equally among them. ``shared`` is the number of targets of the most shared step.
+    ``tuples_per_second``: tuples of ``source``, or matches with its stored rows, that are sent on
+    towards ``target``. ``cpu``: CPU seconds per second for these probes; a step shared by several
+    targets is split equally among them. ``shared``: number of targets of the most shared step.
     """
 
     source: str
@@ -43,15 +42,15 @@ class PlanLinkOut(Document):
     cpu: float
     shared: int
     bends: list[tuple[int, float]] = Field(
-        description="Layer and place in it that the link passes, from source to target."
+        description="(layer, position) pairs that the drawn link passes, from source to target."
     )
 
 
 class JointPlanOut(Document):
-    """The plan that runs, over all queries.
+    """The running joint plan of all queries.
 
-    ``measured`` is false before anything was measured: then all rates are 0. Rates are of the
-    newest periods, with everything that rations withheld. ``cpu`` is CPU seconds per second for
+    ``measured`` is false before the first measurement; all rates are 0 then. Rates are of the
+    newest periods, and include tuples withheld by rations. ``cpu`` is CPU seconds per second for
     all probes and results. ``queries`` counts all queries of the plan, in the graph or not.
     """
 

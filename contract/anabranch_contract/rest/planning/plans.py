@@ -1,4 +1,4 @@
-"""Bodies of dry runs and explanations."""
+"""REST bodies of dry runs and of explained statements."""
 
 from __future__ import annotations
 
@@ -76,11 +76,11 @@ class DryRunIn(AssumedSettings):
     )
     widths: dict[str, Positive] = Field(
         default_factory=dict,
-        description="Bytes per tuple of a relation or stream; otherwise by its columns' types.",
+        description="Bytes per tuple of a relation or stream; default: from its columns' types.",
     )
     retention: dict[StreamName, RetentionIn | None] = Field(
         default_factory=dict,
-        description="Streams whose retention is to be assumed; null: they have none.",
+        description="Retention to assume, by stream; null: the stream has no retention limits.",
         examples=[{"orders": {"ttl": "7 days"}}],
     )
     formulation: Formulation = Field(
@@ -88,7 +88,8 @@ class DryRunIn(AssumedSettings):
     )
     deadline: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
         default=None,
-        description="Seconds for a solve, at most the service's own limit; 0: no solving at all.",
+        description="Seconds that the solver may take, at most the service's limit; 0: use the "
+        "greedy plan, without the solver.",
     )
     detail: Detail = Field(
         default="full",
@@ -104,12 +105,12 @@ class CostRangeOut(Document):
 
 
 class AheadRecord(Document):
-    """Forecast of the next period, by which a plan is priced.
+    """Forecast of the arrivals in the next epoch, used to price a plan.
 
     Attributes:
-        period: its length, in units of the history: an epoch's batches over all so far.
-        arrivals: relation -> forecast tuples. Other relations keep the history's rate.
-        periods: number of measured periods behind the forecast.
+        period: batches per epoch, as a share of all batches so far (the history).
+        arrivals: relation -> forecast tuples. Other relations keep their mean rate so far.
+        periods: number of measured periods that the forecast is based on.
     """
 
     period: float
@@ -121,14 +122,14 @@ class CostsRecord(Document):
     """The cost constants of a plan under the objective ``seconds``.
 
     Attributes:
-        call, probe, look, match, write, row, merge, rewrite: CPU seconds per call of a step,
-            probing tuple, segment that one looks into, match, write of a store, stored row, merge
-            of segments, and row that a merge rewrites.
-        calls: calls of each step in the next epoch, and writes of each store.
-        batches: of the history, by which merges are reckoned.
-        measurements: to how many measurements of steps, inserts and merges they were fitted; 0:
-            none.
-        error: the sum of absolute errors over these, as a share of their CPU time.
+        call, probe, look, match, write, row, merge, rewrite: CPU seconds per call of a step, per
+            probing tuple, per segment that it reads, per match, per write of a store, per stored
+            row, per merge of segments, and per row that a merge rewrites.
+        calls: expected calls of each step, and writes of each store, in the next epoch.
+        batches: number of batches so far, from which the number of merges is estimated.
+        measurements: number of measured steps, inserts and merges that the constants are fitted
+            to; 0: not fitted.
+        error: sum of the fit's absolute errors over these, as a share of their CPU time.
     """
 
     call: float
@@ -146,12 +147,11 @@ class CostsRecord(Document):
 
 
 class CpuRecord(Document):
-    """CPU seconds that steps and stores are expected to take in the next epoch, whatever objective
-    has chosen them.
+    """Expected CPU seconds of all steps and stores in the next epoch, under any objective.
 
     Attributes:
-        plan: of the plan. ``individual``: of a plan of each query alone, by the same optimiser's
-            objective, together.
+        plan: of the joint plan.
+        individual: in total, if each query had its own plan, under the same objective.
     """
 
     plan: float
@@ -159,9 +159,9 @@ class CpuRecord(Document):
 
 
 class PlanFigures(Document):
-    """The figures of every plan, published or not.
+    """Costs, lower bound and solver of a plan, published or not.
 
-    ``cpu`` is null until two periods have been measured, and where nothing is compared.
+    ``cpu`` is null until two periods have been measured, and without a plan to compare with.
     """
 
     optimizer: Open[Optimizer]
@@ -195,9 +195,9 @@ class EffectOut(Document):
 class EffectsOut(Document):
     """Effects of a change of plan on the queries that may be rationed, greatest loss first.
 
-    ``budget`` is the present share of rationed probes' CPU time, ``budget_after`` the share that
-    the same time is of their CPU time after the change. ``omitted``: number of queries left out to
-    bound the answer.
+    ``budget`` is the CPU time that rationed probes may take, as a share of what they would take
+    without rations; ``budget_after`` is the same time as a share of what they would take after the
+    change. ``omitted``: number of queries left out of the answer.
     """
 
     budget: float
@@ -207,16 +207,16 @@ class EffectsOut(Document):
 
 
 class ExplainedPlan(PlanFigures):
-    """A plan with its search, its reasons and its differences from another one.
+    """A plan with the size of its integer program, its statistics, and its difference from another.
 
-    ``statistics_epoch``: whose statistics were used; null: no measurements yet. ``assumed``:
-    relations of unknown cardinality, so that the cost model assumed one. ``estimated``: relations
-    that nothing has been counted of yet -> their share of a sample of their stream. ``ahead``: the
-    forecast of the next period; null: costs are of all history. ``costs``: the cost constants of
-    the objective ``seconds``; null under the others. ``fallback``: empty, or why the chosen
-    optimiser did not make the plan. ``switching_cost``: the penalty for new steps and stores, in
-    addition to ``cost``; ``bound`` and ``gap`` are of both together. ``diff`` is null if there is
-    nothing to compare with; ``diff_reason`` then says why.
+    ``statistics_epoch``: epoch whose statistics were used; null: no measurements yet. ``assumed``:
+    relations with a default cardinality, for lack of measurements. ``estimated``: relations not
+    counted yet -> share of a sample of their stream that passes their filter. ``ahead``: forecast
+    of the next epoch's arrivals; null: costs use the mean rates so far. ``costs``: cost constants
+    of the objective ``seconds``; null under others. ``fallback``: empty, or why another optimiser
+    than the chosen one made the plan. ``switching_cost``: penalty for new steps and stores, in
+    addition to ``cost``; ``bound`` and ``gap`` are of the sum. ``diff_reason``: why ``diff`` is
+    null.
     """
 
     candidates: int
@@ -238,9 +238,9 @@ class ExplainedPlan(PlanFigures):
 
 
 class DryRunOut(ExplainedPlan):
-    """The plan that would be made, how it differs from the latest published epoch's, and why.
+    """The plan of a dry run, and its difference from the newest published epoch's, with reasons.
 
-    With ``detail`` ``summary``, ``explain`` and ``text`` hold totals only.
+    With the detail ``summary``, ``explain`` and ``text`` hold totals only.
     """
 
     cost_range: CostRangeOut
@@ -255,12 +255,12 @@ class DryRunOut(ExplainedPlan):
     detail: Open[Detail]
     effects: EffectsOut | None = Field(
         default=None,
-        description="Null where probes are not rationed, or nothing would be added or dropped.",
+        description="Effects on completeness; null: no rations, or no query added or dropped.",
     )
 
 
 class LogicalPlanOut(Document):
-    """A logical plan: for people, as data, and as a graph (Graphviz)."""
+    """A logical plan as text, as JSON, and as a graph in Graphviz's language."""
 
     text: str
     data: dict[str, Any]
@@ -268,8 +268,8 @@ class LogicalPlanOut(Document):
 
 
 class MultiJoinOut(Document):
-    """A multi-way join of a converted plan: its inputs, equalities and other conditions, and the
-    nodes that it replaces, each with the rule of TSC that made it a member of the group.
+    """A multi-way join made by Two-Step Convert (TSC): its inputs, equalities and other conditions,
+    and the replaced nodes of the binary plan, each with the conversion rule that applied.
     """
 
     inputs: list[str]
@@ -279,11 +279,11 @@ class MultiJoinOut(Document):
 
 
 class ExplainOut(Document):
-    """The plans of a statement, and its additional cost as a query.
+    """The plans of a statement with binary joins (``before``) and multi-way joins (``after``), and
+    the cost ``added_cost`` that it would add to the registered queries.
 
-    ``refused`` says why it can't run continuously; then there is no ``plan``, and ``before`` and
-    ``after`` cover only its joins. ``added_cost`` is the cost that it adds to the registered
-    queries.
+    ``refused`` says why it can't run continuously; then ``plan`` is null, and ``before`` and
+    ``after`` cover only its joins.
     """
 
     sql: str
@@ -298,5 +298,5 @@ class ExplainOut(Document):
     added_cost: float | None
     plan: DryRunOut | None
     missed: list[MissedOut] = Field(
-        default=[], description="Rows that were read and that it would not see."
+        default=[], description="Rows already read and not stored, which it would miss."
     )

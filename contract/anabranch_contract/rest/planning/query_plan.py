@@ -11,15 +11,15 @@ class PathStepOut(Document):
     """A step of a probe path.
 
     ``label`` and ``detail`` name the probed store, ``aliases`` the query's aliases that it adds.
-    ``asks`` names the look-ahead filters before it: a tuple without a match there is dropped.
-    ``tuples_per_second`` leave the step. ``cpu`` is CPU seconds per second for all its users,
-    ``shared`` the other registered queries among them.
+    ``asks`` names the look-ahead filters before it, which drop tuples without a match there.
+    ``tuples_per_second`` is the rate of its output, ``cpu`` its CPU seconds per second for all
+    queries that use it, ``shared`` the other registered ones among these.
     """
 
     label: str
     detail: str
     aliases: list[str]
-    kept: bool = Field(description="An intermediate result is probed, not a stream.")
+    kept: bool = Field(description="Whether the probed store has an intermediate result.")
     tuples_per_second: float
     cpu: float
     shared: list[str]
@@ -34,13 +34,13 @@ class SubstreamValueOut(Document):
 
 
 class SubstreamOut(Document):
-    """A substream of an alias, with paths of its own.
+    """A substream (tuples with certain key values) of an alias, with its own probe paths.
 
-    ``number`` is as in ``ProbePathOut.substreams``. ``share`` of the arriving tuples and ``cost``
-    are the expectations at planning; ``otherwise`` is the cost of the same tuples by the first
-    substream's paths. ``same_as``: the first substream with the same paths. ``aside``: intermediate
-    results that are probed by the attribute may exclude its values. ``nulls``: the share of
-    arriving tuples without a value, if this substream has them.
+    ``number`` is as in ``ProbePathOut.substreams``. ``share`` (of the arriving tuples) and ``cost``
+    are as expected at planning; ``otherwise`` is the cost of the same tuples on the first
+    substream's paths. ``same_as``: the first substream with the same paths. ``aside``: whether
+    stores of intermediate results that are probed by the attribute may exclude the substream's
+    values. ``nulls``: share of arriving tuples with NULL, if they are in this substream.
     """
 
     number: int
@@ -63,13 +63,12 @@ class DividedOut(Document):
 
 
 class ProbePathOut(Document):
-    """Probe order of a tuple that arrives last: the stores that it probes, in order.
+    """Probe path of the tuples of ``alias``: the stores that they probe, in order.
 
-    ``substreams`` are the numbers of the substreams that take it; empty: all tuples.
+    ``substreams`` are the numbers of the substreams that take the path; empty: all tuples.
 
-    ``keeps`` names the intermediate result that the path maintains, which the query probes; it is
-    null of a path that ends in the query's own results. ``left``: it produces the left rows of an
-    outer join.
+    ``keeps`` names the intermediate result that the path maintains for the query's probes; null:
+    the path ends in results of the query. ``left``: whether these are an outer join's left rows.
     """
 
     alias: str
@@ -83,7 +82,7 @@ class ProbePathOut(Document):
 
 
 class UsedStoreOut(Document):
-    """A store that the query's results depend on, with its readers (``queries``)."""
+    """A store that the query's results depend on; ``queries``: number of queries that read it."""
 
     store: str
     label: str
@@ -99,10 +98,10 @@ class QueryPlanOut(Document):
     Steps and stores that several queries need count for each in equal parts: ``cpu`` (CPU seconds
     per second, including its results) and ``state_bytes`` add up to the totals over all queries,
     ``cpu_of_plan`` and ``state_of_plan``. Rates are of the newest periods and include tuples
-    withheld by rations; until ``measured`` they are 0.
+    withheld by rations; before the first measurement (``measured``) they are 0.
 
-    ``waiting_seconds`` is how long the oldest row of its streams has waited to be read (null:
-    unknown, e.g. for sources that Spark reads), ``batch_seconds`` how long the last batch took. A
+    ``waiting_seconds`` is the time that the oldest row of its streams has waited to be read (null:
+    unknown, e.g. for sources that Spark reads), ``batch_seconds`` the duration of the last batch. A
     row's results are committed after about the sum of both.
     """
 
@@ -111,7 +110,7 @@ class QueryPlanOut(Document):
     measured: bool
     paths: list[ProbePathOut]
     divided: list[DividedOut] = Field(default_factory=list)
-    results_per_second: float = Field(description="Of a view or outer join: joined rows.")
+    results_per_second: float = Field(description="For a view or outer join: of joined rows.")
     cpu: float
     cpu_of_plan: float
     state_bytes: float

@@ -10,7 +10,7 @@ from anabranch_contract.rest.documents import Closed, Document, Open, Time
 
 
 class RevisionReason(StrEnum):
-    """Why a revision was published."""
+    """Reason of a revision: cheaper orders, orders of the previous epoch, or failed ones undone."""
 
     CHEAPER = "cheaper"
     CARRIED_OVER = "carried-over"
@@ -18,17 +18,16 @@ class RevisionReason(StrEnum):
 
 
 class GainRecord(Closed):
-    """The measured effect of a change of orders.
+    """Measured effect of a change of probe orders.
 
     Attributes:
-        before, after: tuples sent and matches found (or CPU seconds, where costs are seconds) per
-            arriving tuple, in the periods before the change and in those by the new orders, of
-            whichever epochs.
-        gain: the share that was saved; negative: it costs more.
-        periods: by the new orders.
-        grown: share by which the stores had grown meanwhile, so that a tuple meets more rows.
-        lost: whether it costs more than noise and growth explain, so that the orders are not tried
-            again until something drifts.
+        before, after: cost per arriving tuple (tuples sent and matches found; CPU seconds under the
+            objective ``seconds``) in the periods before and after the change, of any epochs.
+        gain: the share of the cost that was saved; negative: the new orders cost more.
+        periods: number of periods with the new orders.
+        grown: relative growth of the stores meanwhile, which adds matches per tuple.
+        lost: whether the new orders cost more than noise and growth explain; if so, they are not
+            tried again before a statistic drifts (changes suddenly).
     """
 
     before: float
@@ -43,18 +42,18 @@ class RevisionRecord(Closed):
     """A published revision of a ruleset.
 
     Attributes:
-        epoch: whose ruleset is revised. ``revision``: its number. ``revises``: the number of the
-            one before; 0: the ruleset with which the epoch began.
-        next_batch: the first batch after the measurements that it answers.
-        cost, running_cost: of the plan, and of the one that ran, under the same statistics.
+        epoch: the epoch of the ruleset. ``revision``: number of the revision. ``revises``: number
+            of the revision that it replaces; 0: the ruleset with which the epoch began.
+        next_batch: the first batch after the measurements that it is based on.
+        cost, running_cost: cost of its plan and of the replaced plan, under the same statistics.
         predicted: the expected saving, as a share of ``running_cost``.
         closed: stores of intermediate results that are no longer kept.
         unindexed: stores probed by a key without an index, with the key.
-        drifted: at most ten sudden changes that caused the early measurements that it answers;
-            empty: the measurements came at a period's end.
-        measured: after two periods with its orders; None before.
-        undoes: for ``taken-back`` the measured effect of the orders that it replaces.
-        rationed: whether both costs are under the rations in force.
+        drifted: at most ten sudden changes of statistics that triggered the revision before the
+            period's end; empty: it was made at a period's end.
+        measured: its measured effect, after two periods with its orders; None before.
+        undoes: for ``taken-back``, the measured effect of the replaced orders.
+        rationed: whether both costs take the rations (load shedding) in force into account.
     """
 
     epoch: int

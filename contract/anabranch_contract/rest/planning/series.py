@@ -8,9 +8,10 @@ from anabranch_contract.rest.documents import Document, Time
 
 
 class PeriodOut(Document):
-    """A period of measurements. ``until``: when it ended; ``seconds``: its length.
+    """A period of measurements that ended at ``until`` and was ``seconds`` long.
 
-    ``drifted``: at most ten sudden changes at its first batch, for which it ended early.
+    ``drifted``: sudden changes of rates or steps at its first batch, which ended it early; at most
+    ten.
     """
 
     until: str | None
@@ -22,12 +23,11 @@ class PeriodOut(Document):
 
 
 class ForecastOut(Document):
-    """An expected value, two periods after the newest.
+    """Forecast of a statistic two periods after the newest measurement.
 
-    ``method`` is ``trend`` where a trend has missed by less than the last value would have, else
-    ``last`` (``none``: nothing has been measured). ``error`` is by how much the trend's forecasts
-    have missed on average so far, ``error_of_last`` the same of the last value; null before there
-    are enough.
+    ``method`` is ``trend``, or ``last`` (the last value) if that had smaller errors so far;
+    ``none``: no measurements. ``error`` is the mean absolute error of the trend's forecasts so
+    far, ``error_of_last`` that of the last values; null: too few measurements.
     """
 
     value: float | None
@@ -37,19 +37,19 @@ class ForecastOut(Document):
 
 
 class StepForecastOut(Document):
-    """The forecasts of a step's figures."""
+    """Forecasts of a step's hit ratio and of its matches per hit."""
 
     hit_ratio: ForecastOut
     matches_per_hit: ForecastOut
 
 
 class StepSeriesOut(Document):
-    """A step from ``head`` to ``target``, period by period; null where nothing probed.
+    """Measurements of a step (tuples over ``head`` probe ``target``) per period; null: no probes.
 
     ``hit_ratio`` is the share of the probing tuples with a match (gamma of dpPick),
     ``matches_per_hit`` the mean matches of each of these (mu), ``cpu_microseconds`` the workers'
-    time per probing tuple. ``part`` names the counted tuples: some substreams of a start, or tuples
-    that pass a look-ahead filter; empty: all.
+    time per probing tuple. ``part`` names the counted tuples: some substreams, or tuples that pass
+    a look-ahead filter; empty: all tuples.
     """
 
     joined: str
@@ -64,8 +64,8 @@ class StepSeriesOut(Document):
 
 
 class StoreSeriesOut(Document):
-    """A store at the end of each period; null where it was not there. ``keys``: key -> distinct
-    values, at most.
+    """Size of a store at the end of each period; null: it did not exist. ``keys``: key -> upper
+    bound of its distinct values.
     """
 
     tuples: list[int | None]
@@ -91,7 +91,7 @@ class HistoryPointOut(Document):
 
     at: Time
     batch_seconds: float | None = Field(
-        description="That a batch took on average; null: none was committed."
+        description="Mean duration of a batch; null: no batch was committed."
     )
     rate: float | None = Field(
         description="Rows per second of the requested stream, or results per second of the "
@@ -100,9 +100,9 @@ class HistoryPointOut(Document):
 
 
 class HistoryOut(Document):
-    """Points of the last day, oldest first. A minute in which no service led, or another run of the
-    runtime began, has none.
+    """Points of the last day, one per minute, oldest first. No point: no service led in this
+    minute, or a new run of the runtime began.
     """
 
-    seconds: int = Field(description="Between two points.")
+    seconds: int = Field(description="Seconds between two points.")
     items: list[HistoryPointOut]

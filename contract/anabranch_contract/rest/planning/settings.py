@@ -33,7 +33,7 @@ class PlanningSettings(Closed):
     )
     objective: Objective = Field(
         default=Objective.SECONDS,
-        description="Unit of a plan's cost: CPU seconds, tuples, or tuples as the paper counts.",
+        description="Unit of plan costs: CPU seconds, tuples sent and written, or sent (`paper`).",
     )
     parallelism: int = Field(default=1, ge=1, le=1024, description="Partitions per store.")
     switching: float = Field(
@@ -45,37 +45,37 @@ class PlanningSettings(Closed):
         "of its cost; 0: off.",
     )
     memory: float | None = Field(
-        default=None, ge=0, allow_inf_nan=False, description="Bytes of all store copies together."
+        default=None, ge=0, allow_inf_nan=False, description="Maximum bytes of all store copies."
     )
-    copies: int | None = Field(default=None, ge=1, le=1024, description="Copies of any one store.")
+    copies: int | None = Field(default=None, ge=1, le=1024, description="Maximum copies per store.")
     intermediate_results: int | None = Field(
-        default=None, ge=0, le=1_000_000, description="Intermediate results kept; 0: none."
+        default=None, ge=0, le=1_000_000, description="Maximum number of intermediate results."
     )
     solver: Solver = Field(default=Solver.BRANCH, description="Solver of the integer program.")
     backfill: Backfilling = Field(
         default=Backfilling.AUTO,
-        description="Computation of the past of a new intermediate result; `auto`: where cheaper.",
+        description="Backfill of new intermediate results from stored rows; `auto`: if cheaper.",
     )
     backfill_horizon: float = Field(
         default=BACKFILL_HORIZON,
         ge=0,
         le=1e6,
         allow_inf_nan=False,
-        description="Expected use of a new intermediate result, as a multiple of the history.",
+        description="Expected lifetime of a new intermediate result, in lengths of the history.",
     )
     substreams: int = Field(
         default=4,
         ge=1,
         le=64,
-        description="Substreams per stream, at most, each with probe orders of its own; 1: off.",
+        description="Maximum substreams per stream, each with its own probe orders; 1: off.",
     )
     revision_gain: float | None = Field(
         default=0.1,
         ge=0,
         le=1,
         allow_inf_nan=False,
-        description="Saving that a revision within an epoch must bring, as a fraction of the "
-        "running plan's cost.",
+        description="Minimum saving of a revision of the plan within an epoch, as a fraction of "
+        "the running plan's cost.",
     )
     approval: Approval = Field(
         default=Approval.AUTOMATIC,
@@ -93,22 +93,22 @@ class PlanningSettings(Closed):
         ge=0.1,
         le=3600,
         allow_inf_nan=False,
-        description="Seconds from a row's arrival to its results that rations keep.",
+        description="Seconds from a row's arrival to its results, which rations aim to keep.",
     )
     capacity: float | None = Field(
         default=None,
         gt=0,
         le=1,
         allow_inf_nan=False,
-        description="Share of the rationed probes' CPU time to spend, whatever the load.",
+        description="Fixed share of the rationed probes' CPU time to spend, under any load.",
     )
     look_ahead: LookingAhead = Field(
         default=LookingAhead.NEVER,
-        description="`auto`: where that pays, check before a probe whether later ones can match.",
+        description="`auto`: if cheaper, drop tuples that can't match in a later probe early.",
     )
     hot_keys: HotKeyDealing = Field(
         default=HotKeyDealing.AUTO,
-        description="`auto`: where that pays, spread rows of frequent values over several hosts.",
+        description="`auto`: if cheaper, spread rows of frequent key values over several hosts.",
     )
 
 
@@ -117,7 +117,7 @@ _Settings = TypeVar("_Settings", bound=type[PlanningSettings])
 
 
 def _opened(body: _Settings) -> _Settings:
-    """Let a client keep choices of a newer service as text."""
+    """Make the enumerations of ``body`` accept unknown values, of a newer service, as text."""
     opened = cast("Any", Open)
     choices = {
         name: (opened[field.annotation], field)

@@ -1,4 +1,4 @@
-"""Bodies of statistics and samples."""
+"""REST bodies of epoch statistics and of samples of streams."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from anabranch_contract.rest.documents import Document
 
 
 class DelayOut(Document):
-    """Tuples by how far they were behind their stream: less than ``below_us`` microseconds (1: not
-    at all), and not less than the class before.
+    """A bin of the histogram of delays behind the stream's greatest event time: less than
+    ``below_us`` microseconds (1: no delay), and at least the previous bin's ``below_us``.
     """
 
     below_us: int
@@ -20,8 +20,8 @@ class DelayOut(Document):
 
 
 class StreamStatisticsOut(Document):
-    """One stream during one epoch. ``seconds`` is wall time, ``event_seconds`` event time that it
-    advanced by; ``delay_us`` has upper bounds, each at most twice what it stands for.
+    """Measurements of a stream in an epoch: ``seconds`` of wall time, ``event_seconds`` of progress
+    in event time; ``delay_us``: quantile -> upper bound of the delay, at most twice the exact one.
     """
 
     tuples: int
@@ -38,11 +38,11 @@ class StreamStatisticsOut(Document):
 
 @dataclass(slots=True)
 class EdgeStatisticsOut(EdgeStatistics):
-    """One edge during one epoch.
+    """Measurements of an edge (a step of a probe order) in an epoch.
 
     Attributes:
-        predicted_sent, predicted_sent_bytes: the plan's expectations for as many batches; null:
-            none, e.g. because it was planned for one host.
+        predicted_sent, predicted_sent_bytes: the plan's prediction for the epoch's batches; null:
+            no prediction, e.g. in a plan for one host.
     """
 
     predicted_sent: float | None = None
@@ -50,8 +50,8 @@ class EdgeStatisticsOut(EdgeStatistics):
 
 
 class FrequentValueOut(Document):
-    """A value of a key attribute, its share of the tuples that arrive (recent ones count more) and
-    of all tuples so far.
+    """A value of a key attribute, its share of the arriving tuples (recent batches count more), and
+    of all tuples so far (``stored``).
     """
 
     value: str
@@ -60,9 +60,9 @@ class FrequentValueOut(Document):
 
 
 class FrequentValuesOut(Document):
-    """Frequent values of a key attribute, most frequent first. A share may be too low by ``error``,
-    and no other value has a greater share. ``null_arriving`` and ``null_stored`` are the shares of
-    NULL, which is no value.
+    """Frequent values of a key attribute, most frequent first. Their shares may be too low by up to
+    ``error``, and the share of any other value is at most ``error``. ``null_arriving`` and
+    ``null_stored`` are the shares of NULL, which is never listed.
     """
 
     values: list[FrequentValueOut]
@@ -72,10 +72,10 @@ class FrequentValuesOut(Document):
 
 
 class StatisticsOut(Document):
-    """Measurements of one epoch; ``distinct``: relation -> key -> distinct values so far,
-    ``hosts``: that its newest batch ran on, ``locality``: the share of arriving tuples, by bytes,
-    that find their partitions on the host on which they arrive (null: not known), ``values``:
-    relation -> key attribute -> its frequent values.
+    """Measurements of one epoch. ``distinct``: relation -> key -> distinct values so far;
+    ``hosts``: number of hosts of its newest batch; ``locality``: share of arriving bytes whose
+    partition is on the host of arrival (null: unknown); ``values``: relation -> key attribute ->
+    its frequent values.
     """
 
     epoch: int
@@ -97,8 +97,8 @@ class TopValueOut(Document):
 
 
 class ColumnSampleOut(Document):
-    """A column in a sample. ``quantiles``: the least value, the quartiles, the greatest. Dates are
-    days, timestamps microseconds, decimals texts, binary is hexadecimal.
+    """Statistics of a column of a sample. ``quantiles``: minimum, quartiles, maximum. Dates are
+    days, timestamps microseconds, decimals texts, binary values hexadecimal texts.
     """
 
     type: str
@@ -109,7 +109,7 @@ class ColumnSampleOut(Document):
 
 
 class SampleOut(Document):
-    """``size`` tuples drawn uniformly from the ``seen`` that a stream has brought."""
+    """A uniform sample of ``size`` tuples from the ``seen`` tuples read of a stream."""
 
     stream: str
     seen: int
