@@ -1,4 +1,4 @@
-"""Components of the system, with the state of each and its beginning."""
+"""Health of the system: state of each component (ok, warning or failed), and since when."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from anabranch_service.registry.publishing.approvals import Approvals
 from anabranch_service.registry.source_status import SourceStates
 
 OK, WARNING, FAILED = "ok", "warning", "failed"
-#: Most queries with missed rows that are listed as separate components.
+#: Most queries with incomplete results that are listed as separate components.
 NAMED = 20
 _ORDER = (FAILED, WARNING, OK)
-#: Name of a counter of rejected tuples -> remedy.
+#: Reason for the rejection of tuples -> remedy.
 _REJECTED = {
     "late": "a larger lateness lets them in (delete the stream and add it again with --lateness)",
     "invalid": "their values do not fit the stream's columns: correct the input or the columns",
@@ -29,10 +29,10 @@ _REJECTED = {
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A part of the system.
+    """Health of a part of the system, such as a stream or the runtime.
 
     Attributes:
-        since: beginning of its state; None: the time when the service first observed the state.
+        since: beginning of the state; None: when the service first observed it.
     """
 
     kind: str
@@ -71,7 +71,7 @@ def checked(kind: str, name: str, answer: str, remedy: str) -> Component:
 def stream_components(
     records: Iterable[StreamRecord], sources: SourceStates, progress: Progress | None
 ) -> list[Component]:
-    """One component per stream: whether its source is read, and completely."""
+    """One component per stream: whether its source is read, without rejected or skipped input."""
     found = []
     for record in records:
         status = sources.status(record)
@@ -154,7 +154,7 @@ def missed_components(missed: Mapping[str, Sequence[MissedOut]]) -> list[Compone
 
 
 def plan_component(newest: KeptSummary | None) -> Component:
-    """The newest plan, with a warning if it is a fallback."""
+    """The newest plan as a component, with a warning if it is a fallback."""
     if newest is None or not newest.fallback:
         return Component("plan", "newest plan")
     return Component(
@@ -167,7 +167,7 @@ def plan_component(newest: KeptSummary | None) -> Component:
 
 
 def approval_component(approvals: Approvals) -> list[Component]:
-    """The held plan, if it waits for an operator's decision."""
+    """The held plan as a component, if it waits for an operator's approval."""
     held = approvals.held
     if held is None or not approvals.waits:
         return []

@@ -9,7 +9,7 @@ from anabranch_service.presenters.state import reads_of
 
 
 class Metrics:
-    """The counters, gauges and histograms; one set per application."""
+    """Counters, gauges and histograms of one application."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -73,7 +73,7 @@ class Metrics:
         self.probe_seconds = counter("probe_seconds", "CPU time of probes, in the same epochs.")
 
     def observe(self, found: Snapshot) -> None:
-        """Count the measurements of an ended epoch."""
+        """Add an ended epoch's counts of probes, matches and segments."""
         for store in found.stores.values():
             reads = reads_of(store)
             for how in ("by_batch", "by_partition", "by_time", "filtered", "looked"):

@@ -1,4 +1,4 @@
-"""Check before the source of a table is read again."""
+"""Check of a request to read the source of a table again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All errors as problem details (RFC 9457), whatever raised them."""
+"""Conversion of all exceptions into problem details (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def _structured_error(request: Request, cause: Exception) -> Response:
 
 
 def _named(error: StructuredError, *, remedy: bool) -> dict[str, str | int]:
-    """An error of a field; ``remedy``: include its own remedy, if the answer has several errors."""
+    """An entry of ``errors``; ``remedy``: include its remedy, as the answer has several errors."""
     found: dict[str, str | int] = {
         "field": error.field,
         "code": error.code,
@@ -132,7 +132,7 @@ async def _http_error(request: Request, cause: Exception) -> Response:
 
 
 def _allowed(request: Request) -> list[str]:
-    """The methods of all routes that match the request's path."""
+    """HTTP methods of all routes that match the request's path."""
     routes = [
         route
         for router in request.app.state.routers
@@ -153,7 +153,7 @@ async def _body_refused(request: Request, cause: Exception) -> Response:
 
 
 async def _redis_refusal(request: Request, cause: Exception) -> Response:
-    """The answer if Redis rejects a command, when a retry alone does not help."""
+    """The answer if Redis rejects a command: a key of the wrong type, or a fault of the server."""
     _LOG.error("redis refused", path=request.url.path, error=repr(cause))
     wrong = []
     with suppress(RedisError):

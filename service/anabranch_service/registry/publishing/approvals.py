@@ -1,8 +1,8 @@
-"""The held plan, and decisions on it.
+"""The held plan, which waits for an operator's approval, and the operator's decision on it.
 
-Both are in one hash in Redis. The leader writes the plan, any service the decision of an operator;
-each write compares the digest of its plan with the stored one, so no decision is lost, and no plan
-is published that no operator has seen.
+Both are in one hash in Redis. The leader writes the plan, any service the decision. Each write
+compares the digest of its plan with the stored one, so no decision is lost, and no plan is
+published that no operator has seen.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class HeldPlan(Closed):
     """A plan that waits for an operator's approval.
 
     Attributes:
-        digest: digest of the plan's effects; its version.
-        basis: a digest of the queries, streams and settings that it is for.
-        since: when any plan began to wait. ``proposed_at``: when this plan was last proposed.
-        epoch: epoch for which it was last proposed.
+        digest: digest of the plan's effects, which is its version.
+        basis: digest of the queries, streams and settings that the plan is for.
+        since: when a plan began to wait, perhaps an earlier one.
+        proposed_at, epoch: when, and for which epoch, this plan was last proposed.
         waiting: runs that this plan includes and the running plan does not.
-        note: fate of a plan that was approved before this one.
+        note: why a plan that was approved before was not published; empty: none was.
     """
 
     digest: str
@@ -55,7 +55,7 @@ class Refusals(Closed):
 
     @staticmethod
     def after(known: Refusals | None, held: HeldPlan) -> Refusals:
-        """The refusals once ``held`` is refused as well."""
+        """The refusals ``known`` and that of ``held``."""
         before = known.digests if known is not None and known.basis == held.basis else ()
         digests = (*before, held.digest)[-REFUSED_KEPT:]
         return Refusals(basis=held.basis, digests=digests, waiting=held.waiting)

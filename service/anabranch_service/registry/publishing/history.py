@@ -21,7 +21,7 @@ class HistoryPoint(Closed):
 
     Attributes:
         batch_seconds: mean time of a batch; None without a committed batch.
-        rows: stream -> rows per second. ``results``: query -> results per second.
+        rows: stream -> rows read per second. ``results``: query -> results per second.
     """
 
     at: int

@@ -82,7 +82,7 @@ class LeadershipLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LeaderTerm:
-    """One service's time as the leader.
+    """A period in which one service is the leader.
 
     Attributes:
         owner: random id of the process: distinguishes equal tokens after a loss of Redis data.
@@ -130,7 +130,7 @@ class Lease:
         self._is_first = True
 
     async def run(self) -> None:
-        """Hold the lead, or wait for it, until cancelled; then release the lease."""
+        """Acquire and renew the lease until cancelled; then release it."""
         try:
             while True:
                 await asyncio.sleep(await self._look())
@@ -138,10 +138,10 @@ class Lease:
             await self._give_up()
 
     async def _look(self) -> float:
-        """:meth:`turn`, with failures logged instead of raised."""
+        """Call :meth:`turn`; log failures instead of raising them."""
         try:
             pause = await self.turn()
-        except Exception as cause:  # noqa: BLE001 - the lead may be had later
+        except Exception as cause:  # noqa: BLE001 - logged; the next attempt may succeed
             if not self.error:
                 _LOG.error("lease not reached", error=repr(cause))
             self.error = repr(cause)
@@ -158,8 +158,8 @@ class Lease:
             except LeadershipLost:
                 self.lose(self.term)
             return pause
-        # Two processes can't listen at one address: a process at the leader's address replaces a
-        # dead leader, so its first attempt need not wait for the old lease. In later attempts the
+        # Two processes can't listen at one address. So if the leader has this process's address,
+        # it is dead, and the first attempt need not wait for its lease. In later attempts the
         # holder of the lease is alive.
         token, waits = cast(
             "list[int]",

@@ -57,7 +57,7 @@ _UNPACK: Mapping[bytes, Callable[[], Any]] = {
     b"\x1f\x8b": lambda: zlib.decompressobj(31),
     b"BZh": bz2.BZ2Decompressor,
 }
-#: Most files that are counted.
+#: Most files of a source that are counted.
 _MOST = 10_000
 #: Read size of Parquet files in bytes; greatest size of Arrow and ORC files, whose batches and
 #: stripes are read whole.
@@ -67,7 +67,7 @@ _PAGE, _LARGE = 1 << 16, 1 << 28
 def sample_files(
     source: SourceRecord, columns: Sequence[str], most: int, policy: AccessPolicy
 ) -> Sample:
-    """At most ``most`` rows of the first files of a source; see :func:`take`."""
+    """Read at most ``most`` rows of the oldest files of a source; see :func:`take`."""
     path = source.path or ""
     place = parse_path(path, "source.path")
     kind, pattern = source.format, "*"
@@ -136,7 +136,7 @@ def _opened(scheme: str, host: str, path: str) -> tuple[fs.FileSystem, str]:
 
 
 def _listed(files: fs.FileSystem, base: str, single: bool, pattern: str) -> list[str]:
-    """The files that the runtime would read, in order of modification time."""
+    """Files that the runtime would read, in order of modification time."""
     info = files.get_file_info(base)
     if info.type is fs.FileType.NotFound:
         raise FileNotFoundError(2, "no such file or directory")
@@ -162,7 +162,7 @@ def _shown(name: str, pattern: str) -> bool:
 def _parquet(
     files: fs.FileSystem, name: str, source: SourceRecord, columns: Sequence[str]
 ) -> Iterator[Mapping[str, Any]]:
-    # No pre-buffering: pages are read on demand instead of whole columns of a row group.
+    # Without pre-buffering, pages are read on demand instead of whole columns of a row group.
     with files.open_input_file(name) as file:
         parquet = pq.ParquetFile(file, buffer_size=_PAGE, pre_buffer=False)
         wanted = _present(parquet.schema_arrow.names, columns, source)
@@ -200,7 +200,9 @@ def _check_size(file: pa.NativeFile, name: str) -> None:
 
 
 def _present(there: Sequence[str], columns: Sequence[str], source: SourceRecord) -> list[str]:
-    """The stream's columns in a file. Files that the runtime reads itself must have all columns."""
+    """The columns of the stream that a file has; a missing one is an error, except in files that
+    Spark reads.
+    """
     missing = [c for c in columns if c not in there]
     if missing and (
         source.format == RECORDED or is_own(source.format, source.path, source.options)
@@ -247,7 +249,7 @@ def _csv(
 def _row(
     record: Record, dialect: CsvDialect, places: Mapping[str, int], fields: int
 ) -> Mapping[str, Any] | str:
-    """The fields of a record by column; the record's text if it is malformed."""
+    """The fields of a CSV record by column; the record's text if it is malformed."""
     if record.malformed or len(record.fields) != fields:
         return decoded(record.raw)
     try:
@@ -259,7 +261,7 @@ def _row(
 
 
 def _dialect(source: SourceRecord) -> CsvDialect:
-    """The CSV dialect of a source; for Spark's reader, as far as its options are known here."""
+    """The CSV dialect of a source; options of Spark's reader without an equivalent are ignored."""
     options = own_files(source.format, source.path, source.options)
     if options is not None and options.dialect is not None:
         return options.dialect
@@ -277,7 +279,7 @@ def _text(
 
 
 def _lines(files: fs.FileSystem, name: str) -> Iterator[bytes]:
-    """The complete lines in the first bytes of a file."""
+    """The complete lines within the first :data:`BYTES` bytes of a file."""
     content, whole = _start_of(files, name)
     lines = content.removeprefix(BOM).split(b"\n")
     if not whole and len(lines) > 1:
@@ -286,7 +288,7 @@ def _lines(files: fs.FileSystem, name: str) -> Iterator[bytes]:
 
 
 def _start_of(files: fs.FileSystem, name: str) -> tuple[bytes, bool]:
-    """The first bytes of a text file, and whether they are the whole file.
+    """The first :data:`BYTES` bytes of a text file, and whether they are the whole file.
 
     Raises:
         ValueError: the text is not UTF-8.
@@ -306,7 +308,7 @@ def _start_of(files: fs.FileSystem, name: str) -> tuple[bytes, bool]:
 
 
 def _option(source: SourceRecord, name: str) -> str | None:
-    """The value of an option of Spark; option names are case-insensitive."""
+    """The value of a source's option by its name, whose case does not matter in Spark."""
     return next((v for n, v in source.options.items() if n.lower() == name.lower()), None)
 
 

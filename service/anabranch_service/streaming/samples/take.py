@@ -1,8 +1,8 @@
-"""A few rows of any source, read by the service before the stream is registered.
+"""Sampling of any source by the service before the stream is registered.
 
-Rows, bytes, counted files and the time of every call to a server are bounded. Nothing is written to
-or consumed from the source. The caller has checked permissions; links and resolved secrets are
-checked again on use, as in the runtime.
+Rows, bytes, counted files and the time of every call to a server are limited. Nothing is written to
+or consumed from the source. The caller has checked that the operator permits the source; links and
+resolved secrets are checked again on use, as in the runtime.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from anabranch_service.streaming.samples.sample import SECONDS, Sample, Unreadab
 def take(
     source: SourceRecord, columns: Sequence[str], most: int, policy: AccessPolicy, own: Own
 ) -> Sample:
-    """Read at most ``most`` rows of a source.
+    """Read at most ``most`` sample rows of a source.
 
     Args:
         columns: names of the stream's columns.
