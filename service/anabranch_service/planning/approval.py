@@ -132,7 +132,7 @@ def _does(planned: PlannedEpoch) -> object:
 
 
 def _records(records: Sequence[QueryRecord], epoch: EpochRecord) -> list[QueryRecord]:
-    """Those of the query ``records`` whose queries are in ``epoch``."""
+    """The ``records`` of the queries that ``epoch`` includes."""
     names = set(map(registered, epoch.queries))
     return [record for record in records if record.id in names]
 

@@ -90,9 +90,7 @@ def constants(
 def cpu_record(
     plan: Plan, individual: Plan, queries: Sequence[JoinQuery], task: PlanTask
 ) -> CpuRecord | None:
-    """Expected CPU seconds of ``plan`` and of the plans of each query alone (``individual``) in
-    the next epoch; None: too few measurements.
-    """
+    """Expected CPU seconds of both plans in the next epoch; None: no forecast or no constants."""
     known = task.statistics
     if known.ahead is None or known.constants is None:
         return None

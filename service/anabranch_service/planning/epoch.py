@@ -48,8 +48,8 @@ _LOG = structlog.get_logger(__name__)
 
 #: Reason for the missing explanation of an epoch, as long as it has not been computed.
 LATER = (
-    "standalone costs, differences and reasons are worked out after publication; those of an epoch "
-    "that another follows soon are left out"
+    "standalone costs, differences and reasons are computed after publication, unless another "
+    "epoch is published soon"
 )
 
 _UNEXPLAINED = Explanation.missing(LATER).model_copy(update={"shares": None})

@@ -309,8 +309,8 @@ class EpochLoop:
         await asyncio.to_thread(self.process.close)
         raise CorruptRecord(
             "corrupt-registry",
-            f"the ruleset of epoch {before} is gone, which is to go on",
-            remedy="something else removed it; the next epoch is planned anew",
+            f"the ruleset of epoch {before} is missing, which epoch {sealed.record.epoch} repeats",
+            remedy="something else removed it from Redis; the next epoch is planned from scratch",
         )
 
     async def _plan(
@@ -357,9 +357,7 @@ class EpochLoop:
             return (await asyncio.to_thread(self._planned, found, epoch, prepare))[1]
 
     def _explain_later(self, record: EpochRecord, publication: Publication) -> None:
-        """Explain an epoch in the background, after the explanation in progress. Of several waiting
-        epochs only the newest is explained.
-        """
+        """Explain an epoch in the background; of several waiting epochs only the newest."""
         self._unexplained = record, publication
         if self._explaining is None or self._explaining.done():
             self._explaining = asyncio.create_task(self._explain())
@@ -403,8 +401,8 @@ class EpochLoop:
             if text is None:
                 raise CorruptRecord(
                     "corrupt-registry",
-                    f"ruleset {name} is gone, which is to go on",
-                    remedy="something else removed it; set approval to automatic",
+                    f"the running ruleset {name} is missing",
+                    remedy="something else removed it from Redis; set approval to automatic",
                 )
             running = KeptPlan(found.running, text)
         held = await store.held_plan() if seen.is_approved else None

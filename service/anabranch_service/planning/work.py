@@ -39,10 +39,9 @@ def go_on(deadline: Deadline) -> None:
 def _too_slow(seconds: float) -> Busy:
     return Busy(
         "registration-too-slow",
-        f"the request was not understood within {seconds:g} s, and nothing of it is kept",
-        remedy="try again when the machine has less to do, or ask for less: fewer aliases, "
-        "conditions or columns; --registration-seconds (ANABRANCH_REGISTRATION_SECONDS) allows "
-        "more time",
+        f"the request was not parsed and checked within {seconds:g} s; nothing is stored",
+        remedy="try again when the machine is less busy, or use fewer aliases, conditions or "
+        "columns; --registration-seconds (ANABRANCH_REGISTRATION_SECONDS) sets the time limit",
     )
 
 
@@ -77,8 +76,8 @@ class ThreadPools:
                 "source-too-slow",
                 f"the source was not read within {LOOK_SECONDS:g} s",
                 field="source",
-                remedy="look whether its file system or server answers; other tests of sources may"
-                " be waiting for theirs, so try again",
+                remedy="check that its file system or server answers, and try again: other tests of"
+                " sources may have used up the time",
             ) from None
 
     @asynccontextmanager

@@ -21,9 +21,9 @@ NAMED = 20
 _ORDER = (FAILED, WARNING, OK)
 #: Reason for the rejection of tuples -> remedy.
 _REJECTED = {
-    "late": "a larger lateness lets them in (delete the stream and add it again with --lateness)",
+    "late": "a larger lateness accepts them (delete the stream, add it again with --lateness)",
     "invalid": "their values do not fit the stream's columns: correct the input or the columns",
-    "ahead": "a larger ahead_of_clock or ahead_of_stream lets them in",
+    "ahead": "a larger ahead_of_clock or ahead_of_stream accepts them",
 }
 
 
@@ -81,7 +81,7 @@ def stream_components(
         if status.state is SourceState.FAILED:
             state, remedy = (
                 FAILED,
-                "it is tried again by itself; its page has its source",
+                "it is tried again automatically; the stream's page shows the source",
             )
             table = None if progress is None else progress.input.tables.get(record.name)
             if table is not None and 0 < table.version < record.version:
@@ -89,7 +89,7 @@ def stream_components(
                 remedy += f"; to begin once more: anabranch stream reread {record.name}"
         elif status.state is not SourceState.READING:
             state, error = WARNING, error or f"its source is {status.state.value}"
-            remedy = "it is read as soon as a runtime lives"
+            remedy = "it is read as soon as a runtime is running"
         elif progress is not None and (missing := _missing(record, progress)):
             state, (error, remedy), since = WARNING, missing, None
         found.append(Component("stream", str(record.name), state, error, remedy, since))
@@ -132,7 +132,7 @@ def _left_out(unread: Unread) -> str:
 
 def sink_components(problems: Mapping[str, str]) -> list[Component]:
     """One component per query whose sink rejects results."""
-    remedy = "results wait, and are written as soon as it takes them"
+    remedy = "results wait, and are written as soon as the sink accepts them"
     return [
         Component("query", name, FAILED, f"its sink does not take results: {why}", remedy)
         for name, why in sorted(problems.items())
@@ -149,7 +149,7 @@ def missed_components(missed: Mapping[str, Sequence[MissedOut]]) -> list[Compone
     if len(found) <= NAMED:
         return found
     more = f"and {len(found) - NAMED} more queries miss rows that were read before them"
-    rest = Component("completeness", "more queries", WARNING, more, "their pages have the rows")
+    rest = Component("completeness", "more queries", WARNING, more, "see their pages")
     return [*found[:NAMED], rest]
 
 

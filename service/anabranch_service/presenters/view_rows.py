@@ -9,7 +9,7 @@ from anabranch_contract.queries.scaling import PartialMark
 from anabranch_contract.rest.queries import PartialOut, ScaledOut, ViewRowsOut
 
 _COMPLETE = PartialOut(column=None, code="complete", reason="no joined row is missing")
-_UNKNOWN = PartialOut(column=None, code="not-reported", reason="the runtime has not said it yet")
+_UNKNOWN = PartialOut(column=None, code="not-reported", reason="the runtime has not reported it")
 
 
 def view_rows_out(

@@ -169,8 +169,8 @@ def _shared(query: JoinQuery, alias_of: Mapping[Label, str]) -> Iterator[str]:
         if len(over) == 1:
             alias = alias_of[Label(over.pop())]
             yield (
-                f"{_in_aliases(residual, alias_of)} is checked after joining: {alias} shares the "
-                "store of a query that wants more, which is cheaper than one of its own"
+                f"{_in_aliases(residual, alias_of)} is checked after joining: {alias} shares a "
+                "store with more rows, which is cheaper than a store of its own"
             )
 
 
@@ -181,7 +181,7 @@ def _kept_groups(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[st
     column = query.view.window.column
     if query.outer is not None:
         if not query.outer.look_ups or query.left is None:
-            yield "windows over the rows of an outer join are all kept"
+            yield "all windows are kept, since they are over the rows of an outer join"
             return
         shown = next(o.expr for o in query.outer.projection if o.name == column)
         query, column = query.left, shown.name if isinstance(shown, Column) else ""
@@ -193,16 +193,16 @@ def _kept_groups(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[st
     own = None if member is None else streams[query.relation_of(query.members[member].label).stream]
     if own is None or not isinstance(expr, Column) or expr.name != own.event_time:
         yield (
-            "windows are over something else than the event time of a stream, so none is ever "
-            "known to be over: all are kept"
+            "all windows are kept: they are not over the event time of a stream, so their end "
+            "can't be determined"
         )
     elif any(
         bound is None and not streams[query.relation_of(label).stream].is_table
         for bound, label in zip(query.bounds[member or 0], query.labels, strict=True)
     ):
         yield (
-            "how late joined rows may come is not bounded, so no window is ever known to be over: "
-            "all are kept"
+            "all windows are kept: joined rows may arrive arbitrarily late, so the end of a window "
+            "can't be determined"
         )
 
 
@@ -232,7 +232,7 @@ def _lived(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
         stream = streams[query.relation_of(member.label).stream]
         if stream.ttl is not None and stream.ttl in query.bounds[i][:i] + query.bounds[i][i + 1 :]:
             yield (
-                f"tuples of {member.alias} join with what is at most "
+                f"tuples of {member.alias} join with tuples that are at most "
                 f"{format_duration(stream.ttl)} later, by the ttl of stream {stream.name}"
             )
 

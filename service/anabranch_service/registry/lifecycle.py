@@ -104,8 +104,8 @@ def to_plan(
 def going_on(
     records: Iterable[QueryRecord], activations: Mapping[str, Activation], now: datetime
 ) -> list[QueryRecord]:
-    """Runs that may continue if no new plan is published: those that an epoch should include
-    (:func:`is_wanted`), of queries for whose newest run this also holds.
+    """Runs that may continue if no new plan is published: wanted ones (:func:`is_wanted`) of
+    queries whose newest run is wanted as well.
     """
 
     def wanted(record: QueryRecord) -> bool:

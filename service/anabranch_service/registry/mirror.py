@@ -121,7 +121,7 @@ class Mirror(Generic[_T]):
 def _merged(
     found: dict[str, _T], read: Mapping[str, _T], order: Callable[[_T], int] | None
 ) -> dict[str, _T]:
-    """Merge the records ``read`` into the sorted ``found``; sort anew only if a record neither
+    """Merge the records ``read`` into the sorted ``found``; sort again only if a record neither
     keeps its position nor belongs at the end.
     """
     if order is None:

@@ -51,7 +51,7 @@ def check_freshness(slo: Slo, query: JoinQuery, streams: Mapping[str, Stream]) -
     if slo.freshness and query.outer is not None:
         raise InvalidInput(
             "freshness-with-outer-join",
-            "the query asks which rows have no partner, and a partner that is too old is one",
+            "the query has an outer, semi or anti join, in which partners count whatever their age",
             field="slo.freshness",
             remedy="leave it out, or write a window into the ON condition",
         )

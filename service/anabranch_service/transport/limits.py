@@ -154,7 +154,7 @@ _NO_JSON = _closing(
 _TOO_MANY = _closing(
     503,
     "too-many-bodies",
-    "the bodies that are being read take as much memory as they may",
+    "the memory limit for request bodies is reached",
     "try again shortly",
     retry=1,
 )

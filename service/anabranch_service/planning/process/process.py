@@ -195,6 +195,6 @@ def _stopped(seconds: float | None) -> PlannerError:
     why = "its process died" if seconds is None else f"it took more than {seconds:g} s"
     return PlannerError(
         "planner-stopped",
-        f"planning was given up: {why}",
-        remedy="the rules that run go on; see the service's log",
+        f"planning was aborted: {why}",
+        remedy="the running rules stay in force; see the service's log",
     )

@@ -146,7 +146,7 @@ class _LastEpoch:
     Attributes:
         text: the epoch's ruleset as JSON text.
         running: the epoch, in the form in which the next plan is compared with it.
-        base: the ruleset of which the next ruleset may be stored as a patch.
+        base: the ruleset to which the next one may be stored as a patch (a difference).
     """
 
     text: str

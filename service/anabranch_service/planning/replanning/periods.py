@@ -76,7 +76,7 @@ def recent(snapshot: Snapshot, periods: Sequence[Measured]) -> Snapshot:
     """``snapshot``, with the counts of its steps updated from the newest periods.
 
     The weight of a measurement falls with the number of later batches (in units of a median
-    period), and sharply with each later drift. Counts of single substreams replace those of all
+    period), and sharply with each later drift. Counts of single substreams replace counts of all
     tuples only after a drift.
     """
     found: dict[SubJoinStep, JoinSample] = {}

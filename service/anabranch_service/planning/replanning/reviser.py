@@ -50,7 +50,7 @@ _LOG = structlog.get_logger(__name__)
 
 #: Pause after a decision in live mode, as a multiple of the decision's time.
 REST = 20.0
-#: Rulesets cached in memory: the running one, its revision, and those of two future epochs.
+#: Rulesets cached in memory: the running one, its revision, and the next two epochs' rulesets.
 REMEMBERED = 4
 
 

@@ -141,8 +141,7 @@ def assume(
         if stream in cardinality
     }
     stated |= {RelationId(name): count for name, count in cardinality.items()}
-    # Measured samples would override assumed selectivities. Assumed cardinalities are those of the
-    # whole history, so a forecast for the next epoch does not apply.
+    # Samples would override assumed selectivities; assumed cardinalities cover the whole history.
     return replace(
         base,
         cardinalities={**base.cardinalities, **stated},

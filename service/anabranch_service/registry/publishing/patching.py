@@ -13,7 +13,7 @@ from anabranch_service.registry.records import EpochRecord
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """A ruleset published in full, of which later rulesets are patches.
+    """A ruleset published in full; later ones are patches (differences from it).
 
     Attributes:
         epoch, text: its epoch and its JSON text. ``check``: digest of its stored form.

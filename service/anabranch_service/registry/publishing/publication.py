@@ -286,7 +286,7 @@ class Publication:
         )
 
     async def _measure(self, published: Sequence[int]) -> None:
-        """Get the sizes of the statistics of ended epochs from Redis. Those of an epoch without a
+        """Get the sizes of ended epochs' statistics from Redis. Statistics of an epoch without a
         plan of its own count with the epoch before.
         """
         first, following = published[0], published[1:]

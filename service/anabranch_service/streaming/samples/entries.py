@@ -62,7 +62,7 @@ def sample_entries(
             if entries:
                 sample.places.append(key)
     if options.start is StreamStart.LATEST and sample.found:
-        sample.limits.append("with start latest these entries will not be read: only what comes")
+        sample.limits.append("with start latest only later entries will be read, not these")
     sample.rows = sample.rows[:most]
     return sample
 

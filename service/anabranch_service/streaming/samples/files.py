@@ -84,7 +84,7 @@ def sample_files(
     ]
     if expressions:
         sample.limits.append(
-            f"rows were not looked at, since only the runtime evaluates {', '.join(expressions)}"
+            f"rows were not read, since only the runtime evaluates {', '.join(expressions)}"
             " of source.options"
         )
     try:
@@ -94,7 +94,7 @@ def sample_files(
             inside = [n for n in names if policy.permits_path(os.path.realpath(n))]
             if len(inside) < len(names):
                 sample.limits.append(
-                    f"{len(names) - len(inside)} links lead out of what may be read: passed over"
+                    f"{len(names) - len(inside)} links skipped: they lead to paths not permitted"
                 )
             names = inside
         sample.found = len(names)
@@ -200,9 +200,7 @@ def _check_size(file: pa.NativeFile, name: str) -> None:
 
 
 def _present(there: Sequence[str], columns: Sequence[str], source: SourceRecord) -> list[str]:
-    """The columns of the stream that a file has; a missing one is an error, except in files that
-    Spark reads.
-    """
+    """The stream's columns that a file has; only files that Spark reads may lack some."""
     missing = [c for c in columns if c not in there]
     if missing and (
         source.format == RECORDED or is_own(source.format, source.path, source.options)
@@ -337,7 +335,7 @@ def _unreadable(place: str, cause: Exception) -> Unreadable:
         code,
         f"{place} can't be read: {why.splitlines()[0][:300] if why else type(cause).__name__}",
         field="source.path",
-        remedy="the path is one of the machine that the runtime is on; make it, or let it be read"
+        remedy="create the path on the machine of the runtime, or permit access to it"
         if code == "missing-path"
-        else "write a whole file of the format that the source names, and let it be read",
+        else "write a complete file in the source's format, and permit access to it",
     )
