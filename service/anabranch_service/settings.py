@@ -1,4 +1,4 @@
-"""Settings of the process: command line over environment over defaults; frozen."""
+"""Settings of the process: the command line overrides the environment, that the defaults."""
 
 from __future__ import annotations
 

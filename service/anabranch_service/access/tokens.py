@@ -143,7 +143,7 @@ class Tokens:
                 raise Conflict(
                     "too-many-tokens",
                     f"there are {MOST_TOKENS} tokens already",
-                    remedy="revoke those that nobody uses",
+                    remedy="revoke unused tokens",
                 )
             await cast("Any", self._redis.hdel(self._key, *ended))
             await cast("Any", self._redis.hdel(self._uses, *ended))

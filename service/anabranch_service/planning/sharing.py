@@ -35,7 +35,7 @@ from anabranch_service.registry.statements import NormalForms, usable_streams
 
 _LOG = structlog.get_logger(__name__)
 
-#: Most other queries in the plans by which the two variants are compared.
+#: Most other queries that are planned with a new one, to compare own with shared stores.
 NEIGHBOURS = 4
 #: Time limits in seconds: of one plan for comparison, and of all decisions of an epoch.
 PLAN_SECONDS, ALL_SECONDS = 0.2, 2.0

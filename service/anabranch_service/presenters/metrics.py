@@ -33,8 +33,7 @@ class Metrics:
         self.published = counter("epochs_published", "Epochs published by this process.")
         self.passed_over = counter(
             "boundaries_passed_over",
-            "Ends of epochs that were not answered, as a newer one was there: planning is slower "
-            "than epochs.",
+            "Epoch boundaries skipped without a plan, since planning is slower than epochs.",
         )
         self.solve = Histogram(
             "anabranch_solve_seconds",
@@ -62,15 +61,15 @@ class Metrics:
         # Ended epochs that this process has handled
         self.segments = counter(
             "probe_segments",
-            "Segments that probing tuples met, by how: passed over for their batches, partition or "
-            "time, excluded by a filter, looked into.",
+            "Segments per probing tuple: skipped by batches, partition or time, excluded by a "
+            "filter, or searched (looked).",
             "how",
         )
         self.probes = counter(
-            "probes", "Probing tuples, in the epochs whose end this process has seen."
+            "probes", "Probing tuples, in the ended epochs that this process has handled."
         )
-        self.matches = counter("matches", "Matches of probes, in the same epochs.")
-        self.probe_seconds = counter("probe_seconds", "CPU time of probes, in the same epochs.")
+        self.matches = counter("matches", "Matches of these probes.")
+        self.probe_seconds = counter("probe_seconds", "CPU time of these probes.")
 
     def observe(self, found: Snapshot) -> None:
         """Add an ended epoch's counts of probes, matches and segments."""

@@ -154,8 +154,8 @@ def results_of(
 ) -> int:
     """Number of rows in the run's sink: all results so far, or the current rows of a view.
 
-    Without a view, the greater of the two reported counts is the newer: progress and activation
-    are written one after the other. With a view both count joined rows, which no sink has.
+    The runtime reports a count in its progress and in the activation, one after the other: the
+    greater is the newer. With a view, both count joined rows, which are not in the sink.
     """
     if record.normalised.post_join:
         return 0 if progress is None else progress.shown.get(record.id, 0)

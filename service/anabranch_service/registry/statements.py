@@ -193,7 +193,7 @@ def _given(record: QueryRecord) -> str:
 
 
 def usable_streams(records: Iterable[StreamRecord]) -> dict[str, Stream]:
-    """The planner's form of registered streams, by name; unusable ones are logged and omitted."""
+    """Streams in the planner's form, by name; invalid records are logged and omitted."""
     streams = {}
     for record in records:
         try:

@@ -50,7 +50,7 @@ async def get_store(
             "unknown-store",
             f"there is no store {store!r}",
             field="store",
-            remedy="GET /v1/state lists them; a store that nobody needs any more is dropped",
+            remedy="GET /v1/state lists all stores; a store that no query needs is dropped",
         )
     response.headers["Cache-Control"] = "no-store"
     rules = await ctx.store.ruleset(report.ruleset_epoch)

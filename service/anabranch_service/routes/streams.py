@@ -454,7 +454,7 @@ def _replanned(
         bound: whether the ttl changes, so that freshness objectives must be checked again.
 
     Raises:
-        Conflict: a query could no longer be planned, or its freshness would exclude its tuples.
+        Conflict: a query could no longer be planned, or would join tuples beyond its freshness.
     """
     changed, reasons, stale = [], [], []
     for query in queries:

@@ -52,7 +52,7 @@ async def readyz(ctx: Ctx) -> Ready:
     broken = sorted(f"{name}: {state}" for name, state in checks.items() if state != "ok")
     if broken:
         raise NotReady(
-            "not-ready", "; ".join(broken), remedy="what is running goes on; see the log"
+            "not-ready", "; ".join(broken), remedy="running queries continue; see the log"
         )
     return Ready(status="ready", checks=checks)
 

@@ -44,7 +44,7 @@ RENEW, HEARTBEAT, PATIENCE = 4.0, 10.0, 12.0
 BLOCK, ENTRIES = 1000, 32
 #: Greater than the ordinal of any row.
 _LAST = 2**63 - 1
-#: KEYS listeners, tail; ARGV query, lifetime of the listener's lease (s), of the tail (s).
+#: Request copies of results. KEYS listeners, tail; ARGV query, seconds for request and copies.
 _LISTEN = """
 local now = tonumber(redis.call('TIME')[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)

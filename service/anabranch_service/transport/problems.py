@@ -32,14 +32,14 @@ _REMEDIES = {
 _NO_REDIS = Refusal(
     503,
     "registry-unavailable",
-    "Redis does not answer; what is running goes on",
+    "Redis does not answer; running queries continue",
     "try again shortly",
     retry=1,
 )
 _FAILED = Refusal(
     500,
     "internal-error",
-    "the service failed to serve the request; nothing that runs is affected",
+    "the service failed to serve the request; running queries are not affected",
     "see the service's log",
 )
 
@@ -171,7 +171,7 @@ async def _redis_refusal(request: Request, cause: Exception) -> Response:
             503,
             "registry-refuses",
             f"Redis refuses the command: {cause}",
-            "correct what Redis complains of; what is running goes on",
+            "correct the cause in Redis; running queries continue",
             retry=10,
         )
     return refusal.answer(request.url.path)

@@ -89,7 +89,7 @@ class Reviser:
         if text is None or text == self._seen:
             return False
         await self._answer(text, publication)
-        # After the decision: a service that lost the lead before decides on the period later.
+        # Only now: if the lead is lost before, this service decides on the period when it leads.
         self._seen = text
         return True
 

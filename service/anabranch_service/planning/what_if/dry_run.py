@@ -277,7 +277,7 @@ def _added(
         if name in taken:
             raise InvalidInput(
                 "duplicate-query",
-                f"query {name!r} is there already",
+                f"there is a query {name!r} already",
                 field=f"add.{index}.id",
                 remedy="choose another id, or drop the registered one",
             )

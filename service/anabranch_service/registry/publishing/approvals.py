@@ -97,14 +97,15 @@ class Approvals:
         return REFUSED if self.refused is not None and run in self.refused.waiting else None
 
 
-#: KEYS approval; ARGV digest. Returns 1 if the plan with this digest is still held, else 0.
+#: Approve the held plan. KEYS approval; ARGV digest. Returns 0 if another plan is held by now.
 APPROVE = """
 if redis.call('HGET', KEYS[1], 'digest') ~= ARGV[1] then return 0 end
 redis.call('HSET', KEYS[1], 'approved', ARGV[1])
 return 1
 """
 
-#: KEYS approval; ARGV digest, refusals. Returns 0 also if the plan has been approved.
+#: Refuse the held plan. KEYS approval; ARGV digest, refusals. Returns 0 if another plan is held by
+#: now, or if the plan has been approved.
 REFUSE = """
 if redis.call('HGET', KEYS[1], 'digest') ~= ARGV[1] then return 0 end
 if redis.call('HGET', KEYS[1], 'approved') == ARGV[1] then return 0 end
@@ -113,9 +114,9 @@ redis.call('HSET', KEYS[1], 'refused', ARGV[2])
 return 1
 """
 
-#: For the leader (``lease.fenced``): KEYS leader, approval; ARGV owner, token, the held and the
-#: approved plan as the leader read them, whether to forget refusals, then the fields of the new
-#: held plan. If a decision was made meanwhile, nothing is written.
+#: Replace the held plan (part of a ``lease.fenced`` script). KEYS leader, approval; ARGV owner,
+#: token, the held and the approved plan as the leader read them, whether to forget refusals, then
+#: the fields of the new held plan. If a decision was made meanwhile, nothing is written.
 HOLD = """
 if (redis.call('HGET', KEYS[2], 'held') or '') ~= ARGV[3] then return 0 end
 if (redis.call('HGET', KEYS[2], 'approved') or '') ~= ARGV[4] then return 0 end

@@ -34,8 +34,8 @@ _LONGEST_PAUSE = 1.0
 #: Prefix of a script's error reply when another service leads.
 _FENCED = "FENCED"
 
-#: KEYS lease, leader; ARGV owner, address, milliseconds, "1" to take over from a leader at the same
-#: address. Returns the token and 0, or 0 and the remaining milliseconds of the other's lease.
+#: Acquire or renew the lease. KEYS lease, leader; ARGV owner, address, milliseconds, "1" to replace
+#: a leader at the same address. Returns token and 0, or 0 and the other lease's milliseconds.
 _ACQUIRE = """
 local holder = redis.call('GET', KEYS[1])
 local last = redis.call('HMGET', KEYS[2], 'owner', 'address', 'token')
@@ -54,7 +54,7 @@ redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])
 return {token, 0}
 """
 
-#: KEYS leader; ARGV owner, token. Begins every script that only the leader may run.
+#: First part of every script that only the leader may run. KEYS leader; ARGV owner, token.
 _FENCE = f"""
 local leader = redis.call('HMGET', KEYS[1], 'owner', 'token')
 if leader[1] ~= ARGV[1] or leader[2] ~= ARGV[2] then
@@ -70,9 +70,9 @@ def fenced(script: str) -> str:
     return _FENCE + script
 
 
-#: KEYS leader, lease; ARGV owner, token, milliseconds.
+#: Renew the lease. KEYS leader, lease; ARGV owner, token, milliseconds.
 _RENEW = fenced("redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[3])\nreturn 1")
-#: KEYS leader, lease; ARGV owner, token.
+#: Release the lease. KEYS leader, lease; ARGV owner, token.
 _RELEASE = fenced("return redis.call('DEL', KEYS[2])")
 
 
@@ -213,7 +213,7 @@ async def run_fenced(
         )
     except RedisError as cause:
         if _FENCED in str(cause):
-            raise LeadershipLost(f"term {term.token} is over") from None
+            raise LeadershipLost(f"the leader's term {term.token} has ended") from None
         raise
 
 

@@ -40,8 +40,8 @@ def take(
         return sample_files(source, columns, most, policy)
     why = f"the service reads no sources of format {source.format!r} (source.format)"
     if source.format.startswith("rate"):
-        why = f"source.format {source.format!r} makes its rows itself: there is nothing to be read"
-    return Sample(looked_at=False, limits=[f"{why}; register the stream, and its state says more"])
+        why = f"source.format {source.format!r} generates its rows: there is nothing to read"
+    return Sample(looked_at=False, limits=[f"{why}; register the stream and see source_status"])
 
 
 def _brokers(source: SourceRecord) -> Sample:
@@ -55,11 +55,11 @@ def _brokers(source: SourceRecord) -> Sample:
         except OSError as cause:
             why = f"{why}; {broker.strip()}: {cause}" if why else f"{broker.strip()}: {cause}"
             continue
-        note = f"{broker.strip()} takes connections; messages were not looked at"
-        return Sample(looked_at=False, limits=[f"{note}: the service speaks no Kafka"])
+        note = f"{broker.strip()} accepts connections; messages were not read"
+        return Sample(looked_at=False, limits=[f"{note}: the service has no Kafka client"])
     raise Unreadable(
         "no-broker",
-        f"no broker takes a connection: {why}",
+        f"no broker accepts a connection: {why}",
         field=field,
         remedy="check the addresses, and that the brokers run",
     )
