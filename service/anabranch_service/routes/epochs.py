@@ -165,5 +165,5 @@ def _unknown(number: int) -> NotFound:
         "unknown-epoch",
         f"epoch {number} has not been published",
         remedy="GET /v1/epochs lists published epochs; an epoch that was not planned uses the "
-        "newest older one",
+        "newest older ruleset",
     )
