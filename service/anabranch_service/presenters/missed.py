@@ -33,7 +33,7 @@ def _of_streams(
     if since is not None:
         then = f"results are complete from {since} on"
     else:
-        then = "results never include them"
+        then = "results with them never come"
     for stream, count in rows.items():
         if count:
             what = f"{_rows(count)} of {stream} were read before the query began and not stored"

@@ -169,8 +169,8 @@ def _shared(query: JoinQuery, alias_of: Mapping[Label, str]) -> Iterator[str]:
         if len(over) == 1:
             alias = alias_of[Label(over.pop())]
             yield (
-                f"{_in_aliases(residual, alias_of)} is checked after joining: {alias} shares a "
-                "store with more rows, which is cheaper than a store of its own"
+                f"{_in_aliases(residual, alias_of)} is checked after joining: {alias} shares the "
+                "store of another query, with more rows, which is cheaper than its own"
             )
 
 

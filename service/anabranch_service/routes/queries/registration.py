@@ -314,7 +314,7 @@ def _check_past(past: Past, query: JoinQuery, streams: Mapping[str, Stream]) -> 
         return
     reason = None
     if query.outer is not None:
-        reason = "the query has an outer, semi or anti join, which is decided as rows arrive"
+        reason = "the query decides which rows have no partner, and does so as they arrive"
     elif len(query.relations) == 1:
         reason = "the query reads one stream, and streams that nothing joins are not stored"
     elif any(streams[r.stream].is_table for r in query.relations):
