@@ -43,7 +43,7 @@ def status_of(
     * ``failed``: the runtime reports that an expression of the query can't be evaluated.
     * ``expired``: the runtime reports the end of the run, or runs an epoch after the last one with
       the run; or the run was withdrawn before any epoch included it.
-    * ``expiring``: the run was withdrawn, has reached its expiry, or is not in a published epoch,
+    * ``expiring``: the run was withdrawn, has reached its expiry, or is missing in a newer epoch,
       but has not ended yet. A paused run that has ended is ``paused``.
     * ``active``: the runtime has activated the run. ``pending``: not yet.
     """

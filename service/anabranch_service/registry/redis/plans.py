@@ -166,7 +166,7 @@ class PlanStore(RedisRecords):
         if text is not None and patches.is_patch(text):
             text = await self._patched(name, text)
         epoch = name if isinstance(name, int) else name.epoch
-        # The ruleset of an unchanged epoch is a copy with the number of an earlier epoch.
+        # An unchanged epoch's ruleset is a copy, in which the epoch's number must be replaced.
         return None if text is None else renumbered(text, epoch)
 
     async def _patched(self, name: int | RulesetId, text: str) -> str | None:
