@@ -19,7 +19,7 @@ def check_reread(record: StreamRecord, mode: Mode) -> None:
     if record.kind is not StreamKind.TABLE:
         raise Conflict(
             "no-table",
-            f"stream {record.name!r} is no table: tuples that have been joined can't be read again",
+            f"stream {record.name!r} is no table, and only tables can be read again",
             field="kind",
             remedy="delete it with its queries, and register it anew",
         )
