@@ -25,7 +25,7 @@ from anabranch_service.transport.serving import listening_socket, server_config
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line; every option has a variable ``ANABRANCH_<OPTION>`` as well."""
+    """Command-line parser; ``ANABRANCH_<OPTION>`` in the environment sets an option, too."""
     root = argparse.ArgumentParser(
         prog="python -m anabranch_service",
         description=__doc__,
@@ -44,8 +44,8 @@ def parser() -> argparse.ArgumentParser:
         "--allow-path": "directory below which files can be read and written",
         "--allow-host": "allowed host to connect to: host, host:port, *.suffix or *",
         "--allow-format": "further format of sources and sinks",
-        "--reserve-path": "excluded directory within them",
-        "--read-only-path": "read-only directory within them",
+        "--reserve-path": "excluded directory within the allowed ones",
+        "--read-only-path": "read-only directory within the allowed ones",
     }
     for flag, text in repeated.items():
         root.add_argument(flag, action="append", help=f"{text}; repeatable")
@@ -69,7 +69,7 @@ def configure_logging(level: str) -> None:
 
 
 class Server(uvicorn.Server):
-    """A server that reports its address once it listens."""
+    """HTTP server that logs its address, and writes its port file, once it listens."""
 
     def __init__(self, config: uvicorn.Config, settings: ServiceSettings) -> None:
         super().__init__(config)
@@ -92,11 +92,11 @@ class Server(uvicorn.Server):
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run until stopped."""
+    """Run the service until a signal stops it; returns the exit status."""
     try:
         settings = ServiceSettings.read(os.environ, vars(parser().parse_args(argv)))
         if settings.requires_tokens:
-            # Checked here for a plain error message; the application registers it.
+            # An unusable token file is reported here, as a plain message without a traceback.
             read_file(Path(settings.admin_token_file), utc_now())
     except SettingsError as cause:
         sys.stderr.write(f"{cause}\n")

@@ -1,4 +1,4 @@
-"""The application: routes, error handling, and the epoch loop for as long as it is up and leads."""
+"""The application: routes, error handling, and background tasks such as the epoch loop."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def create_app(config: ServiceSettings, *, clock: Clock = utc_now) -> FastAPI:
         config.redis_url,
         decode_responses=True,
         socket_timeout=5,
-        # After a restart of Redis every pooled connection is stale: its first use fails.
+        # After a restart of Redis the first use of each pooled connection fails: try it again.
         retry=Retry(NoBackoff(), 1),
     )
     store, metrics = Store(redis, config.namespace), Metrics()
@@ -104,9 +104,9 @@ def create_app(config: ServiceSettings, *, clock: Clock = utc_now) -> FastAPI:
             if not (await asyncio.wait({task}, timeout=STOP_SECONDS))[0]:
                 task.cancel()
                 await asyncio.wait({task}, timeout=1)
-            # The lease goes last: the loop, which writes as the leader, has ended by now.
+            # The leader's lease is released last: the epoch loop, which needs it, has ended.
             leading.cancel()
-            # A task that is still connecting would leave its connection open behind ``aclose``.
+            # Redis is closed after all tasks: it would miss a connection still being opened.
             await asyncio.wait({leading, *others}, timeout=STOP_SECONDS)
             await loop.stop_explaining()
             work.close()
@@ -118,11 +118,11 @@ def create_app(config: ServiceSettings, *, clock: Clock = utc_now) -> FastAPI:
         version="1",
         summary="Continuous multi-way joins, planned together.",
         lifespan=lifespan,
-        # The OpenAPI document has its own route, which declares its required role as all do.
+        # The OpenAPI document has a route of ours, since every route must declare a role.
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
-        # No redirects to fix slashes: their URL would contain the client's Host header.
+        # No redirects for trailing slashes: their URL would repeat the client's Host header.
         redirect_slashes=False,
         responses=RESPONSES,
     )

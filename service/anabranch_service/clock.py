@@ -6,10 +6,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TypeAlias
 
-#: Aware, in UTC. Tests inject their own.
+#: Function that returns the present time, timezone-aware in UTC; tests inject another one.
 Clock: TypeAlias = Callable[[], datetime]
 
 
 def utc_now() -> datetime:
-    """The time, in UTC."""
+    """The present time, in UTC."""
     return datetime.now(UTC)

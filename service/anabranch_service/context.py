@@ -1,4 +1,4 @@
-"""The parts of a running service, which routes get by a FastAPI dependency."""
+"""Shared objects of a running service, which route handlers get as a FastAPI dependency."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from anabranch_service.streaming.tail import ServedTails
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The parts of a running service."""
+    """Shared objects of a running service: settings, registry, epoch loop, tokens, metrics, ..."""
 
     settings: ServiceSettings
     store: Store

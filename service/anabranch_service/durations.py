@@ -1,4 +1,4 @@
-"""Durations in requests, as microseconds in 64 bits."""
+"""Parsing of durations in requests, such as ``10 minutes``, into microseconds."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from anabranch_contract.durations import parse_duration
 from anabranch_contract.errors import PlannerError
 from anabranch_service.errors import InvalidInput
 
-#: A hundred thousand years: more than any datetime spans, far less than 64 bits hold.
+#: Greatest duration in microseconds: 100,000 years, which 64 bits hold with room for sums.
 LONGEST = 100_000 * 366 * 86_400 * 1_000_000
 
 
 def read_duration(text: str, field: str) -> int:
-    """Microseconds of a duration text; the error, if any, names ``field``."""
+    """Parse a duration into microseconds; :class:`InvalidInput` names the request's ``field``."""
     try:
         micros = parse_duration(text)
     except PlannerError as cause:
@@ -32,7 +32,7 @@ def read_duration(text: str, field: str) -> int:
 
 
 def read_positive(text: str, field: str, code: str, message: str, remedy: str) -> int:
-    """:func:`read_duration`, positive; the other arguments are parts of the error for 0."""
+    """As :func:`read_duration`, but 0 is an error with this code, message and remedy."""
     micros = read_duration(text, field)
     if micros == 0:
         raise InvalidInput(code, message, field=field, remedy=remedy)

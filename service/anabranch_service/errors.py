@@ -70,12 +70,12 @@ class SettingsError(ServiceError):
     """The process was started with settings it can't use."""
 
 
-#: Kind of resource -> its naming field in requests, and the route that lists such resources.
+#: Kind of resource -> the request field with its name, and the route that lists such resources.
 _KINDS = {"stream": ("name", "streams"), "query": ("id", "queries"), "token": ("ident", "tokens")}
 
 
 def known(found: T | None, kind: str, name: str) -> T:
-    """``found``, which is None where no ``kind`` of this ``name`` is registered.
+    """Return ``found``, the ``kind`` called ``name``; None, if it is not registered, is an error.
 
     Raises:
         NotFound: ``unknown-<kind>``.

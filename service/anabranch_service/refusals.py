@@ -68,7 +68,7 @@ class Refusal:
 
 
 class BodyRefused(HTTPException):
-    """A body that is too large or too slow, found out while it was read."""
+    """Raised while a request's body is read, if it is too large, too slow or invalid."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.status, refusal.detail)

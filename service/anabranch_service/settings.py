@@ -1,4 +1,4 @@
-"""Settings of the process: command line over environment over defaults; frozen."""
+"""Settings of the process: the command line overrides the environment, that the defaults."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 
 class Auth(StrEnum):
-    """Whether requests need a token: ``AUTO`` where the service listens beyond loopback."""
+    """Whether requests need a token; ``AUTO``: only if the service listens beyond loopback."""
 
     AUTO = "auto"
     REQUIRED = "required"
@@ -50,8 +50,8 @@ def _require(condition: bool, name: str, message: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PlanningOptions:
-    """Planning of epochs and revisions. Optimizer, objective, parallelism and revision_gain are
-    initial values of ``PATCH /v1/settings``.
+    """Settings of planning. Optimizer, objective, parallelism and revision_gain are initial values,
+    which ``PATCH /v1/settings`` changes.
     """
 
     optimizer: Annotated[Optimizer, "optimizer of the plan"] = Optimizer.CLASH
@@ -80,7 +80,7 @@ class LineageOptions:
     """Target of OpenLineage events."""
 
     lineage_url: Annotated[str, "target of OpenLineage events: http(s):// or file:///path"] = ""
-    lineage_token_file: Annotated[str, "file with the bearer token of that target"] = ""
+    lineage_token_file: Annotated[str, "file with the bearer token for OpenLineage events"] = ""
 
     def __post_init__(self) -> None:
         _require(
@@ -111,10 +111,10 @@ class RetentionOptions:
 class WebOptions:
     """Connections of HTTP clients: names, origins, TLS and limits."""
 
-    allow_hostname: Annotated[str, "further names to answer to, separated by commas; *: any"] = ""
-    allow_origin: Annotated[str, "origins whose pages may use it (CORS), separated by commas"] = ""
+    allow_hostname: Annotated[str, "further host names in requests, comma-separated; *: any"] = ""
+    allow_origin: Annotated[str, "origins whose pages may call (CORS), comma-separated"] = ""
     tls_cert: Annotated[str, "certificate chain (PEM) to serve HTTPS with"] = ""
-    tls_key: Annotated[str, "its private key (PEM)"] = ""
+    tls_key: Annotated[str, "private key of the certificate (PEM)"] = ""
     body_limit: Annotated[int, "greatest size of a request body in bytes"] = 16 * 1024 * 1024
     connections: Annotated[int, "maximum number of open connections"] = 512
     request_seconds: Annotated[float, "seconds for a request's header, and for its body"] = 30.0
@@ -140,15 +140,15 @@ class WebOptions:
 
 @dataclass(frozen=True, slots=True)
 class SizeOptions:
-    """Limits of registrations. Planning time grows faster than linearly with queries and their
-    aliases; aliases of subqueries count.
+    """Limits of registered streams and queries, since planning time grows faster than linearly
+    with queries and their aliases. Aliases of subqueries count.
     """
 
     max_aliases: Annotated[int, "maximum number of aliases per query"] = 16
     max_columns: Annotated[int, "maximum number of columns per stream, and of results"] = 1000
     max_streams: Annotated[int, "maximum number of registered streams"] = 1000
     max_queries: Annotated[int, "maximum number of running queries"] = 10_000
-    registration_seconds: Annotated[float, "seconds for understanding a registration"] = 20.0
+    registration_seconds: Annotated[float, "seconds to parse and check a registration"] = 20.0
 
     def __post_init__(self) -> None:
         _at_least(self, 1, "max_aliases", "max_columns", "max_streams", "max_queries")
@@ -157,11 +157,11 @@ class SizeOptions:
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """Settings of the process, in groups. An option of the command line is a field of its group,
-    with the help as annotation; :meth:`changed` finds the group.
+    """Settings of the process. Options of the command line are annotated with their help texts;
+    some are fields of a group, such as :class:`WebOptions`, which :meth:`changed` finds.
 
     Attributes:
-        access: bounds of registrations; see :meth:`AccessPolicy.read` for its variables.
+        access: sources and sinks that the operator permits (:meth:`AccessPolicy.read`).
 
     >>> ServiceSettings.read({"ANABRANCH_PORT": "0", "ANABRANCH_MODE": "step"}, {"port": 81}).port
     81
@@ -169,7 +169,7 @@ class ServiceSettings:
     7
     """
 
-    redis_url: Annotated[str, "redis:// or unix:// address of the state"] = (
+    redis_url: Annotated[str, "redis:// or unix:// address of the registry"] = (
         "redis://127.0.0.1:6379/0"
     )
     namespace: Annotated[str, "prefix of all keys; one pipeline per namespace"] = "anabranch"
@@ -178,12 +178,12 @@ class ServiceSettings:
     port_file: Annotated[str, "file to write the port to once listening"] = ""
     mode: Annotated[Mode, "live, or step for replay"] = Mode.LIVE
     planning: PlanningOptions = PlanningOptions()
-    lease_seconds: Annotated[float, "seconds of silence after which another service leads"] = 5.0
+    lease_seconds: Annotated[float, "seconds until another service replaces a dead leader"] = 5.0
     lineage: LineageOptions = LineageOptions()
     retention: RetentionOptions = RetentionOptions()
     log_level: Annotated[LogLevel, "least level to log"] = "info"
-    auth: Annotated[Auth, "tokens: auto requires them beyond loopback"] = Auth.AUTO
-    admin_token_file: Annotated[str, "the first administrator's token; made if missing"] = (
+    auth: Annotated[Auth, "tokens; auto: required beyond loopback"] = Auth.AUTO
+    admin_token_file: Annotated[str, "file of the first admin token, created if missing"] = (
         "anabranch-admin.token"
     )
     web: WebOptions = WebOptions()
@@ -193,7 +193,7 @@ class ServiceSettings:
     def __post_init__(self) -> None:
         _require(bool(self.namespace), "namespace", "must not be empty")
         _require(0 <= self.port <= 65535, "port", "must be between 0 and 65535")
-        # Less, and a pause of the garbage collector or of the machine is taken for a death.
+        # With a shorter lease, a pause of the garbage collector would look like a dead leader.
         _require(0.2 <= self.lease_seconds <= 3600, "lease_seconds", "must be between 0.2 and 3600")
         levels = get_args(LogLevel)
         _require(self.log_level in levels, "log_level", "must be debug, info, warning or error")
@@ -233,7 +233,7 @@ class ServiceSettings:
 
     @staticmethod
     def read(environ: Mapping[str, str], given: Mapping[str, Any]) -> ServiceSettings:
-        """The settings of ``environ``, overridden by values of ``given`` other than None.
+        """Read environment variables; values of ``given`` (the command line) take precedence.
 
         Raises:
             SettingsError: a value is malformed or out of range.
@@ -251,10 +251,10 @@ class ServiceSettings:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option of the command line, and an environment variable.
+    """A command-line option, which is also an environment variable.
 
     Attributes:
-        group: the option's group, a field of the settings; empty: the option is itself a field.
+        group: field of the settings with the option; empty: the option is itself a field.
     """
 
     group: str
@@ -290,7 +290,7 @@ def is_loopback(host: str) -> bool:
 
 
 def own_address(settings: ServiceSettings) -> str:
-    """Address on which a process with ``settings`` listens; unique among living processes.
+    """Host name, address and port of this process; unique among living processes.
 
     >>> own_address(ServiceSettings(port=81)).endswith("/127.0.0.1:81")
     True

@@ -1,4 +1,4 @@
-"""Versions of registered objects: named by ETag, required by If-Match.
+"""Versions of streams, queries and settings: named by ETag, required by If-Match.
 
 An ETag covers only the fields that clients set, not the counts and states in the same answer:
 these change all the time, without conflict with any request.
@@ -29,7 +29,7 @@ _FOUND = {"normalised", "relaxed", "sharing_decided", "rejected", "first_epoch",
 
 
 class Outdated(ServiceError):
-    """The request names an outdated version of its object."""
+    """The request's If-Match names an outdated version of the stream, query or settings."""
 
     status = 412
 
@@ -40,7 +40,7 @@ def etag(record: BaseModel) -> str:
 
 
 def tag(version: str) -> str:
-    """The ETag that names ``version``."""
+    """``version`` quoted as an ETag."""
     return f'"{version}"'
 
 

@@ -23,13 +23,13 @@ _LOG = structlog.get_logger(__name__)
 
 #: Approximate number of entries of each kind kept in Redis.
 KEPT = 10_000
-#: Most characters of a target that are stored.
+#: Most characters of a request's path that are stored.
 LONGEST_TARGET = 512
 
-#: Needs of routes that change something, unless the method is safe.
+#: Access requirements of routes that change something, except by safe methods.
 _CHANGING = frozenset({Need.EDIT, Need.ADMIN})
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-#: Status codes of access refusals: no valid token, insufficient role, foreign page or host.
+#: Status codes of access refusals: no valid token; insufficient role or foreign page; wrong host.
 _REFUSED = frozenset({401, 403, 421})
 
 
@@ -52,7 +52,7 @@ def kind_of(method: str, need: Need | None, status: int) -> AuditKind | None:
 
 
 class Audit:
-    """The audit log of one namespace."""
+    """Writes and reads the audit log of a pipeline (namespace)."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._redis, self._keys, self._clock = store.redis, store.keys, clock
@@ -99,7 +99,7 @@ class Audit:
     ) -> tuple[list[AuditRecord], str | None]:
         """Entries of one kind, newest first, and the cursor of the next page."""
         if before is not None and not before.strip("0-"):
-            # No entry is older than the least id, and Redis rejects a search before it.
+            # The cursor is the least id: no entry is older, and Redis rejects such a range.
             return [], None
         newest = "+" if before is None else f"({before}"
         found = cast(

@@ -25,12 +25,12 @@ _LOG = structlog.get_logger(__name__)
 
 NAME = "first administrator"
 
-#: Longest wait for Redis at the start, and pause between two attempts, in seconds.
+#: Longest wait for Redis when the service starts, and pause between two attempts, in seconds.
 PATIENCE, PAUSE = 30.0, 0.5
 
 
 def read_file(path: Path, now: datetime) -> TokenRecord | None:
-    """The administrator's token in ``path``, or None if there is no such file.
+    """Read the administrator's token from the file ``path``; None: there is no such file.
 
     Raises:
         SettingsError: the file does not hold a token, or can't be read.
@@ -52,14 +52,15 @@ def read_file(path: Path, now: datetime) -> TokenRecord | None:
 async def ensure(tokens: Tokens, path: Path, now: datetime) -> None:
     """Ensure that a usable administrator's token exists.
 
-    The token in the file is registered unless Redis has it. Without any token, one is made.
+    The token in the file is registered if Redis lacks it. If there is no administrator's token at
+    all, one is created and written to the file.
 
     Raises:
         SettingsError: the file is unusable, or its token was revoked and no other one exists.
         RedisError: Redis does not answer within :data:`PATIENCE`.
     """
     known = await _patiently(tokens)
-    # Read the file after Redis: another service writes it before it registers the token.
+    # Redis is read before the file: another service writes the file before it registers the token.
     tokens.first = read_file(path, now)
     if tokens.first is not None and not any(r.id == tokens.first.id for r in known):
         await tokens.add(tokens.first, now)

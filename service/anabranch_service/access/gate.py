@@ -1,4 +1,4 @@
-"""The gate: authenticates callers, and authorises them for routes."""
+"""Authentication of callers by token, and their authorisation for routes by role."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from anabranch_service.access.tokens import Tokens, id_of, is_same
 from anabranch_service.clock import Clock
 from anabranch_service.errors import ServiceError
 
-#: Failures that an address may have in a burst, and seconds until one more is allowed.
+#: Failed authentications that an address may have in a burst, and seconds until one more.
 BURST, SECONDS = 10, 6.0
-#: Most remembered addresses; the one whose last failure is oldest is forgotten first.
+#: Most addresses whose failures are counted; the one with the oldest last failure is evicted.
 MOST_ADDRESSES = 4096
-#: Longest Authorization header that can hold a token, in characters.
+#: Longest accepted Authorization header, in characters.
 _LONGEST = 256
 
 
@@ -33,7 +33,7 @@ class Identity:
     role: Role
 
 
-#: Any caller, if tokens are not required.
+#: The caller of a request without a token, where tokens are not required.
 ANONYMOUS = Identity("", "anonymous", Role.ADMIN)
 
 
@@ -58,7 +58,7 @@ class TooManyFailures(ServiceError):
 
 
 class Gate:
-    """Admits requests to routes.
+    """Authenticates and authorises requests.
 
     Attributes:
         required: whether a request without a token is refused.
@@ -95,7 +95,7 @@ class Gate:
         return identity
 
     async def is_valid(self, identity: Identity) -> bool:
-        """Whether an admitted caller still has access; long answers check this repeatedly."""
+        """Whether a caller still has access; answers that last long check this repeatedly."""
         if not identity.token:
             return not self.required
         record = await self._tokens.find(identity.token)
@@ -130,7 +130,7 @@ class Gate:
 
 
 def _bearer(given: list[str]) -> str:
-    """The token in the Authorization header; None if it holds anything else."""
+    """The token in the Authorization headers ``given``; empty if there is none."""
     if len(given) != 1 or len(given[0]) > _LONGEST:
         return ""
     scheme, _, text = given[0].partition(" ")
@@ -138,10 +138,10 @@ def _bearer(given: list[str]) -> str:
 
 
 class FailureLimiter:
-    """Token buckets of failures, one per address.
+    """Rate limit of failed authentications, by a token bucket per address.
 
-    Secrets of 256 bits can't be guessed at any rate of requests. The limiter bounds the audit log:
-    failures within the limit are recorded, failures beyond it are not.
+    Its purpose is to bound the audit log, which records only failures within the limit. Against
+    guessing no limit is needed, since secrets have 256 random bits.
 
     >>> failures = FailureLimiter(lambda: 0.0)
     >>> [failures.allow("10.0.0.1") for _ in range(BURST + 1)][-2:]

@@ -31,7 +31,7 @@ SECURITY_SCHEMES = {
 
 
 class StrictRequest(Request):
-    """A request that refuses duplicate keys in its JSON body: parsers differ on which counts."""
+    """A request that refuses duplicate keys in its JSON body: parsers use different ones."""
 
     async def json(self) -> Any:
         """Parse the body as JSON.
@@ -60,10 +60,10 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class GuardedRoute(APIRoute):
-    """A route that checks its need before it reads the body, so that refusals cost no memory.
+    """A route that authorises the caller before it reads the body, so that refusals cost no memory.
 
     Attributes:
-        need: the need declared at the endpoint (:func:`needs`).
+        need: access requirement, as declared at the endpoint (:func:`needs`).
     """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
@@ -72,11 +72,11 @@ class GuardedRoute(APIRoute):
         super().__init__(path, endpoint, **options)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The handler of a request: first the gate, then the endpoint."""
+        """The request handler: authorises the caller, checks parameters, calls the endpoint."""
         handle = super().get_route_handler()
         need = self.need
         known = frozenset(_parameters(self.dependant))
-        # The query parameters of a page are for its script.
+        # Pages of the console take any query parameters: their scripts read them in the browser.
         checked = self.include_in_schema
 
         async def guarded(request: Request) -> Response:
@@ -91,7 +91,7 @@ class GuardedRoute(APIRoute):
 
 
 def _parameters(found: Dependant) -> Iterator[str]:
-    """The query parameters of an endpoint and its dependencies."""
+    """Names of the query parameters of an endpoint and its dependencies."""
     yield from (parameter.alias for parameter in found.query_params)
     for inner in found.dependencies:
         yield from _parameters(inner)
@@ -111,7 +111,7 @@ def _check_parameters(request: Request, known: Collection[str]) -> None:
 
 
 def guarded_router(prefix: str = "", *, tag: str) -> APIRouter:
-    """A router whose routes all must declare a need."""
+    """A router whose routes must all declare an access requirement."""
     return APIRouter(prefix=prefix, tags=[tag], route_class=GuardedRoute)
 
 

@@ -1,4 +1,4 @@
-"""Roles of callers, and needs of routes, which are declared at the routes (:func:`needs`)."""
+"""Access requirements of routes (*needs*, declared with :func:`needs`), and the admitted roles."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _EVERY = frozenset(Role)
 _READERS = frozenset({Role.VIEWER, Role.EDITOR, Role.ADMIN})
 _EDITORS = frozenset({Role.EDITOR, Role.ADMIN})
 
-#: Need -> roles that satisfy it; ``NOTHING`` is not checked.
+#: Access requirement -> roles that satisfy it; ``NOTHING`` is not checked.
 ADMITTED: Mapping[Need, frozenset[Role]] = {
     Need.NOTHING: _EVERY,
     Need.TOKEN: _EVERY,
@@ -52,7 +52,7 @@ ADMITTED: Mapping[Need, frozenset[Role]] = {
 
 
 def needs(need: Need) -> Callable[[_F], _F]:
-    """Declare the need of an endpoint's route."""
+    """Declare the access requirement of an endpoint's route."""
 
     def declare(endpoint: _F) -> _F:
         setattr(endpoint, _ATTRIBUTE, need)
@@ -62,10 +62,10 @@ def needs(need: Need) -> Callable[[_F], _F]:
 
 
 def need_of(endpoint: Callable[..., Any]) -> Need:
-    """The need that an endpoint declares.
+    """The access requirement that an endpoint declares.
 
     Raises:
-        TypeError: the endpoint declares none, so a forgotten need never opens a route.
+        TypeError: it declares none: a forgotten declaration must not open a route to all.
     """
     need = getattr(endpoint, _ATTRIBUTE, None)
     if not isinstance(need, Need):

@@ -1,4 +1,4 @@
-"""Bearer tokens: made once, shown once, stored as digests.
+"""Bearer tokens, which are shown only once, when they are created; Redis stores their digests.
 
 A token is ``anb_<id>_<secret>``: the prefix lets scanners of leaked secrets find it, the id names
 its record, the secret is 256 random bits. Such a secret can't be found by brute force, so one
@@ -28,14 +28,14 @@ _LOG = structlog.get_logger(__name__)
 
 #: Most stored tokens; revoked and expired tokens make room for new ones.
 MOST_TOKENS = 1000
-#: Precision of a token's last use: requests write it at most once in this interval.
+#: Precision of the recorded time of a token's last use.
 USE_INTERVAL = timedelta(minutes=1)
 
 _TEXT = re.compile(r"anb_([0-9a-f]{12})_([0-9a-f]{64})")
 
 
 class TokenRecord(Closed):
-    """The stored part of a token.
+    """A token as stored in Redis.
 
     Attributes:
         digest: SHA-256 of the token's whole text, in hexadecimal digits.
@@ -114,11 +114,11 @@ def is_same(text: str, record: TokenRecord | None) -> bool:
 
 
 class Tokens:
-    """The tokens of one namespace.
+    """The tokens of a pipeline (namespace), in Redis.
 
     Attributes:
-        first: the administrator's token from the file. It is registered again if the whole registry
-            was lost (``FLUSHALL``), so that the operator is not locked out.
+        first: the administrator's token from the file. It is registered again if Redis has lost all
+            data (``FLUSHALL``), so that the operator is not locked out.
     """
 
     def __init__(self, store: Store) -> None:
@@ -135,22 +135,22 @@ class Tokens:
         """
         kept = await self.all()
         if len(kept) >= MOST_TOKENS:
-            # The first token's record is never removed: without its revocation, the token would
-            # become valid again.
+            # Revoked tokens make room, except the one in the file: without its record it would be
+            # registered again, and so be valid.
             first = "" if self.first is None else self.first.id
             ended = [r.id for r in kept if not r.usable(now) and r.id != first]
             if not ended:
                 raise Conflict(
                     "too-many-tokens",
                     f"there are {MOST_TOKENS} tokens already",
-                    remedy="revoke those that nobody uses",
+                    remedy="revoke unused tokens",
                 )
             await cast("Any", self._redis.hdel(self._key, *ended))
             await cast("Any", self._redis.hdel(self._uses, *ended))
         await self._register(record)
 
     async def find(self, ident: str) -> TokenRecord | None:
-        """The record of one token, or None.
+        """The record of the token with id ``ident``, or None.
 
         Raises:
             CorruptRecord: the record can't be read.
@@ -164,7 +164,7 @@ class Tokens:
         return None
 
     async def all(self) -> list[TokenRecord]:
-        """All records, oldest first; unreadable ones are logged and left out."""
+        """All tokens' records, oldest first; unreadable ones are logged and left out."""
         raw = cast("dict[str, str]", await cast("Any", self._redis.hgetall(self._key)))
         found = []
         for ident, text in raw.items():
@@ -180,7 +180,7 @@ class Tokens:
         if record is None or record.revoked_at is not None:
             return record
         changed = record.model_copy(update={"revoked_at": now})
-        # No other field of a record ever changes, so no concurrent write can be lost.
+        # A plain write suffices: no other field of a record ever changes.
         await cast("Any", self._redis.hset(self._key, ident, changed.model_dump_json()))
         return changed
 

@@ -1,11 +1,11 @@
-// Who looks at the page: every request carries their token, which is kept for this tab only.
+// Requests to the REST API with the user's token, which is stored for this browser tab only.
 
 import { announce } from "./header.js";
 import { make } from "./dom.js";
 
 const KEY = "anabranch.token";
 
-/** An answer 401 or 403. */
+/** Raised for an answer 401 or 403. */
 export class Refused extends Error {
   constructor(status, message) {
     super(message);
@@ -13,7 +13,7 @@ export class Refused extends Error {
   }
 }
 
-/** A request that the service has refused, with the problem document that says why. */
+/** Raised for a refused request; has the problem document (RFC 9457) of the answer. */
 export class Problem extends Error {
   constructor(problem) {
     super(problem.detail);
@@ -22,7 +22,7 @@ export class Problem extends Error {
 }
 
 let who = null;
-/** Whether the service has refused what there is: nothing more is asked before somebody signs in. */
+/** Whether the service has refused the token: no further requests are sent until the user signs in. */
 let locked = false;
 
 function send(path, { headers, ...options } = {}) {
@@ -38,7 +38,7 @@ async function problemOf(response) {
   return problem.detail ?? `the service answered ${response.status}`;
 }
 
-/** The service's answer to a request; what it refuses is an error. */
+/** Send a request; returns the answer, or throws if the service refuses it. */
 export async function ask(path, options) {
   await started;
   if (locked) throw new Refused(401, "this service requires a token");
@@ -51,7 +51,7 @@ export async function ask(path, options) {
   return response;
 }
 
-/** The JSON that the service answers with; null where there is none. */
+/** Request JSON; null for the status 404. */
 export async function read(path) {
   const response = await ask(path);
   if (response.status === 404) return null;
@@ -59,7 +59,7 @@ export async function read(path) {
   return response.json();
 }
 
-/** Send `body` (if any) as JSON; what the service answers, or its problem as an error. */
+/** Send `body` (if any) as JSON; returns the answer's JSON, or throws the problem. */
 export async function submit(path, method, body, headers = {}) {
   const json = body === undefined ? {} : { body: JSON.stringify(body) };
   const response = await ask(path, { method, headers: { "content-type": "application/json", ...headers }, ...json });
@@ -68,7 +68,7 @@ export async function submit(path, method, body, headers = {}) {
   return answer;
 }
 
-/** All queries, page by page, or the matches of `search` (of `GET /v1/queries`, such as `&stream=a`). */
+/** Request all queries, or those that match `search` (parameters of `GET /v1/queries`, such as `&stream=a`). */
 export async function readQueries(search = "") {
   const items = [];
   let cursor = "";
@@ -80,7 +80,7 @@ export async function readQueries(search = "") {
   return items;
 }
 
-/** Ask who we are; tell the page what that allows. */
+/** Request the caller's role, and show the page's elements for it. */
 async function identify() {
   const response = await send("/v1/whoami").catch(() => null);
   if (response === null) return;
@@ -135,6 +135,6 @@ function show(message = "") {
 }
 
 document.querySelector("header.top").append(place);
-/** Other requests wait for this one: a page without a token is one failure, not one for each request. */
+/** Other requests wait for this one, so that a page without a token causes a single failed request. */
 const started = identify();
 announce(read);

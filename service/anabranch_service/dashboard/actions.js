@@ -5,7 +5,7 @@ import { refuse, say } from "./dom.js";
 
 const at = (id) => document.getElementById(id);
 
-/** Do `work`, then `refresh`; a refusal is shown in `place`. Returns whether it was done. */
+/** Run `work`, then `refresh`; a refusal is shown in `place`. Returns whether `work` succeeded. */
 export async function act(place, work, refresh, form = null) {
   try {
     await work();
@@ -19,7 +19,7 @@ export async function act(place, work, refresh, form = null) {
   }
 }
 
-/** Let the page's button delete what `work` deletes, after a question. */
+/** Make the page's delete button run `work` after the user has confirmed it. */
 export function deleteAfterQuestion(work, refresh) {
   at("delete").addEventListener("click", () => {
     at("confirm").hidden = false;

@@ -1,4 +1,4 @@
-// What an activation fixes of a query, in words. No document, no requests.
+// Texts about a query's activation: completeness and batches. Pure functions.
 
 import { clock } from "./times.js";
 

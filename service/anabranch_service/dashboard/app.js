@@ -15,13 +15,13 @@ import { Tail } from "./tail.js";
 import { changes, shares, showRevisions } from "./comments.js";
 
 const POLL_MS = 1000;
-/** Series change every few seconds only. */
+/** Milliseconds between two requests for time series, which change every few seconds only. */
 const SERIES_MS = 3000;
-/** More queries than this are asked for in so many times as long as it takes. */
+/** Beyond this number of queries, the time between two requests is a multiple of a request's duration. */
 const [FEW, SHARE] = [100, 20];
-/** Values that are named as dealt. */
+/** Most hot values that are named. */
 const MOST_DEALT = 5;
-/** Of the picture of a series, in pixels. */
+/** Size of a time series' chart in pixels. */
 const COURSE = { width: 180, height: 26 };
 const PALETTE = [
   [202, 78], [158, 64], [336, 66], [28, 84], [266, 58], [92, 55], [358, 66], [182, 70], [48, 80], [300, 48],
@@ -33,7 +33,7 @@ const cache = new Map();
 const known = { queries: [], until: 0 };
 let drawn = "";
 let order = [];
-/** The queries that are views. */
+/** Queries with a view. */
 let views = new Set();
 
 const at = (id) => document.getElementById(id);
@@ -50,7 +50,7 @@ at("sample").addEventListener("click", async ({ target }) => {
   target.disabled = false;
 });
 
-/** The query that a link to this page names. */
+/** The query named in the page's address. */
 function asked() {
   const name = new URLSearchParams(location.hash.slice(1)).get("query");
   return name || null;
@@ -79,20 +79,20 @@ async function readEpoch(number) {
   return cache.get(number);
 }
 
-/** The runtime's state for people: what it said last may not be true any more. */
+/** The runtime's state as text; without a heartbeat the reported state is outdated. */
 function runtimeState(runtime) {
   const ended = ["stopped", "failed"].includes(runtime.state);
   return runtime.stale && !ended ? `no heartbeat (it was ${runtime.state})` : runtime.state;
 }
 
-/** The header's fact about streams that are not read; why, the list below the header says. */
+/** Header text: number of streams that can't be read. The list below it has the reasons. */
 function notRead(errors) {
   const count = Object.keys(errors).length;
   if (!count) return [];
   return [["sources", make("span", { className: "bad", text: `${count} not read` })]];
 }
 
-/** The streams whose source can't be read, with the reason. */
+/** List the streams whose sources can't be read, with the reasons. */
 function showUnread(streamsOf) {
   const failed = streamsOf.filter((s) => s.source_status.state === "failed");
   at("unread").hidden = failed.length === 0;
@@ -108,7 +108,7 @@ function showUnread(streamsOf) {
   );
 }
 
-/** A stream's source, for its row: red where it can't be read, and since when nothing has come. */
+/** State of a stream's source for its table row: red if unreadable; since when, if no tuple has arrived. */
 function sourceOf(stream) {
   const { state, error, since } = stream.source_status;
   const none = state === "reading" && !stream.input_tuples ? `, 0 tuples since ${when(since)}` : "";
@@ -155,7 +155,7 @@ function showRuntime(current, names) {
   ]);
 }
 
-/** The values whose new rows go to several hosts. */
+/** Hot values, whose new rows are spread over several hosts. */
 function dealt(hot) {
   if (!hot) return [];
   const named = hot.values.slice(0, MOST_DEALT).map(({ attribute, value }) => `${attribute} = ${value || "?"}`);
@@ -270,7 +270,7 @@ function showQueries(queries) {
   offerTails(queries.filter((q) => q.sink.format !== "count").map((q) => q.id));
 }
 
-/** The queries whose results can be followed; a list that stays the same is left alone, it may be open. */
+/** Fill the list of queries whose results can be followed, if it has changed: it may be open. */
 function offerTails(names) {
   const choice = at("tail-query");
   const known = [...choice.options].slice(1).map((option) => option.value);
@@ -366,7 +366,7 @@ function showStores(epoch) {
   );
 }
 
-/** The statistics of an epoch that has ended; they never change. */
+/** Cached statistics of ended epochs, which never change. */
 async function readStatistics(number) {
   const key = `statistics ${number}`;
   if (number < 0) return null;
@@ -449,7 +449,7 @@ function showMeasured(found, streamsOf, names) {
   );
 }
 
-/** A line of a series: its name, a picture, the newest figures. */
+/** A table row of a time series: name, chart, newest values. */
 function courseRow({ name, values }, top, text, ...figures) {
   const path = element("path", { d: course(values, { ...COURSE, top }), class: "line" });
   const picture = element(
@@ -469,7 +469,7 @@ function courseRow({ name, values }, top, text, ...figures) {
 
 let seriesAt = 0;
 
-/** Rates and hit ratios of the last minutes. */
+/** Show rates and hit ratios of the last minutes. */
 async function showSeries(names) {
   if (Date.now() - seriesAt < SERIES_MS) return;
   seriesAt = Date.now();
@@ -568,7 +568,7 @@ function showHistory(epochs, shown, running) {
   );
 }
 
-/** All queries; where there are many of them, as they were some seconds ago: the list is of now. */
+/** All queries; with many of them a cached copy, some seconds old. */
 async function knownQueries() {
   if (performance.now() < known.until) return known.queries;
   const began = performance.now();

@@ -1,13 +1,13 @@
-// A form that changes a record: it shows one version, and what it saves is compared with that version.
+// A form that changes a record with optimistic locking: saving fails if the record's version has changed.
 
 import { submit } from "./access.js";
 import { act } from "./actions.js";
 
-/** The form `change` of a page, with its answers `saved` and `change-refusal`. */
+/** The form with id `change`, with the elements `saved` and `change-refusal` for the outcome. */
 export class Changing {
   /**
    * `path`: of the record. `write(record)` writes its values into the fields; `changes(record)` is
-   * what the fields change of it, as the body of a PATCH. `refresh()` asks for the record, and offers it.
+   * the changed fields, as the body of a PATCH. `refresh()` requests the record and calls `offer` with it.
    */
   constructor({ path, write, changes, refresh }) {
     Object.assign(this, { path, write, changes, refresh, shown: null, newest: null });
@@ -19,7 +19,7 @@ export class Changing {
     });
   }
 
-  /** The newest version: the form shows it, unless somebody has begun to change another one. */
+  /** Show a new version of the record, unless the user has begun to change the shown one. */
   offer(record, tag) {
     this.newest = { record, tag };
     const begun = this.shown && (this.form.contains(document.activeElement) || this.#body() !== null);
@@ -31,7 +31,7 @@ export class Changing {
     this.write(this.shown.record);
   }
 
-  /** What the fields change of the version that is shown; null: nothing. */
+  /** Changed fields compared with the shown version; null: none. */
   #body() {
     const body = this.changes(this.shown.record);
     return Object.keys(body).length ? body : null;

@@ -1,11 +1,11 @@
-// What an epoch says of cost shares, of changes against the epoch before, and of its revisions.
+// Explanation of an epoch: cost shares, changes since the previous epoch, and revisions.
 
 import { make, percent } from "./dom.js";
 import { short } from "./graph.js";
 
 const MAX_SHARES = 12;
 const MAX_CHANGES = 10;
-/** An epoch of hours may have hundreds. */
+/** Most revisions listed: an epoch of hours may have hundreds. */
 const MAX_REVISIONS = 20;
 
 const LATER =
@@ -72,7 +72,7 @@ const REASONS = {
   "taken-back": "taken back: it cost more",
 };
 
-/** The newest first, and how many are left out. */
+/** The newest revisions first, and the number of omitted ones. */
 export function revisions(items) {
   const found = [...items].reverse().map((one) => ({
     name: `${one.epoch}.${one.revision}`,
@@ -91,7 +91,7 @@ export function revisions(items) {
   return { rows: found.slice(0, MAX_REVISIONS), omitted: Math.max(found.length - MAX_REVISIONS, 0) };
 }
 
-/** Show them in a table; `gain` is the share that one has to save, null: none is made. */
+/** Show revisions in a table; `gain`: least relative saving of a revision, null: no revisions. */
 export function showRevisions(table, note, items, gain) {
   const { rows, omitted } = revisions(items ?? []);
   note.textContent = omitted ? `the newest ${rows.length} of ${rows.length + omitted}` : "";
@@ -129,7 +129,7 @@ function line(row) {
   );
 }
 
-/** A share that is saved; red where it costs more, a dash where it is not known. */
+/** Table cell with a relative saving: red if negative, a dash if unknown. */
 function bar(name, share) {
   const text = percent(share);
   const fill = make("span", { className: share < 0 ? "fill lost" : "fill" });

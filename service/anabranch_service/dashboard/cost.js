@@ -1,4 +1,4 @@
-// The cost of a plan beside that of others, and the CPU time that it saves.
+// Cost of a plan compared with other plans, and the CPU time that it saves.
 
 import { make, percent } from "./dom.js";
 import { short } from "./graph.js";
@@ -6,12 +6,12 @@ import { length } from "./times.js";
 
 const compared = (share) => `${percent(Math.abs(share))} ${share < 0 ? "more" : "less"} CPU time than standalone plans`;
 
-/** CPU seconds for people. */
+/** Format CPU seconds. */
 function cpu(seconds) {
   return `${Number(seconds.toPrecision(2))} s`;
 }
 
-/** The mean of the running plan over some minutes, with its range; of another epoch its own estimate. */
+/** Text on saved CPU time: of the running plan the mean over some minutes; of another epoch its estimate. */
 export function savingText(epoch, saving) {
   if (!epoch || !epoch.queries.length) return "";
   if (saving) {

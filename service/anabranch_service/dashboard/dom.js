@@ -1,6 +1,6 @@
-// What every page needs: elements, figures for people, and how the service is.
+// Helpers for all pages: elements, formatted numbers, and the state of the service.
 
-/** A new element: properties, attributes where their name says so, children. */
+/** Create an element with properties (`data-` and `aria-` ones are attributes) and children. */
 export function make(name, { text = "", ...properties } = {}, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(properties)) {
@@ -12,7 +12,7 @@ export function make(name, { text = "", ...properties } = {}, ...children) {
   return made;
 }
 
-/** A new SVG element, whose properties are all attributes. */
+/** Create an SVG element; all properties become attributes. */
 export function element(name, attributes = {}, text = "", ...children) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
@@ -21,20 +21,20 @@ export function element(name, attributes = {}, text = "", ...children) {
   return made;
 }
 
-/** A text that may go on in the next line within its names, after `_`, `-`, `.`, `/` or `@`; not within numbers. */
+/** Text with line-break opportunities within names: after `_`, `-`, `.`, `/` or `@`, but not within numbers. */
 export function breakable(text) {
   return String(text)
     .split(/(?<=[_\-/@]|\.)(?<!\d\.)/)
     .flatMap((part, i) => (i ? [make("wbr"), part] : [part]));
 }
 
-/** Names as a text, the first `most` of them. */
+/** The first `most` names as text, and the number of others. */
 export function some(names, most = 5) {
   const more = names.length - most;
   return more > 0 ? `${names.slice(0, most).join(", ")} and ${more} more` : names.join(", ");
 }
 
-/** Names with values (texts or elements) and perhaps a class, in a description list. */
+/** Fill a description list with names, values (texts or elements) and optional classes. */
 export function facts(list, pairs) {
   list.replaceChildren(
     ...pairs.map(([name, value, className = ""]) =>
@@ -43,7 +43,7 @@ export function facts(list, pairs) {
   );
 }
 
-/** A size for people. */
+/** Format a number of bytes. */
 export function bytes(count) {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let power = 0;
@@ -54,7 +54,7 @@ export function bytes(count) {
   return `${power ? count.toFixed(1) : count} ${units[power]}`;
 }
 
-/** A share for people; a dash where it is not known. Nearly all is not all, and nearly nothing is something. */
+/** Format a share as a percentage; a dash if unknown. Values near 0 and 1 are not rounded to them. */
 export function percent(share) {
   if (share === null || share === undefined) return "–";
   if (share < 1 && share >= 0.9995) return "> 99.9 %";
@@ -62,7 +62,7 @@ export function percent(share) {
   return `${(100 * share).toFixed(1)} %`;
 }
 
-/** Whether the service answers, and lets us in, where a page says so. */
+/** Show in the page's status line whether the service answers, and accepts the token. */
 export function say(error) {
   const at = (id) => document.getElementById(id);
   const refused = error?.status === 401 ? "signed out" : "not allowed";

@@ -1,8 +1,8 @@
 // Probe trees as SVG: one tree per arriving relation, laid out in layers from left to right.
 //
-// A step that several goals use is one node (the planner gives equal steps equal ids), so what
-// is drawn is what is executed. Every node lies in the layer of its depth; a leaf takes the next
-// free line, an inner node the middle of its children, so no two edges of a tree cross.
+// A step shared by several goals (results of a query, or an intermediate result) is one node. Every
+// node is in the layer of its depth; a leaf takes the next free line, an inner node the middle of
+// its children, so no two edges of a tree cross.
 
 import { element } from "./dom.js";
 
@@ -10,7 +10,7 @@ const NODE_HEIGHT = 46;
 const GOAL_HEIGHT = 26;
 const LINE_GAP = 14;
 const LAYER_GAP = 40;
-/** A tree is drawn this much smaller at most; beyond, its figure scrolls. */
+/** Smallest scale of a tree; a tree that is still wider scrolls. */
 const SMALLEST = 0.68;
 const MARGIN = 8;
 
@@ -24,7 +24,7 @@ export function short(number) {
   return compact.format(number);
 }
 
-/** The forest that an epoch's explanation describes: one root per (owner, arriving relation). */
+/** The probe trees in an epoch's explanation: one root per owner and arriving relation. */
 export function forest(explain) {
   const roots = new Map();
   const goals = [
@@ -57,7 +57,7 @@ export function forest(explain) {
 
 const ruler = document.createElement("canvas").getContext("2d");
 
-/** The width of a text on the page, in pixels. */
+/** Width of a text in pixels. */
 export function textWidth(text, size, weight = 400) {
   ruler.font = `${weight} ${size}px system-ui, "DejaVu Sans", sans-serif`;
   return ruler.measureText(text).width;
@@ -67,7 +67,7 @@ function shortened(text, most) {
   return text.length > most ? `${text.slice(0, most - 1)}…` : text;
 }
 
-/** Who shares a step, in so many pixels: all names, or the first with how many more. */
+/** The queries of a step as text of limited width in pixels: all names, or the first and a count. */
 function tagOf(users, most) {
   const fits = (text) => textWidth(text, 11, 650) <= most;
   const all = users.join(" + ");
@@ -110,7 +110,7 @@ function place(root) {
     node.y = (below[0].y + below[below.length - 1].y) / 2;
     const least = top + node.height + LINE_GAP;
     if (line < least) {
-      // The node is taller than all that follows it: centre the rest on it.
+      // The node is taller than its subtree: centre the subtree on it.
       const shift = (least - line) / 2;
       const move = (n) => {
         n.y += shift;
@@ -245,7 +245,7 @@ export function drawTree(root, colour) {
 
   const figure = document.createElement("figure");
   figure.className = "tree";
-  // A wide one is moved by the keyboard.
+  // The figure can have the focus, so that the keyboard scrolls a wide one.
   figure.tabIndex = 0;
   const caption = document.createElement("figcaption");
   caption.textContent = root.owner ? `${root.start} arrives, for ${root.owner} alone` : `${root.start} arrives`;
@@ -253,7 +253,7 @@ export function drawTree(root, colour) {
   return figure;
 }
 
-/** Move `path` out of `line` into a group of its own below the nodes. */
+/** Move `path` from `line` into a separate group that is drawn below the nodes. */
 function moved(line, path) {
   const below = element("g", { "data-goals": line.getAttribute("data-goals") });
   below.append(path);
@@ -272,7 +272,7 @@ function describe(root) {
   return `A tuple of ${root.start} ${parts.join("; ")}`;
 }
 
-/** Dim everything that does not work for `name` (null: dim nothing). */
+/** Dim all steps that the query `name` does not use; null: dim nothing. */
 export function highlight(container, name) {
   for (const group of container.querySelectorAll("[data-goals]")) {
     const goals = JSON.parse(group.getAttribute("data-goals"));

@@ -1,4 +1,4 @@
-// The head of every page: the name, all pages with the present one marked, and how the service is.
+// Header of every page: name, links to all pages with the present one marked, state of the service.
 
 import { make } from "./dom.js";
 import { poll } from "./poll.js";
@@ -32,10 +32,10 @@ const waiting = make("p", { className: "waiting", id: "waiting", role: "status",
 head.append(waiting);
 head.append(make("p", { className: "pulse", id: "pulse", role: "status", "aria-live": "polite", text: "connecting" }));
 
-/** Say on this page whether a plan waits, as `read` has it of the service; pages hear of it by the event `held`. */
+/** Show on this page whether a plan waits for approval, as requested by `read`; fires the event `held`. */
 export function announce(read) {
   poll(async () => {
-    // Whether the service answers is said elsewhere.
+    // Other requests of the page show whether the service answers.
     const health = await read("/v1/health").catch(() => null);
     if (health === null) return;
     waiting.hidden = !health.components.some((one) => one.name === "held plan");

@@ -1,16 +1,16 @@
-// The last hours, a point a minute: a line with its greatest value and its times.
+// Chart of the last hours with a point per minute, the greatest value and the times.
 
 import { read } from "./access.js";
 import { element, make } from "./dom.js";
 import { course } from "./measured.js";
 import { length } from "./times.js";
 
-/** Milliseconds between two looks: a point comes every minute. */
+/** Milliseconds between two requests: there is a new point every minute. */
 const EVERY_MS = 30_000;
 const HEIGHT = 110;
 const EDGE = 16;
 
-/** Values at equal distances from the first point to the last, null where there is none. */
+/** One value per minute from the first point to the last; null: no point. */
 export function series({ seconds, items }, value) {
   if (!items.length) return { values: [], first: null, last: null };
   const times = items.map(({ at }) => Math.round(Date.parse(at) / 1000));
@@ -30,7 +30,7 @@ function alone(values, most, { width, height }) {
   return values.flatMap((value, i) => (lonely(i) ? [element("circle", { class: "alone", r: 3, cx: 3 + i * step * (1 - 3 / width), cy: 4 + height - (most ? value / most : 0) * height })] : []));
 }
 
-/** A chart in `figure`, with what it says in `note`; `write` turns a value into text. */
+/** A chart in `figure` with a summary in `note`; `write` formats a value. */
 export class History {
   constructor(figure, note, { path, value, write, what }) {
     Object.assign(this, { figure, note, path, value, write, what, looked: null });

@@ -1,17 +1,17 @@
-// Measurements of an epoch: streams with their delays, stores by size, as rows to show.
+// Table rows for the measurements of an epoch: streams with their delays, stores, probes.
 
 const MAX_STORES = 12;
-/** Classes of delay that are drawn as one bar: powers of two, by factors of eight. */
+/** Number of delay classes (powers of two) per bar. */
 const CLASSES = 3;
 
-/** Streams in order of their rates; every delay bar is a part of all tuples, 0 to 1. */
+/** Streams in order of their rates; a delay bar has the share (0 to 1) of all tuples. */
 export function streams(statistics) {
   const found = Object.entries(statistics?.streams ?? {});
   found.sort(([, a], [, b]) => (b.tuples_per_second ?? 0) - (a.tuples_per_second ?? 0));
   return found.map(([name, one]) => ({ name, ...one, bars: bars(one.delays) }));
 }
 
-/** Largest stores first, and how many are left out. */
+/** The largest stores, and the number of omitted ones. */
 export function stores(statistics) {
   const found = Object.entries(statistics?.stores ?? {}).map(([name, one]) => ({ name, ...one }));
   found.sort((a, b) => b.bytes - a.bytes || a.name.localeCompare(b.name));
@@ -22,7 +22,7 @@ export function stores(statistics) {
   };
 }
 
-/** Probes of the epoch by what they cost: the dearest edges. */
+/** The edges (probes) with the most CPU time in the epoch. */
 export function edges(statistics, count = 8) {
   const found = Object.entries(statistics?.edges ?? {}).map(([name, one]) => ({ name, ...one }));
   found.sort((a, b) => b.nanoseconds - a.nanoseconds);
@@ -30,7 +30,7 @@ export function edges(statistics, count = 8) {
   return found.slice(0, count).map((e) => ({ ...e, part: e.nanoseconds / most }));
 }
 
-/** Bytes of the epoch that went to other hosts, by the edges with the most; none on one host. */
+/** The edges with the most bytes sent between hosts in the epoch; none with a single host. */
 export function sent(statistics, count = 8) {
   const found = Object.entries(statistics?.edges ?? {}).map(([name, one]) => ({ name, ...one }));
   const most = Math.max(1, ...found.map((e) => e.sent_bytes));
@@ -43,14 +43,14 @@ export function sent(statistics, count = 8) {
 
 const MOST_COURSES = 8;
 
-/** Relations by their rates, the fastest first; `values` has one figure per period, null: none. */
+/** Relations, highest rate first; `values` has one rate per period, null: not measured. */
 export function rates(series) {
   const found = Object.entries(series?.relations ?? {}).map(([name, values]) => ({ name, values, now: newest(values) }));
   found.sort((a, b) => (b.now ?? -1) - (a.now ?? -1) || a.name.localeCompare(b.name));
   return { rows: found.slice(0, MOST_COURSES), omitted: Math.max(found.length - MOST_COURSES, 0) };
 }
 
-/** Steps by the CPU time that they have taken in all periods, the dearest first. */
+/** Steps in descending order of their CPU time in all periods. */
 export function steps(series) {
   const found = (series?.steps ?? []).map((step) => ({
     name: `${step.head.join(", ")} → ${step.target.join(", ")}${step.part ? ` (${step.part})` : ""}`,
@@ -64,8 +64,8 @@ export function steps(series) {
 }
 
 /**
- * The path of a line through values at equal distances, from 0 to `top` (or the greatest); broken
- * where there is no value. A value without neighbours is a dot.
+ * SVG path of a line through equidistant values, scaled from 0 to `top` (or the greatest), with gaps for
+ * null. A value between two gaps is a dot.
  */
 export function course(values, { width, height, top = null }) {
   const most = top ?? Math.max(0, ...values.filter((v) => v !== null));
@@ -99,7 +99,7 @@ function bars(delays) {
   return groups.map((g) => ({ ...g, part: g.tuples / total }));
 }
 
-/** Microseconds in their largest unit. */
+/** Format microseconds in the largest suitable unit. */
 export function span(micros) {
   if (micros === undefined || micros === null) return "–";
   const units = [[3.6e9, "h"], [6e7, "min"], [1e6, "s"], [1e3, "ms"]];
@@ -109,7 +109,7 @@ export function span(micros) {
   return micros ? `${micros} µs` : "0";
 }
 
-/** Which tuples of a stream are of use, in words; null: all. */
+/** A stream's retention as text; null: all tuples. */
 export function retentionOf(stream) {
   const { ttl, latest } = stream.retention ?? {};
   return [ttl, latest && `latest of ${latest.join(", ")}`].filter(Boolean).join(", ") || null;

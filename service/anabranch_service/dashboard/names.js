@@ -1,6 +1,6 @@
-// Names of relations for people, in place of the planner's ids.
+// User-facing names of relations and intermediate results, in place of the planner's ids.
 
-/** The parentheses around all of `text` taken away. */
+/** Remove parentheses around the whole `text`. */
 function bare(text) {
   let depth = 0;
   for (let at = 0; at < text.length; at += 1) {
@@ -11,7 +11,7 @@ function bare(text) {
   return text;
 }
 
-/** Relation -> its stream, with the local filter if it has one; of the queries' `normalised`. */
+/** Relation -> its stream, with the local filter if it has one, from the queries' `normalised`. */
 export function relationNames(meanings) {
   const names = new Map();
   for (const { aliases } of meanings) {
@@ -23,7 +23,7 @@ export function relationNames(meanings) {
   return names;
 }
 
-/** A label of the planner's with those names; its store's attribute in words. */
+/** Replace relation ids in a planner's label by `names`, and describe the store's partition attribute. */
 export function readable(label, names) {
   const ids = [...names.keys()].filter((id) => names.get(id) !== id).sort((a, b) => b.length - a.length);
   const marks = ids.map((_, at) => `\u0000${at}\u0000`);
@@ -35,7 +35,7 @@ export function readable(label, names) {
   return text.replaceAll("⋈", " ⋈ ");
 }
 
-/** Probe orders of the planner's with names for people, short enough for a picture; the ids of steps stay. */
+/** Replace ids in the planner's probe orders by short names; the ids of steps stay. */
 export function readableOrders(orders, relations) {
   const names = new Map([...relations].map(([id, name]) => [id, name.replace(/ where .*/s, ", filtered")]));
   return orders.map((order) => ({
@@ -45,38 +45,38 @@ export function readableOrders(orders, relations) {
   }));
 }
 
-/** The query of left rows of an outer join, as the planner calls it; another has pairs of a look-up, `+2`. */
+/** Suffix of the planner's query for the left rows of an outer join; `+2` etc. are pairs of look-ups. */
 const LEFT = "+left";
-/** What a store's id has after its relation: the key with its type, the partitions, a digest. */
+/** Part of a store's id after its relation: key with its type, partitions, digest. */
 const KEY = /\[(?:[^[\]:]+(?:\[\w+\])?\.)?(\w+):[\w(),]+\]\/\d+(?:~[0-9a-f]+)?/g;
 const DIGEST = /\/\d+~[0-9a-f]+/g;
-/** An intermediate result with unknown members, and a filtered relation without a present query. */
+/** Ids of an intermediate result with unknown members, and of a filtered relation of no present query. */
 const RESULT = /([^\s,()*]+(?:\*[^\s,()*@]+)+)@[0-9a-f]{6,}/g;
-/** What follows what on an edge, and what a result on it is joined of. */
+/** Separators in an edge's name: between successive probes, and between the members of a result. */
 const EDGE = /(?<=\S)>(?=\S)/g;
 const JOINED = /(?<=[\w\]])\*(?=\w)/g;
 const FILTERED = /\[[0-9a-f]{8}\]/g;
 
-/** The query that a planner's query serves. */
+/** The registered query to which a query of the planner belongs. */
 export const registered = (name) => name.split("+", 1)[0];
 
-/** A goal for people: a query, the rows of its left side, or the pairs of a look-up after the first. */
+/** User-facing name of a goal: a query, its left rows, or the pairs of a further look-up. */
 function goalOf(name) {
   const [query, part] = name.split("+");
   if (part === undefined) return name;
   return `${query}, ${name.endsWith(LEFT) ? "left rows" : `look-up ${part}`}`;
 }
 
-/** Names for people of all that a plan, its statistics and its state name by ids. */
+/** User-facing names for the ids in plans, statistics and stored state. */
 export class Names {
-  /** `stores` are steps of an explanation or stores of a state: each with the members of its result. */
+  /** `stores`: steps of an explanation or stores of a state, with the members of their results. */
   constructor(queries, stores = []) {
     this.relations = relationNames(queries.map(({ normalised }) => normalised));
     this.short = new Map([...this.relations].map(([id, name]) => [id, name.replace(/ where .*/s, ", filtered")]));
     this.results = [...new Map(stores.filter(({ members }) => members.length > 1).map(({ mir, members }) => [mir, members.join("⋈")]))].sort(([a], [b]) => b.length - a.length);
   }
 
-  /** The text with names in place of ids; `brief`: filters are not written out. */
+  /** Replace ids in a text by names; `brief`: without filters. */
   text(text, { brief = false } = {}) {
     const relations = brief ? this.short : this.relations;
     const plain = this.results
@@ -93,7 +93,7 @@ export class Names {
     return known.has(name) ? goalOf(name) : this.text(name, { brief: true });
   }
 
-  /** An explanation of a plan with names for people; the ids of steps stay. */
+  /** Replace ids in the explanation of a plan by names; the ids of steps stay. */
   explain(explain) {
     if (!explain?.queries) return explain;
     const known = new Set(explain.queries.map(({ id }) => id));
@@ -121,7 +121,7 @@ export class Names {
     };
   }
 
-  /** What an epoch says, with names for people. */
+  /** Replace ids in an epoch by names. */
   epoch(epoch) {
     if (!epoch) return epoch;
     const of = (name) => this.text(name);
@@ -139,7 +139,7 @@ export class Names {
     };
   }
 
-  /** Series with names for people; of relations with one name the first stays. */
+  /** Replace ids in time series by names; of several relations with the same name the first stays. */
   series(series) {
     const relations = {};
     for (const [id, values] of Object.entries(series.relations)) relations[this.text(id)] ??= values;

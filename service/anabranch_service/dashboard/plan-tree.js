@@ -1,6 +1,6 @@
-// A logical plan as SVG: the result on the left, what it is made of to the right.
+// A logical plan as SVG: the result on the left, its inputs to the right.
 //
-// Every node lies in the layer of its depth; a leaf takes the next free line, any other node the
+// Every node is in the layer of its depth; a leaf takes the next free line, an inner node the
 // middle of its inputs.
 
 import { element } from "./dom.js";
@@ -44,7 +44,7 @@ function place(root) {
   };
 }
 
-/** A plan (its `data`) as a figure; `text` is the same for those who do not see it. */
+/** Draw a plan (its `data`) as a figure; `text`: description for screen readers. */
 export function drawPlan({ data, text }) {
   const { nodes, width, height } = place(data);
   const svg = element("svg", {
@@ -89,7 +89,7 @@ export function drawPlan({ data, text }) {
   }
   const figure = document.createElement("figure");
   figure.className = "tree";
-  // A wide one is moved by the keyboard.
+  // The figure can have the focus, so that the keyboard scrolls a wide one.
   figure.tabIndex = 0;
   figure.append(svg);
   return figure;

@@ -1,6 +1,6 @@
 // Polling: paused while the page is hidden, and never faster than the service can answer.
 
-/** An answer that takes long is asked for in so many times as long. */
+/** Least ratio of the time between two requests to a request's duration. */
 const SHARE = 5;
 
 /** Call `work` now and every `every` milliseconds while the page is visible. */

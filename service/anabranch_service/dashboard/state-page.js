@@ -1,4 +1,4 @@
-// The page of stored state: polls the REST API; which store is picked is in the page's address.
+// State page: polls the REST API for the stores. The selected store is in the page's address.
 
 import { read } from "./access.js";
 import { bytes, element, facts, make, percent, say } from "./dom.js";
@@ -9,7 +9,7 @@ import {
 } from "./state-view.js";
 
 const POLL_MS = 1000;
-/** With very many stores an answer takes longer: then it is asked for in so many times as long. */
+/** Least ratio of the time between two requests to a request's duration, which is long with many stores. */
 const SHARE = 5;
 const MOST_QUERIES = 4;
 const MOST_PARTS = 200;
@@ -17,7 +17,7 @@ const MOST_PARTS = 200;
 const at = (id) => document.getElementById(id);
 const shown = { by: "bytes", descending: true, filter: "", axis: "batches" };
 let state = null;
-/** The store that is picked: undefined until the service has answered, null where there is none. */
+/** The selected store: undefined until the service has answered, null: it does not exist. */
 let detail;
 
 function picked() {
@@ -28,7 +28,7 @@ function link(store, text, properties) {
   return make("a", { href: `#store=${encodeURIComponent(store)}`, text, ...properties });
 }
 
-/** Replace rows, and leave the focus where it was. */
+/** Replace rows, and keep the focus. */
 function fill(body, rows, columns, empty) {
   const focused = body.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
   const none = make("td", { className: "empty", text: empty });

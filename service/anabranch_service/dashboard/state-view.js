@@ -1,17 +1,17 @@
-// One store and many, as figures and shapes to show: no document, no requests.
+// Texts, numbers and charts of stores. Pure functions.
 
 import { Names } from "./names.js";
 
-/** Stores that the first page lists. */
+/** Most stores listed on the first page. */
 const MAX_STORES = 50;
-/** Rows of the table of stores; beyond, a filter helps. */
+/** Most rows of the table of stores. */
 export const MOST_ROWS = 100;
-/** Partitions that are drawn as rows of their own. */
+/** Most partitions drawn as separate rows. */
 const MOST_PARTITIONS = 32;
-/** Classes of levels that have a colour of their own; the last one has all that follow. */
+/** Number of colours for levels of segments; the last one is for all higher levels. */
 export const LEVELS = 5;
 
-/** What stores can be sorted by: a number, or null where it is not known, or a text. */
+/** Sort keys of stores: a number (null: unknown) or a text. */
 const KEYS = {
   store: (s) => s.store,
   rows: (s) => s.rows,
@@ -22,7 +22,7 @@ const KEYS = {
   looked: (s) => s.reads?.read_amplification ?? null,
 };
 
-/** The stores that have all words of `filter` in what they are of or in who reads them. */
+/** Stores with all words of `filter` in their names, streams or queries. */
 export function list(state, { filter, by, descending }) {
   const all = state?.stores ?? [];
   const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
@@ -66,8 +66,8 @@ export function asked(state) {
 }
 
 /**
- * Segments as bars: as far along the axis as their batches (or event times) reach, as high as their
- * bytes are many, one row per partition.
+ * Segments as bars, one row per partition: from the first to the last batch (or event time), with the
+ * bytes as height.
  */
 export function picture(parts, axis, { width, left, height }) {
   const spans = parts.map((p) => (axis === "batches" ? [p.batches[0], p.batches[1] + 1] : p.event_time));
@@ -111,14 +111,14 @@ export function picture(parts, axis, { width, left, height }) {
   };
 }
 
-/** Microseconds since 1970 as a moment, to the second. */
+/** Format microseconds since 1970 as a time, to the second. */
 export function moment(micros) {
   const date = new Date(micros / 1000);
   if (Number.isNaN(date.getTime())) return `${micros} µs`;
   return date.toISOString().replace("T", " ").replace(/\.\d+Z$/, "");
 }
 
-/** A segment in one line. */
+/** Description of a segment in one line. */
 export function told(part, bytes) {
   const where = `partition ${part.partition}, level ${part.level}, batches ${range(part.batches)}`;
   const size = `${part.rows.toLocaleString("en")} rows, ${bytes(part.bytes)}`;
@@ -127,8 +127,8 @@ export function told(part, bytes) {
 }
 
 /**
- * Epochs as a line: a point where the value is known, broken where it is not. From 0 to `top`, or to
- * the greatest value.
+ * Chart of a value over epochs as a line with gaps for unknown values, scaled from 0 to `top` or to the
+ * greatest value.
  */
 export function line(history, value, { width, height, top = null }) {
   const points = history.map((e) => ({ epoch: e.epoch, value: value(e) })).filter((p) => p.value !== null);
@@ -158,7 +158,7 @@ export function line(history, value, { width, height, top = null }) {
   };
 }
 
-/** Facts about all stores together. */
+/** Totals of all stores, as pairs of name and text. */
 export function totals(state, bytes) {
   if (!state) return [["stored", "nothing yet"]];
   const segments = state.stores.reduce((sum, s) => sum + s.segments, 0);
@@ -175,7 +175,7 @@ export function totals(state, bytes) {
   ];
 }
 
-/** Stores, largest first, and how many are left out; a level's part is of the store's bytes. */
+/** The largest stores, and the number of omitted ones; a level's part is its share of the store's bytes. */
 export function stores(state) {
   const found = [...(state?.stores ?? [])];
   found.sort((a, b) => b.bytes - a.bytes || a.store.localeCompare(b.store));
@@ -190,7 +190,7 @@ export function stores(state) {
   };
 }
 
-/** What a store is, in words. */
+/** Description of a store: streams, filters, key, partitions. */
 export function described(store) {
   return {
     of: store.members.length ? new Names([], []).text(store.members.join("⋈")) : store.streams.join(", "),
@@ -200,7 +200,7 @@ export function described(store) {
   };
 }
 
-/** First and last, as one where they are. */
+/** Format a range; a single number if both ends are equal. */
 export function range([first, last]) {
   return first === last ? `${first}` : `${first}–${last}`;
 }

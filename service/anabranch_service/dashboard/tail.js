@@ -1,5 +1,5 @@
-// The last results of one query, live: server-sent events into a short table. Of a view its rows, which
-// change: they are asked for again and again.
+// The latest results of one query, from server-sent events, in a short table. For a view its current
+// rows, which are polled.
 
 import { ask } from "./access.js";
 
@@ -8,7 +8,7 @@ const RETRY_MS = 2000;
 const ASK_MS = 1000;
 const REDRAW_MS = 250;
 
-/** The server-sent events in a body. EventSource can't carry a token. */
+/** Parse the server-sent events of an answer. The browser's EventSource can't send a token. */
 async function* events(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
@@ -28,7 +28,7 @@ async function* events(body) {
   }
 }
 
-/** Follows one query at a time; nothing is asked for before a query is chosen. */
+/** Follows the results of one query at a time; no requests before a query is selected. */
 export class Tail {
   constructor(table, note) {
     this.table = table;
@@ -40,7 +40,7 @@ export class Tail {
     this.asking = null;
   }
 
-  /** Shows the results of `name`, or the rows of its view; of nothing where it is null. */
+  /** Show the results of the query `name`, or the rows of its view; null: none. */
   follow(name, isView = false) {
     if (name === this.name) return;
     this.source?.abort();
@@ -99,12 +99,12 @@ export class Tail {
     this.timer ??= setTimeout(() => this.draw(), REDRAW_MS);
   }
 
-  /** The rows of the view `name` as they are. */
+  /** Show the current rows of the view of query `name`. */
   async ask(name) {
     const response = await ask(`/v1/queries/${encodeURIComponent(name)}/rows?limit=${ROWS}`).catch(() => null);
     if (!response?.ok || name !== this.name) return;
     const { version, total, rows } = await response.json();
-    // Drawn last row first, as results are.
+    // Rows are inserted at the top, as results are, so the last one comes first.
     this.rows = rows.reverse();
     this.say(version === null ? "waiting for rows" : `${rows.length} of ${total} rows, version ${version}`);
     this.draw();

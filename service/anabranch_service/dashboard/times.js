@@ -1,10 +1,10 @@
-// Moments for people, in UTC as everywhere in the product.
+// Formatting of times, in UTC as in all pages and answers.
 
 import { make } from "./dom.js";
 
 const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 
-/** A length of time in its largest unit: 5400 -> "1.5 h". */
+/** Format seconds in the largest suitable unit: 5400 -> "1.5 h". */
 export function length(seconds) {
   for (const [size, unit] of UNITS) {
     if (seconds >= size) return `${Number((seconds / size).toPrecision(2))} ${unit}`;
@@ -17,7 +17,7 @@ export function clock(text) {
   return text.replace("T", " ").replace(/(\.\d+)?(Z|\+00:00)$/, "");
 }
 
-/** A moment with its distance from now: an element; a dash where there is none. */
+/** A time with its distance from now, as an element; a dash for null. */
 export function moment(text) {
   if (!text) return make("span", { text: "–" });
   const seconds = (Date.now() - Date.parse(text)) / 1000;

@@ -1,1 +1,1 @@
-"""OpenLineage events: the source columns of a query's results."""
+"""OpenLineage events, which report the source columns of a query's result columns."""

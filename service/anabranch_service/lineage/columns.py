@@ -16,7 +16,7 @@ from anabranch_contract.queries.views import WINDOW_END, WINDOW_START, View
 
 
 class How(StrEnum):
-    """Use of a source column, by OpenLineage's subtypes; of several direct uses the last counts."""
+    """Use of a source column, as OpenLineage's subtype; the last of several direct uses counts."""
 
     IDENTITY = "IDENTITY"
     TRANSFORMATION = "TRANSFORMATION"
@@ -44,14 +44,13 @@ class Origin:
         return self.how in _DIRECT
 
 
-#: Column -> its source columns.
+#: Column at some level of a query -> its source columns.
 _Layer = Mapping[str, frozenset[Origin]]
 
 
 def direct(query: JoinQuery) -> dict[str, tuple[Origin, ...]]:
-    """Result column -> the stream columns that its value is computed from, sorted.
-
-    A count of rows, and a constant, have none.
+    """Result column -> the stream columns from which its value is computed, sorted; empty for a
+    count of rows and for a constant.
     """
     return {name: tuple(sorted(found)) for name, found in _shown(query).items()}
 
@@ -109,7 +108,7 @@ def _below_view(query: JoinQuery) -> _Layer:
 
 
 def _grouped(view: View, below: _Layer) -> dict[str, frozenset[Origin]]:
-    """Source columns of the columns that expressions over a view's groups can use."""
+    """Group keys, window bounds and aggregates of a view -> their source columns."""
     if not view.grouped:
         return dict(below)
     found = {name: below.get(name, frozenset()) for name, _ in view.keys}
@@ -148,7 +147,7 @@ def _read(query: JoinQuery, expr: Expr) -> frozenset[Origin]:
 
 
 def _attribute(query: JoinQuery, stream: str, name: str, how: How) -> set[Origin]:
-    """The column itself or, if it is a derived key, the columns of the key's expression."""
+    """A stream's column or, if it is a derived join key, the columns in the key's expression."""
     for owner, text, expr in query.derived:
         if (str(owner), text) == (stream, name):
             return {Origin(stream, c.name, how) for c in columns(expr)}
@@ -156,12 +155,12 @@ def _attribute(query: JoinQuery, stream: str, name: str, how: How) -> set[Origin
 
 
 def _streams(query: JoinQuery) -> dict[str, str]:
-    """Label -> name of its stream."""
+    """Label (canonical alias) -> name of its stream."""
     return {str(label): str(query.relation_of(label).stream) for label in query.labels}
 
 
 def _as(how: How, origins: Iterable[Origin]) -> frozenset[Origin]:
-    """``origins`` after a further use; an aggregation is never downgraded."""
+    """``origins`` with a further use; aggregation outranks transformation outranks identity."""
     return frozenset(
         Origin(o.stream, o.column, max(o.how, how, key=_DIRECT.index)) for o in origins
     )

@@ -1,9 +1,9 @@
-"""Sending of lineage events, one after the other, by the leader.
+"""Sending of OpenLineage events, one after the other, by the leading service.
 
-Requests do not wait for it: due events are derived from the registry, which also records sent
-events (``Keys.lineage``). So no queue is needed while the receiver is down, a restart loses
-nothing, and a new leader continues. After a crash between sending and recording, an event is sent
-twice, with the same run id.
+Due events follow from the query records and from the last event sent for each, which Redis keeps
+(``Keys.lineage``). So no queue is needed while the receiver is down, a restart loses no event, and
+a new leader continues. After a crash between sending and recording, an event is sent twice, with
+the same run id.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from anabranch_service.settings import ServiceSettings
 
 _LOG = structlog.get_logger(__name__)
 
-#: Seconds between two turns; longest pause after failures (s); time limit of one request (s).
+#: Seconds between two rounds; longest pause after failures (s); time limit of one request (s).
 PAUSE, LONGEST_PAUSE, PATIENCE = 1.0, 60.0, 10.0
-#: Most events per turn: another service may have taken the lead meanwhile.
+#: Most events per round, since another service may have taken the lead meanwhile.
 MOST = 100
 
 
@@ -53,7 +53,7 @@ class Emitter:
         self._failures = 0
 
     async def run(self) -> None:
-        """Send due events until cancelled; without an address, do nothing."""
+        """Send due events until cancelled; do nothing if no receiver is configured."""
         if not self._url:
             return
         async with httpx.AsyncClient(timeout=PATIENCE) as http:
@@ -63,7 +63,7 @@ class Emitter:
                     self._failures = 0
                 except LeadershipLost:
                     pass
-                except Exception as cause:  # noqa: BLE001 - it is due until it has been sent
+                except Exception as cause:  # noqa: BLE001 - logged; the event is sent again later
                     self._failures += 1
                     self._metrics.lineage.labels("failed").inc()
                     if self._failures == 1:
@@ -115,7 +115,7 @@ class Emitter:
         now: datetime,
         error: str,
     ) -> dict[str, Any] | None:
-        """The event's document; None if the query or one of its streams is unreadable."""
+        """The event as JSON; None if the query or one of its streams is unreadable."""
         try:
             query = await asyncio.to_thread(self._store.forms.of, record, streams)
             return event(kind, self._namespace, record, query, kept, now, error)

@@ -52,7 +52,7 @@ class Dataset:
     name: str
 
     def document(self) -> dict[str, str]:
-        """The dataset's fields as a document."""
+        """The dataset as JSON."""
         return {"namespace": self.namespace, "name": self.name}
 
 
@@ -74,7 +74,7 @@ def due(status: Status, sent: EventType | None) -> EventType | None:
 
 
 def run_id(namespace: str, record: QueryRecord) -> str:
-    """The run's id, derived from the registration."""
+    """OpenLineage's run id (UUID), derived from the query's registration."""
     moment = record.created_at.isoformat()
     return str(uuid5(_RUNS, f"{namespace}/{record.id}/{record.sequence}/{moment}"))
 
@@ -88,7 +88,7 @@ def event(
     now: datetime,
     error: str = "",
 ) -> dict[str, Any]:
-    """The document of an event.
+    """An event as JSON.
 
     Args:
         namespace: namespace of the pipeline.
@@ -144,7 +144,7 @@ def _job(record: QueryRecord) -> dict[str, Any]:
 
 
 def _changes(record: QueryRecord) -> Any:
-    """The columns of the rows in a sink."""
+    """The columns of the rows that a query writes to its sink."""
     view = record.normalised.view
     return record.normalised.output if view is None else view.changes
 
@@ -191,7 +191,7 @@ def _output(namespace: str, record: QueryRecord) -> Dataset:
 def _dataset(
     format: str, path: str | None, options: Mapping[str, str], fallback: Dataset
 ) -> Dataset:
-    """A dataset with a public name: a path or a topic. Other addresses may contain secrets."""
+    """A dataset, named only by a path or a topic, since other addresses may contain secrets."""
     if path is not None and path.startswith("/"):
         return Dataset("file", path)
     if path is not None and "://" in path:

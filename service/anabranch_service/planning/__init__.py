@@ -1,1 +1,1 @@
-"""From registered queries to published rulesets: the epoch loop, its plans, what they cost."""
+"""Planning of registered queries: the epoch loop, cost constants, replanning, dry runs."""

@@ -1,8 +1,8 @@
-"""Held plans (the setting ``approval: manual``). Pure, so it can run in a thread.
+"""Manual approval: plans with changes are *held* until an operator approves them. Pure functions.
 
 A plan with other queries, probe orders, store copies or partitions than the running one
 (:func:`~anabranch_planner.replan.remaining.choices`) is held, and the running plan continues
-without ended queries. Properties of streams and sinks are not part of a plan: every epoch has the
+without ended queries. Properties of streams and sinks need no approval: every epoch has the
 current ones.
 """
 
@@ -39,7 +39,7 @@ NOT_PUBLISHED = (
 
 @dataclass(frozen=True, slots=True)
 class KeptPlan:
-    """A published or held plan: its record and its ruleset's document."""
+    """A published or held plan: the record of its epoch and its ruleset as JSON text."""
 
     record: EpochRecord
     text: str
@@ -51,13 +51,14 @@ class KeptPlan:
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """The plan to publish and the held plan.
+    """Outcome of :func:`weigh`: the plan to publish, and the plan to hold.
 
     Attributes:
         planned: the plan to publish.
-        held: the held plan or None. ``record``, ``text``: its record and its ruleset's document.
+        held: the plan to hold, or None. ``record``, ``text``: its epoch record and ruleset.
         approved: whether ``planned`` is the approved plan.
-        forget: whether past refusals are dropped.
+        forget: whether to delete refusals of earlier plans, which were for other queries,
+            streams or settings.
     """
 
     planned: PlannedEpoch
@@ -77,12 +78,12 @@ def weigh(
     forms: NormalForms,
     now: datetime,
 ) -> Weighed:
-    """Choose the plan to publish under manual approval.
+    """Choose the plan to publish, and the plan to hold, under manual approval.
 
     Args:
-        proposed: the plan of all wanted queries.
+        proposed: the new plan, of all queries to run.
         running: the newest published plan; None: none is published.
-        approved: the held plan if it is approved, else None.
+        approved: the held plan if an operator has approved it, else None.
     """
     basis = _basis(proposed)
     forget = seen.refused is not None and seen.refused.basis != basis
@@ -116,7 +117,7 @@ def weigh(
 
 
 def _basis(planned: PlannedEpoch) -> str:
-    """A digest of the plan's input: plannable queries, streams and settings."""
+    """Digest of the plan's input: plannable queries, streams and settings."""
     queries = sorted(query.id for query in planned.queries)
     streams = planned.task.streams
     known = codec.dumps([streams[name] for name in sorted(streams)])
@@ -131,7 +132,7 @@ def _does(planned: PlannedEpoch) -> object:
 
 
 def _records(records: Sequence[QueryRecord], epoch: EpochRecord) -> list[QueryRecord]:
-    """The ``records`` of queries in ``epoch``."""
+    """The ``records`` of the queries that ``epoch`` includes."""
     names = set(map(registered, epoch.queries))
     return [record for record in records if record.id in names]
 
@@ -143,7 +144,7 @@ def _carried(
     forms: NormalForms,
     method: str,
 ) -> PlannedEpoch:
-    """The plan ``kept``, reduced to ``members``, with current statistics and streams."""
+    """The plan ``kept`` without queries other than ``members``, with new statistics and streams."""
     task, options = proposed.task, proposed.task.options
     if kept is not None:
         given = ("optimizer", "objective", "parallelism")
@@ -159,7 +160,7 @@ def _carried(
     plan = with_costs(
         plan, queries, cost_model(task, queries, options.parallelism, plan.substreams)
     )
-    # Without a search nothing is known about better plans.
+    # No plan search has been made, so the cost has no lower bound.
     plan = replace(plan, method=method, bound=-math.inf, gap=math.inf)
     parts = divide(plan, queries)
     for part in parts:

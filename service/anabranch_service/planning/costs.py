@@ -1,5 +1,5 @@
-"""Cost constants of the planner, fitted to the tasks' measurements. They are needed for the
-objective ``seconds``, and for substreams, which are priced in seconds under every objective.
+"""Cost constants of the planner (such as CPU seconds per probe), fitted to measurements. Needed for
+the objective ``seconds``, and for substreams, which are always priced in seconds.
 
 In live mode the constants are fitted to the newest periods. In step mode the planner's defaults
 apply: measured times differ from run to run, and a replay must repeat byte for byte.
@@ -26,7 +26,7 @@ from anabranch_planner.cost.validate import priced
 from anabranch_service.planning.rates import read_all
 from anabranch_service.planning.task import PlanTask, cost_model
 
-#: Number of periods to fit to: more would add parsing time and little precision.
+#: Measurement periods to fit constants to: more would add parsing time and little precision.
 FITTED = 5
 
 
@@ -35,7 +35,7 @@ def _needed(options: PlanningSettings) -> bool:
 
 
 def newest(periods: Sequence[str], options: PlanningSettings, mode: Mode) -> list[Interim]:
-    """Measurements to fit the constants to, from documents of ``periods``, oldest first."""
+    """Parse the newest of the ``periods`` (oldest first), as input of the fit."""
     if not _needed(options) or mode is not Mode.LIVE:
         return []
     return read_all(periods[-FITTED:], Interim)
@@ -47,11 +47,11 @@ def timed(
     periods: Sequence[Interim],
     options: PlanningSettings,
 ) -> Statistics:
-    """Add the cost constants that ``options`` need, and the history's number of batches.
+    """Add cost constants to ``statistics``, and the number of batches so far.
 
     Args:
-        snapshot: the newest measurements of an epoch.
-        periods: periods to fit the constants to; empty in step mode.
+        snapshot: statistics of the newest ended epoch; None: nothing is added.
+        periods: measurements to fit the constants to; empty in step mode.
     """
     if snapshot is None:
         return statistics
@@ -90,7 +90,7 @@ def constants(
 def cpu_record(
     plan: Plan, individual: Plan, queries: Sequence[JoinQuery], task: PlanTask
 ) -> CpuRecord | None:
-    """Expected CPU seconds of both plans in the next epoch; None: too few measurements."""
+    """Expected CPU seconds of both plans in the next epoch; None: no forecast or no constants."""
     known = task.statistics
     if known.ahead is None or known.constants is None:
         return None
@@ -105,7 +105,7 @@ def cpu_record(
 
 
 def costs_record(statistics: Statistics, objective: Objective) -> CostsRecord | None:
-    """Cost constants for an epoch's record; None: the objective counts tuples, not seconds."""
+    """Cost constants as stored with an epoch; None: the objective counts tuples, not seconds."""
     known = statistics.constants
     if known is None or objective is not Objective.SECONDS:
         return None

@@ -1,10 +1,9 @@
-"""The joint plan of an epoch's wanted queries; unplannable ones are rejected.
+"""Joint planning of an epoch's queries; queries that can't be planned are rejected.
 
-An unplannable query never affects others. Queries are planned jointly. If that fails, each is
-planned standalone, failing queries are rejected with their problem, and the others are planned
-jointly again. If that fails too, these are planned by the ``individual`` optimiser, and the record
-says so. This module does not access Redis: a result depends only on the input (except for measured
-times), so planning can run in a thread.
+A query that can't be planned never affects others: if joint planning fails, each query is planned
+alone, failing queries are rejected with a reason, and the others are planned jointly again. If that
+fails too, the ``individual`` optimiser plans them without sharing, as the epoch's record says. The
+module does not access Redis: a plan depends only on the input, so planning can run in a thread.
 """
 
 from __future__ import annotations
@@ -47,10 +46,10 @@ from anabranch_service.registry.records import EpochRecord, Explanation
 
 _LOG = structlog.get_logger(__name__)
 
-#: Reason given while an epoch's comparison is not computed yet.
+#: Reason for the missing explanation of an epoch, as long as it has not been computed.
 LATER = (
-    "standalone costs, differences and reasons are worked out after publication; those of an epoch "
-    "that another follows soon are left out"
+    "standalone costs, differences and reasons are computed after publication, unless another "
+    "epoch is published soon"
 )
 
 _UNEXPLAINED = Explanation.missing(LATER).model_copy(update={"shares": None})
@@ -58,7 +57,7 @@ _UNEXPLAINED = Explanation.missing(LATER).model_copy(update={"shares": None})
 
 @dataclass(frozen=True, slots=True)
 class PlannedEpoch:
-    """A plan, its rules, and its explanation.
+    """The plan of an epoch, with the rules that tasks execute, and its explanation.
 
     Attributes:
         task: the input, with statistics estimated from samples.
@@ -66,7 +65,7 @@ class PlannedEpoch:
             the reason.
         solve_ms: time of the solve in milliseconds.
         fallback: empty, or why this is not the plan of the chosen optimiser.
-        explanation: comparison with other plans; None: not computed.
+        explanation: comparison with other plans, and cost shares; None: not computed.
     """
 
     task: PlanTask
@@ -93,7 +92,7 @@ class PlannedEpoch:
         return replace(self, rules=Rules(nothing, (), ()))
 
     def figures(self) -> dict[str, Any]:
-        """The fields common to an epoch's record and the answer to a dry run."""
+        """Cost, bound, search figures and statistics: fields of epoch records and dry runs."""
         plan, known = self.plan, self.task.statistics
         relations = sorted({r.id for q in self.queries for r in q.relations})
         return {
@@ -120,7 +119,7 @@ class PlannedEpoch:
         }
 
     def shown(self) -> dict[str, Any]:
-        """The plan in user-facing form. Later plans start from ``rules.decisions`` instead."""
+        """The plan as JSON for users (``explain`` of an epoch); no plan is read back from it."""
         plan, rules, task = self.plan, self.rules, self.task
         shown = explain(plan, self.queries, rules.parts)
         shown["backfill"] = [document(b) for b in rules.backfills]
@@ -138,7 +137,7 @@ class PlannedEpoch:
         return shown
 
     def publish(self, now: datetime) -> tuple[EpochRecord, str]:
-        """The epoch's record for publication at ``now``, and its ruleset's document."""
+        """The epoch's record, published at ``now``, and the text of its ruleset."""
         text, digest = dump_ruleset(self.ruleset)
         record = EpochRecord(
             epoch=self.ruleset.epoch,
@@ -154,10 +153,10 @@ class PlannedEpoch:
 
 
 def plan_epoch(task: PlanTask, follower: Follower | None = None) -> PlannedEpoch:
-    """Plan ``task``, without its explanation.
+    """Plan the queries of ``task``, without an explanation.
 
     Args:
-        follower: starts from the previous plan; None: plan from scratch.
+        follower: makes the plan incrementally from the previous one; None: plan from scratch.
     """
     task = task.estimated()
     planned = plan_jointly(task.queries, task, follower)
@@ -169,13 +168,13 @@ def plan_epoch(task: PlanTask, follower: Follower | None = None) -> PlannedEpoch
 def plan_jointly(
     queries: Sequence[JoinQuery], task: PlanTask, follower: Follower | None = None
 ) -> PlannedEpoch:
-    """Plan ``queries`` jointly instead of the task's own; a faulty query never fails the plan.
+    """Plan ``queries`` jointly, with the other input of ``task``; faulty queries are rejected.
 
-    If the memory budget is too small for the plan, which is no single query's fault, the budget is
-    ignored, and :attr:`PlannedEpoch.fallback` says so.
+    If no plan fits into the memory budget, the budget is ignored, and
+    :attr:`PlannedEpoch.fallback` says so.
 
     Args:
-        follower: starts from the previous plan and its rules; None: plan from scratch.
+        follower: makes the plan incrementally from the previous one; None: plan from scratch.
     """
     try:
         return _plan_jointly(tuple(queries), task, follower)
@@ -195,7 +194,7 @@ def _plan_jointly(
     optimizer = task.options.optimizer
     try:
         return _attempt(queries, task, optimizer, follower)
-    except Exception as cause:  # noqa: BLE001 - whatever a solver does, the others are planned
+    except Exception as cause:  # noqa: BLE001 - solvers may raise anything; plan sound queries
         _raise_budget(cause)
         _LOG.warning("joint plan failed", error=repr(cause), queries=[q.id for q in queries])
     sound, rejected = _isolate(queries, task)
@@ -210,7 +209,7 @@ def _plan_jointly(
 
 
 def _ahead(statistics: Statistics, relations: Sequence[RelationId]) -> AheadRecord | None:
-    """The forecast, restricted to the planned ``relations``."""
+    """Forecast arrivals of the next epoch for ``relations``; None: no forecast."""
     coming = statistics.ahead
     if coming is None:
         return None
@@ -224,7 +223,7 @@ def _raise_budget(cause: Exception) -> None:
 
 
 def dump_ruleset(ruleset: Ruleset) -> tuple[str, str]:
-    """The wire text of a ruleset and its digest."""
+    """Serialise a ruleset; returns the text and its digest."""
     text = wire.dumps(ruleset)
     return text, wire.digest(text)
 
@@ -257,7 +256,7 @@ def _solve(
 
 
 def options_of(queries: Sequence[JoinQuery], task: PlanTask, optimizer: Optimizer) -> Options:
-    """The planner's options for ``queries``, with a time limit that begins now."""
+    """The planner's options for ``queries``; the time limit of the search begins now."""
     decided = task.decisions
     return replace(
         planner_options(task.options, Deadline(time.monotonic, seconds=task.seconds)),
@@ -270,7 +269,7 @@ def options_of(queries: Sequence[JoinQuery], task: PlanTask, optimizer: Optimize
 
 
 def _limits(queries: Sequence[JoinQuery], task: PlanTask) -> Limits | None:
-    # 0 intermediate results need no limit: without limits a plan can start from the previous one.
+    # Without intermediate results no limit is set: limits prevent incremental planning.
     options, most = task.options, task.options.intermediate_results or None
     if options.memory is None and options.copies is None and most is None:
         return None
@@ -301,7 +300,7 @@ def _attempt(
 def epoch_request(
     queries: Sequence[JoinQuery], task: PlanTask, before: tuple[PlanPart, ...] = ()
 ) -> EpochRequest:
-    """Input of the rules of a plan of ``queries``; ``before``: parts of the previous plan."""
+    """Input for compiling a plan of ``queries`` into rules; ``before``: previous plan's parts."""
     options = task.options
     return EpochRequest(
         queries=queries,
@@ -325,7 +324,7 @@ def epoch_request(
 def _isolate(
     queries: Sequence[JoinQuery], task: PlanTask
 ) -> tuple[tuple[JoinQuery, ...], dict[str, ProblemRecord]]:
-    """The queries that can be planned standalone, and the problems of the others."""
+    """Plan each query alone; returns the plannable queries, and the problems of the others."""
     sound: list[JoinQuery] = []
     rejected: dict[str, ProblemRecord] = {}
     for query in queries:

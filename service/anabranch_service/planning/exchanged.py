@@ -1,4 +1,4 @@
-"""Expected traffic of a plan between hosts, as shown in an epoch's record."""
+"""Expected traffic between hosts under a plan, as shown in an epoch's record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from anabranch_service.planning.task import PlanTask, cost_model
 def exchanged(
     ruleset: Ruleset, queries: Sequence[JoinQuery], task: PlanTask
 ) -> dict[str, Any] | None:
-    """The hosts, and per edge the tuples and bytes sent between hosts in a batch.
+    """Number of hosts, and expected tuples and bytes sent between hosts per edge and batch.
 
     Returns:
         None with a single host, or before any measurement.

@@ -1,9 +1,9 @@
-"""Removal of queries that ended long ago, by the leader.
+"""Removal of queries that ended long ago, by the leading service.
 
-The time when a run was first seen to have ended is stored beside its record. Removing a run deletes
-its record, its activations and its view's rows; a query's newest run is removed last. Only the name
-of that run stays (some 30 bytes): if the id is registered again, its runs are numbered on, so no
-new run gets the results folder of an earlier one.
+The time when a run of a query was first seen to have ended is stored beside its record. Removing a
+run deletes its record, its activations and its view's rows; a query's newest run is removed last.
+The name of that run stays (some 30 bytes): a later run of the query gets the next number, so that
+it never writes to the results folder of an earlier run.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from anabranch_service.registry.publishing.publication import Publication
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.store import Store
 
-#: Seconds between two turns.
+#: Seconds between two rounds of removal.
 EVERY = 60.0
-#: Most runs removed per turn.
+#: Most runs removed per round.
 MOST = 500
 
 _LOG = structlog.get_logger(__name__)
@@ -38,7 +38,7 @@ class Forgetter:
         self._seconds = days * 86_400
 
     async def run(self) -> None:
-        """Take a turn once a minute until cancelled."""
+        """Remove ended runs once a minute until cancelled."""
         while True:
             await asyncio.sleep(EVERY)
             try:
@@ -46,7 +46,7 @@ class Forgetter:
                     await asyncio.sleep(0)
             except LeadershipLost:
                 pass
-            except Exception as cause:  # noqa: BLE001 - the next look does what this one has not
+            except Exception as cause:  # noqa: BLE001 - logged; the next round tries again
                 _LOG.warning("ended queries not forgotten", reason=repr(cause))
 
     async def turn(self) -> int:
@@ -70,8 +70,8 @@ class Forgetter:
         due = {run for run in ended if seconds - known.get(run, seconds) >= self._seconds}
         names = whole(records, due)[:MOST]
         chosen, present = set(names), {one.id for one in records}
-        # The runtime keeps activations of failed queries while it runs. It may have rewritten the
-        # activations of other removed runs, which are removed again.
+        # A running runtime still needs the activations of failed queries. Activations of other
+        # runs without a record are removed again, since the runtime may have rewritten them.
         gone = [
             name
             for name, one in activations.items()
@@ -91,10 +91,8 @@ class Forgetter:
 
 
 def whole(records: Iterable[QueryRecord], due: set[str]) -> list[str]:
-    """The ``due`` runs that can be removed, oldest first. A query's newest run is removed only
-    together with or after all its other runs.
-
-    ``records`` are in order of registration.
+    """The ``due`` runs that can be removed, oldest first: the newest run of a query only with or
+    after all its other runs. ``records`` are in order of registration.
     """
     records = list(records)
     newest = {one.id for one in newest_runs(records)}

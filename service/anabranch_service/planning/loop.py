@@ -1,10 +1,9 @@
-"""The epoch loop: publishes a ruleset for each epoch boundary that the runtime reports.
+"""The epoch loop: plans and publishes a ruleset for each epoch boundary that the runtime reports.
 
-Invariant: all boundaries below the cursor are done. First an epoch is published atomically
+A cursor in Redis counts the boundaries that have been handled. An epoch is published atomically
 (``SET NX``: the first publication is final), then its effects are written into the query records,
-and only then the cursor moves. So after a crash in between, the same work is repeated without
-further effect. Of several services only the leader runs the loop's turns
-(:mod:`..registry.publishing.lease`).
+and only then the cursor moves: after a crash in between, repeating the work changes nothing. Only
+the leading service runs the loop (:mod:`..registry.publishing.lease`).
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ from anabranch_service.settings import ServiceSettings
 _LOG = structlog.get_logger(__name__)
 
 _LONGEST_PAUSE = 2.0
-#: A planned epoch: of this process, or of the planner's process.
+#: A planned epoch: as planned in this process, or in stored form from the planner's process.
 _Made = TypeVar("_Made", PlannedEpoch, Sealed)
 
 
@@ -72,12 +71,13 @@ def plan_and_explain(task: PlanTask) -> PlannedEpoch:
 
 #: Least number of queries for planning in a separate process.
 APART = 25
-#: Time limit of a plan in that process: a base in seconds, plus this number of solves.
+#: Time limit of planning in the separate process: seconds, plus this number of solver limits.
 PLAN_SECONDS, PLAN_SOLVES = 30.0, 6
 
 
 def target_epoch(boundary: Boundary, mode: Mode) -> int:
-    """The epoch to plan when ``boundary`` is reported.
+    """The epoch to plan at the end of the boundary's epoch (-1: the runtime has started). In live
+    mode the next epoch runs meanwhile, so the one after it is planned.
 
     >>> [target_epoch(Boundary(e, 0), Mode.STEP) for e in (-1, 0, 1)]
     [0, 1, 2]
@@ -93,7 +93,7 @@ class EpochLoop:
     """Plans an epoch for each boundary in ``Keys.boundaries``; one per process.
 
     Attributes:
-        plan: function that plans and explains a task; its plan is validated before publication.
+        plan: plans and explains a task (tests replace it); its plan is validated.
     """
 
     def __init__(
@@ -127,12 +127,12 @@ class EpochLoop:
         self._stop.set()
 
     def close(self) -> None:
-        """End the planner's processes, after :meth:`run` has returned or was abandoned."""
+        """Kill the planner's two processes; called after :meth:`run`."""
         self.process.close()
         self.explainer.close()
 
     async def stop_explaining(self) -> None:
-        """Cancel the explanation that is being made; :meth:`run` has returned."""
+        """Cancel the explanation in progress; called after :meth:`run`."""
         if self._explaining is not None:
             self._explaining.cancel()
             await asyncio.wait({self._explaining}, timeout=1)
@@ -146,7 +146,7 @@ class EpochLoop:
                 pause = 0.0 if worked else self.settings.planning.poll_seconds
             except LeadershipLost:
                 pause = self.settings.planning.poll_seconds
-            except Exception as cause:  # noqa: BLE001 - the current plan goes on meanwhile
+            except Exception as cause:  # noqa: BLE001 - retried; the current plan stays in force
                 self.failures += 1
                 self.last_error = repr(cause)
                 self.metrics.loop_errors.inc()
@@ -167,7 +167,7 @@ class EpochLoop:
                 await self._stop.wait()
 
     def check(self) -> str:
-        """``"ok"``, or the problem of the loop; not leading is no problem."""
+        """``"ok"`` (also while another service leads), or the reason why the loop is stuck."""
         if self.lease.error:
             return f"no lease: {self.lease.error}"
         if self.failures:
@@ -178,11 +178,11 @@ class EpochLoop:
         return "ok"
 
     async def turn(self) -> bool:
-        """Handle the next boundary, or else a new measurement period; False if there was nothing to
-        do, or another service leads.
+        """Handle the next epoch boundary, else a new measurement period. Returns False if there is
+        neither, or if another service leads.
 
         Raises:
-            LeadershipLost: another service has taken the lead meanwhile; its writes stand.
+            LeadershipLost: another service has taken the lead meanwhile; nothing more is written.
         """
         term = self.lease.term
         if term is None:
@@ -215,14 +215,14 @@ class EpochLoop:
         return True
 
     async def _pass_over(self, text: str, publication: Publication) -> bool:
-        """Skip outdated boundaries; whether ``text`` was one. In live mode planning may be slower
-        than epochs, and only the newest statistics matter.
+        """Skip all boundaries but the newest, if planning is slower than epochs in live mode: only
+        the newest statistics matter. Returns whether any was skipped.
         """
         newest = await self.store.boundary_text(-1)
         if self.settings.mode is not Mode.LIVE or newest is None or newest == text:
             return False
         try:
-            # A boundary without statistics is a start of the runtime: it supersedes no other one.
+            # A boundary without statistics reports a start of the runtime: skip nothing for it.
             useful = read_boundary(newest).snapshot is not None
         except CorruptRecord:
             useful = False
@@ -254,7 +254,9 @@ class EpochLoop:
     async def _publish(
         self, epoch: int, boundary: Boundary, publication: Publication
     ) -> EpochRecord | None:
-        """Plan and publish ``epoch``; returns its record, or an earlier publisher's record."""
+        """Plan and publish ``epoch``; returns its record. If the epoch had been published before,
+        returns the record of that publication.
+        """
         fulfilled: Approvals | None = None
         try:
             sealed, fulfilled = await self._plan(epoch, boundary, publication)
@@ -303,18 +305,18 @@ class EpochLoop:
             return True
         if sealed.record.epoch in await self.store.published():
             return False
-        # This process would repeat that epoch again, so a new process plans next time.
+        # Kill the planner's process, whose next plan would be based on the lost epoch again.
         await asyncio.to_thread(self.process.close)
         raise CorruptRecord(
             "corrupt-registry",
-            f"the ruleset of epoch {before} is gone, which is to go on",
-            remedy="something else removed it; the next epoch is planned anew",
+            f"the ruleset of epoch {before} is missing, which epoch {sealed.record.epoch} repeats",
+            remedy="something else removed it from Redis; the next epoch is planned from scratch",
         )
 
     async def _plan(
         self, epoch: int, boundary: Boundary, publication: Publication
     ) -> tuple[Sealed, Approvals | None]:
-        """The epoch to publish, and the approval that it fulfils, if any."""
+        """Plan ``epoch``; returns its stored form and, if it is an approved plan, the approval."""
         snapshot, now = _snapshot(boundary), self.clock()
         found = await read_registered(
             self.store, self.settings, now, snapshot, epoch, running=False
@@ -344,7 +346,7 @@ class EpochLoop:
         return sealed, None
 
     async def _planned_apart(self, found: Registered, epoch: int) -> Sealed:
-        """Plan in the planner's process, which gets the running epoch only if it lacks it."""
+        """Plan in the planner's process; the running epoch is sent only if the process lacks it."""
         published = [n for n in await self.store.published() if n < epoch]
         after = published[-1] if published else None
         prepare = partial(self._prepare_apart, after)
@@ -355,7 +357,7 @@ class EpochLoop:
             return (await asyncio.to_thread(self._planned, found, epoch, prepare))[1]
 
     def _explain_later(self, record: EpochRecord, publication: Publication) -> None:
-        """Explain an epoch after the explanation in progress; only the newest epoch waits."""
+        """Explain an epoch in the background; of several waiting epochs only the newest."""
         self._unexplained = record, publication
         if self._explaining is None or self._explaining.done():
             self._explaining = asyncio.create_task(self._explain())
@@ -367,11 +369,11 @@ class EpochLoop:
                 found = await self._explained(record)
                 if found is not None:
                     await publication.explanation(record, found)
-            except Exception as cause:  # noqa: BLE001 - an explanation is not worth the loop
+            except Exception as cause:  # noqa: BLE001 - logged; planning goes on without it
                 _LOG.error("no explanation is kept", epoch=record.epoch, error=repr(cause))
 
     async def _explained(self, record: EpochRecord) -> Explanation | None:
-        """The explanation of the epoch of ``record``; None: a later one has been planned."""
+        """Explain the epoch of ``record``; None: a later epoch has been planned meanwhile."""
         before, found = record.same_as, None
         if before is not None:
             found = await self.store.explanation(before)
@@ -381,7 +383,7 @@ class EpochLoop:
         return found.model_copy(update={"diff": None, "diff_reason": record.diff_reason})
 
     def _explanation(self, epoch: int) -> Explanation | None:
-        """Explain ``epoch`` in the second process; None: a later epoch has been planned."""
+        """Explain ``epoch`` in the explaining process; None: a later epoch has been planned."""
         try:
             plan = self.process.hand_over(epoch)
             return None if plan is None else self.explainer.explain(plan)
@@ -399,8 +401,8 @@ class EpochLoop:
             if text is None:
                 raise CorruptRecord(
                     "corrupt-registry",
-                    f"ruleset {name} is gone, which is to go on",
-                    remedy="something else removed it; set approval to automatic",
+                    f"the running ruleset {name} is missing",
+                    remedy="something else removed it from Redis; set approval to automatic",
                 )
             running = KeptPlan(found.running, text)
         held = await store.held_plan() if seen.is_approved else None
@@ -411,7 +413,7 @@ class EpochLoop:
         )
 
     async def _share(self, found: Registered, publication: Publication) -> Registered:
-        """Decide which stores new queries share; ``found`` with their updated records."""
+        """Decide which stores new queries share; returns ``found`` with the decisions."""
         most = self.settings.sizes.max_aliases
         decided = await asyncio.to_thread(decide_sharing, found, self.store.forms, most)
         if not decided:
@@ -428,8 +430,8 @@ class EpochLoop:
         return replace(found, wanted=wanted)
 
     async def _rations_first(self, found: Registered) -> bool:
-        """Whether to publish a first schedule of rations, for an overload in the first batches. A
-        replay needs no schedule before the first measurements.
+        """Whether to publish a schedule of rations (shares of probing tuples under overload) from
+        estimates, before the first measurements. Not in a replay, which has no deadline.
         """
         live = self.settings.mode is Mode.LIVE
         wanted = live and may_ration(found.options, found.mode)
@@ -438,14 +440,14 @@ class EpochLoop:
     async def _ration(
         self, planned: PlannedEpoch, found: Registered, publication: Publication
     ) -> None:
-        """Publish a first schedule of rations, from estimates."""
+        """Publish a schedule of rations from the cost model's estimates."""
         names = {registered(query.id) for query in planned.queries}
         records = [record for record in found.queries if record.id in names]
         priorities = {record.id: record.priority for record in records}
         slos = {record.id: record.slo for record in records}
         try:
             schedule = await asyncio.to_thread(expected_schedule, planned, priorities, slos)
-        except Exception as cause:  # noqa: BLE001 - an epoch is not given up for it
+        except Exception as cause:  # noqa: BLE001 - logged; the epoch is published without it
             _LOG.error("no schedule of rations", reason=repr(cause), exc_info=cause)
             return
         if schedule is not None:
@@ -454,8 +456,8 @@ class EpochLoop:
     def _planned(
         self, found: Registered, epoch: int, prepare: Callable[[PlanTask], _Made]
     ) -> tuple[Registered, _Made]:
-        """Plan the registered queries. If a run is rejected, the previous run of its query is
-        planned instead. Runs in a thread.
+        """Plan the registered queries, in a thread. If the newest run of a query is rejected, its
+        previous run is planned instead.
         """
         rejected: dict[str, ProblemRecord] = {}
         while True:
@@ -490,7 +492,7 @@ class EpochLoop:
         return found
 
     async def _carry_over(self, epoch: int, cause: Exception) -> tuple[EpochRecord, str] | None:
-        """After a failure of planning: the newest earlier epoch under the number ``epoch``."""
+        """After planning has failed: the newest published plan, renumbered as ``epoch``."""
         old = await self.store.newest_epoch(before=epoch)
         text = None if old is None else await self.store.ruleset(old.epoch)
         if old is None or text is None:
@@ -515,7 +517,7 @@ class EpochLoop:
         return EpochRecord.model_validate(dict(old) | changes), text
 
     async def _settle(self, epoch: EpochRecord, publication: Publication) -> None:
-        """Write the effects of a published epoch into the query records. Idempotent."""
+        """Write first and last epoch, rejection or withdrawal into query records. Idempotent."""
         included = set(epoch.queries)
         for query in await self.store.queries():
             if settled(query, epoch.epoch, query.id in included, epoch.rejected) != query:
@@ -540,16 +542,17 @@ def _sealed(planned: PlannedEpoch, now: datetime) -> Sealed:
 
 
 class _RunningWanted(Exception):
-    """The planner's process needs the running epoch, which it has not planned itself."""
+    """Raised if the planner's process did not plan the running epoch, and so must be sent it."""
 
 
 def settled(
     query: QueryRecord, epoch: int, included: bool, rejected: Mapping[str, ProblemRecord]
 ) -> QueryRecord:
-    """``query`` after the publication of ``epoch``, which may include it.
+    """Update the record ``query`` after the publication of ``epoch``: its first epoch, its last
+    epoch (before the first later epoch without it), and the reason for its rejection.
 
-    The query's first epoch is the smallest epoch that includes it. Its last epoch precedes the
-    smallest later epoch without it.
+    Args:
+        included: whether the epoch's plan includes the query.
     """
     changes: dict[str, object] = {}
     if included:

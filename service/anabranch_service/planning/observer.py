@@ -1,4 +1,4 @@
-"""A snapshot of the pipeline from Redis for its metrics; immutable parts are read once."""
+"""Input of the pipeline's Prometheus metrics, read from Redis; immutable parts are cached."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from anabranch_service.registry.records import EpochRecord
 from anabranch_service.registry.redis.reading import read_boundary, read_snapshot
 from anabranch_service.registry.store import Store
 
-#: Number of periods over which CPU time is averaged.
+#: Number of measurement periods over which CPU time is averaged.
 PERIODS = 8
 
 
 class Observer:
-    """Reads the state of the pipeline of one namespace."""
+    """Reads the state of a pipeline from Redis for its metrics."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -34,7 +34,7 @@ class Observer:
         self._ruleset: tuple[RulesetId, Ruleset] | None = None
 
     async def look(self, now: datetime, *, leads: bool) -> Observed:
-        """Snapshot of the pipeline at time ``now``.
+        """Read the state of the pipeline at time ``now``; ``leads``: this service is the leader.
 
         Raises:
             RedisError: Redis does not answer.
@@ -84,9 +84,9 @@ class Observer:
 
 
 def query_cpu(ruleset: Ruleset, periods: Sequence[Interim]) -> dict[str, float]:
-    """Query -> CPU seconds per second of the steps that lead to its results. The cost of a shared
-    step is split equally among its queries; maintenance of intermediate results counts for no
-    query. Empty if no step was measured.
+    """CPU seconds per second of each query's probes. The cost of a shared probe is split equally
+    among its queries; maintenance of intermediate results counts for no query. Empty if no probe
+    was measured.
     """
     if not any(period.steps for period in periods):
         return {}

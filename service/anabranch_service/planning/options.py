@@ -1,4 +1,4 @@
-"""Planning settings: defaults, and changes by a request."""
+"""Planning settings: defaults, changes by a request, and the planner's options."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from anabranch_service.settings import ServiceSettings
 
 
 def default_planning(settings: ServiceSettings) -> PlanningSettings:
-    """The settings until a client changes them over REST."""
+    """Planning settings in force until a client changes them over REST."""
     return PlanningSettings(
         optimizer=settings.planning.optimizer,
         objective=settings.planning.objective,
@@ -22,7 +22,7 @@ def default_planning(settings: ServiceSettings) -> PlanningSettings:
 
 
 def planner_options(settings: PlanningSettings, deadline: Deadline) -> Options:
-    """Options of the planner that follow from the settings, for epochs and revisions."""
+    """The planner's options for epochs and revisions, from the planning settings."""
     return Options(
         optimizer=settings.optimizer,
         objective=settings.objective,
@@ -36,7 +36,7 @@ def planner_options(settings: PlanningSettings, deadline: Deadline) -> Options:
 
 
 def changed(current: PlanningSettings, body: SettingsIn | DryRunIn) -> PlanningSettings:
-    """``current`` with the fields of ``body``; null lifts a limit, and is ignored elsewhere."""
+    """``current`` with the changes in ``body``; null removes a limit, and else changes nothing."""
     given = body.model_dump(include=set(PlanningSettings.model_fields), exclude_unset=True)
     changes = {k: v for k, v in given.items() if v is not None or nullable(PlanningSettings, k)}
     return PlanningSettings.model_validate({**current.model_dump(), **changes})

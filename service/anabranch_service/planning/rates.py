@@ -1,12 +1,12 @@
 """Forecast of the next epoch's rates from measurements of the newest periods.
 
-The forecast covers a *period* of as many batches as the last epoch, since a plan can be replaced
-after each epoch. Rates are per batch, too (``forecast.rates``).
+A rate is the number of arriving tuples per batch. The forecast covers as many batches as the last
+epoch has had, since a plan can be replaced after each epoch.
 
 **In live mode** rates are forecast from measurement periods of a few seconds. A plan made now is in
 force in the second epoch from now.
 
-**In step mode** rates are forecast from the statistics of epochs: the bounds of a period in seconds
+**In step mode** (replay) rates are forecast from the statistics of epochs: measurement periods
 depend on the clock, and a replay must repeat byte for byte.
 """
 
@@ -39,9 +39,9 @@ AHEAD = {Mode.STEP: 1.0, Mode.LIVE: 2.0}
 async def read_periods(
     store: Store, mode: Mode, snapshot: Snapshot | None, length: int
 ) -> tuple[str, ...]:
-    """Documents of the newest ``length`` periods, oldest first, as input of :func:`foresee`.
+    """JSON texts of the newest ``length`` periods, oldest first, as input of :func:`foresee`.
 
-    They are not parsed here: with many queries parsing would block the event loop for too long.
+    They are not parsed here, in the event loop, which parsing of many queries would block.
     """
     if snapshot is None:
         return ()
@@ -53,8 +53,8 @@ async def read_periods(
 def foresee(
     snapshot: Snapshot | None, texts: Sequence[str], mode: Mode, length: int = PERIODS
 ) -> Statistics:
-    """The statistics of ``snapshot``, with forecasts from the newest ``length`` periods of
-    ``texts`` if these are enough.
+    """Statistics for planning: measurements of ``snapshot``, and arrivals forecast from the newest
+    ``length`` periods in ``texts``, if there are enough.
     """
     if snapshot is None:
         return Statistics()
@@ -65,7 +65,7 @@ def foresee(
 def foreseen(
     snapshot: Snapshot, periods: Sequence[Arrivals], horizon: float, length: int = PERIODS
 ) -> Statistics:
-    """The statistics of ``snapshot``, with forecasts ``horizon`` periods after the newest one."""
+    """As :func:`foresee`, from parsed ``periods``; the forecast is ``horizon`` periods ahead."""
     expected = rates(periods, horizon, length)
     if not expected or snapshot.total_batches < 1:
         return measured(snapshot)
@@ -84,7 +84,7 @@ def foreseen(
 
 
 def _held(snapshot: Snapshot) -> dict[RelationId, float]:
-    """Stored rows by relation; entries of intermediate results have other names and no use."""
+    """Stored rows per relation; intermediate results have entries, too, which are never used."""
     found: dict[RelationId, float] = {}
     for store in snapshot.stores.values():
         if store.mir:
@@ -94,7 +94,7 @@ def _held(snapshot: Snapshot) -> dict[RelationId, float]:
 
 
 def read_all(texts: Sequence[str], kind: type[_M]) -> list[_M]:
-    """Parse the documents; unreadable ones are logged and left out."""
+    """Parse JSON texts as messages of type ``kind``; unreadable ones are logged and left out."""
     found = []
     for text in texts:
         try:
@@ -105,10 +105,10 @@ def read_all(texts: Sequence[str], kind: type[_M]) -> list[_M]:
 
 
 def _epochs(texts: Sequence[str]) -> list[Arrivals]:
-    """Counts per epoch: the differences of consecutive cumulative counts."""
+    """Arrivals per epoch, as differences of the cumulative counts of consecutive epochs."""
     counted = read_all(texts, Counts)
     if counted and counted[0].batches == counted[0].total_batches:
-        counted.insert(0, Counts(0, 0))  # the first epoch's counts are all its own
+        counted.insert(0, Counts(0, 0))  # before the first epoch
     return [
         Arrivals(
             after.total_batches,

@@ -1,9 +1,9 @@
-"""The schedule of rations, from the newest measurements; before them, from estimates.
+"""Schedule of rations for load shedding, from the newest measurements or from estimates.
 
-Tasks measure each step's CPU time per probing tuple, and its output tuples per probing tuple. Both
-are means over probing tuples. Rations withhold tuples by a hash, so the means hold for withheld
-tuples as well. Tuples at the root of a probe tree are counted before rationing, so the cost with
-all rations at 1 is known even while rations are lower.
+A *goal* is a query and the alias whose tuple arrives last. Its *ration* is the share of tuples of
+this alias that probe under overload. Tasks measure a step's CPU time and output per probing tuple.
+Rations select tuples by a hash, so these means hold for withheld tuples as well. Arrivals are
+counted before rationing, so the cost without rationing is known at any time.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from anabranch_planner.allocation.schedule import schedule
 from anabranch_service.planning.epoch import PlannedEpoch
 from anabranch_service.planning.task import cost_model
 
-#: Weight of a period relative to the next newer one.
+#: Weight of a measurement period relative to the next newer one.
 FADE = 0.8
 
 
 class Flow(NamedTuple):
-    """Flow over an edge, per second, with all rations at 1.
+    """Traffic per second on an edge (the output of a step) without rationing.
 
     Attributes:
-        tuples: tuples over the edge. ``seconds``: CPU seconds of the step that emits them.
+        tuples: number of tuples. ``seconds``: CPU seconds of the step that emits them.
     """
 
     tuples: float
@@ -53,12 +53,12 @@ def ration_schedule(
     options: PlanningSettings,
     slos: Mapping[str, Slo] | None = None,
 ) -> RationSchedule | None:
-    """The best rations for every budget; None if nothing was measured, or nothing can be saved.
+    """The best rations for every CPU budget, from measurements; None: no step was measured, or no
+    probe can be rationed.
 
     Args:
-        ruleset: the running ruleset. ``queries``: its joins. ``priorities``: query -> priority;
-            greater is more important.
-        periods: the newest periods, oldest first.
+        ruleset: the running ruleset. ``queries``: its joins. ``priorities``: query -> priority.
+        periods: the newest measurement periods, oldest first.
         slos: query -> its service level objectives.
     """
     if not any(period.steps for period in periods):
@@ -74,11 +74,8 @@ def ration_schedule(
 def expected_schedule(
     planned: PlannedEpoch, priorities: Mapping[str, int], slos: Mapping[str, Slo]
 ) -> RationSchedule | None:
-    """As :func:`ration_schedule`, but from the cost model's estimates, before any measurement; None
-    if nothing can be saved. Only ratios of costs count, so their unit does not matter.
-
-    Args:
-        planned: the planned epoch. ``priorities``, ``slos``: see :func:`ration_schedule`.
+    """As :func:`ration_schedule`, but from the cost model's estimates, before any measurement. Only
+    ratios of costs matter, so they may be in any unit.
     """
     task, plan, queries = planned.task, planned.plan, planned.queries
     streams = {StreamName(name): stream for name, stream in task.streams.items()}
@@ -103,11 +100,11 @@ def _schedule(
     options: PlanningSettings,
     slos: Mapping[str, Slo],
 ) -> RationSchedule | None:
-    """The best rations of the goals of ``forest``.
+    """The best rations of the goals of ``forest`` (the probe trees that can be rationed).
 
     Args:
-        everything: cost of all probes and results with all rations at 1.
-        rankings: goals with their rankings, including all goals of ``forest``.
+        everything: cost of all probes and results without rationing.
+        rankings: goals with the hash that selects their tuples, including all of ``forest``.
     """
     if not forest.full or not everything:
         return None
@@ -137,8 +134,8 @@ def _schedule(
 def measured_forest(
     ruleset: Ruleset, rationed: Collection[tuple[QueryId, Label]], periods: Sequence[Interim]
 ) -> tuple[Forest, float]:
-    """The forest of the goals ``rationed``; and the CPU seconds per second of all probes and
-    results of all goals, with all rations at 1.
+    """The probe trees of the goals ``rationed``, with costs; and the CPU seconds per second of all
+    probes and results of the ruleset. Both without rationing.
     """
     found, result = flows(ruleset, periods), result_seconds(periods)
     forest = forest_of(
@@ -152,26 +149,26 @@ def measured_forest(
 
 
 def seconds_of(ruleset: Ruleset, periods: Sequence[Interim], found: Mapping[Edge, Flow]) -> float:
-    """CPU seconds per second of all probes and results, given the flows ``found``."""
+    """CPU seconds per second of all probes and results, given the traffic ``found``."""
     results = sum(found[output.edge].tuples for output in ruleset.output_rules)
     per_row = result_seconds(periods)
     return sum(flow.seconds for flow in found.values()) + per_row * results
 
 
 def may_ration(options: PlanningSettings, mode: Mode) -> bool:
-    """Whether probes may be rationed. In step mode only if the settings state a capacity: a replay
-    otherwise takes as long as it needs.
+    """Whether the settings permit rationing. In step mode only with an explicit capacity: else a
+    replay takes as long as it needs.
     """
     stated = mode is Mode.LIVE or options.capacity is not None
     return options.overload is not Overload.WAIT and stated
 
 
 def flows(ruleset: Ruleset, periods: Sequence[Interim]) -> dict[Edge, Flow]:
-    """The flows over all edges of ``ruleset``, from measurements of its steps under any ruleset.
+    """Traffic on all edges of ``ruleset``, from measurements of its steps under any ruleset.
 
-    The measurement of a step on its own substreams is preferred to that on all tuples. A step that
-    was never measured gets the mean cost per tuple of all steps, and as many output tuples as input
-    tuples.
+    If only some substreams take a step, measurements on these are preferred to those on all
+    tuples. A step without measurements gets the mean cost per tuple of all steps, and as many
+    output as input tuples.
     """
     known, steps = _figures(periods), counted_steps(ruleset)
     of_all = {step: one for step, one in known.items() if step == step.whole}
@@ -203,7 +200,7 @@ class _Figures(NamedTuple):
 
 
 def _figures(periods: Sequence[Interim]) -> dict[SubJoinStep, _Figures]:
-    """Weighted counts of each step as a whole, and of its parts for substreams."""
+    """Weighted counts of each step, for all tuples and for single substreams."""
     found: dict[SubJoinStep, _Figures] = {}
     for age, period in enumerate(reversed(periods)):
         weight = FADE**age

@@ -1,4 +1,4 @@
-"""Recording of one point of history per minute, by the leader."""
+"""Recording of rates and batch times, one point per minute, by the leading service."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOG = structlog.get_logger(__name__)
 
 
 class Recorder:
-    """Records the runtime's history per minute, from differences of its counts."""
+    """Records mean rates and batch times per minute, from differences of the runtime's counts."""
 
     def __init__(self, store: Store, lease: Lease) -> None:
         self._store, self._lease = store, lease
@@ -31,11 +31,11 @@ class Recorder:
                 await self.turn(time.time())
             except LeadershipLost:
                 self._last = None
-            except Exception as cause:  # noqa: BLE001 - a minute is missing, and no more than that
+            except Exception as cause:  # noqa: BLE001 - logged; the history lacks one minute
                 _LOG.warning("no history", reason=repr(cause))
 
     async def turn(self, now: float) -> None:
-        """Record the changes since the last turn, if this process leads.
+        """Record a point for the time since the previous call, if this process leads.
 
         Raises:
             LeadershipLost: another service leads.

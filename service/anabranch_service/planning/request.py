@@ -1,4 +1,4 @@
-"""The registered and measured input of a plan, for epochs, dry runs and explanations."""
+"""Input of planning, read from the registry, for epochs, dry runs and explanations."""
 
 from __future__ import annotations
 
@@ -33,15 +33,14 @@ _LOG = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """Everything registered, measured and published at one moment.
+    """Input of planning as read at one moment: queries, streams, settings, statistics, epochs.
 
     Attributes:
-        wanted: runs to include in the next epoch. ``replaced``: earlier runs to plan instead of
-            rejected ones, the newest of each query first.
+        wanted: runs to include in the next epoch. ``replaced``: earlier runs of the same queries,
+            newest first, to plan instead of rejected ones.
         going_on: runs that may continue if no new plan is published.
-        running: the epoch to compare with; None: none is published.
-        mode: mode of the service. ``periods``: documents of the periods from whose newest
-            ``length`` rates are forecast.
+        running: the running epoch, to compare new plans with; None: none is published.
+        periods: JSON texts of measurement periods, whose newest ``length`` give forecasts.
     """
 
     queries: list[QueryRecord]
@@ -68,12 +67,12 @@ async def read_registered(
     foreseen: bool = True,
     running: bool = True,
 ) -> Registered:
-    """Read the input of a plan.
+    """Read the input of planning from Redis.
 
     Args:
         snapshot: the newest statistics.
-        before: the epoch to plan, whose predecessor is the running one; None: the newest epoch is.
-        foreseen: whether to read periods, so that rates are forecast.
+        before: the epoch to plan; the running epoch is the newest one before it (None: of all).
+        foreseen: whether to read measurement periods, for forecasts of rates.
         running: whether to read the running epoch.
     """
     activations, queries = await store.activations(), await store.queries()
@@ -96,7 +95,7 @@ async def read_registered(
 
 
 async def running_epoch(store: Store, before: int | None) -> EpochRecord | None:
-    """The newest published epoch, with the steps and stores of its newest revision."""
+    """The newest epoch published ``before`` another one, as last revised; None: none exists."""
     record = await store.newest_epoch(before)
     revisions = [] if record is None else await store.revisions(record.epoch)
     if record is None or record.decisions is None or not revisions:
@@ -111,10 +110,10 @@ def read_queries(
     forms: NormalForms,
     deadline: Deadline | None = None,
 ) -> tuple[tuple[JoinQuery, ...], dict[str, ProblemRecord]]:
-    """The joins of ``records``, and the problems of unreadable records.
+    """The normalised joins of ``records``, and for each unreadable record the reason.
 
     Raises:
-        Busy: ``registration-too-slow``, by ``deadline``.
+        Busy: ``registration-too-slow``: the ``deadline`` has passed.
     """
     queries: list[JoinQuery] = []
     rejected: dict[str, ProblemRecord] = {}
@@ -123,14 +122,14 @@ def read_queries(
             go_on(deadline)
         try:
             queries.extend(forms.of(record, streams).planned)
-        except Exception as cause:  # noqa: BLE001 - reported to the query's owner, the others run
+        except Exception as cause:  # noqa: BLE001 - reported to the query's owner
             _LOG.warning("query can't be read", query=record.id, error=repr(cause))
             rejected[record.id] = problem_of(cause)
     return tuple(queries), rejected
 
 
 def plan_task(found: Registered, forms: NormalForms, seconds: float) -> PlanTask:
-    """The task of planning all wanted queries, with a limit of ``seconds`` per solve."""
+    """Planning task for all wanted queries; a solver may take ``seconds`` per solve."""
     streams = usable_streams(found.streams.values())
     queries, rejected = read_queries(found.wanted, streams, forms)
     statistics = timed(
@@ -162,5 +161,5 @@ def plan_task(found: Registered, forms: NormalForms, seconds: float) -> PlanTask
 
 
 def batches_of(snapshot: Snapshot | None) -> int:
-    """Number of batches in the history that the statistics cover."""
+    """Number of batches since the start of the pipeline, which cumulative statistics cover."""
     return 0 if snapshot is None else snapshot.total_batches

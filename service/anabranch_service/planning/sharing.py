@@ -35,29 +35,30 @@ from anabranch_service.registry.statements import NormalForms, usable_streams
 
 _LOG = structlog.get_logger(__name__)
 
-#: Most other queries in the plans that compare the two variants.
+#: Most other queries that are planned with a new one, to compare own with shared stores.
 NEIGHBOURS = 4
-#: Time limits in seconds: of one such plan, and of all decisions of an epoch.
+#: Time limits in seconds: of one plan for comparison, and of all decisions of an epoch.
 PLAN_SECONDS, ALL_SECONDS = 0.2, 2.0
-#: Least relative saving for sharing.
+#: Least relative saving of cost for which a query shares stores.
 WORTH = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """The decision about one query.
+    """Decision on the stores of one query.
 
     Attributes:
-        relaxed: alias -> filter of its shared store, as in the query's record.
-        normalised: normal form of the query with these filters.
+        relaxed: alias -> weaker filter of the store that it shares, as in the query's record;
+            aliases with a store of their own are absent.
+        normalised: description of the query's normal form with these filters.
     """
 
     relaxed: Mapping[str, list[dict[str, Any]]]
     normalised: NormalisedInfo
 
     def on(self, record: QueryRecord, seen: QueryRecord) -> QueryRecord:
-        """``record`` with the decision. The record stays unchanged if its normal form differs from
-        that of ``seen``, for which the decision was made: its streams may have changed.
+        """Write the decision into ``record``, unless its normal form differs from that of ``seen``,
+        the record for which the decision was made (a stream may have changed meanwhile).
         """
         if record.normalised != seen.normalised:
             return record
@@ -67,7 +68,7 @@ class Shared:
 
 @dataclass(slots=True)
 class _Stores:
-    """The base stores of the registered queries, with their users."""
+    """The relations (filtered streams) that registered queries store, with these queries."""
 
     by_stream: dict[StreamName, dict[RelationId, Relation]] = field(
         default_factory=lambda: defaultdict(dict)
@@ -80,12 +81,12 @@ class _Stores:
             self.users[relation.id].append(query)
 
     def weaker(self, query: JoinQuery) -> dict[str, Relation]:
-        """Alias -> relation with a weaker filter, whose store the alias may share."""
+        """Alias of ``query`` -> relation with a weaker filter, whose store it may share."""
         streams = {relation.stream for relation in query.relations}
         return weaker(query, (r for s in streams for r in self.by_stream.get(s, {}).values()))
 
     def neighbours(self, query: JoinQuery, relations: Iterable[Relation]) -> list[JoinQuery]:
-        """Users of ``relations`` with the most streams in common with ``query``."""
+        """Queries over ``relations`` that have the most streams in common with ``query``."""
         streams = {relation.stream for relation in query.relations}
         found = {q.id: q for relation in relations for q in self.users[relation.id]}
 
@@ -96,7 +97,7 @@ class _Stores:
 
 
 def decide_sharing(found: Registered, forms: NormalForms, most_aliases: int) -> dict[str, Shared]:
-    """Decide for each undecided query of ``found`` which stores it shares.
+    """Decide for each query without a decision which stores it shares.
 
     Args:
         most_aliases: queries with more aliases are left out of the comparison.

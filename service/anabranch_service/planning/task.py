@@ -1,4 +1,4 @@
-"""The task of planning one epoch: input of a plan and its explanation, and its cost model."""
+"""Planning task: the input of a plan and of its explanation, and the cost model for it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LOG = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ExplanationBounds:
-    """Size limits of an explanation: queries with shares, entries per list of a diff, reasons."""
+    """Size limits of an explanation: queries with cost shares, entries per list, reasons."""
 
     shares: int | None
     changes: int | None
@@ -45,7 +45,7 @@ class RunningEpoch:
 
     Attributes:
         queries: its queries that are still readable.
-        decisions: decisions of its plan; None if its record has no readable decisions.
+        decisions: the plan's probe orders and stores in the planner's form; None: unreadable.
         problem: why the decisions are unreadable; empty if they are readable.
     """
 
@@ -56,7 +56,7 @@ class RunningEpoch:
 
     @classmethod
     def of(cls, record: EpochRecord, queries: tuple[JoinQuery, ...]) -> RunningEpoch:
-        """The epoch of ``record``; unreadable decisions are logged."""
+        """The running epoch of ``record``, with ``queries``; unreadable decisions are logged."""
         try:
             return cls(record, queries, decisions_of(record))
         except DecisionsError as cause:
@@ -65,10 +65,10 @@ class RunningEpoch:
 
 
 def decisions_of(record: EpochRecord) -> Decisions:
-    """The decisions of a published plan.
+    """The probe orders and stores of a published plan, from which the next plan starts.
 
     Raises:
-        DecisionsError: its record has no readable decisions.
+        DecisionsError: the record has no readable decisions.
     """
     return from_document(record.decisions or {})
 
@@ -112,15 +112,15 @@ class PlanTask:
 
     @property
     def decisions(self) -> Decisions | None:
-        """Decisions of the running epoch's plan; None: no epoch runs, or they are unreadable."""
+        """Decisions of the running epoch's plan; None: no running epoch, or unreadable."""
         return None if self.running is None else self.running.decisions
 
     def estimated(self) -> PlanTask:
-        """The task, with the share of each stream's tuples in a relation estimated from samples."""
+        """The task, with selectivities of local filters estimated from samples of the streams."""
         return replace(self, statistics=estimate(self.statistics, self.queries, self.samples))
 
     def on_terms_of(self, records: Sequence[QueryRecord]) -> PlanTask:
-        """The task, with the ``sinks``, ``freshness`` and ``past`` of the queries ``records``."""
+        """The task, with ``sinks``, ``freshness`` and ``past`` taken from query ``records``."""
         return replace(
             self,
             sinks={record.id: record.sink.to_sink() for record in records},
@@ -138,7 +138,7 @@ def cost_model(
     """The cost model for planning ``task``.
 
     Args:
-        substreams: substreams of each starting relation in the plan to be priced.
+        substreams: the substreams (of streams split by key values) in the plan to be priced.
     """
     return CostModel(
         task.statistics,

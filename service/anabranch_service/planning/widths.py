@@ -1,6 +1,6 @@
-"""Widths of tuples in bytes: as stated, else from the types of their columns.
+"""Widths of tuples in bytes: as stated in a dry run, else from the types of their columns.
 
-Traffic between hosts is counted in bytes of Arrow's format. Lengths of texts come from samples.
+Traffic between hosts is counted in bytes of Arrow's format. Lengths of strings come from samples.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_planner.cost.exchange import ExchangeModel
 from anabranch_planner.cost.statistics.statistics import Statistics
 
-#: Bytes of a text's offset in Arrow's format.
+#: Bytes of a string's offset in Arrow's format.
 OFFSET = 4.0
 #: Assumed bytes of a value whose type has no fixed size.
 TEXT_WIDTH = 24.0
@@ -37,7 +37,7 @@ _WIDTHS = {
 def relation_widths(
     queries: Iterable[JoinQuery], streams: Mapping[str, Stream], stated: Mapping[str, float]
 ) -> dict[RelationId, float]:
-    """Bytes per tuple of each relation: as stated for it or its stream, else by column type."""
+    """Bytes per tuple of each relation: ``stated`` for it or its stream, else by column types."""
     found: dict[RelationId, float] = {}
     for query in queries:
         for relation in query.relations:
@@ -51,7 +51,7 @@ def relation_widths(
 
 
 def stream_width(stream: Stream) -> float:
-    """Bytes per tuple by the types of its columns; a text counts as :data:`TEXT_WIDTH`."""
+    """Bytes per tuple by column types; strings and binaries count :data:`TEXT_WIDTH` bytes each."""
     return sum(_width(kind) for _, kind in stream.columns)
 
 
@@ -63,12 +63,11 @@ def with_exchange(
     samples: Mapping[str, StreamSample],
     locality: float | None = None,
 ) -> Statistics:
-    """``statistics`` with the exchange between ``hosts`` hosts; unchanged with one host.
+    """``statistics``, with a cost model of traffic between ``hosts`` hosts if there are several.
 
     Args:
-        locality: share of arriving tuples that arrive on the host of their partition; None:
-            unknown.
-        samples: stream -> its newest sample.
+        locality: share of tuples that arrive on the host of their partition; None: unknown.
+        samples: stream -> its newest sample, for the lengths of strings.
     """
     if hosts < 2:
         return statistics
@@ -83,7 +82,7 @@ def with_exchange(
 
 
 def column_widths(stream: Stream, sample: StreamSample | None) -> dict[str, float]:
-    """Bytes per value of each column in Arrow's format."""
+    """Bytes per value of each column in Arrow's format; string lengths come from the sample."""
     found = {}
     for name, kind in stream.columns:
         width = _width(kind)

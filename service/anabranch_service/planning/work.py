@@ -1,9 +1,8 @@
 """Threads, with time limits, for requests that parse statements, plan, or read sources.
 
-Neither the event loop nor an epoch may wait for such work, so it has a few threads of its own. A
-request that is given up still runs to its end in its thread, and the next request waits for it. The
-limits of ``registry.sizes`` bound each step, and between steps the thread checks its
-:class:`Deadline`.
+Neither the event loop nor the planning of epochs may wait for such work, so it has a few threads of
+its own. A thread can't be interrupted: after a time-out its work goes on, and later requests wait
+for it. So work checks its :class:`Deadline` between steps, and ``registry.sizes`` limits each step.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ LOOK_SECONDS = 10.0
 
 
 def go_on(deadline: Deadline) -> None:
-    """Raise if the deadline has passed.
+    """Continue unless the deadline has passed.
 
     Raises:
         Busy: ``registration-too-slow``.
@@ -40,10 +39,9 @@ def go_on(deadline: Deadline) -> None:
 def _too_slow(seconds: float) -> Busy:
     return Busy(
         "registration-too-slow",
-        f"the request was not understood within {seconds:g} s, and nothing of it is kept",
-        remedy="try again when the machine has less to do, or ask for less: fewer aliases, "
-        "conditions or columns; --registration-seconds (ANABRANCH_REGISTRATION_SECONDS) allows "
-        "more time",
+        f"the request was not parsed and checked within {seconds:g} s; nothing is stored",
+        remedy="try again when the machine is less busy, or use fewer aliases, conditions or "
+        "columns; --registration-seconds (ANABRANCH_REGISTRATION_SECONDS) sets the time limit",
     )
 
 
@@ -57,15 +55,15 @@ class ThreadPools:
         self._lookers = ThreadPoolExecutor(_LOOKERS, thread_name_prefix="source-test")
 
     async def read(self, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-        """Run a function that parses statements."""
+        """Run a function that parses statements, in a thread."""
         return await _call(self._readers, lambda: function(*args, **named))
 
     async def plan(self, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-        """Run a function that plans, with a time limit that allows for the solver."""
+        """Run a function that plans, in a thread; the planner's own time limit bounds it."""
         return await _call(self._planners, lambda: function(*args, **named))
 
     async def look(self, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-        """Run a function that reads a source, whose file system or server may not answer.
+        """Run a function that reads a source, in a thread, for at most :data:`LOOK_SECONDS`.
 
         Raises:
             Busy: ``source-too-slow``.
@@ -78,13 +76,13 @@ class ThreadPools:
                 "source-too-slow",
                 f"the source was not read within {LOOK_SECONDS:g} s",
                 field="source",
-                remedy="look whether its file system or server answers; other tests of sources may"
-                " be waiting for theirs, so try again",
+                remedy="check that its file system or server answers, and try again: other tests of"
+                " sources may have used up the time",
             ) from None
 
     @asynccontextmanager
     async def limited(self) -> AsyncIterator[Deadline]:
-        """Context with a deadline; its block may be cancelled at any ``await``: it must not write.
+        """Context that cancels its block at the deadline; the block must not write to Redis.
 
         Raises:
             Busy: ``registration-too-slow``.
@@ -99,7 +97,7 @@ class ThreadPools:
             raise
 
     def close(self) -> None:
-        """Start no more work."""
+        """Shut the pools down: waiting work is cancelled, running work is not awaited."""
         for pool in (self._readers, self._planners, self._lookers):
             pool.shutdown(wait=False, cancel_futures=True)
 

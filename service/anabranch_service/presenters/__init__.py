@@ -1,1 +1,1 @@
-"""Records, stores and statistics as the REST API and the metrics show them."""
+"""Conversion of records, stores and statistics into REST answers and Prometheus metrics."""

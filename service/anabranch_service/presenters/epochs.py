@@ -26,7 +26,7 @@ def epoch_out(record: EpochRecord, progress: Progress | None) -> EpochOut:
 
 
 def epoch_summary(kept: KeptSummary, revisions: int, progress: Progress | None) -> EpochSummary:
-    """A published epoch as a line of a list."""
+    """Summary of a published epoch, for lists."""
     first = first_batch(kept.epoch, progress)
     return EpochSummary.of(kept, first_batch=first, revisions=revisions)
 

@@ -1,4 +1,4 @@
-"""Components of the system, with the state of each and its beginning."""
+"""Health of the system: state of each component (ok, warning or failed), and since when."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from anabranch_service.registry.publishing.approvals import Approvals
 from anabranch_service.registry.source_status import SourceStates
 
 OK, WARNING, FAILED = "ok", "warning", "failed"
-#: Most queries with missed rows that are listed as separate components.
+#: Most queries with incomplete results that are listed as separate components.
 NAMED = 20
 _ORDER = (FAILED, WARNING, OK)
-#: Name of a counter of rejected tuples -> remedy.
+#: Reason for the rejection of tuples -> remedy.
 _REJECTED = {
-    "late": "a larger lateness lets them in (delete the stream and add it again with --lateness)",
+    "late": "a larger lateness accepts them (delete the stream, add it again with --lateness)",
     "invalid": "their values do not fit the stream's columns: correct the input or the columns",
-    "ahead": "a larger ahead_of_clock or ahead_of_stream lets them in",
+    "ahead": "a larger ahead_of_clock or ahead_of_stream accepts them",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A part of the system.
+    """Health of a part of the system, such as a stream or the runtime.
 
     Attributes:
-        since: beginning of its state; None: the time when the service first observed the state.
+        since: beginning of the state; None: when the service first observed it.
     """
 
     kind: str
@@ -71,7 +71,7 @@ def checked(kind: str, name: str, answer: str, remedy: str) -> Component:
 def stream_components(
     records: Iterable[StreamRecord], sources: SourceStates, progress: Progress | None
 ) -> list[Component]:
-    """One component per stream: whether its source is read, and completely."""
+    """One component per stream: whether its source is read, without rejected or skipped input."""
     found = []
     for record in records:
         status = sources.status(record)
@@ -81,7 +81,7 @@ def stream_components(
         if status.state is SourceState.FAILED:
             state, remedy = (
                 FAILED,
-                "it is tried again by itself; its page has its source",
+                "it is tried again automatically; the stream's page shows the source",
             )
             table = None if progress is None else progress.input.tables.get(record.name)
             if table is not None and 0 < table.version < record.version:
@@ -89,7 +89,7 @@ def stream_components(
                 remedy += f"; to begin once more: anabranch stream reread {record.name}"
         elif status.state is not SourceState.READING:
             state, error = WARNING, error or f"its source is {status.state.value}"
-            remedy = "it is read as soon as a runtime lives"
+            remedy = "it is read as soon as a runtime is running"
         elif progress is not None and (missing := _missing(record, progress)):
             state, (error, remedy), since = WARNING, missing, None
         found.append(Component("stream", str(record.name), state, error, remedy, since))
@@ -132,7 +132,7 @@ def _left_out(unread: Unread) -> str:
 
 def sink_components(problems: Mapping[str, str]) -> list[Component]:
     """One component per query whose sink rejects results."""
-    remedy = "results wait, and are written as soon as it takes them"
+    remedy = "results wait, and are written as soon as the sink accepts them"
     return [
         Component("query", name, FAILED, f"its sink does not take results: {why}", remedy)
         for name, why in sorted(problems.items())
@@ -149,12 +149,12 @@ def missed_components(missed: Mapping[str, Sequence[MissedOut]]) -> list[Compone
     if len(found) <= NAMED:
         return found
     more = f"and {len(found) - NAMED} more queries miss rows that were read before them"
-    rest = Component("completeness", "more queries", WARNING, more, "their pages have the rows")
+    rest = Component("completeness", "more queries", WARNING, more, "see their pages")
     return [*found[:NAMED], rest]
 
 
 def plan_component(newest: KeptSummary | None) -> Component:
-    """The newest plan, with a warning if it is a fallback."""
+    """The newest plan as a component, with a warning if it is a fallback."""
     if newest is None or not newest.fallback:
         return Component("plan", "newest plan")
     return Component(
@@ -167,7 +167,7 @@ def plan_component(newest: KeptSummary | None) -> Component:
 
 
 def approval_component(approvals: Approvals) -> list[Component]:
-    """The held plan, if it waits for an operator's decision."""
+    """The held plan as a component, if it waits for an operator's approval."""
     held = approvals.held
     if held is None or not approvals.waits:
         return []

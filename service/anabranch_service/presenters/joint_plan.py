@@ -1,8 +1,8 @@
-"""The joint plan as a graph: streams, relations, intermediate results, queries.
+"""The joint plan as a graph of streams, relations, intermediate results and queries.
 
-A relation is the set of a stream's tuples that pass a local filter. Intermediate results and
-queries are *targets*. Tuples of a relation start a probe tree, whose steps find matches in stores.
-A step's matches count for the links from the probed store to each target that the step leads to.
+A relation is the set of a stream's tuples that pass a local filter. Each of its tuples runs through
+a tree of probes, whose leaves produce results of queries or rows of intermediate results, the
+*targets*. The matches of a probe count for links from the probed store to all targets below it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from anabranch_contract.rest.planning.joint_plan import JointPlanOut, PlanLinkOu
 from anabranch_service.presenters.layers import NodePlace, layered
 from anabranch_service.presenters.names import Describer
 
-#: Most queries with separate nodes; if more, queries with the same predecessors share a node.
+#: Most queries with separate nodes; beyond, queries with the same predecessors share a node.
 MOST_QUERIES = 60
 #: Most names of queries listed at any other node.
 MOST_NAMES = 200
@@ -53,7 +53,7 @@ def joint_plan_out(
     measured: bool,
     query: str | None = None,
 ) -> JointPlanOut:
-    """The graph of ``ruleset``.
+    """The joint plan of ``ruleset`` as a graph with measured rates.
 
     Args:
         meanings: query -> its normal form, for user-facing names of relations.
@@ -149,7 +149,7 @@ def _graph(ruleset: Ruleset, flows: Mapping[Edge, tuple[float, float]]) -> _Grap
 
 
 def path_to(rule_of: Mapping[Edge, ProbeRule], edge: Edge) -> list[ProbeRule]:
-    """The steps of the path to ``edge``, the last step first."""
+    """The probes on the path that ends in ``edge``, the last one first."""
     found = []
     while edge in rule_of:
         found.append(rule_of[edge])
@@ -179,7 +179,7 @@ def _needed(links: Collection[tuple[str, str]]) -> dict[str, frozenset[str]]:
 def _grouped(
     links: Mapping[tuple[str, str], _Link], names: Sequence[str]
 ) -> tuple[dict[tuple[str, str], _Link], dict[str, list[str]]]:
-    """``links`` with queries of equal predecessors merged into groups; group -> its queries."""
+    """Merge queries with equal predecessors; returns the links, and group -> its queries."""
     sources: dict[str, set[str]] = defaultdict(set)
     for source, target in links:
         sources[target].add(source)

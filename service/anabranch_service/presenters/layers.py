@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from fast_sugiyama import from_edges
 
-#: Space of a link in a layer that it passes; a node takes 1.
+#: Width of a link in a layer that it passes through; a node has width 1.
 BEND = 0.3
 
 
 class NodePlace(NamedTuple):
-    """Position of a node or a bend in the layout.
+    """Position of a node, or of a bend of a link.
 
     Attributes:
         layer: number of the layer, counted from the links' origins.
@@ -29,14 +29,14 @@ class NodePlace(NamedTuple):
 
 
 class GraphLayout(NamedTuple):
-    """Positions of nodes, and of the bends of links in the layers between their ends."""
+    """Positions of nodes, and per link of its bends in the layers that it passes through."""
 
     nodes: Mapping[str, NodePlace]
     bends: Mapping[tuple[str, str], tuple[NodePlace, ...]]
 
 
 def layered(links: Collection[tuple[str, str]]) -> GraphLayout:
-    """The layout of an acyclic graph; equal links give equal layouts.
+    """Lay out an acyclic graph; equal links give equal layouts.
 
     Nodes without incoming links are in the first layer, nodes without outgoing links in the last.
     """
@@ -46,7 +46,7 @@ def layered(links: Collection[tuple[str, str]]) -> GraphLayout:
     names = sorted({name for link in ordered for name in link})
     number = {name: at for at, name in enumerate(names)}
     edges = [(number[source], number[target]) for source, target in ordered]
-    # Two artificial nodes connect all first and all last nodes, and so the graph's components.
+    # Artificial nodes before all sources and after all sinks connect the graph's components.
     begin, end = len(names), len(names) + 1
     targets, sources = {t for _, t in edges}, {s for s, _ in edges}
     edges += [(begin, n) for n in range(len(names)) if n not in targets]
@@ -60,15 +60,15 @@ def layered(links: Collection[tuple[str, str]]) -> GraphLayout:
         after[int(source)].append(int(target))
 
     def way(first: int) -> tuple[list[int], int]:
-        """The slots of consecutive bends from ``first``, and the node at the end of the link."""
+        """Follow a link: its bends (dummy vertices) from ``first`` on, and the node at its end."""
         passed = []
         while first > end:
             passed.append(first)
             (first,) = after[first]
         return passed, first
 
-    # Ranking puts nodes without predecessors as late as possible. They move to the first bend of
-    # their link from ``begin``, which is in the first layer.
+    # The library puts nodes without predecessors as late as possible. They are moved to the first
+    # layer, to the first bend of the artificial link from ``begin``.
     slot_of, moved = {n: n for n in range(begin)}, dict[int, list[int]]()
     for passed, node in map(way, after[begin]):
         if passed:
@@ -91,10 +91,10 @@ def layered(links: Collection[tuple[str, str]]) -> GraphLayout:
 
 
 def _apart(place: Mapping[int, NodePlace], nodes: Collection[int]) -> dict[int, NodePlace]:
-    """Positions of slots that keep the order in each layer, with room for their content.
+    """Move nodes and bends of a layer apart, in their order, so that none overlap.
 
     Args:
-        nodes: the slots of nodes; the other slots are bends.
+        nodes: the keys of ``place`` that are nodes; the others are bends.
     """
     found = dict[int, NodePlace]()
     before: tuple[int, float, float] | None = None

@@ -9,7 +9,7 @@ from anabranch_service.presenters.state import reads_of
 
 
 class Metrics:
-    """The counters, gauges and histograms; one set per application."""
+    """Counters, gauges and histograms of one application."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -33,8 +33,7 @@ class Metrics:
         self.published = counter("epochs_published", "Epochs published by this process.")
         self.passed_over = counter(
             "boundaries_passed_over",
-            "Ends of epochs that were not answered, as a newer one was there: planning is slower "
-            "than epochs.",
+            "Epoch boundaries skipped without a plan, since planning is slower than epochs.",
         )
         self.solve = Histogram(
             "anabranch_solve_seconds",
@@ -62,18 +61,18 @@ class Metrics:
         # Ended epochs that this process has handled
         self.segments = counter(
             "probe_segments",
-            "Segments that probing tuples met, by how: passed over for their batches, partition or "
-            "time, excluded by a filter, looked into.",
+            "Segments per probing tuple: skipped by batches, partition or time, excluded by a "
+            "filter, or searched (looked).",
             "how",
         )
         self.probes = counter(
-            "probes", "Probing tuples, in the epochs whose end this process has seen."
+            "probes", "Probing tuples, in the ended epochs that this process has handled."
         )
-        self.matches = counter("matches", "Matches of probes, in the same epochs.")
-        self.probe_seconds = counter("probe_seconds", "CPU time of probes, in the same epochs.")
+        self.matches = counter("matches", "Matches of these probes.")
+        self.probe_seconds = counter("probe_seconds", "CPU time of these probes.")
 
     def observe(self, found: Snapshot) -> None:
-        """Count the measurements of an ended epoch."""
+        """Add an ended epoch's counts of probes, matches and segments."""
         for store in found.stores.values():
             reads = reads_of(store)
             for how in ("by_batch", "by_partition", "by_time", "filtered", "looked"):

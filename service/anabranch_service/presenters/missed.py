@@ -1,4 +1,4 @@
-"""Rows read before a query began and not stored for it: their number, the effect, the remedy."""
+"""Missed rows: read before a query began, and not stored for it, so its results lack them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from anabranch_contract.rest.queries import MissedOut
 
 
 def missed_rows(meaning: NormalisedInfo, activation: Activation | None) -> list[MissedOut]:
-    """Missed rows of an active query by stream; empty if its results are complete."""
+    """Missed rows of an active query, per stream; empty if its results are complete."""
     if activation is None or activation.complete == "always":
         return []
     rows: dict[str, int] = {}
@@ -47,7 +47,7 @@ def _of_streams(
 
 
 def rows_to_miss(meaning: NormalisedInfo, progress: Progress | None) -> list[MissedOut]:
-    """Rows by stream that a query starting now would miss, since no query has stored them."""
+    """Rows per stream that a query starting now would miss, since no query needed them so far."""
     if progress is None or len(meaning.aliases) == 1:
         return []
     found = []

@@ -11,7 +11,7 @@ from anabranch_contract.rest.normalised import NormalisedInfo
 
 
 class Describer:
-    """Makes user-facing names, which never contain the planner's generated ids."""
+    """Makes user-facing names of relations and intermediate results: streams with their filters."""
 
     def __init__(self, ruleset: Ruleset, meanings: Mapping[str, NormalisedInfo]) -> None:
         self._stream = {r.id: str(r.stream) for r in ruleset.relations}
@@ -26,7 +26,7 @@ class Describer:
         }
 
     def of(self, kind: str, name: str) -> tuple[str, str]:
-        """Label and detail of a node."""
+        """Label (streams) and detail (filters) of a relation or an intermediate result."""
         if kind == "relation":
             condition = self._filter.get(name, "")
             stream = next((s for r, s in self._stream.items() if r == name), name)

@@ -1,4 +1,4 @@
-"""Prometheus metrics of the pipeline, from Redis, so every service exposes the same values.
+"""Prometheus metrics of the pipeline, read from Redis: all services expose the same values.
 
 :data:`FAMILIES` lists all of them; ``docs/operations.md`` documents them. Metrics of a
 single service are in :mod:`.metrics`.
@@ -29,14 +29,14 @@ from anabranch_service.presenters.state import reads_of
 from anabranch_service.registry.records import EpochRecord
 from anabranch_service.registry.source_status import SourceStates
 
-#: Labels and value of a sample.
+#: Label values and value of a metric's sample.
 Sample = tuple[tuple[str, ...], float]
 #: State of the pipeline -> samples of a metric.
 Samples: TypeAlias = "Callable[[Observed], Iterable[Sample]]"
 
 
 class MetricType(StrEnum):
-    """Types of metrics."""
+    """Metric types of Prometheus."""
 
     GAUGE = "gauge"
     COUNTER = "counter"
@@ -45,7 +45,7 @@ class MetricType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """The pipeline at one moment.
+    """State of the pipeline at one moment, as input of its metrics.
 
     Attributes:
         now: time in seconds since 1970.
@@ -54,7 +54,7 @@ class Observed:
         plan: the newest published epoch.
         held: whether a plan waits for approval.
         snapshot: the measurements of the last ended epoch.
-        query_cpu: query -> CPU seconds per second spent on its results.
+        query_cpu: query -> CPU seconds per second of its probes.
     """
 
     now: float
@@ -75,8 +75,8 @@ class Family:
 
     Attributes:
         name: its name without the prefix ``anabranch_`` and a counter's suffix ``_total``.
-        samples: function to its samples; empty if the value is unknown. A histogram's samples are
-            cumulative, each with its upper bound as label; the sum has the label ``sum``.
+        samples: function from the state to the samples; none if the value is unknown. Samples of a
+            histogram are cumulative, labelled with the upper bound; the sum is labelled ``sum``.
     """
 
     kind: MetricType
@@ -87,7 +87,7 @@ class Family:
 
 
 def _one(read: Callable[[Observed], float | None]) -> Samples:
-    """Samples of a metric without labels; ``value`` None: unknown."""
+    """Function to the one sample of a metric without labels; ``read`` returns None if unknown."""
 
     def samples(seen: Observed) -> Iterator[Sample]:
         value = read(seen)
@@ -100,7 +100,7 @@ def _one(read: Callable[[Observed], float | None]) -> Samples:
 def _progress(
     read: Callable[[Progress], Mapping[str, float]],
 ) -> Samples:
-    """Samples of a metric with one label, from the runtime's progress."""
+    """Function to the samples of a metric with one label, from the runtime's progress."""
 
     def samples(seen: Observed) -> Iterator[Sample]:
         if seen.progress is not None:
@@ -131,7 +131,7 @@ def _costs(seen: Observed) -> Iterator[Sample]:
 def _streams(
     read: Callable[[str, Snapshot], Mapping[tuple[str, ...], float | None]],
 ) -> Samples:
-    """Samples of a metric per stream, measured in the last epoch."""
+    """Function to a metric's samples per stream, from the last epoch's measurements."""
 
     def samples(seen: Observed) -> Iterator[Sample]:
         if seen.snapshot is not None:
@@ -145,7 +145,7 @@ def _streams(
 def _stores(
     read: Callable[[str, Snapshot], float | None],
 ) -> Samples:
-    """Samples of a metric per store, measured in the last epoch."""
+    """Function to a metric's samples per store, from the last epoch's measurements."""
 
     def samples(seen: Observed) -> Iterator[Sample]:
         if seen.snapshot is not None:
@@ -205,7 +205,7 @@ def _watermark_lags(seen: Observed) -> Iterator[Sample]:
 
 
 def _results(progress: Progress) -> dict[str, float]:
-    """Query -> rows in its sink, without the internal parts of outer joins."""
+    """Query -> rows in its sink; joins inside an outer join are not listed separately."""
     names = (name for name in progress.results if registered(name) == name)
     return {name: progress.shown.get(name, progress.results[name]) for name in names}
 
@@ -444,7 +444,7 @@ FAMILIES: tuple[Family, ...] = (
 
 
 class _Collected:
-    """A ``prometheus_client`` collector of the metrics at one moment."""
+    """A collector for ``prometheus_client`` that yields the metrics of one moment."""
 
     def __init__(self, seen: Observed) -> None:
         self._seen = seen

@@ -1,8 +1,8 @@
 """One query's part of the running plan: its probe paths, its stores, and its share of the cost.
 
-The cost of a step or store is split equally among the registered queries that depend on it, so the
-shares of all queries add up to the plan's cost. The queries of an intermediate result are those
-whose paths probe it.
+The cost of a probe or store is split equally among the registered queries that depend on it, so the
+shares of all queries add up to the plan's cost. A query depends on an intermediate result if one of
+its paths probes it, or probes another one that is built from it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from anabranch_service.presenters.names import Describer
 
 @dataclass(frozen=True, slots=True)
 class MeasuredFlows:
-    """Measurements of the plan in the newest periods.
+    """Measured traffic and CPU time of the plan in the newest periods.
 
     Attributes:
         flows: edge -> tuples per second, and CPU seconds per second of the step that emits them.
@@ -46,7 +46,7 @@ class MeasuredFlows:
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """End of a probe path: results of ``query``, or the intermediate result ``mir``."""
+    """End of a probe path, which produces results of ``query`` or rows of the store ``mir``."""
 
     edge: Edge
     query: str | None
@@ -79,7 +79,7 @@ def query_plan_out(
         for rule in path:
             behind[rule.out] |= queries
     own = [end for end in ends if end.query == name]
-    # Intermediate results may be built from others, so all direct and indirect ones are listed.
+    # Paths that maintain intermediate results which the query probes directly or indirectly.
     kept = [end for end in ends if end.mir is not None and name in users.get(end.mir, ())]
     describe = Describer(ruleset, meanings)
     aliases = {a.label: a.alias for a in meanings[name].aliases}
@@ -163,7 +163,7 @@ def _path_out(
     edge = path[-1].edge if path else end.edge
     relation = next(r for r in ruleset.relations if arrival_edge(r.id) == edge)
     label, detail = describe.of("relation", str(relation.id))
-    # The label belongs to the requested query, or to another query with equal joins.
+    # The label may be that of another query with equal joins, without an alias in this query.
     alias = aliases.get(str(path[-1].start), "") if path else ""
     mirs = {str(s.mir) for s in ruleset.stores if len(s.members) > 1}
     return ProbePathOut(
@@ -183,7 +183,7 @@ def _path_out(
 def _divided(
     ruleset: Ruleset, explained: Sequence[Mapping[str, Any]], aliases: Mapping[str, str]
 ) -> list[DividedOut]:
-    """The substreams of ``aliases``, as far as the running ruleset still has them."""
+    """Substreams (by key values) of ``aliases`` that the running ruleset, a revision, still has."""
     running = {(str(one.start), one.attribute, one.count) for one in ruleset.substreams}
     return [
         DividedOut(

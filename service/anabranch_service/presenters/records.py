@@ -45,7 +45,7 @@ from anabranch_service.registry.publishing.approvals import Approvals
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.source_status import SourceStates
 
-#: Query -> its floor, and whether the current budget violates it.
+#: Query -> its floor (required completeness), and whether the present CPU budget is too small.
 Floors = Mapping[str, tuple[Floor, bool]]
 
 
@@ -75,7 +75,7 @@ def stream_out(
     sources: SourceStates,
     last: Snapshot | None = None,
 ) -> StreamOut:
-    """A stream, with the runtime's counts and its measurements in the epoch of ``last``."""
+    """A stream, with the runtime's counts, and its measurements in the epoch ``last``."""
     measured = None if last is None else last.measured.get(record.name)
     counts = progress.streams.get(record.name, {}) if progress is not None else {}
     intake = progress.input.intake.get(record.name) if progress is not None else None
@@ -153,8 +153,8 @@ def query_out(
 
     Args:
         floors: result of :func:`floors_of`.
-        left: of an outer join, the activation of the join of its left rows.
-        approvals: the held plan, which may explain why the query waits.
+        left: activation of the join that produces the left rows of an outer join.
+        approvals: the held plan, which may be the reason why the query is pending.
     """
     status = status_of(record, activation, progress, now)
     joined = 0 if activation is None else activation.results + (0 if left is None else left.results)
@@ -231,7 +231,7 @@ def results_at(record: QueryRecord, progress: Progress | None) -> str | None:
 
 
 def floors_of(progress: Progress | None, schedule: RationSchedule | None) -> Floors:
-    """Query -> its floor, and whether the current budget violates it."""
+    """Query -> its floor (required completeness), and whether the CPU budget is too small."""
     rationing = Rationing() if progress is None else progress.rationing
     floors = () if schedule is None else schedule.floors
     return {floor.query: (floor, floor.broken(rationing.budget)) for floor in floors}
@@ -244,7 +244,7 @@ def _rationed(
     progress: Progress | None,
     known: tuple[Floor, bool] | None,
 ) -> RationedOut | None:
-    """Effects of load shedding on a query, and its floor; None if it has neither."""
+    """Effects of load shedding on a query, and its required completeness; None: neither exists."""
     alias = {a.label: a.alias for a in record.normalised.aliases}
     rations = [] if progress is None else progress.rationing.rations
     shares = {alias[r.start]: r.share for r in rations if r.query == record.id and r.start in alias}
@@ -285,7 +285,7 @@ def _past(activation: Activation) -> PastOut | None:
 
 
 def _activation(activation: Activation | None) -> dict[str, Any]:
-    """Fields of a query (or of an earlier activation) that its activation determines."""
+    """Fields of a query's or run's answer that come from an activation, null without one."""
     if activation is None:
         absent = ("activated_batch", "expired_batch", "visible_from", "complete_from", "complete")
         return dict.fromkeys(absent)

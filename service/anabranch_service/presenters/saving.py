@@ -1,7 +1,7 @@
 """The CPU time that the running plan saves, as a mean over the last minutes.
 
-One epoch's estimate follows the rates of a few seconds, and may differ much from the next epoch's
-under the same plan. So the estimates of all recent epochs with the running plan are added up, and
+An epoch's estimate is based on rates of a few seconds, and may differ much from the next epoch's
+with the same plan. So the estimates of all recent epochs with the running plan are averaged, and
 the range of their relative savings is shown beside the mean.
 """
 
@@ -50,5 +50,5 @@ def saving_out(newest_first: Sequence[EpochSummary], now: datetime) -> SavingOut
 
 
 def _age(moment: str, now: datetime) -> float:
-    """Seconds since a moment, at least 0: clocks of two services may differ a little."""
+    """Seconds since a time, at least 0, as the clocks of two services may differ."""
     return max((now - datetime.fromisoformat(moment)).total_seconds(), 0.0)

@@ -1,4 +1,4 @@
-"""Measurements of periods as time series."""
+"""Measurement periods as time series: rates, hit ratios, matches, store sizes."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _ratio(part: float | None, whole: float) -> float | None:
 
 def batch_out(report: BatchReport) -> BatchOut:
     """One batch, with phases that add up to its time."""
-    # Tasks round the times of phases, so their sum may exceed the job's time by milliseconds.
+    # Tasks round the times of phases, so the sum may exceed the Spark job's time by milliseconds.
     spark = max(report.job - sum(report.phases.values()), 0)
     work = {name: report.phases.get(name, 0) for name in PHASES}
     phases = {"begin": report.begin, **work, "spark": spark, "commit": report.commit}

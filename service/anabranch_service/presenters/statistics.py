@@ -30,7 +30,7 @@ SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 
 def statistics_out(found: Snapshot, explain: Mapping[str, Any]) -> StatisticsOut:
-    """One epoch's statistics, next to the expectations in its plan's explanation."""
+    """One epoch's measurements, next to the values that its plan expected (``explain``)."""
     expected = explain.get("exchange", {}).get("edges", {})
     return StatisticsOut(
         epoch=found.epoch,
@@ -65,7 +65,7 @@ def _values_out(found: FrequentValues) -> FrequentValuesOut:
 def edge_out(
     edge: EdgeStatistics, expected: Mapping[str, float] | None = None, batches: int = 0
 ) -> EdgeStatisticsOut:
-    """Traffic on one edge, next to the traffic per batch that the plan ``expected``."""
+    """Measurements of one edge, next to the traffic per batch that the plan ``expected``."""
     if expected is None:
         return EdgeStatisticsOut(**fields(edge))
     tuples, size = expected["tuples"] * batches, expected["bytes"] * batches

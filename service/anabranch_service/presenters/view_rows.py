@@ -1,4 +1,4 @@
-"""The shown rows of a view, with notes on missing rows."""
+"""Rows of a query's view, with notes on the effects of load shedding."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from anabranch_contract.queries.scaling import PartialMark
 from anabranch_contract.rest.queries import PartialOut, ScaledOut, ViewRowsOut
 
 _COMPLETE = PartialOut(column=None, code="complete", reason="no joined row is missing")
-_UNKNOWN = PartialOut(column=None, code="not-reported", reason="the runtime has not said it yet")
+_UNKNOWN = PartialOut(column=None, code="not-reported", reason="the runtime has not reported it")
 
 
 def view_rows_out(
@@ -24,8 +24,8 @@ def view_rows_out(
 
     Args:
         found: the rows reported by the runtime; None: not reported yet.
-        activation: tells the completeness of a view without reported rows.
-        scaled: whether to show estimates, scaled up for withheld rows.
+        activation: has the completeness of the view before any rows are reported.
+        scaled: whether to add estimates, scaled up for withheld rows.
     """
     now = 1.0 if activation is None else activation.completeness
     if found is None:

@@ -1,1 +1,1 @@
-"""The registry: records, their store in Redis, and the bounds of registrations."""
+"""The registry: records of streams and queries, their storage in Redis, limits of registrations."""

@@ -1,4 +1,4 @@
-"""Descriptions of normal forms for users, with the aliases of their statements."""
+"""Description of a query's normal form for users, with the aliases of its statement."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _LOG = structlog.get_logger(__name__)
 
 
 def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
-    """A query in words: aliases, key classes, time bounds, output columns.
+    """Describe a query: aliases, classes of equal keys, time bounds, output columns, notes.
 
     Args:
         streams: the streams that the query was parsed with.
     """
     alias_of = _aliases(query)
     aliases = tuple(m.alias for m in query.members)
-    # Rows of tables complete no result, so no tuple of a stream is stored to wait for them.
+    # Arriving rows of tables complete no result, so no stored tuple waits for them.
     tables = [streams[query.relation_of(label).stream].is_table for label in query.labels]
     unbounded = tuple(
         alias
@@ -86,7 +86,7 @@ def _aliases(query: JoinQuery) -> dict[Label, str]:
 
 
 def _members(query: JoinQuery) -> list[tuple[JoinQuery, QueryMember]]:
-    """The members of all joins of a query, each alias once, with a join that contains it."""
+    """The aliases of all joins of a query, each once, with a join that contains it."""
     found: dict[str, tuple[JoinQuery, QueryMember]] = {}
     for part in (query, *query.others):
         for member in part.members:
@@ -95,7 +95,7 @@ def _members(query: JoinQuery) -> list[tuple[JoinQuery, QueryMember]]:
 
 
 def _columns(query: JoinQuery) -> dict[str, Expr]:
-    """Output columns of all joins of a query, in terms of the user's aliases."""
+    """Output columns of all joins of a query, as expressions over the user's aliases."""
     return {
         output.name: _in_aliases(output.expr, _aliases(part))
         for part in (query, *query.others)
@@ -134,7 +134,7 @@ def _view(query: JoinQuery, view: View) -> ViewInfo:
 
 
 def _below(query: JoinQuery) -> tuple[Output, ...]:
-    """Input columns of a view, in terms of the streams' columns."""
+    """Input columns of a view, as expressions over the streams' columns."""
     exprs = _columns(query)
     if query.outer is None:
         return tuple(Output(name, expr) for name, expr in exprs.items())
@@ -163,25 +163,25 @@ def _outer(query: JoinQuery, outer: OuterJoin) -> OuterInfo:
 
 
 def _shared(query: JoinQuery, alias_of: Mapping[Label, str]) -> Iterator[str]:
-    """Notes on filters that are checked after joining."""
+    """Notes on filters that are checked after joining, since the query shares a wider store."""
     for residual in query.residuals:
         over = {c.alias for c in columns(residual)}
         if len(over) == 1:
             alias = alias_of[Label(over.pop())]
             yield (
                 f"{_in_aliases(residual, alias_of)} is checked after joining: {alias} shares the "
-                "store of a query that wants more, which is cheaper than one of its own"
+                "store of another query, with more rows, which is cheaper than its own"
             )
 
 
 def _kept_groups(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
-    """Notes on windows that are never dropped."""
+    """Notes on a view whose windows are never dropped, since their end can't be determined."""
     if query.view is None or query.view.window is None:
         return
     column = query.view.window.column
     if query.outer is not None:
         if not query.outer.look_ups or query.left is None:
-            yield "windows over the rows of an outer join are all kept"
+            yield "all windows are kept, since they are over the rows of an outer join"
             return
         shown = next(o.expr for o in query.outer.projection if o.name == column)
         query, column = query.left, shown.name if isinstance(shown, Column) else ""
@@ -193,21 +193,21 @@ def _kept_groups(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[st
     own = None if member is None else streams[query.relation_of(query.members[member].label).stream]
     if own is None or not isinstance(expr, Column) or expr.name != own.event_time:
         yield (
-            "windows are over something else than the event time of a stream, so none is ever "
-            "known to be over: all are kept"
+            "all windows are kept: they are not over the event time of a stream, so their end "
+            "can't be determined"
         )
     elif any(
         bound is None and not streams[query.relation_of(label).stream].is_table
         for bound, label in zip(query.bounds[member or 0], query.labels, strict=True)
     ):
         yield (
-            "how late joined rows may come is not bounded, so no window is ever known to be over: "
-            "all are kept"
+            "all windows are kept: joined rows may arrive arbitrarily late, so the end of a window "
+            "can't be determined"
         )
 
 
 def bounds_between(aliases: Sequence[str], matrix: Bounds) -> tuple[BoundInfo, ...]:
-    """The finite entries of a difference matrix over ``aliases``."""
+    """The finite entries of a matrix of time bounds between ``aliases``."""
     return tuple(
         BoundInfo(
             earlier=aliases[i],
@@ -227,12 +227,12 @@ def _in_aliases(expr: Expr, alias_of: Mapping[Label, str]) -> Expr:
 
 
 def _lived(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
-    """Notes on time bounds from the ttls of streams, where the query has no narrower bounds."""
+    """Notes on time bounds that come from the ttl of a stream."""
     for i, member in enumerate(query.members):
         stream = streams[query.relation_of(member.label).stream]
         if stream.ttl is not None and stream.ttl in query.bounds[i][:i] + query.bounds[i][i + 1 :]:
             yield (
-                f"tuples of {member.alias} join with what is at most "
+                f"tuples of {member.alias} join with tuples that are at most "
                 f"{format_duration(stream.ttl)} later, by the ttl of stream {stream.name}"
             )
 

@@ -1,4 +1,4 @@
-"""Life cycle of a query: a pure function of the records of service and runtime."""
+"""Life cycle of queries and their runs: pure functions of records of service and runtime."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Status(StrEnum):
     FAILED = "failed"
 
 
-#: Queries in these states keep their streams from being deleted.
+#: States of queries whose streams can't be deleted.
 LIVE = frozenset({Status.PENDING, Status.ACTIVE, Status.PAUSED, Status.EXPIRING})
-#: Queries in these states can be changed.
+#: States of queries that can be changed.
 GOING_ON = LIVE - {Status.EXPIRING}
 
 
@@ -41,11 +41,11 @@ def status_of(
     """The state of a run of a query.
 
     * ``failed``: the runtime reports that an expression of the query can't be evaluated.
-    * ``expired``: the runtime reports its end or is in an epoch after the last one that includes
+    * ``expired``: the runtime reports the end of the run, or runs an epoch after the last one with
       the run; or the run was withdrawn before any epoch included it.
-    * ``expiring``: it was withdrawn, its time is up, or an epoch without it was published, but it
-      has not ended yet. A paused run is ``paused`` once it has ended.
-    * ``active``: the runtime has activated it. ``pending``: not yet.
+    * ``expiring``: the run was withdrawn, has reached its expiry, or is missing in a newer epoch,
+      but has not ended yet. A paused run that has ended is ``paused``.
+    * ``active``: the runtime has activated the run. ``pending``: not yet.
     """
     if activation is not None and activation.failure is not None:
         return Status.FAILED
@@ -85,7 +85,7 @@ def present_run(records: Iterable[QueryRecord]) -> QueryRecord | None:
 def to_plan(
     records: Iterable[QueryRecord], activations: Mapping[str, Activation], now: datetime
 ) -> tuple[list[QueryRecord], list[QueryRecord]]:
-    """Runs to include in an epoch planned now, and earlier runs to fall back on.
+    """Runs to include in an epoch planned now, and earlier runs as replacements.
 
     Each query's newest run that was not rejected is planned. If the planner rejects it, the query's
     earlier runs are tried instead, the newest first.
@@ -104,8 +104,8 @@ def to_plan(
 def going_on(
     records: Iterable[QueryRecord], activations: Mapping[str, Activation], now: datetime
 ) -> list[QueryRecord]:
-    """Runs that may continue if no new plan is published: wanted runs of queries whose newest run
-    is wanted.
+    """Runs that may continue if no new plan is published: wanted ones (:func:`is_wanted`) of
+    queries whose newest run is wanted as well.
     """
 
     def wanted(record: QueryRecord) -> bool:
@@ -116,10 +116,10 @@ def going_on(
 
 
 def overtaken(records: Iterable[QueryRecord], now: datetime) -> list[QueryRecord]:
-    """Runs that will never begin or be resumed, although they have not been withdrawn.
+    """Runs to withdraw, since a later run of the same query was planned or withdrawn: they will
+    never begin or be resumed.
 
-    A later run of the same query has been planned, or is no longer wanted. A run that has begun and
-    is not paused is left out: it ends with the first epoch without it.
+    Runs that have begun and are not paused are omitted: they end with the first epoch without them.
     """
     found = []
     for several in _accepted(records).values():
@@ -154,8 +154,8 @@ def results_of(
 ) -> int:
     """Number of rows in the run's sink: all results so far, or the current rows of a view.
 
-    Without a view, the greater of the two reported counts is the newer: progress and activation
-    are written one after the other. With a view both count joined rows, which no sink has.
+    The runtime reports a count in its progress and in the activation, one after the other: the
+    greater is the newer. With a view, both count joined rows, which are not in the sink.
     """
     if record.normalised.post_join:
         return 0 if progress is None else progress.shown.get(record.id, 0)

@@ -1,6 +1,6 @@
-"""In-process copies of Redis hashes, refreshed incrementally: a read fetches only changes.
+"""In-process copies of Redis hashes of records, refreshed incrementally from a journal of changes.
 
-Every write of such a record also appends its name to a journal, a Redis Stream, in the same
+Every write of a record also appends its name to the journal, a Redis Stream, in the same
 transaction. So a read sees all writes acknowledged before it, from any process.
 """
 
@@ -21,7 +21,7 @@ PAGE = 1000
 
 
 class Mirror(Generic[_T]):
-    """The fields of one hash.
+    """In-process copy of one hash: field (name) -> record.
 
     Attributes:
         version: changes whenever a record does.
@@ -36,7 +36,7 @@ class Mirror(Generic[_T]):
         read: Callable[[str, str], _T | None],
         order: Callable[[_T], int] | None = None,
     ) -> None:
-        """``kind``: the journal's name for these records. ``read``: name and text -> record (None:
+        """``kind``: the journal's name for the hash. ``read``: name and text -> record (None:
         unreadable). ``order``: sort key of a record; None: unsorted.
         """
         self._redis, self._journal, self._key, self._kind = redis, journal, key, kind
@@ -45,7 +45,7 @@ class Mirror(Generic[_T]):
         self._upto: str | None = None
         self._texts: dict[str, str] = {}
         self._found: dict[str, _T] = {}
-        #: Whether a caller may hold ``_found``: then it is copied before it changes.
+        #: Whether a caller may have a reference to ``_found``, so that changes need a copy.
         self._lent = False
         self._lock = asyncio.Lock()
         self.version = 0
@@ -68,14 +68,14 @@ class Mirror(Generic[_T]):
             await self._load()
 
     async def _load(self) -> None:
-        """Read the whole hash. Without a journal, the next read loads the whole hash again."""
+        """Read the whole hash. Without a journal, the next call does so again."""
         newest = await cast("Any", self._redis.xrevrange(self._journal, count=1))
         texts = await cast("Any", self._redis.hgetall(self._key))
         self._take(texts, whole=True)
         self._upto = newest[0][0] if newest else None
 
     async def _follow(self, upto: str) -> bool:
-        """Read the changes since ``upto``; False if the journal no longer reaches back to it."""
+        """Read the changes after journal entry ``upto``; False if the entry is already trimmed."""
         names: dict[str, None] = {}
         while True:
             page = await cast("Any", self._redis.xrange(self._journal, min=upto, count=PAGE))
@@ -121,8 +121,8 @@ class Mirror(Generic[_T]):
 def _merged(
     found: dict[str, _T], read: Mapping[str, _T], order: Callable[[_T], int] | None
 ) -> dict[str, _T]:
-    """Merge the records ``read`` into ``found``, which is sorted. Usually they keep their position
-    or belong at the end; only otherwise is everything sorted again.
+    """Merge the records ``read`` into the sorted ``found``; sort again only if a record neither
+    keeps its position nor belongs at the end.
     """
     if order is None:
         found |= read

@@ -1,4 +1,4 @@
-"""Sources, sinks and keys of a request, checked against the operator's policy."""
+"""Checks of sources, sinks and Redis keys in requests against the operator's access policy."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from anabranch_service.settings import ServiceSettings
 
 
 def policy_of(settings: ServiceSettings) -> AccessPolicy:
-    """The access policy for registrations; it knows the address of the pipeline's own Redis."""
+    """The operator's access policy, with the address of the pipeline's own Redis."""
     return settings.access.with_server(settings.redis_url)
 
 
 def check_stream(record: StreamRecord, settings: ServiceSettings) -> StreamRecord:
-    """Refuse contradictory columns, a source that can't be read into the columns, and a source that
-    the policy forbids.
+    """Refuse a stream with contradictory columns, or with a source that can't be converted to the
+    columns or that the access policy forbids.
 
     Returns:
-        The record, completed with how Spark reads the source.
+        The record, with instructions for Spark to read the source.
 
     Raises:
         PlannerError: naming the field and the remedy.
@@ -45,10 +45,10 @@ def check_stream(record: StreamRecord, settings: ServiceSettings) -> StreamRecor
 
 
 def understood(record: StreamRecord, columns: Columns) -> StreamRecord:
-    """Complete the record of a stream of ``columns`` with how Spark reads its source.
+    """Add instructions for Spark to read the source (expressions over its columns) to ``record``.
 
     Raises:
-        PlannerError: the source can't be read into ``columns``.
+        PlannerError: the source can't be converted to ``columns``.
     """
     source = record.source
     found = check_source(source.format, source.path, source.options, columns)

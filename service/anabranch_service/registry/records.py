@@ -1,4 +1,4 @@
-"""Records that the service keeps in Redis, validated whenever they are read."""
+"""Records of queries, epochs and revisions in Redis, validated whenever they are read."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class QueryRecord(Closed, QueryTerms):
 
     Attributes:
         sequence: order of registration; unique.
-        removed_at: time of withdrawal.
+        removed_at: time of withdrawal; None: not withdrawn. ``paused_at``: time of the pause.
         rejected: why the planner rejected it; None: not rejected.
         first_epoch, last_epoch: first and last published epoch that includes it.
-        paused_at: when it was paused.
-        resumed: whether it continues a paused run, which already emitted results over past tuples.
+        resumed: whether it continues a paused run, which has already emitted results over past
+            tuples.
         relaxed: alias -> the weaker filter (expressions) of a store shared with other queries.
-        sharing_decided: whether ``relaxed`` has been decided (``planning.sharing``).
+        sharing_decided: whether ``relaxed`` is final (``planning.sharing``).
     """
 
     id: str
@@ -61,7 +61,7 @@ class QueryRecord(Closed, QueryTerms):
         )
 
     def is_over(self, now: datetime) -> bool:
-        """Whether it was withdrawn, or its time is up."""
+        """Whether it was withdrawn or has expired."""
         return self.removed_at is not None or (
             self.expires_at is not None and now >= self.expires_at
         )
@@ -72,8 +72,8 @@ class KeptRevision(RevisionRecord):
 
     Attributes:
         footprint: the plan's steps and stores, for comparison with later plans.
-        orders: digest of its probe orders (``contract.plans.orders``). ``undone``: digest of those
-            that it reverts; empty: none.
+        orders: digest of its probe orders (``contract.plans.orders``).
+        undone: digest of the probe orders that it reverts; empty: none.
     """
 
     footprint: dict[str, Any] | None = None
@@ -82,8 +82,8 @@ class KeptRevision(RevisionRecord):
 
 
 class Explanation(Closed):
-    """Explanation of an epoch's plan, possibly made after its publication; fields as in
-    :class:`EpochRecord`.
+    """Explanation of an epoch's plan, possibly computed after its publication. Its fields are also
+    fields of :class:`EpochRecord`.
     """
 
     individual_cost: float | None = None
@@ -96,12 +96,12 @@ class Explanation(Closed):
 
     @classmethod
     def missing(cls, why: str) -> Explanation:
-        """An empty explanation that gives ``why`` as the reason for its absence."""
+        """An empty explanation, with the reason ``why`` it is missing."""
         return cls(shares=SharesRecord.missing(why), diff_reason=why)
 
 
 class PlanDetails(Closed):
-    """The long parts of an epoch's record, kept beside it."""
+    """Long parts of an epoch's record (plan and decisions), stored under a key of their own."""
 
     explain: dict[str, Any]
     decisions: dict[str, Any] | None
@@ -111,9 +111,9 @@ class EpochRecord(PublishedEpoch):
     """An epoch as it was published.
 
     Attributes:
-        decisions: decisions of the plan (``planner.plans.decisions``), from which later plans
-            start; None in a record without its details.
-        plan: a digest of the plan's steps and stores, its queries and the parallelism.
+        decisions: the plan in the planner's form (``planner.plans.decisions``), from which later
+            plans start; None in a record without its long parts.
+        plan: digest of the plan's steps and stores, its queries and the parallelism.
     """
 
     decisions: dict[str, Any] | None = None

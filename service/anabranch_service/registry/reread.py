@@ -1,4 +1,4 @@
-"""Check before the source of a table is read again."""
+"""Check of a request to read the source of a table again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def check_reread(record: StreamRecord, mode: Mode) -> None:
     if record.kind is not StreamKind.TABLE:
         raise Conflict(
             "no-table",
-            f"stream {record.name!r} is no table: results that its tuples gave stay as they are",
+            f"stream {record.name!r} is no table, and only tables can be read again",
             field="kind",
             remedy="delete it with its queries, and register it anew",
         )

@@ -1,4 +1,4 @@
-"""Check of the runtime's health, as a text for readiness checks."""
+"""Readiness check of the runtime."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from anabranch_service.registry.store import Store
 
 
 async def runtime_check(store: Store) -> str:
-    """Check whether the runtime is alive: ``ok``, or the reason for doubt.
+    """Check whether the runtime is alive; returns ``ok`` or the problem.
 
-    A new pipeline needs no runtime: ``ok`` until a stream is registered or a runtime has run.
+    A new pipeline needs no runtime: ``ok`` until a stream is registered or a runtime has started.
     """
     heartbeat = await store.heartbeat()
     if heartbeat is not None and heartbeat.version != VERSION:

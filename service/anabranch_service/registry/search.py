@@ -1,6 +1,6 @@
-"""Search of queries: pure functions over records.
+"""Search for queries by text, stream, state, owner and tags. Pure functions over records.
 
-Search texts are built once per record, not once per search, since statements are long.
+Searchable text is built once per record, not once per search, since statements are long.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from anabranch_service.registry.records import QueryRecord
 
 @dataclass(frozen=True, slots=True)
 class ListedQuery:
-    """A run of a query.
+    """Searchable fields of a query's run.
 
     Attributes:
-        query: its id. ``streams``: the streams that it reads.
+        query: id of the query. ``streams``: the streams that it reads.
         words: id, title, owner, tags and statement, in case-folded lines.
     """
 
@@ -50,7 +50,7 @@ def listed(
     found: dict[str, ListedQuery] = {}
     for record in records:
         one = known.get(record.id)
-        # An unchanged record is the same object.
+        # The record of an unchanged query is the same object as before.
         if one is None or one.record is not record:
             one = ListedQuery.of(record)
         found.pop(one.query, None)

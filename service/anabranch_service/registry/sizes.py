@@ -23,11 +23,10 @@ def read_checked(
     dialect: str = SPARK,
     streams: Mapping[str, Stream] | None = None,
 ) -> Statement:
-    """Parse a query of a request, and refuse too many aliases or columns, as far as the text spells
-    them out.
+    """Parse a query of a request, and refuse too many explicit aliases or columns.
 
     Args:
-        sql: SQL in ``dialect``, translated to Spark's dialect with the column types in ``streams``.
+        sql: SQL in ``dialect``; it is translated to Spark's with the column types of ``streams``.
 
     Raises:
         InvalidInput: ``too-many-aliases`` or ``too-many-columns``, or as

@@ -1,4 +1,4 @@
-"""Checks of service level objectives: an unattainable one is refused, naming its field."""
+"""Checks of a query's service level objectives: unattainable ones are refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEAST_LATENCY = 100_000
 
 
 def check_slo(slo: Slo, query: JoinQuery, streams: Mapping[str, Stream]) -> None:
-    """Refuse unattainable objectives; the error gives the least attainable value.
+    """Refuse unattainable objectives; the error names the least attainable value.
 
     Args:
         streams: by name, including all streams of ``query``.
@@ -51,7 +51,7 @@ def check_freshness(slo: Slo, query: JoinQuery, streams: Mapping[str, Stream]) -
     if slo.freshness and query.outer is not None:
         raise InvalidInput(
             "freshness-with-outer-join",
-            "the query asks which rows have no partner, and a partner that is too old is one",
+            "the query has an outer, semi or anti join, in which partners count whatever their age",
             field="slo.freshness",
             remedy="leave it out, or write a window into the ON condition",
         )

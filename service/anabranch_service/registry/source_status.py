@@ -1,4 +1,4 @@
-"""States of the streams' sources, from the runtime's reports and its heartbeat."""
+"""State of each stream's source, from the runtime's reports and its heartbeat."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from anabranch_contract.protocol.intake import SourceState, SourceStatus
 from anabranch_contract.protocol.registered import StreamRecord
 
-#: Most streams named in a summary, and most characters of a reason.
+#: Most streams named in a readiness summary, and most characters of each reason.
 _NAMED, _REASON = 3, 400
 
 
 @dataclass(frozen=True, slots=True)
 class SourceStates:
-    """The state of each stream's source, as the runtime reported it.
+    """States of the streams' sources.
 
     Attributes:
-        reported: last report by stream; out of date unless ``alive``: whether the runtime lives.
+        reported: stream -> last report of the runtime.
+        alive: whether the runtime is running; if not, the reports are outdated.
     """
 
     reported: Mapping[str, SourceStatus]
@@ -33,7 +34,7 @@ class SourceStates:
         return found
 
     def failed(self) -> dict[str, str]:
-        """Stream -> reason why its source can't be read at present, sorted by name."""
+        """Stream -> reason why its source can't be read at present, in order of names."""
         if not self.alive:
             return {}
         return {

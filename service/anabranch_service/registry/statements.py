@@ -1,4 +1,4 @@
-"""Registered statements, parsed once, and a cache of their normal forms."""
+"""Statements of queries, and a cache of their normal forms, so that each is parsed once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from anabranch_service.registry.records import QueryRecord
 
 _LOG = structlog.get_logger(__name__)
 
-#: Capacity of the cache: total JSON bytes of the records whose normal forms are kept.
+#: Capacity of the cache, in JSON bytes of the records whose normal forms it has.
 KEPT_BYTES = 32 * 1024 * 1024
 
 
@@ -51,7 +51,7 @@ class Statement:
         streams: Mapping[str, Stream],
         relaxed: Mapping[str, Sequence[Expr]] | None = None,
     ) -> JoinQuery:
-        """The normal form over ``streams`` as query ``name``.
+        """Normalise the statement over ``streams``, as query ``name``.
 
         Args:
             relaxed: alias -> filter of its shared store (``planning.sharing``); SQL only.
@@ -66,7 +66,7 @@ class Statement:
         try:
             return parse_structured(name, self.query, streams, self.window)
         except QueryError as cause:
-            # The planner's error names a field of the document, itself a field of the request.
+            # The error's field is relative to the document ``query``: make it one of the request.
             inside = "" if cause.field.startswith("window") else "query."
             raise cause.moved(field=(inside + cause.field).rstrip(".")) from None
 
@@ -115,7 +115,7 @@ class _KeptStatement:
     statement: Statement | None
 
     def holds(self, record: QueryRecord, streams: Mapping[str, Stream]) -> bool:
-        # An unchanged record is the same object.
+        # The record of an unchanged query is the same object as before.
         if record is not self.record and _given(record) != self.given:
             return False
         return all(streams.get(s.name) == s for s in self.streams)
@@ -154,7 +154,7 @@ class NormalForms:
         return query
 
     def statement(self, record: QueryRecord) -> Statement:
-        """The parsed statement of a query whose sharing is undecided."""
+        """The parsed statement of a query for which shared stores have not been decided yet."""
         with self._lock:
             entry = self._kept.get(record.id)
         if entry is not None and entry.statement is not None and entry.given == _given(record):
@@ -168,8 +168,8 @@ class NormalForms:
         streams: Mapping[str, Stream],
         statement: Statement | None = None,
     ) -> None:
-        """Cache the normal form of ``record`` over ``streams``, and its parsed ``statement`` until
-        its sharing is decided (:meth:`statement`).
+        """Cache the normal form of ``record`` over ``streams``. Until shared stores are decided for
+        it, its parsed ``statement`` is cached, too (:meth:`statement`).
         """
         names = {relation.stream for part in query.planned for relation in part.relations}
         used = tuple(streams[name] for name in sorted(names))
@@ -193,7 +193,7 @@ def _given(record: QueryRecord) -> str:
 
 
 def usable_streams(records: Iterable[StreamRecord]) -> dict[str, Stream]:
-    """The planner's form of registered streams, by name; unusable ones are logged and omitted."""
+    """Streams in the planner's form, by name; invalid records are logged and omitted."""
     streams = {}
     for record in records:
         try:

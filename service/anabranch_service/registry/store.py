@@ -1,8 +1,8 @@
 """The registry in Redis: reads validate, writes are atomic.
 
-Every change of a record is a compare-and-set, every registration one script: several service
-processes on one namespace can't lose each other's writes. Writes of the leader alone are in
-:mod:`.publication`.
+Every change of a record is a compare-and-set, every registration one Lua script: several service
+processes of one pipeline can't lose each other's writes. Writes that only the leading service may
+make are in :mod:`.publishing.publication`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Misfit:
 
 
 class Store(StreamStore, PlanStore, ReportStore):
-    """All the service's state, under one namespace; each resource is a module of ``redis``."""
+    """The registry of one pipeline (namespace); its parts are in modules of ``redis``."""
 
     async def ping(self) -> None:
         """Raise unless Redis answers."""

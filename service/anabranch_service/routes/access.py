@@ -85,7 +85,7 @@ async def read_audit(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,15}-[0-9]{1,15}$")] = None,
 ) -> AuditPage:
-    """The audit log of changes, pushes and refusals, newest first; about 10,000 per kind."""
+    """The audit log of changes, pushed rows and refusals, newest first; about 10,000 per kind."""
     entries, following = await ctx.audit.page(kind, limit, cursor)
     return AuditPage(items=entries, next_cursor=following)
 

@@ -1,4 +1,4 @@
-"""``/v1/plan/held``: the held plan."""
+"""``/v1/plan/held``: the plan that waits for an operator's approval."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ router = guarded_router("/v1/plan/held", tag="plans")
 @router.get("")
 @needs(Need.READ)
 async def get_held_plan(ctx: Ctx, response: Response) -> HeldPlanOut:
-    """The held plan: waiting for approval, or approved for the next epoch boundary."""
+    """The held plan, which waits for approval or, once approved, for the next epoch boundary."""
     seen, held, record = await _held(ctx)
     state: HeldState = "approved" if seen.is_approved else "waiting"
     return await _out(ctx, held, record, state, response)
@@ -41,7 +41,7 @@ async def approve_plan(ctx: Ctx, response: Response, if_match: IfMatch = None) -
 @router.post(":refuse")
 @needs(Need.ADMIN)
 async def refuse_plan(ctx: Ctx, response: Response, if_match: IfMatch = None) -> HeldPlanOut:
-    """Refuse the held plan until queries, streams or settings change."""
+    """Refuse the held plan: it is not proposed again until queries, streams or settings change."""
     seen, held, record = await _held(ctx)
     check_tag(tag(held.digest), if_match)
     if seen.is_approved:

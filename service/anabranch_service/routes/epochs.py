@@ -79,7 +79,7 @@ async def current_epoch(ctx: Ctx, response: Response) -> CurrentEpoch:
 @router.get("/{number}", response_model=EpochOut)
 @needs(Need.READ)
 async def get_epoch(number: Number, ctx: Ctx, if_none_match: IfNoneMatch = None) -> Response:
-    """One published epoch. Immutable once it has been explained and has started."""
+    """One published epoch with its whole plan. Immutable once explained and started."""
     record = await ctx.store.epoch(number)
     if record is None:
         raise _unknown(number)
@@ -96,7 +96,7 @@ async def get_epoch(number: Number, ctx: Ctx, if_none_match: IfNoneMatch = None)
 )
 @needs(Need.READ)
 async def get_ruleset(number: Number, ctx: Ctx, if_none_match: IfNoneMatch = None) -> Response:
-    """The complete ruleset of an epoch, as workers execute it."""
+    """The ruleset (store, probe and output rules) of an epoch, as workers execute it."""
     text = await ctx.store.ruleset(number)
     if text is None:
         raise _unknown(number)
@@ -130,7 +130,7 @@ async def get_diff(
 @router.get("/{number}/revisions")
 @needs(Need.READ)
 async def get_revisions(number: Number, ctx: Ctx) -> RevisionList:
-    """The revisions of an epoch's ruleset: reasons, costs and savings."""
+    """Revisions of an epoch's ruleset (changes within the epoch): reasons, costs and savings."""
     if await ctx.store.epoch(number) is None:
         raise _unknown(number)
     return RevisionList(items=await ctx.store.revisions(number))
@@ -164,6 +164,6 @@ def _unknown(number: int) -> NotFound:
     return NotFound(
         "unknown-epoch",
         f"epoch {number} has not been published",
-        remedy="GET /v1/epochs lists what has; an epoch without a ruleset of its own goes by "
-        "the newest older one",
+        remedy="GET /v1/epochs lists published epochs; an epoch that was not planned uses the "
+        "newest older ruleset",
     )

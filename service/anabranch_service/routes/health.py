@@ -1,4 +1,4 @@
-"""``/v1/health``: the state of every component, and its duration."""
+"""``/v1/health``: the state of every component, and since when."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from anabranch_service.registry.runtime_check import runtime_check
 
 _LOG = structlog.get_logger(__name__)
 
-#: Seconds between periodic observations.
+#: Seconds between two observations of all components.
 LOOK_SECONDS = 5.0
 
 router = guarded_router("/v1/health", tag="system")
@@ -51,7 +51,7 @@ async def watch(ctx: Context) -> None:
     while True:
         try:
             await look(ctx)
-        except Exception as cause:  # noqa: BLE001 - whatever a record holds, the next look may do
+        except Exception as cause:  # noqa: BLE001 - logged; the next observation may succeed
             _LOG.warning("health is not known", error=repr(cause))
         await asyncio.sleep(LOOK_SECONDS)
 
@@ -85,7 +85,7 @@ async def _components(ctx: Context) -> list[Component]:
 
 
 async def _missed(ctx: Context, progress: Progress | None) -> dict[str, list[MissedOut]]:
-    """Active query -> missed rows that make its results incomplete."""
+    """Active query -> rows read before it began, without which its results stay incomplete."""
     activations, now = await ctx.store.activations(), ctx.clock()
     found = {}
     for listed in await ctx.store.newest_queries():

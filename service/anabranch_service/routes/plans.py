@@ -31,11 +31,11 @@ router = guarded_router("/v1", tag="plans")
 @router.post("/plans:dry-run")
 @needs(Need.PLAN)
 async def dry_run(body: DryRunIn, ctx: Ctx) -> DryRunOut:
-    """Plan the registered queries with some added and some dropped. Stores nothing."""
+    """Plan the registered queries, with some added and some removed. Stores nothing."""
     return await plan_dry_run(body, ctx.store, ctx.work, ctx.settings, ctx.clock())
 
 
-#: Number of periods over which rates are measured.
+#: Number of measurement periods over which rates are averaged.
 PERIODS = 8
 
 
@@ -62,7 +62,7 @@ async def joint_plan(
         measured = any(period.steps for period in periods)
         return joint_plan_out(ruleset, meanings, found, cpu, measured=measured, query=run)
 
-    # In a thread: for a thousand queries this takes tenths of a second.
+    # In a thread: with a thousand queries this takes tenths of a second.
     return await asyncio.to_thread(made)
 
 
@@ -77,7 +77,7 @@ async def query_plan(name: str, ctx: Ctx) -> QueryPlanOut:
     meanings = {record.id: record.normalised for record in await ctx.store.queries()}
 
     ruleset = await asyncio.to_thread(rulesets.loads, text)
-    # In a thread: an epoch's record is long.
+    # In a thread: parsing the long record of an epoch takes time.
     planned = await ctx.store.epoch(ruleset.epoch) if ruleset.substreams else None
     substreams = () if planned is None else planned.explain.get("substreams", ())
 
@@ -105,7 +105,7 @@ async def query_plan(name: str, ctx: Ctx) -> QueryPlanOut:
 
 
 def _run_in(ruleset: Ruleset, run: str) -> str | None:
-    """``run`` if it is in the plan, else its previous run; None: the plan has neither."""
+    """The run ``run``, or else the previous run of its query, if ``ruleset`` has it; else None."""
     runs = [registered(query.id) for query in ruleset.queries]
     return run if run in runs else next((r for r in runs if query_of(r) == query_of(run)), None)
 

@@ -34,7 +34,7 @@ async def get_series(
     """
     response.headers["Cache-Control"] = "no-store"
     interims = await ctx.store.interims(last)
-    # In a thread: thousands of series take half a second, and their forecasts two seconds.
+    # In a thread: for thousands of series this takes half a second, with forecasts two seconds.
     return await asyncio.to_thread(with_forecasts if forecast else series_out, interims)
 
 
@@ -47,8 +47,8 @@ async def get_history(
     query: Annotated[str | None, Query(max_length=200, description="Query to include.")] = None,
     last: Annotated[int, Query(ge=1, le=KEPT, description="Newest minutes.")] = KEPT,
 ) -> HistoryOut:
-    """Mean batch time per minute, and the rate of a stream or of a query's run (0 if not among the
-    100 highest); empty in the first minute.
+    """Mean batch time per minute and, if requested, the rate of a stream or of a query's run (0
+    unless among the 100 highest); empty in the first minute.
     """
     response.headers["Cache-Control"] = "no-store"
     points = await ctx.store.history(last)

@@ -32,7 +32,7 @@ router = guarded_router("/v1", tag="streams")
 
 #: Rows read by a test: default and maximum.
 ROWS, MOST_ROWS = 20, 200
-#: Most invalid values named in an answer.
+#: Most invalid values listed in an answer.
 MISFITS = 100
 
 
@@ -45,8 +45,8 @@ async def try_source(
 ) -> SourceTestOut:
     """Read a few rows of a source and check them against the stream's columns. Stores nothing.
 
-    Body and refusals equal a registration's. The service itself reads the source; access from the
-    runtime's host may differ.
+    Body and refusals are the same as in a registration. The service reads the source itself; the
+    runtime may have other access to it.
     """
     async with ctx.work.limited():
         record = await ctx.work.read(read_stream, body, ctx.settings)

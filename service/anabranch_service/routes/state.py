@@ -1,4 +1,4 @@
-"""``/v1/state``: contents of stores and costs of reading them."""
+"""``/v1/state``: contents of the stores, and counts of their probes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from anabranch_service.presenters.state import KEPT, state_out, store_detail_out
 
 router = guarded_router("/v1/state", tag="state")
 
-#: Skips FastAPI's second validation of the answer, which may have thousands of stores.
+#: Skips FastAPI's second validation of answers, which may have thousands of stores.
 _STATE = TypeAdapter(StateOut)
 
 
@@ -33,7 +33,7 @@ async def get_state(ctx: Ctx) -> Response:
     return Response(_STATE.dump_json(found), headers=headers, media_type="application/json")
 
 
-# A path parameter, since a store's name contains slashes.
+# The parameter is of type ``path``, since a store's name contains slashes.
 @router.get("/stores/{store:path}")
 @needs(Need.READ)
 async def get_store(
@@ -50,7 +50,7 @@ async def get_store(
             "unknown-store",
             f"there is no store {store!r}",
             field="store",
-            remedy="GET /v1/state lists them; a store that nobody needs any more is dropped",
+            remedy="GET /v1/state lists all stores; a store that no query needs is dropped",
         )
     response.headers["Cache-Control"] = "no-store"
     rules = await ctx.store.ruleset(report.ruleset_epoch)

@@ -62,9 +62,9 @@ DEFAULT_LATENESS = "10 minutes"
 AHEAD = {"ahead_of_clock": "1 day", "ahead_of_stream": "366 days"}
 #: Keywords of ``retain`` -> microseconds; None: for ever.
 RETAIN = {"all": None, "none": 0}
-#: Most invalid rows, or queries, named in an error.
+#: Most invalid rows, or conflicting queries, named in an error.
 REPORTED = 20
-#: Seconds that a registration waits for the first read of its source, and between two checks.
+#: Seconds that a registration waits for the runtime's first read of the source, and between checks.
 TRIAL_SECONDS, LOOK_SECONDS = 3.0, 0.05
 
 
@@ -76,18 +76,19 @@ async def add_stream(
     response: Response,
     wait: Annotated[
         float,
-        Query(ge=0, le=30, description="Seconds to wait for the trial of its source."),
+        Query(ge=0, le=30, description="Seconds to wait for the first read of its source."),
     ] = TRIAL_SECONDS,
 ) -> StreamOut:
-    """Register a stream. An equal definition of a registered name answers 200; another one, 409.
+    """Register a stream. If the name is registered, an equal definition is answered 200, another
+    one 409.
 
-    If a runtime is running, the answer waits, usually for a second, until it has tried the source;
-    ``source_status`` has the outcome. A stream with an unreadable source is registered nonetheless,
-    and its source is retried.
+    With a running runtime, the answer waits (usually a second) until it has tried to read the
+    source; ``source_status`` has the outcome. A stream with an unreadable source is registered
+    nonetheless, and its source is tried again.
     """
     async with ctx.work.limited():
         given = await ctx.work.read(read_stream, body, ctx.settings)
-    # A replay must produce the same rulesets each time, so its ids are constant.
+    # In a replay the id is constant, since the same rulesets must result each time.
     registration = "replay" if ctx.settings.mode is Mode.STEP else uuid4().hex[:8]
     record = given.model_copy(update={"registration": registration})
     existing = await ctx.store.streams()
@@ -123,7 +124,7 @@ async def list_streams(
     limit: Annotated[int | None, Query(ge=1, le=1000, description="Streams per page.")] = None,
     cursor: Annotated[StreamName | None, Query(description="Begin after this stream.")] = None,
 ) -> StreamList:
-    """Streams by name: all of them, or a page."""
+    """All streams in order of names; with ``limit`` or ``cursor``, a page of them."""
     progress = await ctx.store.progress()
     streams, last = await ctx.store.streams(), await ctx.store.last_snapshot()
     sources = await ctx.store.sources()
@@ -148,10 +149,10 @@ async def get_stream(name: str, ctx: Ctx, response: Response) -> StreamOut:
 async def patch_stream(
     name: str, body: StreamPatch, ctx: Ctx, response: Response, if_match: IfMatch = None
 ) -> StreamOut:
-    """Change a stream's idle timeout, handling of late tuples and retention from the next planned
-    epoch on, and its handling of lost input at once. A ttl deletes no stored tuples, unless a
-    shorter one makes them useless. A changed or removed ``latest`` key drops the stream's stored
-    tuples: its queries see only later ones.
+    """Change a stream: its idle timeout, handling of late tuples and retention from the next
+    planned epoch on, its handling of lost input at once. A shorter ttl drops stored tuples that no
+    query can join any more. A changed or removed ``latest`` key drops all stored tuples of the
+    stream: its queries see only later ones.
     """
     changes: dict[str, Any] = body.model_dump(include=PROPERTIES, exclude_none=True)
     if body.accepted_rejects is not None:
@@ -213,7 +214,7 @@ async def reread_stream(
     name: str, ctx: Ctx, response: Response, if_match: IfMatch = None
 ) -> StreamOut:
     """Read a table again from the beginning of its source, as a new version. Queries look up the
-    previous version until the new one is complete. Another request meanwhile starts over. 409 for
+    previous version until the new one is complete. Another request before that starts over. 409 for
     streams that are no tables, and for sources that can't be read again.
     """
 
@@ -229,7 +230,7 @@ async def reread_stream(
 @router.post("/{name}/rows", status_code=202)
 @needs(Need.PUSH)
 async def push_rows(name: str, body: RowsIn, ctx: Ctx, request: Request) -> RowsOut:
-    """Append rows to a stream of format ``redis-stream``, all or, if one is invalid, none."""
+    """Append rows to a stream of format ``redis-stream``: all, or none if any is invalid."""
     record = known(await ctx.store.stream(name), "stream", name)
     key, payload, field = target(record, Keys(ctx.settings.namespace).stream(name))
     check_push(key, ctx.settings)
@@ -261,8 +262,8 @@ async def get_sample(name: str, ctx: Ctx) -> SampleOut:
 @router.delete("/{name}", status_code=204)
 @needs(Need.EDIT)
 async def delete_stream(name: str, ctx: Ctx, if_match: IfMatch = None) -> None:
-    """Delete a stream; 409 while a live query uses it. If no runtime is running, withdrawn queries
-    do not count.
+    """Delete a stream; 409 while a live query reads it. Without a running runtime, which alone can
+    end queries, withdrawn ones do not count.
     """
     known(await ctx.store.stream(name), "stream", name)
     activations, progress = await ctx.store.activations(), await ctx.store.progress()
@@ -289,8 +290,8 @@ async def _shown(ctx: Context, record: StreamRecord, response: Response) -> Stre
 
 
 async def _tried(ctx: Context, record: StreamRecord, seconds: float) -> None:
-    """Wait until a running runtime has tried the source of ``record``. In step mode do not wait,
-    since the runtime then tries one source after the other.
+    """Wait until the runtime, if it is running, has tried to read the source of ``record``. No wait
+    in step mode, in which the runtime opens one source after the other.
     """
     if ctx.settings.mode is Mode.STEP:
         return
@@ -303,10 +304,10 @@ async def _tried(ctx: Context, record: StreamRecord, seconds: float) -> None:
 
 
 def read_stream(body: StreamIn, settings: ServiceSettings) -> StreamRecord:
-    """Make and check the record of a new stream.
+    """Convert a request into the record of a new stream, and check it.
 
     Raises:
-        InvalidInput: an invalid type, event time, lateness or time-out.
+        InvalidInput: an invalid type, event time, lateness, time-out or other property.
         StreamError: the columns contradict each other.
     """
     given = body.columns
@@ -346,7 +347,7 @@ def _lateness(body: StreamIn) -> int | None:
             return None
         raise InvalidInput(
             "lateness-without-event-time",
-            f"stream {body.name!r} has no event time to be late by",
+            f"stream {body.name!r} has no event time, so it can't have a lateness",
             field="lateness",
             remedy="declare event_time, or leave lateness out",
         )
@@ -354,8 +355,8 @@ def _lateness(body: StreamIn) -> int | None:
 
 
 def _bounds_ahead(body: StreamIn) -> dict[str, int | None]:
-    """Bounds of a new stream's event times in the future. Streams with a watermark get default
-    bounds: one tuple of the far future would move the watermark past all others.
+    """Bounds on event times in the future for a new stream. With a watermark there are defaults: a
+    single tuple of the far future would move the watermark past all others.
     """
     bounded = body.event_time is not None and _lateness(body) is not None
     given = {field: getattr(body, field) for field in AHEAD}
@@ -391,7 +392,7 @@ def _idle_timeout(text: str | None) -> int | None:
 
 
 def _retention(retention: RetentionIn | None) -> dict[str, Any]:
-    """The requested changes of ``ttl`` and ``latest``; without a retention both are reset."""
+    """The changes of ``ttl`` and ``latest`` in a request; None resets both."""
     if retention is None:
         return {"ttl": None, "latest": ()}
     found: dict[str, Any] = {}
@@ -404,7 +405,7 @@ def _retention(retention: RetentionIn | None) -> dict[str, Any]:
 
 
 def _kept(body: StreamIn) -> dict[str, Any]:
-    """Properties of a new stream about stored tuples. A table has a key and retains all rows."""
+    """Retention properties of a new stream, or the key of a new table, which retains all rows."""
     if StreamKind(body.kind) is StreamKind.STREAM:
         if body.key is not None:
             raise InvalidInput(
@@ -426,7 +427,7 @@ def _kept(body: StreamIn) -> dict[str, Any]:
 
 
 def _retain(text: str) -> int | None:
-    """Microseconds of a stream's ``retain``; None: for ever."""
+    """Parse a stream's ``retain`` into microseconds; None: for ever."""
     given = text.strip().lower()
     if given in RETAIN:
         return RETAIN[given]
@@ -446,13 +447,14 @@ def _replanned(
     forms: NormalForms,
     bound: bool,
 ) -> list[QueryRecord]:
-    """Records of the queries over stream ``name``, updated for a change of its retention.
+    """Records of the queries over stream ``name``, with new normal forms after a change of its
+    retention.
 
     Args:
-        bound: whether the ttl changes; then the freshness objectives are checked again.
+        bound: whether the ttl changes, so that freshness objectives must be checked again.
 
     Raises:
-        Conflict: a query could no longer be planned, or its freshness would exclude its tuples.
+        Conflict: a query could no longer be planned, or would join tuples beyond its freshness.
     """
     changed, reasons, stale = [], [], []
     for query in queries:
@@ -470,17 +472,17 @@ def _replanned(
     if reasons:
         raise Conflict(
             "ttl-contradicts-queries",
-            f"with this ttl of stream {name!r} queries could not go on: {_some(reasons)}",
+            f"with this ttl of stream {name!r} queries can't be planned: {_some(reasons)}",
             field="retention.ttl",
             remedy="give a longer ttl, or withdraw these queries first",
         )
     if stale:
         raise Conflict(
             "ttl-contradicts-freshness",
-            f"with this ttl of stream {name!r} queries would leave out what they join: "
+            f"with this ttl of stream {name!r} queries join tuples beyond their freshness: "
             + _some(stale),
             field="retention.ttl",
-            remedy="give a shorter ttl, or these queries the freshness named first",
+            remedy="give a shorter ttl, or first give these queries the freshness shown",
         )
     return changed
 
@@ -505,7 +507,7 @@ def _check_kept(record: StreamRecord, changes: Mapping[str, Any]) -> None:
 
 
 def _check_policy(record: StreamRecord, option: str) -> None:
-    """Refuse an option that sources of this format lack."""
+    """Refuse a change of an ``option`` that sources of this format do not have."""
     source = record.source
     format = REDIS_STREAM if option == "on_loss" else FILES
     own = format == FILES and is_own(source.format, source.path, source.options)
@@ -519,7 +521,7 @@ def _check_policy(record: StreamRecord, option: str) -> None:
 
 
 def _check_lateness(record: StreamRecord) -> None:
-    """Refuse properties that need an event time or a watermark, if the stream has none."""
+    """Refuse properties that need an event time or a watermark, in a stream without it."""
     timeless = record.event_time is None
     wrong: tuple[str, str, str] | None = None
     if record.idle_timeout is not None and (timeless or record.lateness is None):
@@ -527,7 +529,7 @@ def _check_lateness(record: StreamRecord) -> None:
         wrong = "idle-timeout-without-watermark", lacks, "idle_timeout"
     for field in AHEAD:
         if getattr(record, field) is not None and timeless:
-            wrong = wrong or ("ahead-without-event-time", "event time to be ahead by", field)
+            wrong = wrong or ("ahead-without-event-time", "event time", field)
     if wrong is not None:
         code, lacks, field = wrong
         bounded = " with a bounded lateness" if field == "idle_timeout" else ""
@@ -548,8 +550,8 @@ def _users(
     *,
     runs: bool,
 ) -> list[str]:
-    """The queries that prevent the deletion of a stream: live ones. If no runtime runs (``runs``),
-    withdrawn queries can't end, so only wanted and paused queries count.
+    """The live queries over a stream, which prevent its deletion. Without a running runtime (not
+    ``runs``) withdrawn queries can't end, and do not count.
     """
     past = {q.id for q in overtaken(queries, now)}
     found = {

@@ -1,4 +1,4 @@
-"""Health, metrics, and the leading service."""
+"""Liveness, readiness, metrics, the OpenAPI document, and the leading service."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ async def healthz() -> Health:
 @router.get("/readyz")
 @needs(Need.TOKEN)
 async def readyz(ctx: Ctx) -> Ready:
-    """Readiness: Redis answers, the epoch loop and, if there is work for it, the runtime are alive,
-    and the runtime can read the source of every stream.
+    """Readiness: Redis answers, the epoch loop works, the runtime (if it has work) is alive, and it
+    can read the source of every stream.
     """
     checks = {"epoch_loop": ctx.loop.check()}
     try:
@@ -52,7 +52,7 @@ async def readyz(ctx: Ctx) -> Ready:
     broken = sorted(f"{name}: {state}" for name, state in checks.items() if state != "ok")
     if broken:
         raise NotReady(
-            "not-ready", "; ".join(broken), remedy="what is running goes on; see the log"
+            "not-ready", "; ".join(broken), remedy="running queries continue; see the log"
         )
     return Ready(status="ready", checks=checks)
 
@@ -60,7 +60,7 @@ async def readyz(ctx: Ctx) -> Ready:
 @router.get("/metrics", response_class=Response)
 @needs(Need.TOKEN)
 async def metrics(ctx: Ctx) -> Response:
-    """Prometheus metrics of this process and of the pipeline; the latter are equal everywhere."""
+    """Prometheus metrics of this process, and of the pipeline (equal in all services)."""
     found = generate_latest(ctx.metrics.registry)
     with contextlib.suppress(RedisError):
         seen = await ctx.observer.look(ctx.clock(), leads=ctx.lease.term is not None)
@@ -78,7 +78,7 @@ async def openapi(request: Request) -> JSONResponse:
 @router.get("/v1/leader")
 @needs(Need.TOKEN)
 async def get_leader(ctx: Ctx, response: Response) -> LeaderOut:
-    """The leading service, its term, and whether it is the answering one."""
+    """The leading service, its term, and whether it is the one that answers."""
     response.headers["Cache-Control"] = "no-store"
     found = await leader_of(ctx.store.redis, ctx.store.keys)
     if found is None:

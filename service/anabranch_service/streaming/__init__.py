@@ -1,1 +1,1 @@
-"""Rows in and results out, as they come."""
+"""Rows pushed to streams, server-sent events of results, and tests of sources."""

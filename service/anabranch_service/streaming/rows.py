@@ -51,7 +51,7 @@ def _base64(text: str) -> str:
 
 
 def _utc(moment: datetime) -> datetime:
-    """``moment`` in UTC. A time without a zone is taken as UTC, as in the pipeline's sessions."""
+    """``moment`` in UTC; a time without a zone is taken as UTC, as the runtime does."""
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
@@ -75,11 +75,11 @@ def _python_type(kind: DataType) -> Any:
 
 @lru_cache(maxsize=256)
 def _body(columns: tuple[tuple[str, str], ...], event_time: str | None) -> type[BaseModel]:
-    """Model of a request's body. All columns except the event time may be missing or null."""
+    """Pydantic model of a request's body; all columns but the event time may be missing or null."""
     fields: dict[str, Any] = {}
     for number, (name, text) in enumerate(columns):
         kind = _python_type(parse_type(text))
-        # Aliases, since a column's name may be invalid as a field's name.
+        # Pydantic aliases, since a column's name may be invalid as a field's name.
         if name == event_time:
             fields[f"c{number}"] = (kind, Field(alias=name))
         else:
@@ -101,9 +101,7 @@ def read_rows(record: StreamRecord, body: bytes) -> list[dict[str, Any]]:
 
 
 def target(record: StreamRecord, default: str) -> tuple[str, SourcePayload, str]:
-    """The Redis Stream to write rows to, with the payload and field of its entries.
-
-    Of several keys the first is used.
+    """Redis Stream (of several the first) to write rows to, with its entries' payload and field.
 
     Raises:
         Conflict: the service can't write to the stream's source.
@@ -130,7 +128,7 @@ def target(record: StreamRecord, default: str) -> tuple[str, SourcePayload, str]
 
 
 def entries(rows: list[dict[str, Any]], payload: SourcePayload, field: str) -> list[dict[str, Any]]:
-    """Encode ``rows`` as entries of a Redis Stream: one for all rows if JSON, else one each."""
+    """Encode ``rows`` as entries of a Redis Stream: one entry with JSON lines, or one per row."""
     if payload is SourcePayload.FIELDS:
         return [{name: _text(value) for name, value in row.items()} or {"": ""} for row in rows]
     lines = "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)

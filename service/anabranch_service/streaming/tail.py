@@ -33,18 +33,18 @@ from anabranch_service.registry.store import Store
 
 _LOG = structlog.get_logger(__name__)
 
-#: Most tails served at a time by one process; each needs a connection to Redis.
+#: Most result streams (tails) that one process serves; each needs a connection to Redis.
 MOST_TAILS = 64
-#: Most open tails per token, so that one client can't lock out the others.
+#: Most result streams per access token, so that one client can't lock out the others.
 MOST_TAILS_EACH = 16
-#: Seconds between two renewals of a listener's lease, of silence before a comment is sent, and of
-#: waiting for the tail of an ended query.
+#: Seconds between two requests for the runtime to keep copying results, without an event before a
+#: comment is sent, and of waiting for the last results of an ended query.
 RENEW, HEARTBEAT, PATIENCE = 4.0, 10.0, 12.0
-#: Longest wait of one read in milliseconds, and most entries per read.
+#: Longest wait of one read from Redis in milliseconds, and most entries per read.
 BLOCK, ENTRIES = 1000, 32
-#: Greater than any ordinal.
+#: Greater than the ordinal of any row.
 _LAST = 2**63 - 1
-#: KEYS listeners, tail; ARGV query, lifetime of the listener's lease (s), of the tail (s).
+#: Request copies of results. KEYS listeners, tail; ARGV query, seconds for request and copies.
 _LISTEN = """
 local now = tonumber(redis.call('TIME')[1])
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
@@ -63,7 +63,7 @@ class Start(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TailPosition:
-    """Position of a reader: the last row that it has received.
+    """Position of a reader: batch and ordinal of the last row that it has received.
 
     >>> TailPosition.read("7:1200")
     TailPosition(batch=7, ordinal=1200)
@@ -99,8 +99,8 @@ class Reader:
     """A reader of results.
 
     Attributes:
-        token: the id of its token; empty without a token.
-        is_admitted: tells whether it still has access; called every few seconds.
+        token: id of the reader's access token; empty without a token.
+        is_admitted: returns whether the reader still has access; called every few seconds.
     """
 
     token: str
@@ -108,7 +108,7 @@ class Reader:
 
 
 class ServedTails:
-    """The tails served by this process, on at most half of its ``connections``."""
+    """Serves results as events to readers, on at most half of the process's ``connections``."""
 
     def __init__(self, store: Store, connections: int) -> None:
         self._store = store
@@ -133,10 +133,10 @@ class ServedTails:
             after: the last row that the reader has received.
             limit: most rows to send; None: no limit.
             status: returns the query's current status.
-            reader: the reader. The tail ends when the reader loses access.
+            reader: the caller; the events end when it loses access.
 
         Raises:
-            Busy: this process, or the reader's token, has too many open tails.
+            Busy: too many readers in this process, or with this token.
         """
         own = self._open[reader.token] if reader.token else 0
         room = min(MOST_TAILS, self._room)
@@ -211,7 +211,7 @@ class _TailReader:
     """One reader's position in a query's tail.
 
     Attributes:
-        live: whether it has reached the end of the stored results.
+        live: whether the reader has reached the end of the stored results.
     """
 
     def __init__(self, store: Store, name: str, start: Start, after: TailPosition | None) -> None:
@@ -221,15 +221,15 @@ class _TailReader:
         self._key = Keys(store.keys.namespace).tail(name)
         self._cursor = "0-0"
         self._batch = -1
-        #: The ordinal of the next row; None for a start at "now", until the tail's end is known.
+        #: Ordinal of the next row; None before a start at "now" has found the end of the tail.
         self._expected: int | None = 0 if start is Start.START else None
         if after is not None:
-            # The end of the batch before, so that the entry that contains the row is read again.
+            # Start after the previous batch: the entry with the last received row may have more.
             self._cursor = tail_entry(after.batch - 1, _LAST)
             self._expected = after.ordinal + 1
 
     async def read(self) -> list[tuple[bytes, bool]]:
-        """The next events, with whether each is a row; empty if none arrives for a while."""
+        """The next events, each with whether it is a row; empty if none arrives for a while."""
         block = BLOCK if self.live or not await self._exists() else None
         answer = await cast(
             "Any", self._redis.xread({self._key: self._cursor}, count=ENTRIES, block=block)
@@ -248,7 +248,7 @@ class _TailReader:
         return events
 
     async def is_reset(self) -> bool:
-        """Whether the tail was restarted; then the reader continues at its new beginning."""
+        """Whether the runtime has restarted the tail; the reader then continues at its start."""
         last = await self._last()
         if last is None or _order(last[0]) >= _order(self._cursor):
             return False
@@ -263,7 +263,7 @@ class _TailReader:
         return found[0] if found else None
 
     async def _skip(self) -> list[tuple[bytes, bool]]:
-        """Move to the end of the tail."""
+        """Skip all stored results."""
         last = await self._last()
         if last is None:
             return []
@@ -301,7 +301,7 @@ def _order(entry: str) -> tuple[int, int]:
 
 
 def _entries(answer: Any) -> list[tuple[str, dict[str, str]]]:
-    """Entries in a reply of XREAD for one stream, of version 2 or 3 of Redis's protocol."""
+    """Entries in a reply to XREAD for one stream, in version 2 or 3 of Redis's protocol."""
     if not answer:
         return []
     if isinstance(answer, dict):

@@ -1,1 +1,1 @@
-"""Between the socket and the routes: host checks, limits, metrics and logs."""
+"""HTTP layers around the routes: host checks, limits, metrics, logs and errors."""

@@ -24,7 +24,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 class Documented(FastAPI):
-    """An application whose OpenAPI document defines the schemas and security that routes name."""
+    """A FastAPI application with the error schemas and the security scheme in its document."""
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document."""

@@ -6,7 +6,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 def has_head(path: str) -> bool:
-    """Whether HEAD is allowed for ``path``; not for followed results, which never end."""
+    """Whether HEAD is allowed for ``path``: not for event streams of results, which never end."""
     return not path.endswith("/results")
 
 
@@ -21,7 +21,7 @@ class AnswerHead:
         if scope["type"] != "http" or scope["method"] != "HEAD" or not has_head(scope["path"]):
             await self.app(scope, receive, send)
             return
-        # A copy, since the server reads the original method from its own scope.
+        # The scope is copied, since the server must still see the method HEAD.
         served = {**scope, "method": "GET"}
         try:
             await self.app(served, receive, send)

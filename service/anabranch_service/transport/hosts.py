@@ -73,7 +73,7 @@ class CheckHost:
         name = host_of(given[0])
         if name is None:
             return False
-        # The local address of the connection is always one of the service's own addresses.
+        # The local address of the connection is always permitted as a host name.
         server = scope.get("server")
         return ANY in self.names or name in self.names or (server is not None and name == server[0])
 

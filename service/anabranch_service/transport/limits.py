@@ -1,4 +1,4 @@
-"""Limits of the size and the arrival time of requests."""
+"""Limits on the size and the arrival time of requests."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from anabranch_service.refusals import BodyRefused, Refusal
 
-#: Most bytes of all header fields together.
+#: Most bytes of all header fields of a request together.
 HEADER_BYTES = 32 * 1024
-#: Limit of the bodies of all requests in memory, as a multiple of the limit of one body.
+#: Limit on the bodies of all requests in memory, as a multiple of the limit on one body.
 BODIES = 16
-#: Limit of the rest of a body that is read and discarded after the answer, as a multiple of the
-#: limit of one body. Closing the connection with unread data resets it, and the client may lose the
-#: answer.
+#: Limit on the unread rest of a body, as a multiple of the limit on one body. It is read and
+#: discarded after the answer: closing a connection with unread data resets it, and the client may
+#: lose the answer.
 DROPPED = 4
 
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
@@ -64,7 +64,7 @@ class LimitRequests:
         async def counted() -> Message:
             nonlocal size, complete
             if complete:
-                # A long answer waits here for the client to disconnect.
+                # Event streams call this to learn that the client has disconnected.
                 return await receive()
             try:
                 async with asyncio.timeout_at(deadline):
@@ -95,7 +95,7 @@ class LimitRequests:
         if scope["method"] in _WITHOUT_BODY:
             return _UNEXPECTED
         if scope["method"] not in _WITH_BODY:
-            # No route accepts this method.
+            # No route accepts this method: routing answers 405.
             return None
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
@@ -154,7 +154,7 @@ _NO_JSON = _closing(
 _TOO_MANY = _closing(
     503,
     "too-many-bodies",
-    "the bodies that are being read take as much memory as they may",
+    "the memory limit for request bodies is reached",
     "try again shortly",
     retry=1,
 )

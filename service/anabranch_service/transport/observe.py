@@ -29,7 +29,7 @@ class Observe:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        # The service chooses the id: a client could repeat the id of another request.
+        # The service chooses the request's id: a client could repeat the id of another request.
         ident = uuid4().hex
         scope.setdefault("state", {})
         started, status = time.perf_counter(), 0
@@ -42,7 +42,7 @@ class Observe:
                     **message,
                     "headers": [*message.get("headers", ()), (REQUEST_ID, ident.encode())],
                 }
-                # Before the client gets the answer: every confirmed change is in the audit log.
+                # Recorded before the client gets the answer: no confirmed change is missing.
                 await self._audit(scope, status, ident)
             await send(message)
 
@@ -84,11 +84,11 @@ class Observe:
         )
 
 
-#: Methods used as labels; a client may invent others, and each would be a label for ever.
+#: HTTP methods used as metric labels; others, which a client may invent, count as ``other``.
 _METHODS = {m: m for m in ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE")}
 
 
 def _route(scope: Scope) -> str:
-    """The route's path template, or "": plain paths would make an unbounded number of labels."""
+    """Path template of the request's route, or "". Plain paths would be too many metric labels."""
     path = getattr(scope.get("route"), "path", None)
     return path if isinstance(path, str) else ""

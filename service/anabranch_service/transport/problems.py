@@ -1,4 +1,4 @@
-"""All errors as problem details (RFC 9457), whatever raised them."""
+"""Conversion of all exceptions into problem details (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _REMEDIES = {
 _NO_REDIS = Refusal(
     503,
     "registry-unavailable",
-    "Redis does not answer; what is running goes on",
+    "Redis does not answer; running queries continue",
     "try again shortly",
     retry=1,
 )
 _FAILED = Refusal(
     500,
     "internal-error",
-    "the service failed to serve the request; nothing that runs is affected",
+    "the service failed to serve the request; running queries are not affected",
     "see the service's log",
 )
 
@@ -72,7 +72,7 @@ async def _structured_error(request: Request, cause: Exception) -> Response:
 
 
 def _named(error: StructuredError, *, remedy: bool) -> dict[str, str | int]:
-    """An error of a field; ``remedy``: include its own remedy, if the answer has several errors."""
+    """An entry of ``errors``; ``remedy``: include its remedy, as the answer has several errors."""
     found: dict[str, str | int] = {
         "field": error.field,
         "code": error.code,
@@ -132,7 +132,7 @@ async def _http_error(request: Request, cause: Exception) -> Response:
 
 
 def _allowed(request: Request) -> list[str]:
-    """The methods of all routes that match the request's path."""
+    """HTTP methods of all routes that match the request's path."""
     routes = [
         route
         for router in request.app.state.routers
@@ -153,7 +153,7 @@ async def _body_refused(request: Request, cause: Exception) -> Response:
 
 
 async def _redis_refusal(request: Request, cause: Exception) -> Response:
-    """The answer if Redis rejects a command, when a retry alone does not help."""
+    """The answer if Redis rejects a command: a key of the wrong type, or a fault of the server."""
     _LOG.error("redis refused", path=request.url.path, error=repr(cause))
     wrong = []
     with suppress(RedisError):
@@ -171,7 +171,7 @@ async def _redis_refusal(request: Request, cause: Exception) -> Response:
             503,
             "registry-refuses",
             f"Redis refuses the command: {cause}",
-            "correct what Redis complains of; what is running goes on",
+            "correct the cause in Redis; running queries continue",
             retry=10,
         )
     return refusal.answer(request.url.path)

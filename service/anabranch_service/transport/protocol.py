@@ -15,8 +15,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 _LOG = structlog.get_logger(__name__)
 
-#: Time limit of a body that no route reads, as a multiple of a request's time limit. A route that
-#: reads the body gives up after the simple limit, with an error.
+#: Time limit on a body that no route reads, as a multiple of a request's time limit. A route that
+#: reads the body refuses the request at the request's time limit.
 _SLACK = 2.0
 _BUSY = b"HTTP/1.1 503 Service Unavailable\r\n"
 _LATE = b"HTTP/1.1 408 Request Timeout\r\n"
@@ -81,7 +81,7 @@ class BoundedProtocol(H11Protocol):
         """Start or stop the timer of an incomplete header or body."""
         theirs = self.conn.their_state
         in_body = theirs is h11.SEND_BODY
-        # Between two requests uvicorn's own timer applies.
+        # Between two requests of a connection uvicorn's own timer applies.
         idle = theirs is h11.IDLE and self.timeout_keep_alive_task is not None
         if self.transport.is_closing() or idle or theirs not in (h11.IDLE, h11.SEND_BODY):
             _stop(self._arriving)

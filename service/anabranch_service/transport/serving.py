@@ -28,7 +28,7 @@ def server_config(app: ASGIApp, settings: ServiceSettings) -> uvicorn.Config:
         timeout_graceful_shutdown=5,
         ssl_certfile=settings.web.tls_cert or None,
         ssl_keyfile=settings.web.tls_key or None,
-        # Headers of proxies are not trusted: any client could forge them.
+        # Headers such as X-Forwarded-For are not trusted: any client could forge them.
         proxy_headers=False,
         server_header=False,
         log_config=None,

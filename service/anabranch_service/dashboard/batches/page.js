@@ -11,7 +11,7 @@ const POLL_MS = 2000;
 const HEIGHT = 220;
 const AXIS = 54;
 const TOP = 22;
-/** Pixels between two names of epochs. */
+/** Least distance between two epoch labels in pixels. */
 const NAME = 46;
 const ROWS = 50;
 
@@ -120,7 +120,7 @@ const hours = new History(at("hours"), at("hours-note"), {
 async function refresh() {
   try {
     const found = (await read("/v1/batches?last=200")).items;
-    // A batch that an interrupted run has reported may be there twice.
+    // A batch may be listed twice, if a run was interrupted after reporting it.
     batches = [...new Map(found.map((batch) => [batch.batch, batch])).values()];
     show();
     await hours.refresh();

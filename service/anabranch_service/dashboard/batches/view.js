@@ -1,6 +1,6 @@
-// Batches as stacks of phases, in pixels, and in figures. No document, no requests.
+// Charts and figures of batches as stacks of phases. Pure functions.
 
-/** The phases in the order of a stack, from below, with what they are. */
+/** Phases of a batch with their descriptions, in stacking order from the bottom. */
 export const PHASES = [
   ["begin", "before Spark's job"],
   ["spark", "Spark: starting tasks, taking reports"],
@@ -15,14 +15,14 @@ export const PHASES = [
   ["commit", "committing"],
 ];
 
-/** Milliseconds for people. */
+/** Format milliseconds. */
 export function milliseconds(count) {
   return count >= 1000 ? `${Number((count / 1000).toPrecision(3))} s` : `${Math.round(count)} ms`;
 }
 
 const took = (batch, phase) => batch.phases.find(({ name }) => name === phase)?.milliseconds ?? 0;
 
-/** Phases that took any time, with their mean over all batches. */
+/** Phases with a time above 0, with their means over all batches. */
 export function means(batches) {
   return PHASES.map(([name, text]) => ({
     name,
@@ -31,7 +31,7 @@ export function means(batches) {
   })).filter(({ mean }) => mean > 0);
 }
 
-/** The value below which a share of all values is. */
+/** Quantile of values: the value below which the given share of them lies. */
 export function quantile(values, share) {
   const sorted = [...values].sort((a, b) => a - b);
   return sorted.length ? sorted[Math.min(Math.floor(share * sorted.length), sorted.length - 1)] : 0;
@@ -64,13 +64,13 @@ export function stacks(batches, { width, height }) {
   return { rectangles, marks, most };
 }
 
-/** The phase that took most of a batch, with its share. */
+/** The longest phase of a batch, with its share of the time. */
 export function longest(batch) {
   const found = batch.phases.reduce((best, phase) => (phase.milliseconds > (best?.milliseconds ?? -1) ? phase : best), null);
   return found && { name: found.name, share: batch.milliseconds ? found.milliseconds / batch.milliseconds : 0 };
 }
 
-/** The batches in the order that is asked for. */
+/** Sort batches by the selected order. */
 export function ordered(batches, order) {
   const newest = [...batches].reverse();
   if (order === "slowest") return newest.sort((a, b) => b.milliseconds - a.milliseconds);

@@ -1,4 +1,4 @@
-// The plan that waits for approval: how it differs from what runs, and the buttons that say yes or no.
+// The held plan: its differences from the running plan, and buttons to approve or refuse it.
 
 import { act } from "../actions.js";
 import { read, submit } from "../access.js";
@@ -9,7 +9,7 @@ import * as view from "./view.js";
 
 const PATH = "/v1/plan/held";
 const at = (id) => document.getElementById(id);
-/** The plan that is shown. */
+/** The shown held plan. */
 let plan = null;
 
 function show() {
@@ -42,12 +42,12 @@ function button(word) {
       show();
     };
     if (await act(at("held-refusal"), work, async () => {})) at("held-title").focus();
-    // Another plan may be held by now: show that one.
+    // Refused, perhaps since another plan is held by now: show that one.
     else await refresh().catch(() => {});
   });
 }
 
-/** Show the plan that waits for as long as one does; what was said of the last stays until the page is left. */
+/** Show the held plan, if any; the outcome of the last decision stays until the page is left. */
 export function followHeld() {
   button("approve");
   button("refuse");

@@ -1,4 +1,4 @@
-// One list of a difference of plans, as a part that can be opened.
+// A list within the difference of two plans, as an element that can be expanded.
 
 import { breakable, bytes, make } from "../dom.js";
 import { short } from "../graph.js";

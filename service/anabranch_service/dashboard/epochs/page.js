@@ -11,19 +11,19 @@ import * as view from "./view.js";
 
 const POLL_MS = 3000;
 const PAGE = 200;
-/** Of these alone something may change: they begin. */
+/** Number of newest epochs that are requested again, since they may begin meanwhile. */
 const NEWEST = 10;
 const MOST_REASONS = 50;
 
 const at = (id) => document.getElementById(id);
-/** The newest epochs first, as far as they have been asked for. */
+/** The epochs requested so far, newest first. */
 let epochs = [];
 let older = null;
 let running = null;
 let drawn = "";
 let shown = "";
 
-/** The epochs that a link to this page names. */
+/** The two epochs named in the page's address. */
 function asked() {
   const query = new URLSearchParams(location.search);
   const number = (name) => (/^\d+$/.test(query.get(name) ?? "") ? Number(query.get(name)) : null);
@@ -76,7 +76,7 @@ function go(from, to) {
   showDiff().then(() => at("diff-title").focus());
 }
 
-/** The difference that the address names. */
+/** Show the difference of the epochs named in the address. */
 async function showDiff() {
   const { from, to } = asked();
   if (to === null) return;
@@ -132,7 +132,7 @@ function show(answer) {
   );
 }
 
-/** The newest epochs, and with `more` those before the ones that are there. */
+/** Request the newest epochs and, with `more`, the page of older ones. */
 async function refresh(more = false) {
   try {
     const [found, current] = await Promise.all([read(`/v1/epochs?limit=${epochs.length ? NEWEST : PAGE}`), read("/v1/epochs/current")]);

@@ -1,11 +1,11 @@
-// Epochs as a timeline of changes, and a difference in words. No document, no requests.
+// Epochs as a timeline of changes, and differences of plans as texts. Pure functions.
 
 import { some } from "../dom.js";
 import { short } from "../graph.js";
 
 /**
- * Epochs (newest first) as entries, newest first: following ones with the same plan are one. Of an epoch
- * whose plan is not known nothing is folded. `before` is the epoch that an entry's first one follows.
+ * Group epochs (newest first) into entries (newest first): consecutive epochs with the same known plan are
+ * one entry. `before`: the epoch before the first one of the entry.
  */
 export function folded(epochs) {
   const entries = [];
@@ -23,7 +23,7 @@ export function folded(epochs) {
   return entries;
 }
 
-/** The numbers of an entry. */
+/** Range of epoch numbers of an entry, as text. */
 export function numbers({ first, last }) {
   return first.epoch === last.epoch ? `Epoch ${first.epoch}` : `Epochs ${first.epoch}–${last.epoch}: same plan`;
 }

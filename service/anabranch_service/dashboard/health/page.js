@@ -1,4 +1,4 @@
-// The page of health: every component, since when it is as it is, and what to do.
+// Health page: every component with its state, the beginning of the state, and a remedy.
 
 import { read } from "../access.js";
 import { breakable, make, say } from "../dom.js";
@@ -6,7 +6,7 @@ import { poll } from "../poll.js";
 import { moment } from "../times.js";
 
 const POLL_MS = 3000;
-/** Of thousands of streams not all healthy ones are listed. */
+/** Most components listed, the most urgent first. */
 const MOST = 200;
 const BADGES = { ok: "active", warning: "expiring", failed: "failed" };
 const PAGES = { stream: "/dashboard/stream/", query: "/dashboard/query/" };

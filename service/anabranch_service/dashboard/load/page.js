@@ -1,11 +1,11 @@
-// The page of the load: polls the REST API.
+// Load page: polls the REST API for the state of load shedding.
 
 import { read, readQueries } from "../access.js";
 import { facts, make, percent, say } from "../dom.js";
 import { MOST_ROWS, left, levers, listed, share, verdict } from "./view.js";
 
 const POLL_MS = 1000;
-/** With very many queries an answer takes longer: then it is asked for in so many times as long. */
+/** Least ratio of the time between two requests to a request's duration, which is long with many queries. */
 const SHARE = 5;
 
 const at = (id) => document.getElementById(id);
@@ -70,7 +70,7 @@ function showQueries() {
 
 async function refresh() {
   try {
-    // Before the first epoch there is no current one.
+    // null before the first epoch.
     const [now, options, all] = await Promise.all([
       read("/v1/epochs/current"),
       read("/v1/settings"),

@@ -1,9 +1,9 @@
-// Load, levers and what overload has kept from queries, as figures to show: no document, no requests.
+// Load, countermeasures, and results withheld from queries, as texts and numbers. Pure functions.
 
 import { completeFrom } from "../activation.js";
 import { percent } from "../dom.js";
 
-/** Rows of the table of queries; beyond, a filter helps. */
+/** Most rows of the table of queries. */
 export const MOST_ROWS = 100;
 
 /** Countermeasures against overload, in order: a name, and whether it is in force. */
@@ -38,7 +38,7 @@ export function levers(runtime) {
   ];
 }
 
-/** How the load stands, in a few words. */
+/** State of the load as a short text. */
 export function verdict(runtime) {
   const rationing = runtime?.rationing;
   if (!rationing) return "not known yet";
@@ -48,13 +48,13 @@ export function verdict(runtime) {
   return rationing.needed > 1 ? "input exceeds the capacity of the machine" : "within capacity";
 }
 
-/** The queries that match `filter`, those first from which overload keeps most. */
+/** Queries that match `filter`, lowest completeness first. */
 export function listed(queries, filter) {
   const words = filter.toLowerCase().split(/\s+/).filter(Boolean);
   const matching = queries
     .filter((q) => words.every((w) => q.id.toLowerCase().includes(w)))
     .map(row)
-    // Where goals were given nothing there is no estimate: they come before those that get all.
+    // Queries without an estimate (an alias had the ration 0) precede complete ones.
     .sort(
       (a, b) =>
         (a.kept ?? 1) - (b.kept ?? 1) ||
@@ -72,7 +72,7 @@ function row(query) {
     id: query.id,
     priority: query.priority,
     since: completeFrom(query),
-    // Before activation there are no results to keep a share of.
+    // Before activation a query has no completeness.
     kept: query.activated_batch === null ? null : (kept?.completeness ?? 1),
     withheld: kept?.withheld ?? 0,
     owed: kept?.owed ?? 0,
@@ -84,13 +84,13 @@ function row(query) {
   };
 }
 
-/** The share of results that overload leaves, for people. */
+/** Format the share of a query's results that is kept. */
 export function left({ kept, blind }) {
   if (kept === null) return "–";
   return kept >= 1 && !blind ? "all" : `${blind ? "below " : ""}${percent(kept)}`;
 }
 
-/** A share for people, as short as it can be. */
+/** Format a share as a whole percentage. */
 export function share(part) {
   return `${Math.round(100 * part)} %`;
 }

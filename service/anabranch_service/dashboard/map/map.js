@@ -1,4 +1,4 @@
-// The joint plan on the first page: drawn, zoomed, searched, and followed from a query to its path.
+// Map of the joint plan on the first page: drawing, zooming, searching, and a query's path.
 
 import { read } from "../access.js";
 import { breakable, element, make } from "../dom.js";
@@ -6,9 +6,9 @@ import { textWidth } from "../graph.js";
 import { around, dearest, LINE, load, PADDING, placed, rate } from "./view.js";
 
 const ZOOM = 1.25;
-/** Between two looks at the plan. */
+/** Milliseconds between two requests for the plan. */
 const EVERY_MS = 4000;
-/** Pixels that the map takes at most, and by how much it is made smaller. */
+/** Greatest height of the map in pixels, and its smallest scale. */
 const HIGHEST = 960;
 const SMALLEST = 0.62;
 const KINDS = { stream: "stream", relation: "tuples of", result: "kept result", query: "query", group: "group of" };
@@ -16,7 +16,7 @@ const KINDS = { stream: "stream", relation: "tuples of", result: "kept result", 
 const measure = (text, bold) => (bold ? textWidth(text, 13, 650) : textWidth(text, 11.5));
 const at = (id) => document.getElementById(id);
 
-/** The map in the page; `choose` is called with the name of a query that is chosen in it. */
+/** The map in the page; `choose` is called with the name of a selected query. */
 export class PlanMap {
   constructor(choose) {
     this.choose = choose;
@@ -24,10 +24,10 @@ export class PlanMap {
     this.shown = "";
     this.query = null;
     this.view = null;
-    /** Whether somebody has zoomed or moved the picture, so that it stays where it is. */
+    /** Whether the user has zoomed or moved the map, so that updates keep the view. */
     this.moved = false;
     this.looked = 0;
-    /** Query -> owner, tags and title, in which it is looked for as well. */
+    /** Query -> owner, tags and title, which the search covers, too. */
     this.words = new Map();
     at("map-in").addEventListener("click", () => this.zoom(1 / ZOOM));
     at("map-out").addEventListener("click", () => this.zoom(ZOOM));
@@ -37,13 +37,13 @@ export class PlanMap {
     at("map-all").addEventListener("click", () => this.choose(null));
     this.frame.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     this.frame.addEventListener("pointerdown", (event) => this.drag(event));
-    // The card also changes its height, which asks for nothing.
+    // A change of the card's height needs no new layout.
     new ResizeObserver(() => this.frame.clientWidth === this.across || this.fit()).observe(this.frame.parentElement);
   }
 
-  /** Show the plan that runs, `query` in it. */
+  /** Show the running plan, with `query` selected. */
   async refresh(query) {
-    // Rates are of periods of some seconds, and a large plan is work for the service.
+    // Rates change every few seconds only, and a large plan is expensive for the service.
     if (this.plan && query === this.query && performance.now() - this.looked < EVERY_MS) return;
     this.looked = performance.now();
     let plan = await read("/v1/plan").catch((error) => (error.status === 404 ? null : Promise.reject(error)));
@@ -57,12 +57,12 @@ export class PlanMap {
     at("map-open").hidden = !query;
     at("map-open").href = `/dashboard/query/${encodeURIComponent(query ?? "")}`;
     this.draw();
-    // The same nodes may need more room: of measured ones there is a figure more.
+    // The layout may change even with the same nodes: measured ones show a rate, too.
     if (another || !this.moved) this.fit();
     else this.look();
   }
 
-  /** Let queries be found by their owners, tags and titles. */
+  /** Set the owners, tags and titles by which queries can be searched. */
   named(queries) {
     for (const { id, run, title, owner, tags } of queries) {
       const words = [title, owner, ...(tags ?? [])].filter(Boolean).join("\n").toLowerCase();
@@ -145,14 +145,14 @@ export class PlanMap {
     else if (box.kind === "group") this.list(box);
   }
 
-  /** The queries of a group, to choose from. */
+  /** Show the queries of a group for selection. */
   list(box) {
     const links = box.queries.map((name) => make("a", { href: `#query=${encodeURIComponent(name)}`, text: name }));
     at("map-members").replaceChildren(...links);
     at("map-members").hidden = false;
   }
 
-  /** Let stand out what goes with `id`, or with the chosen query, or is called as is looked for. */
+  /** Highlight the paths of node `id`, else of the selected query, else the nodes that match the search. */
   light(id = this.query && `query:${this.query}`) {
     if (!this.plan) return;
     const wanted = at("map-find").value.trim().toLowerCase();
@@ -173,13 +173,13 @@ export class PlanMap {
     if (known) this.choose(name);
   }
 
-  // --- looking at it ---------------------------------------------------------------------------
+  // --- zooming and moving ----------------------------------------------------------------------
 
   fit() {
     if (!this.size) return;
     const [width, height] = this.size;
     const across = (this.across = this.frame.clientWidth);
-    // Small plans are not enlarged, and large ones are not shrunk beyond legibility: they are moved.
+    // Small plans are not enlarged; large ones are shrunk only as far as legible, and can be dragged.
     const scale = Math.max(Math.min(across / width, HIGHEST / height, 1), SMALLEST);
     this.high = Math.min(height * scale, HIGHEST);
     const shown = [across / scale, this.high / scale];
@@ -209,7 +209,7 @@ export class PlanMap {
   }
 
   wheel(event) {
-    // Without a key the page scrolls.
+    // Without a modifier key the wheel scrolls the page.
     if (!event.ctrlKey && !event.metaKey) return;
     event.preventDefault();
     const area = this.frame.getBoundingClientRect();

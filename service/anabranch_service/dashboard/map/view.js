@@ -1,30 +1,30 @@
-// The joint plan in pixels: positions, widths, loads. No document, no requests.
+// Geometry of the joint plan's map: positions, line widths, classes of load. Pure functions.
 
 export const LINE = 17;
 export const PADDING = 11;
 const ROW_GAP = 12;
 const LAYER_GAP = 90;
 const MARGIN = 14;
-/** Characters after which a name goes on in the next line. */
+/** Characters after which a name is wrapped. */
 const WRAP = 26;
-/** Shares of all CPU time from which on a link is warm, or hot. */
+/** Least shares of all CPU time of a warm and of a hot link. */
 const WARM = 0.05;
 const HOT = 0.25;
 
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
 
-/** A rate for people. */
+/** Format a rate. */
 export function rate(tuples) {
   if (tuples > 0 && tuples < 0.1) return "< 0.1/s";
   return `${tuples < 10 ? Number(tuples.toFixed(1)) : compact.format(tuples)}/s`;
 }
 
-/** CPU seconds per second for people. */
+/** Format CPU seconds per second. */
 export function load(cpu) {
   return cpu >= 1 ? `${cpu.toFixed(1)} CPUs` : `${(100 * cpu).toPrecision(2)} % of a CPU`;
 }
 
-/** A text in lines of about `most` characters, broken where a word ends or within a long one. */
+/** Wrap a text into lines of about `most` characters, at word ends or within long words. */
 export function lines(text, most = WRAP) {
   const found = [];
   let line = "";
@@ -42,7 +42,7 @@ export function lines(text, most = WRAP) {
   return [...found, line.trim()].filter(Boolean);
 }
 
-/** The links that lead to a node, and the nodes on the way; with `onward` its successors as well. */
+/** Links and nodes on the paths to a node; with `onward` also on the paths from it. */
 export function around(plan, id) {
   const nodes = new Set([id]);
   const walk = (from, to) => {
@@ -62,14 +62,14 @@ export function around(plan, id) {
   return nodes;
 }
 
-/** The link on which most CPU time goes, with its share; null where none does. */
+/** The link with the most CPU time, and its share; null: no CPU time was measured. */
 export function dearest(plan) {
   const most = plan.links.reduce((best, link) => (link.cpu > (best?.cpu ?? 0) ? link : best), null);
   return most && { ...most, share: plan.cpu ? Math.min(most.cpu / plan.cpu, 1) : 0 };
 }
 
 /**
- * Nodes as boxes and links as paths. `measure` gives the width of a text in pixels.
+ * Layout of nodes as boxes and links as paths. `measure`: text -> width in pixels.
  */
 export function placed(plan, measure) {
   const boxes = new Map(

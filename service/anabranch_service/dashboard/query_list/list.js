@@ -1,4 +1,4 @@
-// The list of queries on the first page: searched and paged by the service; only changed queries are redrawn.
+// The list of queries on the first page: the service searches and pages; only changed rows are redrawn.
 
 import { read } from "../access.js";
 import { batches, completeFrom } from "../activation.js";
@@ -6,7 +6,7 @@ import { breakable, make, say } from "../dom.js";
 import { ROWS, choices, counted, requestOf, searchOf, wanted } from "./view.js";
 
 const COLUMNS = 8;
-/** The choices, and the name of no choice. */
+/** Drop-down filters, and the label of each without a selection. */
 const CHOICES = { stream: "any", owner: "anybody", tag: "any", status: "any" };
 
 const at = (id) => document.getElementById(id);
@@ -44,13 +44,13 @@ function definition(query) {
 }
 
 export class QueryList {
-  /** `dot` makes the mark of a query's colour. */
+  /** `dot`: creates the coloured mark of a query. */
   constructor(dot) {
     this.dot = dot;
     this.queries = [];
     this.shown = new Map();
     this.page = null;
-    /** Where the pages up to the one that is shown begin. */
+    /** Cursors of the pages up to the shown one. */
     this.cursors = [null];
     this.asked = 0;
     const { find, ...chosen } = wanted(location.search);
@@ -64,7 +64,7 @@ export class QueryList {
     at("queries-after").addEventListener("click", () => this.turn([...this.cursors, this.page.next_cursor]));
   }
 
-  /** Look for an owner, a tag, a stream or a status. */
+  /** Filter by an owner, a tag, a stream or a status. */
   choose(what) {
     Object.assign(this.chosen, what);
     this.search();
@@ -84,7 +84,7 @@ export class QueryList {
     return { find: at("find").value, ...this.chosen };
   }
 
-  /** All queries, which are counted and chosen from. */
+  /** Set all queries, which are counted and give the filters' choices. */
   know(queries) {
     this.queries = queries;
     this.offer(choices(queries));
@@ -122,7 +122,7 @@ export class QueryList {
     body.replaceChildren(...(rows.length ? rows : [make("tr", {}, none)]));
   }
 
-  /** What there is to choose from; lists that stay the same are left alone, they may be open. */
+  /** Fill the filters' lists of choices, if they have changed: a list may be open. */
   offer(found) {
     for (const [name, all] of Object.entries(CHOICES)) {
       const [select, chosen, names] = [at(`find-${name}`), this.chosen[name], found[name]];

@@ -1,6 +1,6 @@
-// What the list of queries is searched by. No document, no requests: the service does the searching.
+// Search criteria of the list of queries, which the service applies. Pure functions.
 
-/** Rows of a page: more make every look at the page slow. */
+/** Rows of a page; with more every update of the page would be slow. */
 export const ROWS = 100;
 
 /** Search criteria, by their names in addresses of this page and of `GET /v1/queries`. */
@@ -8,7 +8,7 @@ const NAMES = ["find", "stream", "owner", "tag", "status"];
 
 const sorted = (found) => [...new Set(found)].sort((a, b) => a.localeCompare(b));
 
-/** What there is to choose from: name in addresses -> values. */
+/** Choices of the filters: criterion -> values. */
 export function choices(queries) {
   return {
     stream: sorted(queries.flatMap(({ normalised }) => normalised.aliases.map(({ stream }) => stream))),
@@ -18,7 +18,7 @@ export function choices(queries) {
   };
 }
 
-/** What an address asks for, and the address that does. */
+/** Parse the search criteria in an address, and the reverse. */
 export function wanted(search) {
   const given = new URLSearchParams(search);
   return Object.fromEntries(NAMES.map((name) => [name, given.get(name) ?? ""]));

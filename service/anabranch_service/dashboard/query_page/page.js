@@ -12,7 +12,7 @@ import { moment } from "../times.js";
 import * as view from "./view.js";
 
 const POLL_MS = 2000;
-/** The plan of one query is read from the ruleset, which of many queries is large. */
+/** Milliseconds between two requests for the query's plan, which are expensive with many queries. */
 const PLAN_MS = 6000;
 const ENDED = new Set(["expired", "rejected", "failed"]);
 
@@ -21,7 +21,7 @@ const name = decodeURIComponent(location.pathname.split("/").pop());
 const path = `/v1/queries/${encodeURIComponent(name)}`;
 const tail = new Tail(at("tail"), at("tail-note"));
 
-/** The last hours of the present run; another run has others. */
+/** History of the present run's rate in the last hours. */
 let hours = null;
 
 function historyOf(run) {
@@ -39,10 +39,10 @@ let query = null;
 let tag = null;
 let plan = null;
 let plannedAt = 0;
-/** Epoch -> when it was published, which never changes. */
+/** Epoch -> time of its publication. */
 const published = new Map();
 
-/** When an epoch was published: from the epochs' list, whose entries are short. */
+/** Time of an epoch's publication, from the list of epochs, whose entries are short. */
 async function publication(epoch) {
   if (epoch === null || epoch === undefined) return null;
   if (!published.has(epoch)) {
@@ -52,7 +52,7 @@ async function publication(epoch) {
   return published.get(epoch) ?? null;
 }
 
-/** Since when it is as it is: an element. */
+/** The beginning of the query's present status, as an element. */
 async function since({ status, first_epoch: first, last_epoch: last, created_at: created, failure }) {
   if (failure) return `batch ${failure.batch}`;
   if (status === "pending" || status === "rejected") return moment(created);
@@ -99,7 +99,7 @@ async function showQuery() {
   showActivations();
 }
 
-/** What people call it, whose it is and what they find it by: each leads to the others of the kind. */
+/** Title, owner and tags; owner and tags link to the other queries with them. */
 function showLabels() {
   const links = [...(query.owner ? [["owner", query.owner]] : []), ...query.tags.map((one) => ["tag", one])];
   at("labels").hidden = !links.length && !query.title;
@@ -127,7 +127,7 @@ function showSink() {
   ]);
 }
 
-/** Its runs, where there have been several. */
+/** The query's runs, if it has several. */
 async function showRuns() {
   at("runs-part").hidden = query.run === query.id;
   if (query.run === query.id) return;
@@ -165,7 +165,7 @@ function hop(className, title, detail, ...lines) {
   );
 }
 
-/** A name with the aliases that the query has for it, where they say something. */
+/** A relation's name, with the query's aliases of it if they differ from the name. */
 function named(label, aliases) {
   const own = aliases.filter((alias) => alias && !label.split(" ⋈ ").includes(alias));
   return own.length ? `${label} (${own.join(", ")})` : label;
@@ -249,7 +249,7 @@ function write({ expires_at: expires, priority, slo, title, owner, tags }) {
   at("tags").value = tags.join(", ");
 }
 
-/** What the form says. */
+/** The values of the form's fields. */
 function given() {
   const texts = { ttl: "ttl", priority: "priority", latency: "slo-latency", completeness: "slo-completeness", title: "title", owner: "owner", tags: "tags" };
   const found = Object.fromEntries(Object.entries(texts).map(([field, id]) => [field, at(id).value.trim()]));

@@ -1,11 +1,11 @@
-// A query for people: what its answers say, in words. No document, no requests.
+// Texts about a query, from the service's answers. Pure functions.
 
 import { batches } from "../activation.js";
 import { percent } from "../dom.js";
 import { load, rate } from "../map/view.js";
 import { clock, length } from "../times.js";
 
-/** Since when its results are complete, and how much of them there is. */
+/** The time from which on results are complete, and their completeness under load shedding. */
 export function completeness(query) {
   const since = { always: "from the first result", never: "never" }[query.complete] ?? (query.complete_from ? `from ${clock(query.complete_from)}` : "not known yet");
   const kept = query.rationed;
@@ -13,42 +13,42 @@ export function completeness(query) {
   return `${since}; ${kept.blind ? "below " : ""}${percent(kept.completeness)} of results kept`;
 }
 
-/** The outcome of its past results, over tuples stored before it began. */
+/** Progress of the results over tuples stored before the query began. */
 export function past({ past_results: { status, results, rows }, normalised }) {
   const what = { pending: "being emitted", emitted: "all emitted", "given-up": "given up" }[status] ?? status;
   const left = rows ? `; ${rows.toLocaleString("en")}  stored rows to process` : "";
   return `${what}: ${results.toLocaleString("en")} ${counted({ normalised })}${left}`;
 }
 
-/** From arrival to commit, as far as that is known. */
+/** Time from a row's arrival to the commit of its results, if known. */
 export function latency(plan) {
   if (!plan?.batch_seconds) return "not known yet";
   const batch = length(plan.batch_seconds);
   return plan.waiting_seconds === null ? `one batch: ${batch}` : `about ${length(plan.waiting_seconds + plan.batch_seconds)}`;
 }
 
-/** A part of a whole, as a share with the amount; `of` writes an amount. */
+/** Format a part of a whole as a percentage and an amount; `of` formats the amount. */
 export function part(amount, whole, of) {
   return whole > 0 ? `${percent(amount / whole)} (${of(amount)})` : "–";
 }
 
-/** CPU time that is its part of the plan's. */
+/** The query's share of the plan's CPU time. */
 export function cpu(plan) {
   return plan?.measured ? part(plan.cpu, plan.cpu_of_plan, load) : "–";
 }
 
-/** The counted unit: joined rows for a view or an outer join, whose sink gets other rows; else results. */
+/** Unit of the query's counts: joined rows for a view or an outer join, else results. */
 export function counted({ normalised }) {
   return normalised.view || normalised.outer ? "joined rows" : "results";
 }
 
-/** Results a second, or joined rows. */
+/** Results or joined rows per second, as text. */
 export function results(plan, query) {
   if (!plan?.measured) return "–";
   return `${rate(plan.results_per_second)}${counted(query) === "results" ? "" : " joined rows"}`;
 }
 
-/** The normal form of a query, as pairs. */
+/** Normal form of a query, as pairs of name and text. */
 export function meaning({ normalised, window }) {
   const { view, outer } = normalised;
   const windows = typeof window === "string" ? window : Object.entries(window ?? {}).map(([alias, text]) => `${alias} ${text}`).join(", ");
@@ -64,7 +64,7 @@ export function meaning({ normalised, window }) {
   ].filter(([, text]) => text);
 }
 
-/** The most values of a kind of tuples that are named. */
+/** Most key values listed per substream. */
 const NAMED = 3;
 
 function kind(attribute, some) {
@@ -78,7 +78,7 @@ function kind(attribute, some) {
   return `${attribute} = ${named}${more > 0 ? ` or ${more} more` : ""}`;
 }
 
-/** Substreams with the same paths, together. */
+/** Group substreams with the same paths. */
 function kinds({ attribute, substreams }) {
   const numbers = [...new Set(substreams.map((one) => one.same_as))];
   return numbers.map((number) => {
@@ -89,7 +89,7 @@ function kinds({ attribute, substreams }) {
 
 const sum = (some, name) => some.reduce((total, one) => total + one[name], 0);
 
-/** The kinds of tuples that have paths of their own, a row each. */
+/** Table rows of the substreams (tuples with certain key values) that have paths of their own. */
 export function divided(plan) {
   return (plan?.divided ?? []).flatMap((one) =>
     kinds(one).map(({ text, some }) => ({
@@ -101,7 +101,7 @@ export function divided(plan) {
   );
 }
 
-/** Which tuples take a path, where not all do. */
+/** The substreams that take a path, as text; "": all tuples take it. */
 export function whose(plan, { alias, substreams }) {
   const found = (plan.divided ?? []).find((one) => one.alias === alias);
   if (!substreams?.length || !found || substreams.length === found.substreams.length) return "";
@@ -109,7 +109,7 @@ export function whose(plan, { alias, substreams }) {
   return taken.map(({ text }) => text).join("; ");
 }
 
-/** Its activations, the present one first; `visible` are aliases with what they see. */
+/** Activations of the query, the present one first; `visible`: per alias the first visible batch. */
 export function activations(query) {
   const ended = [...query.earlier].reverse();
   const found = query.activated_batch === null ? ended : [query, ...ended];
@@ -121,7 +121,7 @@ export function activations(query) {
   }));
 }
 
-/** The results of an activation: counts continue from the previous one. For views, ended ones have only counts of joined rows. */
+/** Number of an activation's results; reported counts continue from the previous activation. */
 function given(query, one, before) {
   if (counted(query) === "results") return (one.results - (before?.results ?? 0)).toLocaleString("en");
   return one === query ? `${one.results.toLocaleString("en")} rows` : `${one.results.toLocaleString("en")} joined rows so far`;
@@ -129,7 +129,7 @@ function given(query, one, before) {
 
 const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}.`;
 
-/** What stands in the way of its results, each as a text. */
+/** Problems that prevent or delay results, each as a text. */
 export function problems(query) {
   const found = Object.entries(query.input_problems).map(([stream, why]) => `The stream ${stream} is not read: ${why}. Results wait for its rows.`);
   if (query.sink_problem) found.push(`Results wait for the sink: ${query.sink_problem}`);
@@ -143,7 +143,7 @@ export function problems(query) {
   return found;
 }
 
-/** What a change of the form asks for: only what differs. `given` has the fields' texts. */
+/** The changed fields of the form, as the body of a PATCH. `given`: texts of the fields. */
 export function changes(query, given) {
   const changed = {};
   if (given.forever && query.expires_at) changed.expires_at = null;
@@ -162,7 +162,7 @@ export function changes(query, given) {
   return changed;
 }
 
-/** A run in one line: what became of it, and where its results are. */
+/** Summary of a run in one line: status, number of results, place of the results. */
 export function run({ run: name, status, results, results_at: place }) {
   return `${name}: ${status}, ${results.toLocaleString("en")} results${place ? ` in ${place}` : ""}`;
 }

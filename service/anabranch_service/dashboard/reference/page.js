@@ -1,10 +1,10 @@
-// The REST API by its OpenAPI document, to try out; drawn by Swagger UI, which this service has at hand.
+// Interactive REST reference from the OpenAPI document, by Swagger UI, which the service includes.
 
 globalThis.SwaggerUIBundle({
   dom_id: "#reference",
   url: "/openapi.json",
   deepLinking: true,
   docExpansion: "list",
-  // Nothing is sent anywhere else, so no document is validated by its makers' service.
+  // Swagger's online validator is off: the page sends nothing to other servers.
   validatorUrl: null,
 });

@@ -17,17 +17,17 @@ function field({ name, text, choices, empty }) {
   return make("div", { className: "setting" }, make("label", { htmlFor: name, text: name.replaceAll("_", " ") }), input, make("span", { className: "muted", id: `${name}-text`, text }));
 }
 
-/** The fields, once there is something to fill them with: what is empty would be saved as such. */
+/** Show the fields once the settings are known: empty fields would be saved as such. */
 function draw() {
   at("fields").replaceChildren(
     ...GROUPS.map(([title, fields]) => make("fieldset", {}, make("legend", { text: title }), ...fields.map(field))),
   );
 }
 
-/** What the fields have now, as texts by name. */
+/** Current texts of the fields, by name. */
 const typed = () => Object.fromEntries(GROUPS.flatMap(([, fields]) => fields.map(({ name }) => [name, at(name).value])));
 
-/** Fill the fields in, but those that somebody has changed since they had the texts `saved`. */
+/** Fill in the fields, except those that the user has changed from the texts `saved`. */
 function fill(saved) {
   for (const [name, text] of Object.entries(typed())) {
     if (text === saved[name]) at(name).value = settings[name] ?? "";

@@ -1,6 +1,6 @@
-// What can be set, and what a form changes. No document, no requests.
+// The settings with their groups and choices, and the changes made in the form. Pure functions.
 
-/** Settings in groups: name, what it is, and either its choices or what an empty field means. */
+/** Settings in groups: name, description, and either the choices or the meaning of an empty field. */
 export const GROUPS = [
   [
     "The plan",
@@ -38,7 +38,7 @@ export const GROUPS = [
   ],
 ];
 
-/** What a form changes: only what differs. `given` has the fields' texts. */
+/** The changed settings, as the body of a PATCH. `given`: texts of the fields. */
 export function changes(settings, given) {
   const changed = {};
   for (const [, fields] of GROUPS) {

@@ -10,7 +10,7 @@ import { poll } from "../poll.js";
 import * as view from "./view.js";
 
 const POLL_MS = 2000;
-/** Of these there may be many, and they change seldom. */
+/** Milliseconds between two requests for queries and sample, which may be large and change seldom. */
 const SLOW_MS = 20_000;
 const HEIGHT = 90;
 const MOST_READERS = 60;
@@ -18,7 +18,7 @@ const MOST_READERS = 60;
 const at = (id) => document.getElementById(id);
 const name = decodeURIComponent(location.pathname.split("/").pop());
 const path = `/v1/streams/${encodeURIComponent(name)}`;
-/** The queries that read it now, or will. */
+/** Queries that read the stream, or will. */
 const READERS = `&stream=${encodeURIComponent(name)}&status=active&status=pending&status=expiring`;
 
 const hours = new History(at("hours"), at("hours-note"), {
@@ -29,7 +29,7 @@ const hours = new History(at("hours"), at("hours-note"), {
 });
 
 let stream = null;
-/** The queries that read it, with the other streams by which they go. */
+/** Show the queries that read the stream, with their other streams. */
 let readers = [];
 let others = [];
 let tag = null;
@@ -82,7 +82,7 @@ function showRate(values) {
   at("rate").replaceChildren(svg);
 }
 
-/** Queries that read it, and what a sample says of its columns. */
+/** Request the queries that read the stream, and the statistics of its columns from a sample. */
 async function showSlow() {
   const [found, sample, streams] = await Promise.all([readQueries(READERS), read(`${path}/sample`), read("/v1/streams")]);
   others = streams.items;
@@ -123,7 +123,7 @@ function write({ description, site, retention, idle_timeout: idle, event_time: t
   at("keep-late").checked = keep;
 }
 
-/** What the form changes, only what differs. */
+/** The changed fields of the form, as the body of a PATCH. */
 function changes(shown) {
   const [description, site, ttl, idle] = ["new-description", "new-site", "ttl", "idle"].map((id) => at(id).value.trim());
   const keep = at("keep-late").checked;

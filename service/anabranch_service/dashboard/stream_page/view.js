@@ -1,4 +1,4 @@
-// A stream for people: what its answers say, in words and in figures. No document, no requests.
+// Texts and numbers about a stream, from the service's answers. Pure functions.
 
 import { some } from "../dom.js";
 import { retentionOf, streams } from "../measured.js";
@@ -7,10 +7,10 @@ import { clock, length } from "../times.js";
 
 const count = (number) => (number === null ? "–" : number.toLocaleString("en"));
 
-/** Looks that are remembered: of ten minutes. */
+/** Number of remembered samples of the row counter: ten minutes. */
 export const LOOKS = 300;
 
-/** Add a sample of the counter; `looks` are (seconds, rows), and restart where it decreased. */
+/** Add a sample of the row counter to `looks`, pairs of seconds and rows; start over if it has decreased. */
 export function looked(looks, seconds, rows) {
   if (rows === null) return [];
   const last = looks.at(-1);
@@ -18,7 +18,7 @@ export function looked(looks, seconds, rows) {
   return [...looks, { seconds, rows }].slice(-LOOKS);
 }
 
-/** Rows per second between looks, and of the last ten seconds; null: not known yet. */
+/** Rows per second between samples, and in the last ten seconds; null: not known yet. */
 export function rates(looks) {
   const values = looks.slice(1).map((look, at) => (look.rows - looks[at].rows) / Math.max(look.seconds - looks[at].seconds, 1e-3));
   const last = looks.at(-1);
@@ -27,7 +27,7 @@ export function rates(looks) {
   return { values, now };
 }
 
-/** The figures of a stream. */
+/** Counts of a stream's rows, as pairs of name and text. */
 export function figures(stream, now) {
   const waiting = stream.waiting_tuples;
   return [
@@ -54,17 +54,17 @@ export function table({ version, looked_up: looked, read_at: read, rows }) {
   ];
 }
 
-/** Its stored rows, in words. */
+/** Retention of the stream's stored rows, as text. */
 function kept(stream) {
   if (stream.kind === "table") return stream.key ? "the last row of each key" : "all rows";
   const own = { all: "all rows", none: "" }[stream.retain] ?? `rows of the last ${stream.retain}`;
   return [retentionOf(stream), own].filter(Boolean).join("; ") || "as queries require";
 }
 
-/** Streams of a query by their names. */
+/** Names of the streams of a query. */
 const streamsOf = ({ normalised }) => new Set(normalised.aliases.map(({ stream }) => stream));
 
-/** The queries that wait for this stream: its watermark is the least of their streams. */
+/** Queries that wait for this stream, since its watermark is the least of their streams. */
 export function held(stream, streams, readers) {
   const marks = new Map(streams.map(({ name, watermark }) => [name, watermark ? Date.parse(watermark) : null]));
   const own = Date.parse(stream.watermark);
@@ -74,7 +74,7 @@ export function held(stream, streams, readers) {
   });
 }
 
-/** Its watermark as a time, how far that is behind, and what waits for it, as pairs. */
+/** The stream's watermark, its delay behind the clock, and the queries that wait for it, as pairs. */
 export function time(stream, streams, readers, now) {
   if (!stream.event_time) return [];
   if (stream.lateness === "unbounded") return [["watermark", "none: unbounded lateness accepts rows of any age"]];
@@ -89,7 +89,7 @@ export function time(stream, streams, readers, now) {
   ];
 }
 
-/** Its source, as pairs. */
+/** The stream's source, as pairs of name and text. */
 export function source({ source: { format, path, options, ...rest }, source_status: status }) {
   const more = Object.entries(rest).filter(([, value]) => value !== null && typeof value !== "object");
   return [
@@ -101,7 +101,7 @@ export function source({ source: { format, path, options, ...rest }, source_stat
   ].filter(([, value]) => value !== null && value !== undefined && value !== "");
 }
 
-/** What stands in the way of its rows. */
+/** Problems that prevent the reading of rows, as texts. */
 export function problems(stream) {
   const { state, error, since } = stream.source_status;
   const found = [];
@@ -113,13 +113,13 @@ export function problems(stream) {
   return found;
 }
 
-/** Classes of delay with their parts of all rows. */
+/** Classes of delay, with their shares of all rows. */
 export function delays(stream) {
   if (!stream.statistics) return [];
   return streams({ streams: { it: stream.statistics } })[0].bars;
 }
 
-/** A value of a sample for people: of a date or a timestamp the moment. */
+/** Format a value of a sample; dates and timestamps are given as numbers. */
 export function value(one, type) {
   if (one === null) return "NULL";
   if (type === "timestamp" && typeof one === "number") return clock(new Date(one / 1000).toISOString());
@@ -128,7 +128,7 @@ export function value(one, type) {
   return text.length > 40 ? `${text.slice(0, 39)}…` : text;
 }
 
-/** Pieces that could not be read, as texts. */
+/** Skipped parts of the input that could not be read, as texts. */
 export function unread({ last = [] }) {
   return last.map((piece) => `${piece.source}, ${piece.unit} ${piece.first} to ${piece.last ?? "the end"}: ${piece.reason} (batch ${piece.batch})`);
 }

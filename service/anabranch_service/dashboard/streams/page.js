@@ -7,7 +7,7 @@ import { clock, length } from "../times.js";
 import * as view from "./view.js";
 
 const POLL_MS = 3000;
-/** Streams of the list; a page must not get slow by thousands. */
+/** Most streams listed: thousands would make the page slow. */
 const MOST = 500;
 const INPUTS = { name: "name", format: "format", path: "path", rows: "rows", eventTime: "event-time", lateness: "lateness", columns: "columns", options: "options" };
 
@@ -15,7 +15,7 @@ const at = (id) => document.getElementById(id);
 const count = (number) => (number === null ? "–" : number.toLocaleString("en"));
 let pasted = {};
 
-/** How far a watermark is behind the clock. */
+/** Delay of a stream's watermark behind the clock, as text. */
 function behind(watermark) {
   const seconds = (Date.now() - Date.parse(watermark)) / 1000;
   return seconds < 0 ? `${length(-seconds)} ahead` : length(seconds);
@@ -24,7 +24,7 @@ function behind(watermark) {
 function row(stream) {
   const { state, error } = stream.source_status;
   const rejects = view.rejects(stream);
-  // Of the last epoch: without a runtime there is none that goes on.
+  // Measured in the last epoch, so without a runtime it is outdated.
   const rate = state === "stopped" ? null : (stream.statistics?.tuples_per_second ?? null);
   return make(
     "tr",
@@ -53,7 +53,7 @@ async function refresh() {
   }
 }
 
-/** What the form says; null: it can't be sent, which is said. */
+/** The body of a registration from the form; null: a field is invalid, as the page shows. */
 function body() {
   try {
     const values = Object.fromEntries(Object.entries(INPUTS).map(([name, id]) => [name, at(id).value.trim()]));
@@ -111,7 +111,7 @@ function showTest(found) {
   at("tested-title").focus();
 }
 
-/** Do the action of a button; a refusal is shown below the form. */
+/** Run a button's action; a refusal is shown below the form. */
 async function send(work, saying) {
   const given = body();
   if (given === null || !at("form").reportValidity()) return;

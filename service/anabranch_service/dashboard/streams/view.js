@@ -1,11 +1,11 @@
-// Streams in a list, a registration as a form, and what a test has found. No document, no requests.
+// Texts of the list of streams, a registration as form fields, the outcome of a test. Pure functions.
 
 import { clock } from "../times.js";
 
-/** What of a registration has a field of the form. */
+/** Fields of a registration that the form has. */
 const FIELDS = ["name", "columns", "event_time", "lateness", "source"];
 
-/** Counts of rejected rows not accepted yet, as a text; "": none. */
+/** Counts of rejected rows that no operator has accepted, as text; "": none. */
 export function rejects({ late_tuples: late, invalid_tuples: invalid, ahead_tuples: ahead, accepted_rejects: accepted }) {
   const counts = Object.entries({ late, invalid, ahead }).filter(([, number]) => number);
   const sum = counts.reduce((total, [, number]) => total + number, 0);
@@ -18,7 +18,7 @@ const lines = (text) =>
     .map((line) => line.trim())
     .filter(Boolean);
 
-/** The columns that are written a line each: "id bigint", or "id: bigint". */
+/** Parse columns, one per line: "id bigint" or "id: bigint". */
 export function columnsOf(text) {
   return lines(text).map((line) => {
     const [, name, type] = /^(\S+?)[\s:]+(.+?),?$/.exec(line) ?? [];
@@ -27,7 +27,7 @@ export function columnsOf(text) {
   });
 }
 
-/** Options that are written a line each, name=value. */
+/** Parse options, one name=value per line. */
 export function optionsOf(text) {
   return Object.fromEntries(
     lines(text).map((line) => {
@@ -58,7 +58,7 @@ export function bodyOf(form, pasted) {
   };
 }
 
-/** The form's values of a registration, and the names of what it has no field for. */
+/** A registration as values of form fields, and the names of its fields that the form lacks. */
 export function formOf(body) {
   const { source = {}, columns = {} } = body;
   const pairs = Array.isArray(columns) ? columns.map(({ name, type }) => [name, type]) : Object.entries(columns);
@@ -84,7 +84,7 @@ const OUTCOMES = {
   "not tested": "rows not tested",
 };
 
-/** What a test has found, as pairs. */
+/** Outcome of a source test, as pairs of name and text. */
 export function figures(found) {
   const { rows, invalid, places } = found;
   return [
@@ -97,7 +97,7 @@ export function figures(found) {
   ];
 }
 
-/** Values that do not fit, in words. */
+/** Values that do not fit their columns, as texts. */
 export function misfits(found) {
   return found.misfits.map(({ row, column, value, expected }) => {
     const what = column === null ? "the row" : column;

@@ -1,9 +1,9 @@
-// A text area with line numbers, in which a place can be pointed at.
+// A text area with line numbers, in which the place of a problem can be marked.
 
 import { make } from "../dom.js";
 
 export class Editor {
-  /** `area` is the text area, `gutter` the element beside it for the numbers. */
+  /** `area`: the text area; `gutter`: the element beside it with the line numbers. */
   constructor(area, gutter) {
     this.area = area;
     this.gutter = gutter;
@@ -27,7 +27,7 @@ export class Editor {
     this.area.dispatchEvent(new Event("input"));
   }
 
-  /** Put `text` where the caret is. */
+  /** Insert `text` at the caret. */
   insert(text) {
     const { selectionStart: start, selectionEnd: end } = this.area;
     this.area.setRangeText(text, start, end, "end");
@@ -35,7 +35,7 @@ export class Editor {
     this.area.dispatchEvent(new Event("input"));
   }
 
-  /** Mark the line of a problem and select the word it is about; without a place only say so. */
+  /** Mark the line of a problem and select its word; without a position mark the text as invalid only. */
   pointAt({ line, column } = {}) {
     this.bad = line ?? null;
     this.area.setAttribute("aria-invalid", "true");

@@ -1,4 +1,4 @@
-// The page of what could be: a statement is explained, priced beside all others, and registered.
+// What-if page: explains a statement, estimates its cost beside all queries, and registers it.
 
 import { ask, Problem, read, readQueries, submit } from "../access.js";
 import { breakable, facts, make, percent, refuse, say } from "../dom.js";
@@ -8,28 +8,28 @@ import { drawPlan } from "../plan-tree.js";
 import { Editor } from "./editor.js";
 import { effects, figures, MOST, replacement } from "./view.js";
 
-/** The id of the query while it is planned, which no registered one has. */
+/** Temporary id of the query in dry runs; no registered query has it. */
 const DRAFT = `draft-${Math.random().toString(36).slice(2, 10)}`;
 
 const at = (id) => document.getElementById(id);
 const editor = new Editor(at("statement"), at("gutter"));
-/** What the registered queries mean, for names of relations. */
+/** Normal forms of the registered queries, for names of relations. */
 let meanings = [];
 /** The last explained statement, which Register sends. */
 let understood = null;
-/** The query whose statement is to be replaced, and its version; none: another one is registered. */
+/** The query whose statement will be replaced, and its version; null: register a new query. */
 const replaced = new URLSearchParams(location.search).get("replace");
 let before = null;
 let version = null;
 
-/** The statement as the form has it. */
+/** The statement in the form. */
 function statement() {
   const body = { sql: editor.text, dialect: at("dialect").value.trim() || "spark" };
   const limit = at("window").value.trim();
   return limit ? { ...body, window: limit } : body;
 }
 
-/** Assumptions about the other queries and streams. */
+/** The form's assumptions about other queries and streams, as fields of a dry run. */
 function assumed() {
   const ticked = [...at("drop").querySelectorAll("input:checked")].map((box) => box.value);
   const drop = before ? [...new Set([...ticked, before.id])] : ticked;
@@ -93,7 +93,7 @@ function showEffects(base, planned) {
   );
 }
 
-/** Show the error of the statement at its place. */
+/** Show an error of the statement at its position. */
 function complain(problem) {
   refuse(at("refusal"), new Problem(problem), at("form"));
   const place = problem.errors?.[0] ?? problem;
@@ -140,13 +140,13 @@ function add() {
   return submit("/v1/queries", "POST", { ...understood, ...(id ? { id } : {}), ...(ttl ? { ttl } : {}) });
 }
 
-/** Replace the query's statement, unless somebody has changed the query meanwhile. */
+/** Replace the query's statement, unless the query has been changed meanwhile. */
 async function replace() {
   const change = await submit(`/v1/queries/${encodeURIComponent(before.id)}`, "PUT", replacement(before, understood), { "if-match": version });
   return change.query;
 }
 
-/** Begin with the query that is to be replaced. */
+/** Load the statement of the query to be replaced. */
 async function beginReplacing() {
   const response = await ask(`/v1/queries/${encodeURIComponent(replaced)}`);
   if (!response.ok) throw new Error(`there is no query ${replaced} to replace`);
@@ -209,7 +209,7 @@ function showSchema(streams) {
   );
 }
 
-/** The queries that can be left out. */
+/** The queries that a dry run can drop. */
 async function showOthers() {
   const all = await readQueries();
   meanings = all.map(({ normalised }) => normalised);

@@ -1,13 +1,13 @@
-// A plan that could be, in figures for people. No document, no requests.
+// Texts and numbers about a hypothetical plan. Pure functions.
 
 import { some } from "../dom.js";
 import { short } from "../graph.js";
 import { readable } from "../names.js";
 
-/** Queries in the table of effects. */
+/** Most queries in the table of effects. */
 export const MOST = 30;
 
-/** What stands above the joins, as pairs. */
+/** The post-join parts of a query (its view and outer join), as pairs of name and text. */
 function above({ view, outer }) {
   if (outer) {
     if (outer.look_ups?.length) return outer.look_ups.map(({ kind, partner }) => [`${kind} join with`, partner]);
@@ -27,8 +27,8 @@ function above({ view, outer }) {
 }
 
 /**
- * The price of a statement: `explained` is what its explanation says, `planned` the plan with it, `base`
- * the one without it; `names` are those of relations.
+ * Cost of a statement, as pairs of name and text. `explained`: its explanation. `planned`, `base`: dry runs
+ * with and without it. `names`: user-facing names of relations.
  */
 export function figures(explained, planned, base, names) {
   const { cost_range: range, assumed } = planned;
@@ -62,7 +62,7 @@ export function effects(base, planned, own) {
     .sort((a, b) => Math.abs(b.change) - Math.abs(a.change) || a.query.localeCompare(b.query));
 }
 
-/** The query `before` with another statement: all else of it stays. */
+/** The body that replaces the statement of the query `before`, and nothing else. */
 export function replacement(before, { sql, dialect, window }) {
   const kept = Object.fromEntries(["sink", "priority", "slo", "title", "owner", "tags", "expires_at"].map((name) => [name, before[name]]));
   const limit = window ?? (typeof before.window === "object" ? before.window : null);

@@ -1,1 +1,1 @@
-"""Planner in a process of its own, which makes each plan from the last one."""
+"""Planning in a separate process, incrementally: each plan starts from the previous one."""

@@ -14,14 +14,15 @@ from anabranch_planner.replan.session import Session
 
 
 class Follower:
-    """Makes the plans of consecutive epochs.
+    """Plans consecutive epochs incrementally.
 
-    The switching charge also serves as tolerance: smaller changes of statistics are ignored.
+    The setting ``switching`` (relative penalty for changes of the plan) is a tolerance, too:
+    smaller relative changes of statistics are ignored.
 
     Attributes:
-        weight: the switching charge; may change between two plans.
-        taken: the statistics of the last plan; None before the first.
-        parts: the parts of the last plan with rules.
+        weight: the setting ``switching``; may differ from plan to plan.
+        taken: the statistics used by the last plan; None before the first.
+        parts: independent parts of the last plan that was compiled into rules.
     """
 
     def __init__(self) -> None:
@@ -31,19 +32,19 @@ class Follower:
         self._session = Session()
 
     def known(self, queries: Sequence[JoinQuery]) -> tuple[JoinQuery, ...]:
-        """``queries``, with the last plan's own objects in place of equal ones."""
+        """``queries``; those equal to queries of the last plan as identical objects."""
         there = {query.id: query for part in self.parts for query in part.queries}
         return tuple(found if (found := there.get(q.id)) == q else q for q in queries)
 
     def stays(self, queries: Sequence[JoinQuery], statistics: Statistics) -> bool:
-        """Whether the last plan has the same ``queries``, with unchanged statistics."""
+        """Whether the last plan is for the same ``queries`` and (nearly) the same statistics."""
         if self.taken is None or not self.is_of(queries):
             return False
         figures = settle(statistics, self.taken, self.weight)
         return not any(figures.concerns(query) for query in queries)
 
     def is_of(self, queries: Sequence[JoinQuery]) -> bool:
-        """Whether the last plan has the same ``queries`` and may be kept."""
+        """Whether the last plan is for the same ``queries``, and may be used again."""
         return self._session.stays(queries)
 
     def make(self, queries: Sequence[JoinQuery], statistics: Statistics, options: Options) -> Plan:

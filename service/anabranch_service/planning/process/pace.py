@@ -1,7 +1,7 @@
-"""Pacing of complete replanning after changed measurements.
+"""Limit on the CPU time of replanning after changes of statistics alone.
 
-Measurements keep changing, above all after the start of a pipeline, and with a thousand queries a
-plan takes seconds of CPU time that probes could use. Changes by users (a query, a setting) are
+Statistics keep changing, above all after the start of a pipeline, and with a thousand queries
+planning takes seconds of CPU time that probes could use. Changes by users (a query, a setting) are
 planned at once.
 """
 
@@ -15,14 +15,14 @@ SHARE = 0.1
 
 @dataclass(slots=True)
 class Pace:
-    """The due time of the next plan.
+    """Decides when replanning is due after changes of statistics.
 
     After a plan, replanning pauses until the plan's CPU time is at most :data:`SHARE` of the
     elapsed time. The pause is never longer than the time from the first plan to the last: early
     measurements are poor, so early plans are soon replaced.
 
     Attributes:
-        first, last: times of the first plan and of the last one, seconds of a monotonic clock.
+        first, last: times of the first and the last plan, in seconds of a monotonic clock.
         cost: CPU seconds of the last plan.
     """
 

@@ -1,12 +1,11 @@
-"""Planning in a process of its own, so that requests never wait for a solver.
+"""Client of the planner's process: planning there never delays the service's REST requests.
 
-The process starts with the first request. It ends when its input ends, so at the latest with the
-service. Requests and answers are pickled, one after the other. A request fails if it exceeds its
-time limit or the process dies; the next request then starts a new process. Each query is sent to a
-process only once.
+The process starts with the first task. It ends when its input ends, at the latest with the service.
+Tasks and results are pickled, one after the other. A task fails if it exceeds its time limit or the
+process dies; the next task then starts a new process. Each query is sent to a process only once.
 
-A plan is published before it is explained. The process hands the plan over to a second one, which
-explains it.
+A plan is published before it is explained. The process then returns the plan in pickled form, which
+the service passes to a second process for explanations.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from anabranch_service.registry.records import Explanation
 
 _LOG = structlog.get_logger(__name__)
 
-#: The module that the process runs.
+#: Main module of the process.
 WORKER = "anabranch_service.planning.process.worker"
 #: Niceness of the process that explains plans.
 NICE = 10
@@ -38,12 +37,12 @@ NICE = 10
 
 @dataclass(frozen=True, slots=True)
 class TimedTask:
-    """A planning task with its time of publication.
+    """A task for the planner's process: plan an epoch.
 
     Attributes:
-        after: the newest published epoch; None: none is published.
-        order: ids of all queries of the task; ``task`` itself has only queries new to the process.
-        rests: whether the last plan may be kept for a while if only statistics have changed.
+        now: time of publication. ``after``: the newest published epoch; None: none is published.
+        order: ids of all queries of the task; ``task`` contains only queries new to the process.
+        rests: whether the last plan may be kept for a while (:class:`.pace.Pace`).
     """
 
     task: PlanTask
@@ -53,12 +52,12 @@ class TimedTask:
     rests: bool = False
 
     def beside(self, sent: Queries) -> TimedTask:
-        """The task without queries that were ``sent`` to the process before."""
+        """A copy without the queries that were ``sent`` to the process before."""
         new = tuple(q for q in self.task.queries if sent.get(q.id) is not q)
         return replace(self, task=replace(self.task, queries=new))
 
     def whole(self, sent: Queries) -> tuple[PlanTask, Queries]:
-        """The task with all its queries, and these queries by id."""
+        """Restore the complete task; returns it, and its queries by id."""
         there = {**sent, **{q.id: q for q in self.task.queries}}
         queries = {name: there[name] for name in self.order}
         return replace(self.task, queries=tuple(queries.values())), queries
@@ -66,32 +65,32 @@ class TimedTask:
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """A request for the pickled plan of an epoch, as input of :class:`Explain`."""
+    """A task for the planner's process: return the plan of an epoch, pickled."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class Explain:
-    """A request to explain a plan that another process has handed over."""
+    """A task for the explaining process: explain a pickled plan."""
 
     plan: bytes
 
 
 Asked = TimedTask | HandOver | Explain
-#: Result of a request, or the exception that it raised.
+#: Result of a task, or the exception that it raised.
 Answer = Sealed | bytes | None | Explanation | Exception
 
 
-#: Queries of the last task, which the process keeps.
+#: Id -> query of the last task; the process keeps these queries.
 Queries = Mapping[QueryId, JoinQuery]
 
 
 class PlannerProcess:
-    """Client of a planner's process. Thread-safe; one plan or explanation at a time."""
+    """A planner's process, as seen by the service. Thread-safe; runs one task at a time."""
 
     def __init__(self, seconds: float, nice: int = 0) -> None:
-        """``seconds``: time limit of a request; ``nice``: niceness of the process."""
+        """``seconds``: time limit of a task; ``nice``: niceness of the process."""
         self.seconds, self.nice = seconds, nice
         self._lock = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
@@ -108,12 +107,13 @@ class PlannerProcess:
         """Plan an epoch to be published at ``now``, starting from the process's last plan.
 
         Args:
-            task: input of the plan; its running epoch (``running``) may be left out.
+            task: input of the plan; its running epoch (``running``) may be None.
             after: the newest published epoch; None: none is published.
             rests: as in :class:`TimedTask`.
 
         Returns:
-            The epoch; None if ``running`` is needed: the process has not planned epoch ``after``.
+            The epoch in stored form; None: ``running`` is required, since the process did not
+            plan epoch ``after`` itself.
 
         Raises:
             PlannerError: ``planner-stopped``: the plan took too long, or the process died; also any
@@ -123,8 +123,8 @@ class PlannerProcess:
         return cast("Sealed | None", self._answer(TimedTask(task, now, after, order, rests)))
 
     def hand_over(self, epoch: int) -> bytes | None:
-        """The plan of ``epoch``, pickled for :meth:`explain`; None: the process has planned another
-        epoch since.
+        """The plan of ``epoch``, pickled for :meth:`explain`; None: the process has planned a later
+        epoch meanwhile.
 
         Raises:
             PlannerError: ``planner-stopped``.
@@ -132,7 +132,7 @@ class PlannerProcess:
         return cast("bytes | None", self._answer(HandOver(epoch)))
 
     def explain(self, plan: bytes) -> Explanation:
-        """Explain a plan that another process has handed over, and compare it with other plans.
+        """Explain a plan pickled by :meth:`hand_over`, and compare it with other plans.
 
         Raises:
             PlannerError: ``planner-stopped``.
@@ -161,7 +161,7 @@ class PlannerProcess:
         return answer
 
     def close(self) -> None:
-        """Kill the process, even during a request."""
+        """Kill the process, even during a task."""
         child = self._child
         if child is not None:
             child.kill()
@@ -195,6 +195,6 @@ def _stopped(seconds: float | None) -> PlannerError:
     why = "its process died" if seconds is None else f"it took more than {seconds:g} s"
     return PlannerError(
         "planner-stopped",
-        f"planning was given up: {why}",
-        remedy="the rules that run go on; see the service's log",
+        f"planning was aborted: {why}",
+        remedy="the running rules stay in force; see the service's log",
     )

@@ -1,7 +1,4 @@
-"""Main program of the planner's process: it answers one request after the other.
-
-:mod:`.process` starts it.
-"""
+"""Main program of the planner's process, started by :mod:`.process`: runs one task at a time."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ RESTS = "as before, planning rests"
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Answer requests until the end of the input."""
+    """Run pickled tasks from ``requests``, and write pickled results, until the input ends."""
     planner = _Planner()
     while True:
         try:
@@ -46,7 +43,7 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
 
 
 class _Planner:
-    """State of the process: its last plan, from which the next one is made."""
+    """Runs tasks; keeps the last plan, from which the next one starts."""
 
     def __init__(self) -> None:
         self._follower = Follower()
@@ -55,7 +52,7 @@ class _Planner:
         self._pace = Pace()
 
     def answer(self, asked: Asked) -> Answer:
-        """Answer one request."""
+        """Run one task."""
         if isinstance(asked, TimedTask):
             return self._prepare(asked)
         if isinstance(asked, HandOver):
@@ -65,7 +62,7 @@ class _Planner:
     def _prepare(self, asked: TimedTask) -> Sealed | None:
         last = self._last
         if last is not None and last.record.epoch != asked.after:
-            # This process's last plan was not published, or a later epoch came from elsewhere.
+            # The last plan was not published, or the newest epoch was planned elsewhere.
             last, self._last, self._follower = None, None, Follower()
         task, self._sent = asked.whole(self._sent)
         task = replace(task, queries=self._follower.known(task.queries))
@@ -95,7 +92,9 @@ class _Planner:
         return self._follower.stays(task.queries, task.estimated().statistics)
 
     def _rests(self, last: _LastEpoch, task: PlanTask) -> bool:
-        """Whether to keep the last plan, if made from measurements, as replanning is not due."""
+        """Whether to keep the last plan since replanning is not due (:class:`Pace`); not if it was
+        made without statistics.
+        """
         return (
             last.record.statistics_epoch is not None
             and self._follower.is_of(task.queries)
@@ -105,7 +104,9 @@ class _Planner:
     def _again(
         self, last: _LastEpoch, task: PlanTask, now: datetime, *, rests: bool = False
     ) -> Sealed:
-        """The last plan as another epoch; ``rests``: with the plan's own, older statistics."""
+        """Publish the last plan again, as the epoch of ``task``; ``rests``: report the older
+        statistics of the plan instead of the task's.
+        """
         epoch = task.epoch
         record = last.record.again(epoch, now)
         plan = last.planned.plan
@@ -140,12 +141,12 @@ class _Planner:
 
 @dataclass(frozen=True, slots=True)
 class _LastEpoch:
-    """The last plan of the process.
+    """The last plan of the process, and the newest epoch with this plan.
 
     Attributes:
-        text: document of the newest epoch's ruleset.
-        running: the newest epoch, as the running epoch of the next plan.
-        base: base of the next ruleset's patch.
+        text: the epoch's ruleset as JSON text.
+        running: the epoch, in the form in which the next plan is compared with it.
+        base: the ruleset to which the next one may be stored as a patch (a difference).
     """
 
     text: str
@@ -155,26 +156,26 @@ class _LastEpoch:
 
     @property
     def record(self) -> EpochRecord:
-        """Record of the newest epoch of this plan."""
+        """Record of the newest epoch with this plan."""
         return self.running.record
 
 
 def _goes_on(last: _LastEpoch, task: PlanTask) -> bool:
-    """Whether the task equals the last one, except for queries and statistics."""
+    """Whether ``task`` equals the last task, except for queries and statistics."""
     return not last.planned.fallback and _terms(task) == _terms(last.planned.task)
 
 
 def _terms(task: PlanTask) -> tuple[object, ...]:
-    """Everything that a plan depends on except its queries and statistics."""
+    """All input of a plan except its queries and statistics."""
     terms = (task.options, task.sinks, task.freshness, task.past, task.formulation, task.widths)
     return (task.streams, task.rejected, *terms)
 
 
 def _pickled(work: Callable[[], Answer]) -> bytes:
-    """Pickle the result or the exception of ``work``; an unpicklable exception by its text."""
+    """Pickle the result or the exception of ``work``; of unpicklable exceptions only the text."""
     try:
         return pickle.dumps(work(), pickle.HIGHEST_PROTOCOL)
-    except Exception as cause:  # noqa: BLE001 - it is raised where the plan was wanted
+    except Exception as cause:  # noqa: BLE001 - the service raises it
         try:
             text = pickle.dumps(cause, pickle.HIGHEST_PROTOCOL)
             pickle.loads(text)
@@ -184,7 +185,7 @@ def _pickled(work: Callable[[], Answer]) -> bytes:
 
 
 def main() -> None:
-    """Serve the parent process. Standard output goes to the service's standard error."""
+    """Serve the parent process. What libraries print goes to standard error, not to the results."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(int(sys.argv[1]))
     collect_rarely()

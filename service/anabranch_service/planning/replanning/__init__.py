@@ -1,1 +1,1 @@
-"""Revisions of a running ruleset by the newest measurements."""
+"""Replanning within an epoch: a *revision* replaces the running ruleset, over the same stores."""

@@ -1,11 +1,10 @@
-"""Gain of a change of probe orders: work per row before and after, from measured periods.
+"""Measured gain of a change of probe orders: work per arriving row before and after the change.
 
-Rulesets with equal orders count as one (``contract.plans.orders``), even across epochs. So an epoch
-with the same orders as the one before adds to the same measurement.
+Rulesets with equal probe orders count as one (``contract.plans.orders``), even across epochs.
 
-A change has lost if a row costs more with the new orders than with the old ones, even after two
-allowances: :data:`NOISE`, and the growth of stores. If stores have grown by the fraction ``grown``,
-a row that joins ``n`` relations costs up to ``(1 + grown) ** (n - 1)`` times as much.
+A change has *lost* if rows cost more with the new orders than with the old ones, by more than two
+allowances explain: :data:`NOISE`, and the growth of stores. If stores have grown by the fraction
+``grown``, a row that joins ``n`` relations costs up to ``(1 + grown) ** (n - 1)`` times as much.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ NOISE = 0.05
 
 
 class Orders(NamedTuple):
-    """The probe orders of a ruleset.
+    """Identity of a ruleset's probe orders.
 
     Attributes:
-        joined: number of relations in its largest query.
+        joined: number of relations in the largest query.
     """
 
     digest: str
@@ -39,7 +38,7 @@ class Orders(NamedTuple):
 
 
 def orders_of(ruleset: Ruleset) -> Orders:
-    """The probe orders of ``ruleset``."""
+    """Digest of the probe orders of ``ruleset``, with its queries."""
     joined = max((len(query.members) for query in ruleset.queries), default=1)
     return Orders(orders_digest(ruleset), frozenset(str(q.id) for q in ruleset.queries), joined)
 
@@ -49,7 +48,7 @@ class OrderChange:
     """A change of probe orders, with unchanged queries.
 
     Attributes:
-        before: the newest ruleset with the old orders. ``after``: the oldest with the new orders.
+        before: newest ruleset with the old orders. ``after``: oldest ruleset with the new ones.
     """
 
     before: RulesetId
@@ -60,12 +59,12 @@ class OrderChange:
 def newest_change(
     interims: Sequence[Interim], orders: Mapping[RulesetId, Orders], *, timed: bool = False
 ) -> OrderChange | None:
-    """The change to the newest period's orders; None: not measured long enough.
+    """The change to the probe orders of the newest period; None: no change, or not measured long
+    enough.
 
-    Not counted are periods with several orders, rationed periods, and periods before the newest
-    drift, when other data had other costs. The period that ends early with the drift is enough to
-    measure the old orders: the change responds to it. Orders that ran for less than two periods are
-    skipped: the old orders are then the last ones that ran longer.
+    Periods with several orders, rationed periods, and periods before the newest drift do not
+    count. The period that ended with the drift alone suffices to measure the old orders. Orders
+    that ran for less than two periods are skipped; the old orders are the last that ran longer.
 
     Args:
         interims: consecutive periods, the newest last. ``orders``: orders of their rulesets.
@@ -98,7 +97,7 @@ def newest_change(
 
 
 def _orders(interim: Interim, orders: Mapping[RulesetId, Orders]) -> Orders | None:
-    """The orders of all batches of the period; None: several orders, or unknown."""
+    """The probe orders of all batches of a period; None: several orders, or unknown."""
     found = {orders.get(name) for name in interim.rulesets}
     return found.pop() if len(found) == 1 else None
 

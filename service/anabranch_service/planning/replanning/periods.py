@@ -1,7 +1,7 @@
-"""The newest periods, as input of the decision on a revision.
+"""The newest measurement periods, as input of the decision on a revision.
 
-Consecutive decisions share all periods but the newest. So each period is parsed, and its samples
-are computed, once per running ruleset.
+Consecutive decisions share all periods but the newest. So each period is parsed, and the
+selectivities of its steps are computed, once per running ruleset.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from anabranch_planner.cost.inferred import Inference
 from anabranch_planner.cost.selectivity import MIN_PROBES
 from anabranch_service.planning.rates import read_all
 
-#: Factor of a measurement's weight per period of usual length, and per drift of steps since.
+#: Factors by which the weight of a measurement falls per later period, and per later drift.
 FADE, DRIFTED = 0.7, 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A period, with samples of its measured steps and of steps inferred from them
+    """A measurement period, with the counts of its steps and of steps inferred from them
     (``cost.inferred``).
 
     Attributes:
-        steps: its steps, sorted.
-        counts: probes, pairs and hits of each step.
+        steps: the steps, sorted.
+        counts: array (steps, 3): probes, matching pairs, and hits of each step.
     """
 
     interim: Interim
@@ -40,14 +40,14 @@ class Measured:
 
 
 class Periods:
-    """The newest periods, with samples for the queries of one ruleset."""
+    """Cache of parsed periods for the queries of one ruleset."""
 
     def __init__(self, inference: Inference) -> None:
         self._inference = inference
         self._known: dict[str, Measured | None] = {}
 
     def read(self, texts: Sequence[str]) -> tuple[Measured, ...]:
-        """Parse the documents, in their order; unreadable ones are left out and logged once."""
+        """Parse JSON texts of periods, in order; unreadable ones are left out and logged once."""
         known = self._known
         self._known = {t: known[t] if t in known else self._parsed(t) for t in texts}
         return tuple(found for found in self._known.values() if found is not None)
@@ -58,7 +58,7 @@ class Periods:
 
 
 def measured(interim: Interim, inference: Inference) -> Measured:
-    """Compute the samples of a period."""
+    """Add the counts of measured and inferred steps to a period."""
     samples = inference.extend(
         [
             JoinSample.of(
@@ -73,11 +73,11 @@ def measured(interim: Interim, inference: Inference) -> Measured:
 
 
 def recent(snapshot: Snapshot, periods: Sequence[Measured]) -> Snapshot:
-    """``snapshot``, with its steps updated from the newest periods.
+    """``snapshot``, with the counts of its steps updated from the newest periods.
 
-    The weight of a measurement falls with the batches since, counted in median periods, and sharply
-    if steps have drifted since. Samples of substreams replace earlier samples of all tuples only if
-    steps have drifted.
+    The weight of a measurement falls with the number of later batches (in units of a median
+    period), and sharply with each later drift. Counts of single substreams replace counts of all
+    tuples only after a drift.
     """
     found: dict[SubJoinStep, JoinSample] = {}
     for steps, counts in _faded(periods):
@@ -101,7 +101,7 @@ def recent(snapshot: Snapshot, periods: Sequence[Measured]) -> Snapshot:
 def _faded(
     periods: Sequence[Measured],
 ) -> list[tuple[tuple[SubJoinStep, ...], NDArray[np.float64]]]:
-    """Weighted sums of counts; periods with the same steps are added as one."""
+    """Weighted sums of counts over periods, per list of steps: usually all periods share one."""
     sums: list[tuple[tuple[SubJoinStep, ...], NDArray[np.float64]]] = []
     usual = median([p.interim.batches for p in periods if p.interim.batches > 0] or [1])
     batches, drifts = 0, 0

@@ -1,12 +1,12 @@
-"""Revisions from the newest period's measurements: read, decide in a thread, publish.
+"""Revises rulesets after each measurement period: reads input, decides in a thread, publishes.
 
-In live mode only the newest period counts. After each decision the reviser pauses in proportion to
-the decision's time, which is seconds with a thousand queries. In step mode the runtime waits, so
-every period that requests a decision gets one, with or without a revision.
+In live mode only the newest period gets a decision. After a decision the reviser pauses in
+proportion to the decision's time, which is seconds with a thousand queries. In step mode the
+runtime waits for decisions, so every period that requests one gets it, with or without a revision.
 
 In live mode an epoch is planned two epochs in advance. After a drift or a revision, the rulesets of
-epochs that have not begun are revised, too: with the decision on the newest period, and whenever
-such a ruleset is published. So no epoch begins with probe orders older than a decided change.
+epochs that have not begun are revised, too: together with the running one, and when they are
+published. So no epoch begins with probe orders older than a decided change.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ _LOG = structlog.get_logger(__name__)
 
 #: Pause after a decision in live mode, as a multiple of the decision's time.
 REST = 20.0
-#: Rulesets kept in memory: the running one, its revision, and two of future epochs.
+#: Rulesets cached in memory: the running one, its revision, and the next two epochs' rulesets.
 REMEMBERED = 4
 
 
 class _Memory(NamedTuple):
-    """The input common to all decisions on one ruleset, computed once."""
+    """Cached input of decisions on one ruleset: plan, digest, parsed periods."""
 
     running: RunningPlan
     digest: str
@@ -63,7 +63,7 @@ class _Memory(NamedTuple):
 
 
 class Reviser:
-    """Decides on revisions from the periods in ``Keys.interims``; one per epoch loop."""
+    """Decides on revisions from measurement periods (``Keys.interims``); one per epoch loop."""
 
     def __init__(
         self, store: Store, settings: ServiceSettings, metrics: Metrics, clock: Clock
@@ -73,7 +73,7 @@ class Reviser:
         self._resting_until = 0.0
         self._memories: dict[RulesetId, _Memory] = {}
         self._orders: dict[RulesetId, Orders] = {}
-        #: The first batch after the newest drift; whether any orders have failed since.
+        #: First batch after the newest drift; whether probe orders were found worse since then.
         self._drifted, self._barred = -1, False
 
     async def turn(self, publication: Publication) -> bool:
@@ -89,7 +89,7 @@ class Reviser:
         if text is None or text == self._seen:
             return False
         await self._answer(text, publication)
-        # Only now: a service interrupted before must decide on this period when it leads again.
+        # Only now: if the lead is lost before, this service decides on the period when it leads.
         self._seen = text
         return True
 
@@ -123,8 +123,8 @@ class Reviser:
         await self._publish(decision, answer, publication)
 
     async def published(self, publication: Publication) -> None:
-        """Revise rulesets of epochs that have not begun, after another epoch was published. If the
-        newest period has no decision yet, that decision will revise them instead.
+        """After the publication of an epoch, revise the rulesets of epochs that have not begun. If
+        the newest period has no decision yet, :meth:`turn` will do so.
 
         Raises:
             LeadershipLost: another service leads.
@@ -145,13 +145,13 @@ class Reviser:
         self._resting_until = ended + REST * (ended - started)
 
     def _may_differ(self, interim: Interim, answer: RevisionAnswer) -> bool:
-        """Whether future epochs may have been planned before the change that ``interim`` shows."""
+        """Whether a drift or a revision may be newer than the plans of future epochs."""
         return bool(interim.drifted or interim.revision or answer.revision or self._barred)
 
     async def _carry_over(
         self, interim: Interim, answer: RevisionAnswer, publication: Publication
     ) -> RevisionAnswer:
-        """Revise the rulesets of epochs that have not begun; ``answer`` with these revisions."""
+        """Revise the rulesets of epochs that have not begun; returns ``answer`` with them added."""
         for epoch in await self._store.published():
             if epoch <= interim.ruleset_epoch:
                 continue
@@ -165,8 +165,8 @@ class Reviser:
     async def _decide(
         self, interim: Interim, name: RulesetId, newest: int, publication: Publication
     ) -> Decision:
-        """The decision on the ruleset ``name``. A failure is logged and means no revision; it never
-        stops the epoch loop.
+        """Decide on a revision of the ruleset ``name``. A failure is logged, and means no revision;
+        it never stops the epoch loop.
         """
         try:
             asked = await self._question(interim, name, newest, publication)
@@ -179,20 +179,19 @@ class Reviser:
             raise
         except PlannerError as cause:
             _LOG.warning("no revision", ruleset=str(name), reason=str(cause))
-        except Exception as cause:  # noqa: BLE001 - the rules go on; the runtime may wait for this
+        except Exception as cause:  # noqa: BLE001 - the runtime may wait: keep the present rules
             _LOG.error("revision failed", error=repr(cause), exc_info=cause)
         return Decision()
 
     async def _question(
         self, interim: Interim, name: RulesetId, newest: int, publication: Publication
     ) -> RevisionInput | None:
-        """The input of the decision; None if no decision is wanted, or some input is missing."""
+        """Read the input of a decision; None: revisions are off, or some input is missing."""
         store, epoch = self._store, name.epoch
         upcoming = epoch > interim.ruleset_epoch
         options = await store.planning() or default_planning(self._settings)
         if options.approval is Approval.MANUAL:
-            # No revisions: they would change probe orders without approval. Rations may change,
-            # since they are not part of a plan.
+            # A revision would change probe orders without approval. Rations are not part of a plan.
             options = options.model_copy(update={"revision_gain": None})
         rationed = may_ration(options, self._settings.mode)
         if not rationed:
@@ -216,7 +215,7 @@ class Reviser:
         if upcoming and orders_digest(memory.running.ruleset) in failed:
             earlier = now
             if orders_digest(now) in failed and name.revision:
-                # The ruleset as first published has all stores, and other orders.
+                # Revert to the first ruleset of the epoch, which has all stores.
                 memory = await self._remember(RulesetId(epoch), record) or memory
                 earlier = memory.running.ruleset
         asked = RevisionInput(
@@ -248,7 +247,7 @@ class Reviser:
     def _failed(
         self, interims: Sequence[Interim], records: Sequence[KeptRevision]
     ) -> frozenset[str]:
-        """Digests of orders that made rows costlier or were reverted, since the newest drift."""
+        """Digests of probe orders that made rows costlier since the newest drift."""
         drifted = [one.next_batch for one in interims if one.drifted]
         self._drifted = max([self._drifted, *drifted])
         since = [r for r in records if r.next_batch >= self._drifted]
@@ -260,7 +259,7 @@ class Reviser:
     async def _with_change(
         self, asked: RevisionInput, interims: Sequence[Interim]
     ) -> RevisionInput:
-        """``asked``, completed with the measured gain of the running probe orders."""
+        """``asked`` with the measured gain of the newest change of probe orders, if any."""
         names = {name for one in interims for name in one.rulesets}
         known = {name: found for name, found in self._orders.items() if name in names}
         for name in names - known.keys():
@@ -273,7 +272,7 @@ class Reviser:
             return asked
         changed = next((r for r in asked.records if (r.epoch, r.revision) == change.after), None)
         earlier = None
-        # Restored orders stay: without a drift two orders never alternate.
+        # Orders restored after a loss stay until a drift: two orders never alternate.
         settled = changed is not None and changed.reason == RevisionReason.TAKEN_BACK
         undone = any(r.undone == known[change.after].digest for r in asked.records)
         if change.gain.lost and not settled and not undone:
@@ -281,8 +280,8 @@ class Reviser:
         return replace(asked, change=change, changed=changed, earlier=earlier)
 
     async def _ration(self, asked: RevisionInput, publication: Publication) -> None:
-        """Publish the schedule of rations, if rationing is on. Without measurements, the previous
-        schedule stays.
+        """Publish a new schedule of rations (shares of probing tuples under overload), if rationing
+        is on and steps have been measured.
         """
         measured = any(period.interim.steps for period in asked.periods)
         if not may_ration(asked.options, asked.mode) or not measured:
@@ -301,15 +300,15 @@ class Reviser:
                 {q.id: q.slo for q in records},
             )
         except PlannerError as cause:
-            # The last schedule stays valid, and revisions are still possible.
+            # The previous schedule stays in force, and a revision is still possible.
             _LOG.warning("no schedule of rations", reason=str(cause))
             return
         await publication.rations(found)
 
     async def _remember(self, name: RulesetId, record: EpochRecord) -> _Memory | None:
-        """The common input of decisions on a ruleset; None if the ruleset or a query is missing."""
+        """Cached input of decisions on ruleset ``name``; None: it or one of its queries is gone."""
         known = self._memories.get(name)
-        # After a loss of Redis's data, epoch numbers are reused.
+        # The digest is compared too, as epoch numbers are reused after a loss of Redis's data.
         if known is None or known.digest != record.ruleset_digest:
             ruleset, queries = await self._ruleset(name), await self._queries(record)
             if ruleset is None or queries is None:
@@ -324,7 +323,7 @@ class Reviser:
         return known
 
     async def _queries(self, record: EpochRecord) -> tuple[JoinQuery, ...] | None:
-        """The joins of an epoch's queries; None if a query is no longer registered."""
+        """The normalised joins of an epoch's queries; None if one is no longer registered."""
         names = set(map(registered, record.queries))
         records: list[QueryRecord] = [q for q in await self._store.queries() if q.id in names]
         streams = await self._store.usable_streams()
@@ -339,8 +338,8 @@ class Reviser:
     async def _publish(
         self, decision: Decision, answer: RevisionAnswer, publication: Publication
     ) -> RevisionAnswer:
-        """Publish a revision; ``answer`` with it."""
-        assert decision.ruleset is not None  # asked by the caller
+        """Publish a revision; returns ``answer`` with it added."""
+        assert decision.ruleset is not None  # checked by the caller
         assert decision.record is not None
         text = wire.dumps(decision.ruleset)
         digest = wire.digest(text)

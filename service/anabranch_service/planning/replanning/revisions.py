@@ -1,10 +1,10 @@
-"""Decision on revising a ruleset, from the newest measurements: pure, so it runs in a thread.
+"""Decision on revising a ruleset, from the newest measurements. Pure functions.
 
-A revision is published on two conditions, under the current statistics. Its relative saving exceeds
-the setting ``revision_gain`` plus the mean error of earlier predictions. And its saving exceeds the
-cost of the indexes that its probes need. While probes are rationed, both plans are priced with the
-rations. A change of probe orders that made rows costlier (:mod:`.gains`) is reverted, whether it
-came with a revision or a plan, and not tried again until the next drift.
+A revision (new probe orders over the same stores, within an epoch) is published if, under current
+statistics, its relative saving exceeds the setting ``revision_gain`` plus the mean error of earlier
+predictions, and its saving exceeds the cost of the indexes that its probes need. While probes are
+rationed, both plans are priced with the rations. A change of probe orders that made rows costlier
+(:mod:`.gains`) is reverted, and not tried again until the next drift.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from anabranch_service.planning.replanning.periods import Measured, recent
 from anabranch_service.planning.widths import with_exchange
 from anabranch_service.registry.records import KeptRevision
 
-#: Time limit of the search for a revision in seconds, rarely reached: with this limit the program
-#: is solved as a whole, which for 100 queries is faster than local search.
+#: Time limit in seconds of the search for a revision: rarely reached, and long enough that the
+#: integer program is solved as a whole, which for 100 queries is faster than local search.
 SECONDS = 2.0
-#: Time limit in step mode: the runtime waits, and a replay must repeat, so even a busy machine must
-#: not reach it.
+#: The same in step mode: so long that even a busy machine does not reach it, since a replay must
+#: have the same result each time.
 STEP_SECONDS = 60.0
 #: Number of earlier revisions whose predicted and measured gains are compared.
 COMPARED = 5
@@ -48,26 +48,25 @@ COMPARED = 5
 
 @dataclass(frozen=True, slots=True)
 class RevisionInput:
-    """The newest measurements and the ruleset in force during them.
+    """Input of a decision: the newest measurements and the ruleset to revise.
 
     Attributes:
-        periods: consecutive periods, the newest last. In a replay they are sets of batches, so they
-            serve for forecasts of rates there, too.
+        periods: consecutive measurement periods, the newest last.
         length: number of periods that forecasts use.
-        snapshot: statistics of the last complete epoch; None before its end: no revisions yet.
+        snapshot: statistics of the last ended epoch; None: no epoch has ended, so no revisions.
         running: the ruleset to revise, and its plan.
-        change: the change to its probe orders, once its gain is measured. ``changed``: the revision
-            with that change; None: it came with an epoch's plan.
-        earlier: the ruleset to revert to, if ``change`` made rows costlier, or if a future epoch
-            has failed orders.
-        failed: digests of orders that made rows costlier or were reverted; not tried again.
-        upcoming: whether the epoch has not begun; then another ruleset ran in the newest period.
-        counted: substreams whose tuples were counted in the newest period.
-        records: the revisions of the epochs of ``periods`` since the newest drift, oldest first.
-        newest: number of the newest published revision, whether the runtime uses it or not.
+        records: earlier revisions in the epochs of ``periods``, since the newest drift, in order.
+        newest: number of the newest published revision of the epoch.
+        now: time of publication of the revision. ``mode``: mode of the service; in step mode the
+            decision does not depend on measured times.
         rations: rations below 1 in the newest batch.
-        now: time of publication of a resulting revision.
-        mode: mode of the service; in step mode nothing depends on measured times.
+        change: the newest change of probe orders, with its measured gain; None: not measured.
+        changed: the revision that made ``change``; None: an epoch's plan made it.
+        earlier: the ruleset to restore if ``change`` made rows costlier, or if ``running`` is for a
+            future epoch with orders that have failed.
+        failed: digests of probe orders that made rows costlier; they are not tried again.
+        upcoming: whether the epoch has not begun; then another ruleset ran in the newest period.
+        counted: the substreams (by key values) whose tuples were counted in the newest period.
     """
 
     periods: tuple[Measured, ...]
@@ -89,8 +88,8 @@ class RevisionInput:
 
     @property
     def rationed(self) -> dict[tuple[str, Label], float]:
-        """Rations for pricing a revision. Empty unless the last :data:`ENOUGH` periods were all
-        rationed, so that a short peak does not close an intermediate result.
+        """Rations for pricing a revision, by query and alias. Empty unless the last :data:`ENOUGH`
+        periods were all rationed: a short overload must not change the choice of stores.
         """
         newest = self.periods[-ENOUGH:]
         if len(newest) < ENOUGH or not all(period.interim.rationed for period in newest):
@@ -99,17 +98,17 @@ class RevisionInput:
 
     @property
     def timed(self) -> bool:
-        """Whether costs are measured seconds rather than tuples."""
+        """Whether gains are measured in CPU seconds rather than tuples."""
         return self.options.objective is Objective.SECONDS and self.mode is Mode.LIVE
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A decision on a revision.
+    """Outcome of :func:`decide`.
 
     Attributes:
-        measured: record of the running revision, if its gain was measured just now.
-        ruleset: the revision to publish; None: keep the rules. ``record``: its record, no digest.
+        measured: record of the running revision, if its gain is newly measured.
+        ruleset: the revision to publish; None: none. ``record``: its record, without digest.
     """
 
     measured: KeptRevision | None = None
@@ -118,7 +117,7 @@ class Decision:
 
 
 def decide(asked: RevisionInput) -> Decision:
-    """Record the gain of the running probe orders, and decide on a revision.
+    """Record the measured gain of the last change of probe orders, and decide on a revision.
 
     Raises:
         PlannerError: the running ruleset does not match the queries.
@@ -139,10 +138,10 @@ def decide(asked: RevisionInput) -> Decision:
 
 
 def _error(records: Sequence[KeptRevision]) -> float:
-    """Mean error of the predicted gains; 0 without a measured gain.
+    """Mean absolute error of the predicted gains of earlier revisions; 0: none was measured.
 
-    A negative gain counts as 0: such orders are reverted, which is no reason against other
-    revisions.
+    A negative measured gain counts as 0: that revision is reverted, which should not prevent
+    others.
     """
     off = [abs(r.predicted - max(r.measured.gain, 0.0)) for r in records if r.measured is not None]
     last = off[-COMPARED:]
@@ -150,7 +149,7 @@ def _error(records: Sequence[KeptRevision]) -> float:
 
 
 def _restored(asked: RevisionInput, earlier: Ruleset, reason: RevisionReason) -> Decision | None:
-    """A revision that restores the orders of ``earlier``; None: their stores are gone."""
+    """A revision that restores the probe orders of ``earlier``; None: their stores are gone."""
     started = time.perf_counter()
     found = restore(_request(asked), earlier)
     if found is None or (found.footprint == asked.running.footprint and not asked.upcoming):
@@ -174,7 +173,7 @@ def _expected(asked: RevisionInput, snapshot: Snapshot) -> Statistics:
 
 def _request(asked: RevisionInput) -> RevisionRequest:
     options = asked.options
-    assert asked.snapshot is not None  # asked by the caller
+    assert asked.snapshot is not None  # checked by the caller
     seconds = SECONDS if asked.mode is Mode.LIVE else STEP_SECONDS
     return RevisionRequest(
         statistics=_expected(asked, asked.snapshot),
@@ -190,7 +189,7 @@ def _request(asked: RevisionInput) -> RevisionRequest:
 def _cheaper(asked: RevisionInput) -> Decision:
     started = time.perf_counter()
     options = asked.options
-    assert options.revision_gain is not None  # asked by the caller
+    assert options.revision_gain is not None  # checked by the caller
     found = revise(_request(asked))
     if found is None or found.gain < options.revision_gain + _error(asked.records):
         return Decision()

@@ -1,1 +1,1 @@
-"""Explanations and comparisons of plans, made or assumed."""
+"""Dry runs, explanations of plans, and differences between plans."""

@@ -1,7 +1,7 @@
-"""Assumed statistics of a dry run: checked, and then preferred to measured statistics.
+"""Assumed statistics of a dry run, which override measured ones.
 
-An assumption names a relation, or a stream for all its relations. Its columns must be compared by
-the queries' joins, so a misspelt name is an error.
+An assumption names a relation (a stream with a filter), or a stream, meaning all its relations.
+Only columns that the queries join on are accepted, so that a misspelt name is an error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_NAMES = 20
 
 
 class Names:
-    """The relations, streams and join attributes of some queries, by user-facing names."""
+    """User-facing names of the relations, streams and join attributes of some queries."""
 
     def __init__(self, queries: Sequence[JoinQuery]) -> None:
         self.stream_of: dict[RelationId, str] = {
@@ -46,14 +46,14 @@ class Names:
         """Refuse a name that is neither a relation nor a stream of the queries.
 
         Raises:
-            InvalidInput: no query reads it; the error names the field ``where``.
+            InvalidInput: with ``where`` as the field of the request.
         """
         known = {*self.stream_of, *self.stream_of.values()}
         if name not in known:
             raise _unknown(f"no query reads a relation {name!r}", where, known)
 
     def columns(self, text: str, where: str) -> dict[RelationId, tuple[str, ...]]:
-        """Relation -> sorted columns, from ``relation.column`` or ``relation.column,column``."""
+        """Parse ``name.column`` or ``name.column,column``; returns relation -> sorted columns."""
         found = {}
         for relation, known in self._columns.items():
             for name in (relation, self.stream_of[relation]):
@@ -72,7 +72,7 @@ class Names:
         return found
 
     def equalities(self, text: str, where: str) -> list[Equality]:
-        """The predicates ``relation.column = relation.column``, one per pair of labels."""
+        """Parse ``name.column = name.column``; returns the matching join predicates of queries."""
         wanted = {frozenset(side.strip() for side in text.split("=", 1))}
         found = [
             Equality(*pair) for pair in sorted(self._equalities) if wanted & self._spellings(*pair)
@@ -141,7 +141,7 @@ def assume(
         if stream in cardinality
     }
     stated |= {RelationId(name): count for name, count in cardinality.items()}
-    # Assumed sizes cover the whole history and have no rates; samples would change selectivities.
+    # Samples would override assumed selectivities; assumed cardinalities cover the whole history.
     return replace(
         base,
         cardinalities={**base.cardinalities, **stated},

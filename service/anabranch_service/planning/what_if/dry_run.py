@@ -1,4 +1,4 @@
-"""Dry runs: plan the registered queries, with some added and some dropped."""
+"""Dry runs: plan the registered queries, with some added and some removed, without publishing."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _LOG = structlog.get_logger(__name__)
 async def plan_dry_run(
     body: DryRunIn, store: Store, work: ThreadPools, settings: ServiceSettings, now: datetime
 ) -> DryRunOut:
-    """Plan the registered queries with some added and some dropped. Stores nothing."""
+    """Plan the registered queries as ``body`` changes them. Stores nothing."""
     found = await read_registered(store, settings, now, await store.last_snapshot())
     known = {query_of(q.id) for q in found.queries} | {q.id for q in found.queries}
     for name in body.drop:
@@ -66,7 +66,8 @@ async def plan_dry_run(
             )
     options = changed(found.options, body)
     if body.formulation is Formulation.PAPER:
-        # The paper's formulation has no switching charge, and no limit except 0 intermediates.
+        # The paper's formulation has no penalty for changes of the running plan, and no limits,
+        # but intermediate results can be excluded.
         unlimited = {"switching": 0.0, "memory": None, "copies": None}
         if options.intermediate_results:
             unlimited["intermediate_results"] = None
@@ -76,7 +77,7 @@ async def plan_dry_run(
     wanted = [q for q in before if not {q.id, query_of(q.id)} & set(body.drop)]
     found = replace(found, wanted=wanted, options=options)
     streams = _assumed(found.streams, body.retention)
-    # Registered queries were checked against the limits; only new ones need a deadline.
+    # Queries to add need a deadline: registered ones have passed the limits of registrations.
     task = await work.read(plan_task, found, store.forms, limit)
     if body.retention:
         queries, rejected = await work.read(read_queries, wanted, streams, NormalForms())
@@ -113,12 +114,12 @@ async def plan_dry_run(
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """The current state of load shedding, for comparison with a dry run.
+    """Current load shedding, for comparison with a dry run.
 
     Attributes:
-        queries: the joins of registered queries. ``priorities``, ``floors``: of registered and
-            added queries.
-        rationing: the runtime's current rationing.
+        queries: the joins of registered queries.
+        priorities, floors: query -> priority and required completeness, also of added queries.
+        rationing: the runtime's report on load shedding.
     """
 
     queries: Sequence[JoinQuery]
@@ -133,7 +134,7 @@ def _standing(
     body: DryRunIn,
     progress: Progress | None,
 ) -> _Standing | None:
-    """The current state of load shedding; None if the runtime does not ration."""
+    """Current load shedding; None if the runtime's policy is to wait."""
     if progress is None or progress.rationing.policy is Overload.WAIT:
         return None
     known: dict[str, QueryRecord | QueryIn] = {record.id: record for record in registered}
@@ -147,12 +148,12 @@ def _standing(
 
 
 def _effects(planned: PlannedEpoch, standing: _Standing) -> EffectsOut | None:
-    """The plan's effect on the completeness of queries; None if its computation fails, which does
-    not fail the dry run.
+    """Effects of the plan on the completeness of queries; None if their computation fails, which
+    must not fail the dry run.
     """
     try:
         return _compared(planned, standing)
-    except Exception as cause:  # noqa: BLE001 - see above
+    except Exception as cause:  # noqa: BLE001 - logged
         _LOG.error("effects of a dry run are unknown", error=repr(cause), exc_info=cause)
         return None
 
@@ -203,14 +204,14 @@ def _gain(before: float | None, after: float | None) -> float:
 def budget_after(
     rationing: Rationing, capacity: float | None, full_before: float, full_after: float
 ) -> float:
-    """The budget under another plan: the share of its rationed probes' CPU time that is available.
+    """Budget under a new plan: the share of its rationed probes' CPU time that is available.
 
-    The available CPU time is the same under both plans. While nothing is withheld, it is more than
-    the present probes use, by the spare capacity.
+    The available CPU time is the same as under the running plan. While no result is withheld, it
+    is the time that probes take plus the spare capacity.
 
     Args:
-        capacity: the budget in the settings; None: it follows from the load.
-        full_before, full_after: cost of either plan with all rations at 1, by one cost model.
+        capacity: budget in the settings; None: it follows from the load.
+        full_before, full_after: estimated cost of the running and the new plan without rationing.
 
     >>> budget_after(Rationing(budget=0.5), None, 4.0, 8.0)
     0.25
@@ -231,7 +232,7 @@ def budget_after(
 def dry_run_out(
     planned: PlannedEpoch, detail: Detail, effects: EffectsOut | None = None
 ) -> DryRunOut:
-    """The answer to a dry run."""
+    """The body of the answer to a dry run."""
     task, options, whole = planned.task, planned.task.options, detail == "full"
     shown = planned.shown()
     spread = cost_range(
@@ -254,7 +255,7 @@ def dry_run_out(
 
 
 def _headline(plan: Plan, totals: Mapping[str, int]) -> str:
-    """One-line summary of the plan."""
+    """Summary of a plan in one line."""
     return (
         f"{plan.optimizer} ({plan.objective} objective): cost {plan.cost:.10g}, "
         f"gap {plan.gap:.2%}, by {plan.method}; {totals['steps']} steps, "
@@ -276,7 +277,7 @@ def _added(
         if name in taken:
             raise InvalidInput(
                 "duplicate-query",
-                f"query {name!r} is there already",
+                f"there is a query {name!r} already",
                 field=f"add.{index}.id",
                 remedy="choose another id, or drop the registered one",
             )

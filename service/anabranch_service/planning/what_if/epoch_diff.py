@@ -1,4 +1,4 @@
-"""The difference of two published epochs' plans, both priced with the newest statistics."""
+"""Difference between the plans of two published epochs, both priced with the newest statistics."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from anabranch_service.registry.statements import NormalForms
 from anabranch_service.registry.store import Store
 from anabranch_service.settings import ServiceSettings
 
-#: Most entries per list of a difference; the costliest are kept.
+#: Most entries per list of a difference; the costliest are shown.
 MOST = 100
-#: Settings that can make plans differ even with equal steps.
+#: Settings that are compared too, since they change a plan's cost even with equal steps.
 SETTINGS = ("optimizer", "objective", "parallelism")
 
 
@@ -62,7 +62,7 @@ async def compare_epochs(
 def _compare(
     before: EpochRecord, after: EpochRecord, found: Registered, forms: NormalForms
 ) -> tuple[DiffRecord | None, str]:
-    """The difference, or the reason why it can't be computed."""
+    """The difference of the plans, or the reason why it can't be computed."""
     try:
         one, other = decisions_of(before), decisions_of(after)
     except DecisionsError as cause:
@@ -91,7 +91,7 @@ def _compare(
 
 
 def _named(found: DiffRecord, names: Mapping[str, str]) -> DiffRecord:
-    """``found`` with user-facing names."""
+    """``found`` with user-facing names of steps and stores."""
     document = found.model_dump()
     for lists in (document["steps"], document["stores"]):
         for entries in lists.values():

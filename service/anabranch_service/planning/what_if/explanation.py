@@ -1,7 +1,7 @@
-"""The explanation of a plan: cost shares of queries, changes, and their reasons.
+"""Explanation of a plan: cost shares of queries, changes from the running plan, and savings.
 
-An explanation is computed after planning, and bounded by the task's limits. Its failure never
-affects the plan.
+It is computed after planning, and limited in size (:class:`.task.ExplanationBounds`). Its failure
+never affects the plan.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ MAX_KEPT_REASONS = 50
 
 
 def explained(planned: PlannedEpoch) -> PlannedEpoch:
-    """``planned`` with its explanation. Never raises; failed parts are left out."""
+    """``planned`` with its explanation. Never raises; parts that fail are omitted and logged."""
     return replace(planned, explanation=explain_choice(planned, standalone(planned)))
 
 
 def standalone(planned: PlannedEpoch) -> StandalonePlans | None:
-    """The plans that optimise each query by itself; None if they can't be made."""
+    """Plans of each query alone, for comparison; None if they can't be made."""
     plan, task = planned.plan, planned.task
     options = options_of(planned.queries, task, plan.optimizer)
     try:
@@ -49,13 +49,13 @@ def standalone(planned: PlannedEpoch) -> StandalonePlans | None:
             return StandalonePlans(plan, plan)
         known = apart_of(plan, options)
         return known or optimise_apart(planned.queries, task.statistics, options)
-    except Exception as cause:  # noqa: BLE001 - a comparison is not worth a plan
+    except Exception as cause:  # noqa: BLE001 - logged; the plan is valid without a comparison
         _LOG.warning("no cost to compare with", error=repr(cause))
         return None
 
 
 def explain_choice(planned: PlannedEpoch, apart: StandalonePlans | None) -> Explanation:
-    """Costs compared with ``apart``, cost shares, changes from the running epoch, and reasons."""
+    """Compare with ``apart`` (plans of each query alone) and with the running epoch."""
     plan, queries, task = planned.plan, planned.queries, planned.task
     limits = task.limits
     share = why = found = cpu = None
@@ -82,7 +82,7 @@ def explain_choice(planned: PlannedEpoch, apart: StandalonePlans | None) -> Expl
         )
         if task.running is not None:
             found, reason = _compare(planned)
-    except Exception as cause:  # noqa: BLE001 - an explanation is not worth a plan
+    except Exception as cause:  # noqa: BLE001 - logged; the plan is valid without an explanation
         _LOG.error("a plan can't be explained", error=repr(cause), exc_info=cause)
         reason = f"the explanation failed: {cause!r}"
         share = share or SharesRecord.missing(reason)
@@ -99,7 +99,7 @@ def explain_choice(planned: PlannedEpoch, apart: StandalonePlans | None) -> Expl
 
 def _compare(planned: PlannedEpoch) -> tuple[DiffRecord | None, str]:
     task, queries, running = planned.task, planned.queries, planned.task.running
-    assert running is not None  # asked by the caller
+    assert running is not None  # checked by the caller
     record, before = running.record, running.decisions
     if before is None:
         return None, f"epoch {record.epoch} can't be compared with: {running.problem}"
@@ -119,7 +119,7 @@ def _compare(planned: PlannedEpoch) -> tuple[DiffRecord | None, str]:
 def _alone(
     planned: PlannedEpoch, apart: StandalonePlans | None
 ) -> tuple[dict[QueryId, float] | None, str]:
-    """The cost of each query alone, from the plan ``individual`` made for comparison."""
+    """Query -> its cost in ``individual``, the plans of each query alone."""
     if apart is None:
         return None, "no query was planned alone, so standalone and proportional are unknown"
     plan, note = apart.individual, ""

@@ -1,8 +1,8 @@
-"""The held plan, and decisions on it.
+"""The held plan, which waits for an operator's approval, and the operator's decision on it.
 
-Both are in one hash in Redis. The leader writes the plan, any service the decision of an operator;
-each write compares the digest of its plan with the stored one, so no decision is lost, and no plan
-is published that no operator has seen.
+Both are in one hash in Redis. The leader writes the plan, any service the decision. Each write
+compares the digest of its plan with the stored one, so no decision is lost, and no plan is
+published that no operator has seen.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class HeldPlan(Closed):
     """A plan that waits for an operator's approval.
 
     Attributes:
-        digest: digest of the plan's effects; its version.
-        basis: a digest of the queries, streams and settings that it is for.
-        since: when any plan began to wait. ``proposed_at``: when this plan was last proposed.
-        epoch: epoch for which it was last proposed.
+        digest: digest of the plan's effects, which is its version.
+        basis: digest of the queries, streams and settings that the plan is for.
+        since: when a plan began to wait, perhaps an earlier one.
+        proposed_at, epoch: when, and for which epoch, this plan was last proposed.
         waiting: runs that this plan includes and the running plan does not.
-        note: fate of a plan that was approved before this one.
+        note: why a plan that was approved before was not published; empty: none was.
     """
 
     digest: str
@@ -55,7 +55,7 @@ class Refusals(Closed):
 
     @staticmethod
     def after(known: Refusals | None, held: HeldPlan) -> Refusals:
-        """The refusals once ``held`` is refused as well."""
+        """The refusals ``known`` and that of ``held``."""
         before = known.digests if known is not None and known.basis == held.basis else ()
         digests = (*before, held.digest)[-REFUSED_KEPT:]
         return Refusals(basis=held.basis, digests=digests, waiting=held.waiting)
@@ -97,14 +97,15 @@ class Approvals:
         return REFUSED if self.refused is not None and run in self.refused.waiting else None
 
 
-#: KEYS approval; ARGV digest. Returns 1 if the plan with this digest is still held, else 0.
+#: Approve the held plan. KEYS approval; ARGV digest. Returns 0 if another plan is held by now.
 APPROVE = """
 if redis.call('HGET', KEYS[1], 'digest') ~= ARGV[1] then return 0 end
 redis.call('HSET', KEYS[1], 'approved', ARGV[1])
 return 1
 """
 
-#: KEYS approval; ARGV digest, refusals. Returns 0 also if the plan has been approved.
+#: Refuse the held plan. KEYS approval; ARGV digest, refusals. Returns 0 if another plan is held by
+#: now, or if the plan has been approved.
 REFUSE = """
 if redis.call('HGET', KEYS[1], 'digest') ~= ARGV[1] then return 0 end
 if redis.call('HGET', KEYS[1], 'approved') == ARGV[1] then return 0 end
@@ -113,9 +114,9 @@ redis.call('HSET', KEYS[1], 'refused', ARGV[2])
 return 1
 """
 
-#: For the leader (``lease.fenced``): KEYS leader, approval; ARGV owner, token, the held and the
-#: approved plan as the leader read them, whether to forget refusals, then the fields of the new
-#: held plan. If a decision was made meanwhile, nothing is written.
+#: Replace the held plan (part of a ``lease.fenced`` script). KEYS leader, approval; ARGV owner,
+#: token, the held and the approved plan as the leader read them, whether to forget refusals, then
+#: the fields of the new held plan. If a decision was made meanwhile, nothing is written.
 HOLD = """
 if (redis.call('HGET', KEYS[2], 'held') or '') ~= ARGV[3] then return 0 end
 if (redis.call('HGET', KEYS[2], 'approved') or '') ~= ARGV[4] then return 0 end

@@ -21,7 +21,7 @@ class HistoryPoint(Closed):
 
     Attributes:
         batch_seconds: mean time of a batch; None without a committed batch.
-        rows: stream -> rows per second. ``results``: query -> results per second.
+        rows: stream -> rows read per second. ``results``: query -> results per second.
     """
 
     at: int
@@ -49,7 +49,7 @@ def _inputs(progress: Progress) -> dict[str, int]:
 
 
 def _results(progress: Progress) -> dict[str, int]:
-    """Result counts by query, without the internal parts of outer joins."""
+    """Result counts by query; joins inside an outer join are not counted separately."""
     return {name: n for name, n in progress.results.items() if registered(name) == name}
 
 

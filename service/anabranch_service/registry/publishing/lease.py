@@ -34,8 +34,8 @@ _LONGEST_PAUSE = 1.0
 #: Prefix of a script's error reply when another service leads.
 _FENCED = "FENCED"
 
-#: KEYS lease, leader; ARGV owner, address, milliseconds, "1" to take over from a leader at the same
-#: address. Returns the token and 0, or 0 and the remaining milliseconds of the other's lease.
+#: Acquire or renew the lease. KEYS lease, leader; ARGV owner, address, milliseconds, "1" to replace
+#: a leader at the same address. Returns token and 0, or 0 and the other lease's milliseconds.
 _ACQUIRE = """
 local holder = redis.call('GET', KEYS[1])
 local last = redis.call('HMGET', KEYS[2], 'owner', 'address', 'token')
@@ -54,7 +54,7 @@ redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[3])
 return {token, 0}
 """
 
-#: KEYS leader; ARGV owner, token. Begins every script that only the leader may run.
+#: First part of every script that only the leader may run. KEYS leader; ARGV owner, token.
 _FENCE = f"""
 local leader = redis.call('HMGET', KEYS[1], 'owner', 'token')
 if leader[1] ~= ARGV[1] or leader[2] ~= ARGV[2] then
@@ -70,9 +70,9 @@ def fenced(script: str) -> str:
     return _FENCE + script
 
 
-#: KEYS leader, lease; ARGV owner, token, milliseconds.
+#: Renew the lease. KEYS leader, lease; ARGV owner, token, milliseconds.
 _RENEW = fenced("redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[3])\nreturn 1")
-#: KEYS leader, lease; ARGV owner, token.
+#: Release the lease. KEYS leader, lease; ARGV owner, token.
 _RELEASE = fenced("return redis.call('DEL', KEYS[2])")
 
 
@@ -82,7 +82,7 @@ class LeadershipLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LeaderTerm:
-    """One service's time as the leader.
+    """A period in which one service is the leader.
 
     Attributes:
         owner: random id of the process: distinguishes equal tokens after a loss of Redis data.
@@ -130,7 +130,7 @@ class Lease:
         self._is_first = True
 
     async def run(self) -> None:
-        """Hold the lead, or wait for it, until cancelled; then release the lease."""
+        """Acquire and renew the lease until cancelled; then release it."""
         try:
             while True:
                 await asyncio.sleep(await self._look())
@@ -138,10 +138,10 @@ class Lease:
             await self._give_up()
 
     async def _look(self) -> float:
-        """:meth:`turn`, with failures logged instead of raised."""
+        """Call :meth:`turn`; log failures instead of raising them."""
         try:
             pause = await self.turn()
-        except Exception as cause:  # noqa: BLE001 - the lead may be had later
+        except Exception as cause:  # noqa: BLE001 - logged; the next attempt may succeed
             if not self.error:
                 _LOG.error("lease not reached", error=repr(cause))
             self.error = repr(cause)
@@ -158,8 +158,8 @@ class Lease:
             except LeadershipLost:
                 self.lose(self.term)
             return pause
-        # Two processes can't listen at one address: a process at the leader's address replaces a
-        # dead leader, so its first attempt need not wait for the old lease. In later attempts the
+        # Two processes can't listen at one address. So if the leader has this process's address,
+        # it is dead, and the first attempt need not wait for its lease. In later attempts the
         # holder of the lease is alive.
         token, waits = cast(
             "list[int]",
@@ -213,7 +213,7 @@ async def run_fenced(
         )
     except RedisError as cause:
         if _FENCED in str(cause):
-            raise LeadershipLost(f"term {term.token} is over") from None
+            raise LeadershipLost(f"the leader's term {term.token} has ended") from None
         raise
 
 

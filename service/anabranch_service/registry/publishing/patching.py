@@ -1,4 +1,4 @@
-"""Publication of an epoch's ruleset as a patch of an earlier epoch's ruleset."""
+"""Storage of an epoch's ruleset as a patch (difference) of an earlier epoch's ruleset, its base."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from anabranch_service.registry.records import EpochRecord
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """A ruleset published in full.
+    """A ruleset published in full; later ones are patches (differences from it).
 
     Attributes:
-        epoch, text: its epoch, and its document. ``check``: the digest of its stored form.
-        spent: total characters of the patches of this base so far.
+        epoch, text: its epoch and its JSON text. ``check``: digest of its stored form.
+        spent: total characters of all its patches so far.
     """
 
     epoch: int
@@ -27,12 +27,12 @@ class Base:
 
 
 def seal_patched(record: EpochRecord, ruleset: str, base: Base | None) -> tuple[Sealed, Base]:
-    """The stored form of the epoch of ``record`` with ``ruleset``, as a patch of ``base`` if that
-    is much smaller; and the base of the next epoch.
+    """Stored form of an epoch, its ``ruleset`` as a patch of ``base`` if that is much smaller; and
+    the base for the next epoch.
 
-    Patches of one base grow as plans move away from it. A new base is due when its patches are
-    together longer than the whole ruleset: with equal changes per epoch, this minimises the bytes
-    per epoch, the ruleset included.
+    Patches of one base grow as plans move away from it. A ruleset is stored in full again once the
+    patches are together longer than it: with equal changes per epoch, this minimises the mean bytes
+    per epoch.
     """
     sealed = seal(record, ruleset)
     if base is not None:

@@ -1,4 +1,4 @@
-"""The leader's writes to Redis: epochs, held plans, revisions, rations, and records about them.
+"""The leader's writes to Redis: epochs, held plans, revisions, schedules of rations, records.
 
 Each write is one script that the leader alone may run (:mod:`.lease`).
 """
@@ -26,8 +26,8 @@ from anabranch_service.registry.publishing.lease import LeaderTerm, fenced, run_
 from anabranch_service.registry.records import EpochRecord, Explanation, KeptRevision, QueryRecord
 from anabranch_service.registry.store import Store
 
-#: KEYS leader, then the key of each command; ARGV owner, token, then per command: name, number of
-#: arguments, arguments. Returns the replies; a missing value is "".
+#: Run several Redis commands atomically. KEYS leader, then the key of each command; ARGV owner,
+#: token, then per command: name, number of arguments, arguments. Returns the replies (nil as "").
 _COMMANDS = fenced("""
 local answers, at = {}, 3
 for i = 2, #KEYS do
@@ -39,8 +39,8 @@ end
 return answers
 """)
 
-#: KEYS leader, hash, journal; ARGV owner, token, field, old value, new value, the journal's name
-#: for the hash, journal entries kept.
+#: Compare-and-set of a record. KEYS leader, hash, journal; ARGV owner, token, field, old value, new
+#: value, the journal's name for the hash, journal entries kept.
 _SWAP = fenced("""
 if redis.call('HGET', KEYS[2], ARGV[3]) ~= ARGV[4] then return 0 end
 redis.call('HSET', KEYS[2], ARGV[3], ARGV[5])
@@ -48,8 +48,8 @@ redis.call('XADD', KEYS[3], 'MAXLEN', '~', ARGV[7], '*', ARGV[6], cjson.encode({
 return 1
 """)
 
-#: KEYS leader, cursor, boundaries; ARGV owner, token, the epoch boundary just planned for. That
-#: boundary is kept until the next one is planned for: it holds the newest statistics.
+#: Move the cursor past an epoch boundary. KEYS leader, cursor, boundaries; ARGV owner, token, the
+#: boundary. It is kept until the cursor moves again, since it has the newest statistics.
 _ADVANCE = fenced("""
 local at = tonumber(redis.call('GET', KEYS[2]) or '0')
 if redis.call('LINDEX', KEYS[3], at) ~= ARGV[3] then return 0 end
@@ -60,8 +60,8 @@ return 1
 
 _HOLD = fenced(HOLD)
 
-#: KEYS leader, cursor, boundaries; ARGV owner, token, the newest boundary. Returns the number of
-#: skipped boundaries before it; the last of them is kept.
+#: Skip all boundaries before the newest. KEYS leader, cursor, boundaries; ARGV owner, token, the
+#: newest boundary. Returns the number of skipped ones; the last of them is kept.
 _PASS_OVER = fenced("""
 local length, at = redis.call('LLEN', KEYS[3]), tonumber(redis.call('GET', KEYS[2]) or '0')
 if redis.call('LINDEX', KEYS[3], -1) ~= ARGV[3] or length - at < 2 then return 0 end
@@ -70,8 +70,9 @@ redis.call('SET', KEYS[2], 1)
 return length - at - 1
 """)
 
-#: KEYS leader, ruleset and copy, details and copy, record, summaries, bytes, published, bases; ARGV
-#: owner, token, epoch, record, summary, its bytes, the epoch before.
+#: Publish an epoch with copies of an earlier one's long parts. KEYS leader, ruleset and copy,
+#: details and copy, record, summaries, bytes, published, bases; ARGV owner, token, epoch, record,
+#: summary, bytes of both, the earlier epoch.
 _AGAIN = fenced("""
 if redis.call('EXISTS', KEYS[2], KEYS[4]) ~= 2 then return 0 end
 if redis.call('COPY', KEYS[2], KEYS[3]) ~= 1 then return 0 end
@@ -88,17 +89,17 @@ return 1
 
 _LOG = structlog.get_logger(__name__)
 
-#: Epochs that are kept whatever their size: a roll-back of the state needs the newest few.
+#: Number of newest epochs kept whatever their size: a roll-back of the pipeline's state needs some.
 LEAST_EPOCHS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Patched:
-    """A ruleset as a patch.
+    """A ruleset in the form of a patch of an earlier one, its base.
 
     Attributes:
-        base: the epoch of its base. ``check``: the digest of the base's stored form.
-        text: the patch, packed.
+        base: epoch of the base. ``check``: digest of the base's stored form.
+        text: the patch, compressed.
     """
 
     base: int
@@ -108,12 +109,13 @@ class Patched:
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """The stored form of an epoch.
+    """Stored form of an epoch.
 
     Attributes:
-        record: without its long parts. ``text``: its document. ``summary``: its entry in lists.
-        ruleset, details: packed; empty if equal to an earlier epoch's.
-        patch: the patch stored in place of the ruleset; None: the whole ruleset is stored.
+        record: the record without its long parts. ``text``: the same as JSON text.
+        summary: JSON text of the epoch's entry in lists.
+        ruleset, details: compressed ruleset and long parts; empty if equal to an earlier epoch's.
+        patch: stored in place of the ruleset; None: the whole ruleset is stored.
     """
 
     record: EpochRecord
@@ -136,7 +138,7 @@ class Sealed:
 
     @property
     def rules(self) -> str:
-        """The stored form of the ruleset."""
+        """Stored form of the ruleset: the patch, or the whole compressed ruleset."""
         return self.ruleset if self.patch is None else self.patch.text
 
     @property
@@ -146,7 +148,7 @@ class Sealed:
 
 
 def seal(record: EpochRecord, ruleset: str) -> Sealed:
-    """The stored form of the epoch of ``record`` with ``ruleset``."""
+    """Stored form of the epoch of ``record`` with the text ``ruleset``."""
     light = record.without_details()
     return Sealed(
         light,
@@ -158,18 +160,18 @@ def seal(record: EpochRecord, ruleset: str) -> Sealed:
 
 
 def seal_again(record: EpochRecord) -> Sealed:
-    """The stored form of the epoch of ``record`` with an earlier epoch's ruleset."""
+    """Stored form of the epoch of ``record``, which has the plan and rules of an earlier epoch."""
     return Sealed(record, record.model_dump_json(), record.summary().model_dump_json())
 
 
-#: A command, its key, its other arguments.
+#: A Redis command: its name, its key, its other arguments.
 _Command = tuple[str, str, tuple[Any, ...]]
 
 
 class Publication:
     """The leader's writes in one term; each raises :class:`LeadershipLost` after the term's end.
 
-    Each term has its own object: a decision from data read in one term is never written in another.
+    Each term has its own object: decisions on data read in one term are never written in another.
     """
 
     def __init__(self, store: Store, term: LeaderTerm) -> None:
@@ -181,7 +183,7 @@ class Publication:
         self._pass_over = register(_PASS_OVER)
         self._hold = register(_HOLD)
         self._again = register(_AGAIN)
-        #: Epoch that has ended -> the bytes of its statistics.
+        #: Ended epoch -> bytes of its statistics in Redis.
         self._measured: dict[int, int] = {}
 
     async def epoch(self, sealed: Sealed) -> bool:
@@ -216,7 +218,7 @@ class Publication:
 
     async def epoch_again(self, sealed: Sealed, before: int) -> bool:
         """Publish an epoch equal to epoch ``before``. Redis copies the long parts, so that the new
-        epoch does not depend on ``before``. The copy of a patch has the same base.
+        epoch does not depend on ``before``; a copied patch has the same base.
 
         Returns:
             Whether it was published. False if Redis already has an epoch of that number, or lacks
@@ -241,10 +243,9 @@ class Publication:
         )
 
     async def forget_epochs(self, keep: int, most: int) -> None:
-        """Remove old epochs and their measurements: all but the newest ``keep``, and the oldest of
-        these beyond ``most`` bytes in total. Size never removes the newest :data:`LEAST_EPOCHS`,
-        nor the running epoch and its successors. A ruleset that is the base of a kept patch is
-        kept, too.
+        """Remove old epochs and their measurements: all but the newest ``keep``, and so many of
+        these that the rest has at most ``most`` bytes. The latter limit does not affect the newest
+        :data:`LEAST_EPOCHS`, the running epoch, and later ones. Bases of remaining patches stay.
         """
         store, keys = self.store, self.store.keys
         published, progress = await store.published(), await store.progress()
@@ -262,7 +263,7 @@ class Publication:
         bases = await store.bases()
         rulesets = {*range(first, last), *(base for n, base in bases.items() if n < last)}
         rulesets -= {base for n, base in bases.items() if n >= last}
-        # The range includes skipped epochs: they have statistics, though no ruleset of their own.
+        # The range includes epochs without a plan of their own, which still have statistics.
         gone = [
             key
             for n in range(first, last)
@@ -285,8 +286,8 @@ class Publication:
         )
 
     async def _measure(self, published: Sequence[int]) -> None:
-        """Measure the sizes of the statistics of ended epochs; a skipped epoch
-        counts with the previous one.
+        """Get the sizes of ended epochs' statistics from Redis. Statistics of an epoch without a
+        plan of its own count with the epoch before.
         """
         first, following = published[0], published[1:]
         self._measured = {n: size for n, size in self._measured.items() if n >= first}
@@ -298,7 +299,7 @@ class Publication:
             self._measured[number] = sum(sizes[n] for n in range(number, end))
 
     async def answer(self, answer: RevisionAnswer) -> None:
-        """Store the decision that a period's measurements need no new revision."""
+        """Store the decision that a measurement period needs no revision."""
         await self._write(("SET", self.store.keys.revision, (answer.dumps(),)))
 
     async def revision(self, record: KeptRevision, ruleset: str, answer: RevisionAnswer) -> None:
@@ -313,11 +314,13 @@ class Publication:
         )
 
     async def measured(self, record: KeptRevision) -> None:
-        """Store the measurements of a revision."""
+        """Store the record of a revision with its newly measured gain."""
         await self._write(self._keep(record))
 
     async def rations(self, schedule: RationSchedule | None) -> None:
-        """Publish a schedule of rations; None ends rationing with the next batch."""
+        """Publish a schedule of rations (shares of tuples that probe, per CPU budget); None ends
+        rationing with the next batch.
+        """
         key = self.store.keys.rations
         if schedule is None:
             await self._write(("DEL", key, ()))
@@ -363,7 +366,7 @@ class Publication:
         return await self.store.update_query(name, change, swap)
 
     async def history(self, point: HistoryPoint) -> None:
-        """Append a point of history; only the newest :data:`KEPT` points are kept."""
+        """Append a point to the history of rates, which keeps the newest :data:`KEPT` points."""
         key = self.store.keys.history
         await self._write(("RPUSH", key, (point.model_dump_json(),)), ("LTRIM", key, (-KEPT, -1)))
 
@@ -383,7 +386,7 @@ class Publication:
         fresh: Mapping[str, float],
         stale: Sequence[str],
     ) -> None:
-        """Remove the records of ``runs`` and the ``activations``, and update the times of ending.
+        """Remove query runs and activations, and update the hash with the times when runs ended.
 
         Args:
             fresh: newly ended runs -> when their end was first seen, in seconds since 1970.

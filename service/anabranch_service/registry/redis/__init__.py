@@ -1,1 +1,1 @@
-"""The registry's keys in Redis, one module a resource."""
+"""Storage of the registry in Redis: streams, queries, plans, and reports of the runtime."""

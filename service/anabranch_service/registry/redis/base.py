@@ -1,4 +1,4 @@
-"""Access to the records of one namespace in Redis."""
+"""Reads and writes of records in Redis, common to all resources."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from anabranch_service.registry.redis.reading import (
 _T = TypeVar("_T")
 _R = TypeVar("_R", bound=BaseModel)
 
-#: Compare and set: hash, field, old text, new text -> whether the new text was written.
+#: Compare-and-set function: hash, field, old text, new text -> whether the new text was written.
 Swap = Callable[[str, str, str, str], Awaitable[bool]]
 
-#: KEYS hash, journal; ARGV field, old value, new value, the journal's name for the hash, journal
-#: entries kept.
+#: Compare-and-set script. KEYS hash, journal; ARGV field, old value, new value, the journal's name
+#: for the hash, journal entries kept.
 _SWAP = """
 if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
@@ -36,14 +36,14 @@ return 1
 
 
 class RedisRecords:
-    """The connection, names of the service's own keys, and reads and writes of any resource."""
+    """Connection to Redis, key names of the service, and reads and writes of records."""
 
     def __init__(self, redis: Redis, namespace: str) -> None:
         self.redis = redis
         self.keys = Keys(namespace)
         #: Hash: run -> when it was first seen to have ended.
         self.ended_key = self._own("ended")
-        #: Hash: query -> its newest run, if that is a later run or its record was removed.
+        #: Hash: query -> its newest run; absent if that is the first run and has a record.
         self.runs_key = self._own("runs")
         #: Hash: epoch whose ruleset is a patch -> epoch of the patch's base.
         self.bases_key = self._own("epochs", "bases")
@@ -53,11 +53,11 @@ class RedisRecords:
         self.explanations_key = self._own("epochs", "explanations")
         #: Hash: epoch -> its summary for lists.
         self.summaries_key = self._own("epochs", "summaries")
-        #: Hash -> field -> its text and value, as last read by :meth:`_all`.
+        #: Cache of :meth:`_all`: hash -> field -> text and parsed record.
         self._known: dict[str, dict[str, tuple[str, Any]]] = {}
 
     def _own(self, *parts: str) -> str:
-        """A key that only the service uses."""
+        """Name of a key that the runtime does not use."""
         return ":".join((self.keys.namespace, *parts))
 
     async def _run(self, script: str, keys: list[str], arguments: list[Any]) -> Any:
@@ -98,20 +98,20 @@ class RedisRecords:
         return bool(await self._run(_SWAP, [key, self.keys.changes], arguments))
 
     def kind_of(self, key: str) -> str:
-        """The name of the hash ``key`` in the journal of changes."""
+        """Name of the hash ``key`` in the journal of changes."""
         return "streams" if key == self.keys.streams else "queries"
 
     def _note(self, pipe: Pipeline, **changed: list[str]) -> None:
-        """Append to the registry's journal, within a transaction: kind -> names."""
+        """Append changed names (by kind of record) to the journal, as part of a transaction."""
         entry = {kind: json.dumps(names) for kind, names in changed.items()}
         pipe.xadd(self.keys.changes, cast("Any", entry), maxlen=CHANGES_KEPT)
 
     async def _all(self, kind: type[_T], key: str, prefix: str = "") -> dict[str, _T]:
-        """The fields of a hash; unreadable ones are logged (after ``prefix``) and left out."""
+        """All records of a hash; unreadable ones are logged (as ``prefix`` + name) and left out."""
         raw = await reply(self.redis.hgetall(key), dict[str, str])
         before, found = self._known.get(key, {}), {}
         for name, text in raw.items():
-            # A text that was parsed before is not parsed again: values are immutable.
+            # Only changed texts are parsed; records are immutable and can be shared.
             known, value = before.get(name, ("", None))
             value = value if known == text else lenient(kind, prefix + name, text)
             if value is not None:

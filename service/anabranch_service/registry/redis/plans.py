@@ -1,4 +1,4 @@
-"""Plans in Redis: settings, approvals, rations, published epochs with their rulesets."""
+"""Plans in Redis: settings, approvals, schedules of rations, published epochs with rulesets."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _LOG = structlog.get_logger(__name__)
 
 
 class PlanStore(RedisRecords):
-    """Choices of operators, and publications of the leader (``publishing.publication``)."""
+    """Reads and writes of operators' settings and approvals, and reads of published plans."""
 
-    #: The last schedule of rations that was read: its text and its parsed form.
+    #: Cache of the schedule of rations: text and parsed form.
     _rations: tuple[str | None, RationSchedule | None] = None, None
 
     async def planning(self) -> PlanningSettings | None:
-        """The planning settings that were set over REST, if any."""
+        """Planning settings changed over REST; None: never changed."""
         text = await reply_text(self.redis.get(self._own("settings")))
         return strict(PlanningSettings, "settings", text)
 
@@ -52,7 +52,7 @@ class PlanStore(RedisRecords):
     ) -> PlanningSettings:
         """Apply ``change`` to the newest planning settings; None stands for the defaults.
 
-        ``change`` may run several times, and may raise to leave them alone.
+        ``change`` may run several times, and may raise to prevent the update.
         """
         key = self._own("settings")
 
@@ -66,7 +66,7 @@ class PlanStore(RedisRecords):
         return await self._transact(attempt, key)
 
     async def approvals(self) -> Approvals:
-        """The held plan and its decisions; an unreadable part is logged and counts as absent."""
+        """The held plan and decisions on it; unreadable parts are logged and count as absent."""
         names = ["held", "approved", "refused"]
         texts = await reply(self.redis.hmget(self.keys.approval, names), list[str | None])
         held, approved, refused = texts
@@ -78,9 +78,7 @@ class PlanStore(RedisRecords):
         )
 
     async def held_plan(self) -> tuple[EpochRecord, str] | None:
-        """Record and ruleset of the held plan, as they would be published; None: no plan is held,
-        or it is unreadable.
-        """
+        """Epoch record and ruleset of the held plan; None: no plan is held, or it is unreadable."""
         names = ["record", "ruleset"]
         texts = await reply(self.redis.hmget(self.keys.approval, names), list[str | None])
         found, ruleset = lenient(EpochRecord, "held plan", texts[0]), texts[1]
@@ -130,8 +128,8 @@ class PlanStore(RedisRecords):
         return await self.epoch(numbers[-1]) if numbers else None
 
     async def summaries(self, numbers: list[int]) -> list[tuple[KeptSummary, int]]:
-        """Summaries of the epochs ``numbers``, in that order, with their numbers of revisions;
-        unreadable summaries are left out.
+        """Summaries of the epochs ``numbers``, each with its count of revisions; unreadable ones
+        are left out.
         """
         if not numbers:
             return []
@@ -161,18 +159,18 @@ class PlanStore(RedisRecords):
             return dict(zip(epochs, map(int, await pipe.execute()), strict=True))
 
     async def ruleset(self, name: int | RulesetId) -> str | None:
-        """Wire text of an epoch's ruleset, or of a revision of it; None: it is missing, or a patch
-        that can't be applied.
+        """JSON text of an epoch's ruleset or of a revision; None: it is missing, or a patch whose
+        base is missing.
         """
         text = unpacked(await reply_text(self.redis.get(self.keys.ruleset(name))))
         if text is not None and patches.is_patch(text):
             text = await self._patched(name, text)
         epoch = name if isinstance(name, int) else name.epoch
-        # The ruleset of an unchanged epoch is a copy of an earlier epoch's.
+        # An unchanged epoch's ruleset is a copy, in which the epoch's number must be replaced.
         return None if text is None else renumbered(text, epoch)
 
     async def _patched(self, name: int | RulesetId, text: str) -> str | None:
-        """The whole ruleset of the patch ``text``, published under ``name``."""
+        """Apply the patch ``text``, published as ``name``, to its base; None: not possible."""
         try:
             patch = patches.loads(text)
             base = unpacked(await reply_text(self.redis.get(self.keys.ruleset(patch.base))))
@@ -190,32 +188,32 @@ class PlanStore(RedisRecords):
             return None
 
     async def bases(self) -> dict[int, int]:
-        """Epochs whose rulesets are patches -> the epochs of their bases."""
+        """Epoch whose ruleset is a patch -> epoch of the patch's base."""
         found = await reply(self.redis.hgetall(self.bases_key), dict[str, str])
         return {int(number): int(base) for number, base in found.items()}
 
     async def answer(self) -> RevisionAnswer | None:
-        """The newest decision on the measurements of a period, or None."""
+        """The newest decision on a revision, with or without one; None: no decision yet."""
         return await reply_record(RevisionAnswer, "revision", self.redis.get(self.keys.revision))
 
     async def revisions(self, epoch: int) -> list[KeptRevision]:
-        """The revisions of an epoch's ruleset, oldest first; unreadable ones are left out."""
+        """Records of the revisions of an epoch, oldest first; unreadable ones are left out."""
         texts = await reply(self.redis.hgetall(self.revisions_key(epoch)), dict[str, str])
         read = (lenient(KeptRevision, f"revision {epoch}.{n}", t) for n, t in texts.items())
         return sorted((r for r in read if r is not None), key=lambda r: r.revision)
 
     async def revision_numbers(self, epoch: int) -> list[int]:
-        """The numbers of the revisions of an epoch's ruleset."""
+        """Numbers of the revisions of an epoch."""
         return [int(n) for n in await reply(self.redis.hkeys(self.revisions_key(epoch)), list)]
 
     def revisions_key(self, epoch: int) -> str:
-        """Hash: number -> record of a revision."""
+        """Redis key of a hash: number -> record of a revision of ``epoch``."""
         return self._own("revisions", str(epoch))
 
     async def rations(self) -> RationSchedule | None:
         """The schedule of rations; None: missing or unreadable."""
         text = await reply_text(self.redis.get(self.keys.rations))
-        # Parsing takes long for thousands of goals, and every answer about queries needs it.
+        # Cached, since parsing takes long with thousands of queries, and answers need it often.
         if text != self._rations[0]:
             self._rations = text, lenient(RationSchedule, "rations", text)
         return self._rations[1]

@@ -20,9 +20,9 @@ from anabranch_service.registry.statements import NormalForms
 
 IDEMPOTENCY_SECONDS = 24 * 3600
 
-#: KEYS queries, streams, runs, journal, idempotency; ARGV journal entries kept, answer or "", its
-#: lifetime (s), number of records, and per record: run, text, query, number of streams, streams.
-#: Adds all records, or none: then it returns the index of the first failing one, and why.
+#: Register runs of queries, all or none. KEYS queries, streams, runs, journal, idempotency; ARGV
+#: journal entries kept, answer or "", its lifetime (s), number of records, and per record: run,
+#: text, query, number of streams, streams. Returns the index of the first failing record, and why.
 _ADD = """
 local at, count, names = 5, tonumber(ARGV[4]), {}
 if ARGV[2] ~= '' then

@@ -21,10 +21,10 @@ from anabranch_service.registry.redis.queries import QueryStore
 from anabranch_service.registry.redis.reading import lenient, reply, strict
 from anabranch_service.registry.statements import usable_streams
 
-#: All streams and all queries -> changed records of queries.
+#: Function from all streams and all queries to the changed records of queries.
 Follow = Callable[[dict[str, StreamRecord], list[QueryRecord]], Awaitable[list[QueryRecord]]]
 
-#: KEYS streams, journal; ARGV name, record, journal entries kept.
+#: Register a stream. KEYS streams, journal; ARGV name, record, journal entries kept.
 _ADD_STREAM = """
 if redis.call('HSETNX', KEYS[1], ARGV[1], ARGV[2]) == 0 then return 0 end
 redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[3], '*', 'streams', cjson.encode({ARGV[1]}))
@@ -48,7 +48,7 @@ class StreamStore(QueryStore):
         return dict(sorted((await self._streams.all()).items()))
 
     async def usable_streams(self) -> Mapping[str, Stream]:
-        """Planner's form of all usable streams, by name; see :func:`usable_streams`."""
+        """All streams in the planner's form, by name, without invalid ones."""
         records = await self._streams.all()
         if self._usable[0] != self._streams.version:
             found = usable_streams(record for _, record in sorted(records.items()))

@@ -1,1 +1,1 @@
-"""Routes of queries: registration, lists, runs, results, explanation."""
+"""Routes of queries: registration, lists, runs, results, explanations."""

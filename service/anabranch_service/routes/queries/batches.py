@@ -43,7 +43,7 @@ async def add_queries(
     ctx: Ctx,
     dry_run: Annotated[bool, Query(description="Only check the queries; store nothing.")] = False,
 ) -> QueryBatchOut:
-    """Register many queries in order: atomically, or each valid one (``atomic: false``). They are
+    """Register many queries in order: all or none, or each valid one (``atomic: false``). They are
     planned at the next epoch boundary.
     """
     now = ctx.clock()
@@ -71,7 +71,7 @@ async def add_queries(
 async def _checked(
     ctx: Context, queries: list[QueryIn], now: datetime
 ) -> list[Beginning | StructuredError]:
-    """For each query its checked run, or the reason for its refusal."""
+    """Check all queries; returns for each its checked run, or the error that refuses it."""
     found: list[Beginning | StructuredError] = []
     ids: set[str] = set()
     targets: dict[str, int] = {}
@@ -120,7 +120,7 @@ async def _added(ctx: Context, query: QueryIn, now: datetime) -> QueryBatchItem:
 
 
 def _refused(cause: StructuredError) -> QueryBatchItem:
-    """The refusal of a query, with fields relative to the query."""
+    """The answer for a refused query, with error fields relative to the query."""
     line, column = cause.position or (None, None)
     problem = ProblemRecord.of(cause, line=line, column=column)
     return QueryBatchItem(query=None, problem=problem)
@@ -129,7 +129,7 @@ def _refused(cause: StructuredError) -> QueryBatchItem:
 async def _shown(
     ctx: Context, runs: list[Beginning], now: datetime, *, stored: bool = True
 ) -> list[QueryOut]:
-    """The answer for runs that were registered (``stored``) or only checked."""
+    """The answer for queries that were registered (``stored``) or only checked."""
     progress, sources = await ctx.store.progress(), await ctx.store.sources()
     for run in runs if stored else ():
         await is_understood(ctx, run)

@@ -36,9 +36,9 @@ from anabranch_service.settings import ServiceSettings
 
 router = guarded_router("/v1", tag="queries")
 
-#: Time limit of the plan search in one explanation, in seconds; a user waits for it.
+#: Time limit in seconds of all plan searches for one explanation, for which a user waits.
 SECONDS = 0.24
-#: Codes of errors for statements that are meaningless over the registered streams.
+#: Codes of errors in statements that can't be explained even as plain SQL.
 _MISTAKES = frozenset({
     "ambiguous-column", "malformed-sql", "unknown-alias", "unknown-column", "unknown-stream",
 })  # fmt: skip
@@ -50,7 +50,8 @@ _NAME = "explained"
 @needs(Need.PLAN)
 async def explain(body: ExplainIn, ctx: Ctx) -> ExplainOut:
     """Explain a statement: its plans with binary and with multi-way joins and, if it can run
-    continuously, its stores and probe orders beside the registered queries. Stores nothing.
+    continuously, its probe orders and stores in a joint plan with the registered queries. Stores
+    nothing.
     """
     snapshot = await ctx.store.last_snapshot()
     found = await read_registered(ctx.store, ctx.settings, ctx.clock(), snapshot)
@@ -62,7 +63,7 @@ async def explain(body: ExplainIn, ctx: Ctx) -> ExplainOut:
     if query is None or answer.normalised is None:
         return answer
     missed = rows_to_miss(answer.normalised, await ctx.store.progress())
-    # Alone it takes one plan; beside others three: joint, standalone, and without the query.
+    # One plan if no other query is registered; else three: joint, standalone, without the query.
     seconds = min(SECONDS / (3 if found.wanted else 1), ctx.settings.planning.solve_seconds)
     task = await ctx.work.read(plan_task, found, ctx.store.forms, seconds)
     planned, added = await ctx.work.plan(_plan_beside, task, query)
@@ -71,7 +72,7 @@ async def explain(body: ExplainIn, ctx: Ctx) -> ExplainOut:
 
 
 def _plan_beside(task: PlanTask, query: JoinQuery) -> tuple[DryRunOut, float]:
-    """The plan of a task with one more query, and the added cost of this query."""
+    """Plan the task's queries and ``query`` jointly; returns the plan, and the cost it adds."""
     queries = (*task.queries, *query.planned)
     planned = explained(plan_epoch(replace(task, queries=queries, limits=FULL)))
     without = plan_jointly(task.queries, planned.task).plan.cost
@@ -81,7 +82,9 @@ def _plan_beside(task: PlanTask, query: JoinQuery) -> tuple[DryRunOut, float]:
 def _understand(
     name: str, body: ExplainIn, streams: Mapping[str, Stream], settings: ServiceSettings
 ) -> tuple[ExplainOut, JoinQuery | None]:
-    """The answer without the plan, and the query if it can run continuously."""
+    """Parse and convert a statement; returns the answer without the plan, and its normal form if
+    it can run continuously.
+    """
     statement = read_checked(settings, body.sql, None, body.window, body.dialect, streams)
     meaning = refused = None
     try:
@@ -134,7 +137,7 @@ def _joins(root: Node) -> list[MultiJoinOut]:
 
 
 def _own(planned: DryRunOut, name: str) -> dict[str, Any]:
-    """A query's part of a plan: probe orders, probed stores, and the queries sharing them."""
+    """Probe orders of a query, the stores that it probes, and the other queries of these stores."""
     document: Any = planned.explain
     orders = [
         order

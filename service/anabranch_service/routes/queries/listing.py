@@ -21,7 +21,7 @@ from anabranch_service.registry.search import ListedQuery, Sought
 
 router = guarded_router("/v1/queries", tag="queries")
 
-#: Most streams, and most tags, in one request; also the most tags of a query.
+#: Most streams and most tags in one request, as many as a query can have tags.
 _MOST = 32
 
 
@@ -65,7 +65,7 @@ async def list_queries(
 
     found = sought.among(_after(await store.newest_queries(), cursor))
     fitting = (one.record for one in found if in_state(one.record))
-    # Records after the page are not examined.
+    # The generator stops at the end of the page.
     page = list(islice(fitting, limit + 1))
     more = len(page) > limit
     del page[limit:]

@@ -48,7 +48,7 @@ async def add_query(
 ) -> QueryOut | Response:
     """Register a query; it is planned at the next epoch boundary.
 
-    The id of an ended query can be used again: this begins another run of it.
+    With the id of an ended query, the registration is another run of that query.
     """
     digest = hashlib.sha256(body.model_dump_json().encode()).hexdigest()
     if idempotency_key:
@@ -121,7 +121,7 @@ async def patch_query(
 async def delete_query(
     name: str, ctx: Ctx, response: Response, if_match: IfMatch = None
 ) -> QueryOut:
-    """Withdraw a query; it expires at the next planned epoch. Idempotent."""
+    """End a query: it expires with the next planned epoch, and its results stay. Idempotent."""
     now = ctx.clock()
 
     def change(record: QueryRecord) -> QueryRecord:
@@ -142,7 +142,7 @@ async def delete_query(
 
 
 def _kept(text: str, digest: str) -> Response:
-    """The stored answer for an idempotency key, if the request's body is the same."""
+    """The stored answer to an earlier request with the same idempotency key and body."""
     kept = json.loads(text)
     if kept["digest"] != digest:
         raise Conflict(

@@ -1,4 +1,4 @@
-"""The beginning of a query's run: common to registering, replacing and resuming."""
+"""Start of a query's run, when the query is registered, replaced or resumed."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ from anabranch_service.settings import ServiceSettings
 from anabranch_service.versions import etag
 
 Change = Callable[[QueryRecord], QueryRecord]
-#: Chooses one of a query's runs, which are given oldest first; None: no run.
+#: Function that chooses one of a query's runs (oldest first) or None.
 Choice = Callable[[Sequence[QueryRecord]], QueryRecord | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """A checked run, ready to be registered.
+    """A run of a query that has been checked and can be registered.
 
     Attributes:
-        query: its normal form over ``streams``. ``statement``: its parsed statement.
+        query: normal form over ``streams``. ``statement``: the parsed statement.
     """
 
     record: QueryRecord
@@ -58,10 +58,10 @@ class Beginning:
 
 
 async def begin(ctx: Context, body: QueryIn, now: datetime) -> Beginning:
-    """Check a request for a new query, or a new run of an ended query; see :func:`prepare`.
+    """Check a registration: of a new query, or of a new run of an ended query (:func:`prepare`).
 
     Raises:
-        Conflict: ``duplicate-query``.
+        Conflict: ``duplicate-query``: a query with this id has not ended.
     """
     name = body.id or f"q-{uuid4().hex[:12]}"
     before = await ctx.store.query(name)
@@ -74,7 +74,7 @@ async def run_after(ctx: Context, query: str, before: QueryRecord | None) -> str
     """The name of a query's next run.
 
     Args:
-        before: its newest run; None: it has no recorded run.
+        before: the newest run with a record; None: there is none.
     """
     last = await ctx.store.last_run(query) if before is None else before.id
     return query if last is None else next_run(last)
@@ -83,7 +83,7 @@ async def run_after(ctx: Context, query: str, before: QueryRecord | None) -> str
 async def prepare(
     ctx: Context, run: str, body: QueryIn, now: datetime, before: QueryRecord | None = None
 ) -> Beginning:
-    """Check a request for a new run, except for conditions that registration checks atomically.
+    """Check a request for a new run, except for conditions that :func:`register` checks atomically.
 
     Args:
         before: the query's previous run; None: it has none.
@@ -112,7 +112,7 @@ async def prepare(
 
 
 async def _check_room(ctx: Context, run: str, now: datetime) -> None:
-    """Refuse a query beyond the limit; live queries are counted only if all runs reach it."""
+    """Refuse a query beyond the maximum number of queries that have not ended."""
     most = ctx.settings.sizes.max_queries
     if await ctx.store.count_queries() < most:
         return
@@ -163,7 +163,7 @@ def _not_added(record: QueryRecord, added: Added) -> Conflict:
 
 
 def taken(query: str) -> Conflict:
-    """The error for an id that is registered already."""
+    """The error for the id of a query that has not ended."""
     return Conflict(
         "duplicate-query",
         f"a query {query!r} is registered already",
@@ -173,10 +173,9 @@ def taken(query: str) -> Conflict:
 
 
 async def is_understood(ctx: Context, run: Beginning) -> bool:
-    """Whether the registered normal form is still valid; updates the record if it is not.
-
-    A stream that was changed during the registration may have given the query other bounds. A query
-    that can no longer be planned is left to the next epoch, which rejects it with a reason.
+    """Update the normal form of a registered run if one of its streams has changed since the check.
+    Returns False if it was updated. A query that can't be planned any more stays unchanged: the
+    next planned epoch rejects it with a reason.
     """
     record, before = run.record, run.streams
     used = {a.stream for a in record.normalised.aliases}
@@ -194,7 +193,7 @@ async def is_understood(ctx: Context, run: Beginning) -> bool:
 
 
 async def status_now(ctx: Context, record: QueryRecord) -> Status:
-    """The current state of a run. If a query's newest run is not live, its id is free."""
+    """The current state of a run."""
     activation, progress = await ctx.store.activation(record.id), await ctx.store.progress()
     return status_of(record, activation, progress, ctx.clock())
 
@@ -207,9 +206,8 @@ async def runs_of(ctx: Context, query: str) -> list[QueryRecord]:
 async def change_and_end_earlier(
     ctx: Context, query: str, change: Change, now: datetime, choose: Choice
 ) -> QueryRecord | None:
-    """Apply ``change`` to the run that ``choose`` picks, and withdraw the runs before it.
-
-    If a concurrent registration changes the choice, this repeats. None: no such query.
+    """Apply ``change`` to the run that ``choose`` picks, and withdraw earlier runs. Repeated if a
+    concurrent registration changes the choice. Returns the changed record; None: no such query.
     """
     while True:
         runs = await runs_of(ctx, query)
@@ -227,7 +225,7 @@ async def change_and_end_earlier(
 
 
 async def shown(ctx: Context, record: QueryRecord, response: Response) -> QueryOut:
-    """A run's current state for an answer; sets the ETag header of ``response``."""
+    """The answer that shows a run's current state; sets the ETag header of ``response``."""
     response.headers["ETag"] = etag(record)
     names = [record.id]
     if record.normalised.outer is not None:
@@ -257,7 +255,7 @@ async def check_needs(ctx: Context, record: QueryRecord, slo: Slo) -> None:
 
 
 def body_of(record: QueryRecord) -> QueryIn:
-    """The request that would register the run of ``record`` again."""
+    """The body of a request that registers an equal run."""
     return QueryIn.of(record, id=None)
 
 
@@ -296,8 +294,8 @@ def expiry(ttl: str | None, expires_at: datetime | None, now: datetime) -> datet
 def _read(
     name: str, body: QueryIn, streams: Mapping[str, Stream], settings: ServiceSettings
 ) -> tuple[Statement, JoinQuery, NormalisedInfo]:
-    """Parse and check a request for a query, including its sink: its statement, its normal form,
-    and the description of that.
+    """Parse and check a request for a query, including its sink; returns the statement, its normal
+    form, and the description of the normal form.
     """
     statement = read_checked(settings, body.sql, body.query, body.window, body.dialect, streams)
     query = statement.normalise(name, streams)
@@ -311,12 +309,12 @@ def _read(
 
 
 def _check_past(past: Past, query: JoinQuery, streams: Mapping[str, Stream]) -> None:
-    """Refuse ``past`` if the stored tuples do not determine the query's past results."""
+    """Refuse results over past tuples if stored tuples do not suffice to compute them."""
     if past == "none":
         return
     reason = None
     if query.outer is not None:
-        reason = "the query asks which rows have no partner, and is made for rows as they arrive"
+        reason = "the query decides which rows have no partner, and does so as they arrive"
     elif len(query.relations) == 1:
         reason = "the query reads one stream, and streams that nothing joins are not stored"
     elif any(streams[r.stream].is_table for r in query.relations):
@@ -332,7 +330,7 @@ def _check_past(past: Past, query: JoinQuery, streams: Mapping[str, Stream]) -> 
             "past-not-stored",
             f"results of the past can't be emitted: {reason}",
             field="past",
-            remedy="leave it out: results begin with what arrives from now on",
+            remedy="leave it out: results begin with rows that arrive from now on",
         )
 
 
@@ -342,7 +340,7 @@ def _check_sink(sink: SinkRecord, query: JoinQuery) -> None:
     if post_join and sink.to_sink().kind is SinkKind.COUNT:
         raise InvalidInput(
             "bad-sink",
-            "the sink count keeps no rows, and views and outer joins are made of them",
+            "the sink count writes no rows, which views and outer joins need",
             field="sink.format",
             remedy="leave it out",
         )
@@ -353,9 +351,8 @@ def _check_sink(sink: SinkRecord, query: JoinQuery) -> None:
 
 
 async def _check_target(ctx: Context, record: QueryRecord) -> None:
-    """Refuse a sink that would mix a query's results with another's.
-
-    A Redis Stream belongs to its query for ever, a folder of files only while the query is live.
+    """Refuse a sink to which another query writes: a Redis Stream that it ever wrote to, or
+    another place while that query is live.
     """
     wanted = target_of(record.sink)
     if wanted is None:
@@ -375,7 +372,7 @@ async def _check_target(ctx: Context, record: QueryRecord) -> None:
 
 
 def target_of(sink: SinkRecord) -> str | None:
-    """The place that a sink writes to; links and ``..`` of a path are resolved."""
+    """Path or name of the place that a sink writes to; links and ``..`` in a path are resolved."""
     spec = sink.to_sink()
     if spec.path is not None:
         with suppress(AccessError):
@@ -405,10 +402,10 @@ def _check_shared_sink(record: QueryRecord, before: QueryRecord) -> None:
     if any(info.view is not None or info.outer is not None for info in (ours, theirs)):
         raise Conflict(
             "sink-in-use",
-            "versions of a view or an outer join are numbered anew in every run, so they can't go "
-            "where an earlier run has written",
+            "every run of a view or an outer join numbers its versions anew, so it can't write to "
+            "the sink of an earlier run",
             field="sink",
-            remedy="give another sink, or leave it out to have files of each run by themselves",
+            remedy="give another sink, or leave it out: each run then writes its own files",
         )
     columns = [(c.name, c.type) for c in ours.output]
     if columns != [(c.name, c.type) for c in theirs.output]:

@@ -48,8 +48,8 @@ async def follow_results(
 ) -> StreamingResponse:
     """Follow a query's results as server-sent events: `row`, `gap`, `live` and `end`.
 
-    Only committed results; for a view, its changes. A `gap` counts rows that a slow reader has
-    missed: the pipeline does not wait for readers.
+    Only committed results are sent; of a view, its changes. `gap` has the number of rows that the
+    reader was too slow to get: the pipeline does not wait for readers.
     """
     record = known(await ctx.store.query(name), "query", name)
     if record.sink.to_sink().kind is SinkKind.COUNT:
@@ -90,12 +90,12 @@ async def view_rows(
     if record.normalised.view is None:
         raise Conflict(
             "no-view",
-            f"query {name!r} has results that are never changed, and no view over them",
+            f"query {name!r} has no view (aggregates, DISTINCT, ORDER BY … LIMIT) over its joins",
             field="id",
             remedy=f"follow them at /v1/queries/{name}/results, or read its sink",
         )
     found = await ctx.store.view_rows(record.id)
-    # The activation of an outer join counts pairs, not results.
+    # The completeness in an outer join's activation is that of its pairs, not of its results.
     outer = record.normalised.outer is not None
     activation = None if outer else await ctx.store.activation(record.id)
     columns = [c.name for c in record.normalised.output]

@@ -39,7 +39,7 @@ from anabranch_service.versions import IfMatch, check_version
 
 router = guarded_router("/v1/queries", tag="queries")
 
-#: Fields of a query that can change without a new run.
+#: Fields of a query that can be changed without a new run.
 _SETTINGS = ("expires_at", "priority", "slo", "title", "owner", "tags")
 
 
@@ -55,10 +55,10 @@ async def put_query(
         bool, Query(description="Check the change and return it. Stores nothing.")
     ] = False,
 ) -> QueryChange:
-    """Bring a query into the state of the body: register it, change settings, or replace its run.
+    """Make a query equal to the body: register it, change its settings, or replace its run.
 
-    Another statement, window or sink begins another run at the next epoch; until then the present
-    one continues. Stores that both need are kept. Idempotent.
+    A changed statement, window or sink begins another run at the next epoch; until then the present
+    run continues. Stores that both need are kept. Idempotent.
     """
     if body.id is not None and body.id != name:
         raise InvalidInput(
@@ -77,7 +77,7 @@ async def put_query(
     check_version(before, if_match)
     streams = await ctx.store.usable_streams()
     terms = await ctx.work.read(_terms, body, ctx.settings, streams)
-    # A ttl counts from a run's beginning: a repeated request must not move the expiry.
+    # A ttl counts from the beginning of a run, so that a repeated request does not move the expiry.
     until = before.expires_at if body.ttl is not None else expiry(None, body.expires_at, now)
     settings = {n: getattr(body, n) for n in _SETTINGS} | {"expires_at": until}
     fields = [n for n, new in (terms | settings).items() if new != getattr(before, n)]
@@ -140,8 +140,8 @@ async def resume_query(
 ) -> QueryOut:
     """Resume a paused query: another run begins with the next epoch.
 
-    It sees the same earlier tuples as a query registered now: ``complete`` and ``visible_from`` of
-    the new run. Resuming a running query changes nothing.
+    It sees the same earlier tuples as a query registered now, as its ``complete`` and
+    ``visible_from`` tell. Resuming a running query changes nothing.
     """
     known(await ctx.store.query(name), "query", name)
     runs = await runs_of(ctx, name)
@@ -181,7 +181,7 @@ async def list_runs(name: QueryName, ctx: Ctx) -> RunList:
 def _terms(
     body: QueryIn, settings: ServiceSettings, streams: Mapping[str, Stream]
 ) -> dict[str, object]:
-    """The fields of a record that define its computation and its sink."""
+    """Statement, window, sink and ``past``: the fields whose change needs a new run."""
     statement = read_checked(settings, body.sql, body.query, body.window, body.dialect, streams)
     return {
         "sql": statement.sql,
@@ -201,7 +201,7 @@ async def _begin(
     *,
     dry_run: bool,
 ) -> QueryChange:
-    """Register a run, unless ``dry_run`` is set, and answer with it."""
+    """Register a run unless ``dry_run`` is set; returns the answer to the request."""
     query = None
     if dry_run:
         before = await ctx.store.query(query_of(begun.record.id))

@@ -1,1 +1,1 @@
-"""A few rows of a source, and whether they fit a stream's columns, before it is registered."""
+"""Test of a source before registration: sample rows, checked against the stream's columns."""

@@ -8,15 +8,15 @@ from datetime import datetime, timedelta
 from itertools import accumulate
 
 _MINUTE = 60_000_000
-#: Latenesses to propose, in microseconds; beyond the last, whole multiples of it.
+#: Latenesses to propose, in microseconds; greater ones are multiples of the last.
 _STEPS = (10 * _MINUTE, 60 * _MINUTE, 6 * 60 * _MINUTE, 24 * 60 * _MINUTE, 7 * 24 * 60 * _MINUTE)
-#: Factor on the disorder of a sample: the other rows may have greater disorder.
+#: Ratio of proposed lateness to a sample's disorder: other rows may have greater disorder.
 _ROOM = 2
 
 
 def disorder_of(times: Sequence[datetime]) -> int | None:
-    """Greatest difference, in microseconds, between an event time and an earlier row's greater
-    event time; None without event times.
+    """Greatest delay in microseconds of an event time behind the greatest one in earlier rows;
+    None without event times.
 
     >>> from datetime import UTC
     >>> disorder_of([datetime(2026, 1, day, tzinfo=UTC) for day in (2, 5, 3)]) // 86_400_000_000

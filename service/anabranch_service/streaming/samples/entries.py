@@ -38,7 +38,7 @@ Own = tuple[str, str]
 def sample_entries(
     source: SourceRecord, columns: Sequence[str], most: int, policy: AccessPolicy, own: Own
 ) -> Sample:
-    """At most ``most`` rows from the entries of Redis Streams; see :func:`take`."""
+    """Read at most ``most`` rows from the entries of Redis Streams; see :func:`take`."""
     options = redis_stream_options(source.options)
     url = own[0]
     if options.url is not None:
@@ -62,13 +62,13 @@ def sample_entries(
             if entries:
                 sample.places.append(key)
     if options.start is StreamStart.LATEST and sample.found:
-        sample.limits.append("with start latest these entries will not be read: only what comes")
+        sample.limits.append("with start latest only later entries will be read, not these")
     sample.rows = sample.rows[:most]
     return sample
 
 
 def _bounded(server: Redis, key: str, most: int, *, newest: bool) -> list[Mapping[bytes, bytes]]:
-    """At most ``most`` entries; read one at a time, since each may be as large as Redis allows."""
+    """Read at most ``most`` entries, one at a time, since each may be as large as Redis allows."""
     found: list[Mapping[bytes, bytes]] = []
     size, at = 0, "+" if newest else "-"
     while len(found) < most and size < BYTES:
@@ -113,7 +113,7 @@ def _rows_of_entry(
             with pa.ipc.open_stream(content) as reader:
                 batches = list(reader)
             for batch in batches:
-                # Reading values with damaged offsets would crash the process.
+                # Without validation, reading values at damaged offsets would crash the process.
                 batch.validate(full=True)
         except (pa.ArrowException, OSError) as cause:
             return [f"no Arrow stream: {cause}"]

@@ -57,7 +57,7 @@ _UNPACK: Mapping[bytes, Callable[[], Any]] = {
     b"\x1f\x8b": lambda: zlib.decompressobj(31),
     b"BZh": bz2.BZ2Decompressor,
 }
-#: Most files that are counted.
+#: Most files of a source that are counted.
 _MOST = 10_000
 #: Read size of Parquet files in bytes; greatest size of Arrow and ORC files, whose batches and
 #: stripes are read whole.
@@ -67,7 +67,7 @@ _PAGE, _LARGE = 1 << 16, 1 << 28
 def sample_files(
     source: SourceRecord, columns: Sequence[str], most: int, policy: AccessPolicy
 ) -> Sample:
-    """At most ``most`` rows of the first files of a source; see :func:`take`."""
+    """Read at most ``most`` rows of the oldest files of a source; see :func:`take`."""
     path = source.path or ""
     place = parse_path(path, "source.path")
     kind, pattern = source.format, "*"
@@ -84,7 +84,7 @@ def sample_files(
     ]
     if expressions:
         sample.limits.append(
-            f"rows were not looked at, since only the runtime evaluates {', '.join(expressions)}"
+            f"rows were not read, since only the runtime evaluates {', '.join(expressions)}"
             " of source.options"
         )
     try:
@@ -94,7 +94,7 @@ def sample_files(
             inside = [n for n in names if policy.permits_path(os.path.realpath(n))]
             if len(inside) < len(names):
                 sample.limits.append(
-                    f"{len(names) - len(inside)} links lead out of what may be read: passed over"
+                    f"{len(names) - len(inside)} links skipped: they lead to paths not permitted"
                 )
             names = inside
         sample.found = len(names)
@@ -136,7 +136,7 @@ def _opened(scheme: str, host: str, path: str) -> tuple[fs.FileSystem, str]:
 
 
 def _listed(files: fs.FileSystem, base: str, single: bool, pattern: str) -> list[str]:
-    """The files that the runtime would read, in order of modification time."""
+    """Files that the runtime would read, in order of modification time."""
     info = files.get_file_info(base)
     if info.type is fs.FileType.NotFound:
         raise FileNotFoundError(2, "no such file or directory")
@@ -162,7 +162,7 @@ def _shown(name: str, pattern: str) -> bool:
 def _parquet(
     files: fs.FileSystem, name: str, source: SourceRecord, columns: Sequence[str]
 ) -> Iterator[Mapping[str, Any]]:
-    # No pre-buffering: pages are read on demand instead of whole columns of a row group.
+    # Without pre-buffering, pages are read on demand instead of whole columns of a row group.
     with files.open_input_file(name) as file:
         parquet = pq.ParquetFile(file, buffer_size=_PAGE, pre_buffer=False)
         wanted = _present(parquet.schema_arrow.names, columns, source)
@@ -200,7 +200,7 @@ def _check_size(file: pa.NativeFile, name: str) -> None:
 
 
 def _present(there: Sequence[str], columns: Sequence[str], source: SourceRecord) -> list[str]:
-    """The stream's columns in a file. Files that the runtime reads itself must have all columns."""
+    """The stream's columns that a file has; only files that Spark reads may lack some."""
     missing = [c for c in columns if c not in there]
     if missing and (
         source.format == RECORDED or is_own(source.format, source.path, source.options)
@@ -247,7 +247,7 @@ def _csv(
 def _row(
     record: Record, dialect: CsvDialect, places: Mapping[str, int], fields: int
 ) -> Mapping[str, Any] | str:
-    """The fields of a record by column; the record's text if it is malformed."""
+    """The fields of a CSV record by column; the record's text if it is malformed."""
     if record.malformed or len(record.fields) != fields:
         return decoded(record.raw)
     try:
@@ -259,7 +259,7 @@ def _row(
 
 
 def _dialect(source: SourceRecord) -> CsvDialect:
-    """The CSV dialect of a source; for Spark's reader, as far as its options are known here."""
+    """The CSV dialect of a source; options of Spark's reader without an equivalent are ignored."""
     options = own_files(source.format, source.path, source.options)
     if options is not None and options.dialect is not None:
         return options.dialect
@@ -277,7 +277,7 @@ def _text(
 
 
 def _lines(files: fs.FileSystem, name: str) -> Iterator[bytes]:
-    """The complete lines in the first bytes of a file."""
+    """The complete lines within the first :data:`BYTES` bytes of a file."""
     content, whole = _start_of(files, name)
     lines = content.removeprefix(BOM).split(b"\n")
     if not whole and len(lines) > 1:
@@ -286,7 +286,7 @@ def _lines(files: fs.FileSystem, name: str) -> Iterator[bytes]:
 
 
 def _start_of(files: fs.FileSystem, name: str) -> tuple[bytes, bool]:
-    """The first bytes of a text file, and whether they are the whole file.
+    """The first :data:`BYTES` bytes of a text file, and whether they are the whole file.
 
     Raises:
         ValueError: the text is not UTF-8.
@@ -306,7 +306,7 @@ def _start_of(files: fs.FileSystem, name: str) -> tuple[bytes, bool]:
 
 
 def _option(source: SourceRecord, name: str) -> str | None:
-    """The value of an option of Spark; option names are case-insensitive."""
+    """The value of a source's option by its name, whose case does not matter in Spark."""
     return next((v for n, v in source.options.items() if n.lower() == name.lower()), None)
 
 
@@ -335,7 +335,7 @@ def _unreadable(place: str, cause: Exception) -> Unreadable:
         code,
         f"{place} can't be read: {why.splitlines()[0][:300] if why else type(cause).__name__}",
         field="source.path",
-        remedy="the path is one of the machine that the runtime is on; make it, or let it be read"
+        remedy="create the path on the machine of the runtime, or permit access to it"
         if code == "missing-path"
-        else "write a whole file of the format that the source names, and let it be read",
+        else "write a complete file in the source's format, and permit access to it",
     )

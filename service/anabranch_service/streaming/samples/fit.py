@@ -45,20 +45,20 @@ _DIGITS = 38
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a CSV file: content and kind (``csv_text.scan``)."""
+    """A field of a CSV record. ``mark``: plain, quoted or escaped (``csv_text.scan``)."""
 
     content: str
     mark: int
     dialect: CsvDialect
 
     def text(self, kind: DataType) -> str | None:
-        """The field's text as a value of type ``kind``; None: NULL."""
+        """The field's text, to be converted to type ``kind``; None: NULL."""
         textual = kind.kind in (TypeKind.STRING, TypeKind.BINARY)
         return self.dialect.text(self.content, self.mark, textual=textual)
 
 
 class Form(StrEnum):
-    """Form of the input values: JSON values, text, or typed by a file's schema."""
+    """Form of sample values: JSON values, text, or typed by a file's schema."""
 
     JSON = "json"
     TEXT = "text"
@@ -67,11 +67,11 @@ class Form(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """Rows converted to a stream's columns.
+    """Sample rows converted to a stream's columns.
 
     Attributes:
-        rows: JSON values by column. ``invalid``: indexes of the rows that do not fit.
-        times: event times of the rows that fit.
+        rows: JSON values by column. ``invalid``: indexes of rows with values that do not fit.
+        times: event times of the other rows.
     """
 
     rows: list[dict[str, Any]]
@@ -86,7 +86,7 @@ def fit(
     event_time: str | None,
     form: Form,
 ) -> Fitted:
-    """Convert the rows ``arrived`` to ``columns``; a row given as text is no object."""
+    """Convert the rows ``arrived`` to ``columns``; a text in place of a row is malformed input."""
     rows: list[dict[str, Any]] = []
     misfits: list[MisfitOut] = []
     times: list[datetime] = []
@@ -121,7 +121,7 @@ def fit(
 
 
 def _converted(value: Any, kind: DataType, form: Form) -> Any:
-    """``value`` as a Python value of type ``kind``; None: it does not fit, or is NULL."""
+    """``value`` converted to a Python value of type ``kind``; None: NULL, or it does not fit."""
     if value is None:
         return None
     try:
@@ -203,7 +203,7 @@ def _midnight(day: date) -> datetime:
 
 
 def _json(value: Any) -> Any:
-    """``value`` as JSON, shortened."""
+    """``value`` as a JSON value; texts are shortened."""
     if isinstance(value, bytes):
         return base64.b64encode(value[:SHOWN]).decode()
     if isinstance(value, Decimal):

@@ -14,7 +14,7 @@ from anabranch_service.streaming.samples.fit import Form
 
 #: Most bytes read from a text file, and from the entries of a Redis Stream.
 BYTES = 1 << 20
-#: Time limit for one answer of a server, in seconds.
+#: Time limit in seconds for one answer of a source's server.
 SECONDS = 2.0
 
 
@@ -24,13 +24,13 @@ class Unreadable(StructuredError):
 
 @dataclass(slots=True)
 class Sample:
-    """The result of a source test.
+    """Rows read by a source test.
 
     Attributes:
-        rows: values by column, or the text of a row that is no object.
+        rows: values by column, or the text of a malformed row.
         found: number of files or entries; None: unknown. ``unit``: ``files`` or ``entries``.
         limits: notes on parts that were not read.
-        looked_at: whether rows could be read.
+        looked_at: whether the service can read rows of this source at all.
     """
 
     form: Form = Form.TYPED
@@ -43,12 +43,12 @@ class Sample:
 
 
 def decoded(value: bytes) -> str:
-    """Printable text: invalid UTF-8 is replaced."""
+    """Decode UTF-8; invalid bytes are replaced."""
     return value.decode(errors="replace")
 
 
 def object_of(line: bytes) -> Mapping[str, Any] | str:
-    """The JSON object in a line; the line itself if it has none."""
+    """The JSON object in a line, or the line's text if it is no JSON object."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
@@ -57,7 +57,7 @@ def object_of(line: bytes) -> Mapping[str, Any] | str:
 
 
 def scalars(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[Mapping[str, Any]]:
-    """The rows of a batch, with values as Arrow scalars."""
+    """The rows of an Arrow batch by column, with values as Arrow scalars; None: NULL."""
     there = [c for c in columns if c in batch.schema.names]
     arrays = [batch.column(c) for c in there]
     for row in range(batch.num_rows):

@@ -1,8 +1,8 @@
-"""A few rows of any source, read by the service before the stream is registered.
+"""Sampling of any source by the service before the stream is registered.
 
-Rows, bytes, counted files and the time of every call to a server are bounded. Nothing is written to
-or consumed from the source. The caller has checked permissions; links and resolved secrets are
-checked again on use, as in the runtime.
+Rows, bytes, counted files and the time of every call to a server are limited. Nothing is written to
+or consumed from the source. The caller has checked that the operator permits the source; links and
+resolved secrets are checked again on use, as in the runtime.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from anabranch_service.streaming.samples.sample import SECONDS, Sample, Unreadab
 def take(
     source: SourceRecord, columns: Sequence[str], most: int, policy: AccessPolicy, own: Own
 ) -> Sample:
-    """Read at most ``most`` rows of a source.
+    """Read at most ``most`` sample rows of a source.
 
     Args:
         columns: names of the stream's columns.
@@ -40,8 +40,8 @@ def take(
         return sample_files(source, columns, most, policy)
     why = f"the service reads no sources of format {source.format!r} (source.format)"
     if source.format.startswith("rate"):
-        why = f"source.format {source.format!r} makes its rows itself: there is nothing to be read"
-    return Sample(looked_at=False, limits=[f"{why}; register the stream, and its state says more"])
+        why = f"source.format {source.format!r} generates its rows: there is nothing to read"
+    return Sample(looked_at=False, limits=[f"{why}; register the stream and see source_status"])
 
 
 def _brokers(source: SourceRecord) -> Sample:
@@ -55,11 +55,11 @@ def _brokers(source: SourceRecord) -> Sample:
         except OSError as cause:
             why = f"{why}; {broker.strip()}: {cause}" if why else f"{broker.strip()}: {cause}"
             continue
-        note = f"{broker.strip()} takes connections; messages were not looked at"
-        return Sample(looked_at=False, limits=[f"{note}: the service speaks no Kafka"])
+        note = f"{broker.strip()} accepts connections; messages were not read"
+        return Sample(looked_at=False, limits=[f"{note}: the service has no Kafka client"])
     raise Unreadable(
         "no-broker",
-        f"no broker takes a connection: {why}",
+        f"no broker accepts a connection: {why}",
         field=field,
         remedy="check the addresses, and that the brokers run",
     )
