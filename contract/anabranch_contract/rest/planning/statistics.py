@@ -22,6 +22,7 @@ class DelayOut(Document):
 class StreamStatisticsOut(Document):
     """One stream during one epoch. ``seconds`` is wall time, ``event_seconds`` event time that it
     advanced by; ``delay_us`` has upper bounds, each at most twice what it stands for.
+    ``widest_row`` is in bytes (null: not known).
     """
 
     tuples: int
@@ -34,6 +35,7 @@ class StreamStatisticsOut(Document):
     tuples_per_event_second: float | None
     delays: list[DelayOut]
     delay_us: dict[str, int]
+    widest_row: int | None = None
 
 
 @dataclass(slots=True)
