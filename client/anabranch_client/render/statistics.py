@@ -45,15 +45,13 @@ def statistics_detail(found: StatisticsOut) -> RenderableType:
     """One epoch's statistics."""
     figures = ("tuples", "late", "invalid", "ahead", "per second", "per event second")
     delays = ("p50", "p99", "max")
-    widest = "widest row"
-    streams = table_of("stream", *figures, *delays, widest, right=(*figures, *delays, widest))
+    streams = table_of("stream", *figures, *delays, right=(*figures, *delays))
     for name, s in found.streams.items():
         streams.add_row(
             escape(name),
             *numbers(s.tuples, s.late, s.invalid, s.ahead),
             *numbers(s.tuples_per_second, s.tuples_per_event_second),
             *(span(s.delay_us.get(share)) for share in delays),
-            "–" if s.widest_row is None else size(s.widest_row),
         )
     sizes = ("tuples", "size", "segments")
     stores = table_of("store", *sizes, "distinct keys", right=sizes)

@@ -143,7 +143,6 @@ class StreamStatistics:
         delays: histogram of valid tuples by delay behind the greatest event time of earlier
             batches: entry 0 counts tuples without delay, entry ``n`` delays from ``2**(n-1)`` up to
             less than ``2**n`` microseconds. Empty without event time.
-        widest_row: bytes of the widest tuple, future and undecodable ones excluded; None: unknown.
     """
 
     input: int
@@ -153,7 +152,6 @@ class StreamStatistics:
     event_seconds: float | None = None
     delays: tuple[int, ...] = ()
     ahead: int = 0
-    widest_row: int | None = None
 
     @property
     def arrival_rate(self) -> float | None:

@@ -170,7 +170,6 @@ def stream_statistics(state: State) -> dict[str, StreamStatistics]:
             event_seconds,
             meter.delays,
             meter.ahead,
-            meter.widest_row,
         )
     return found
 

@@ -45,7 +45,6 @@ class StreamMeter:
         min_tau, max_tau: least event time of tuples that were not late; greatest event time.
         since: greatest event time before the epoch; None before the first event time.
         delays: number of tuples per class of :func:`delay_classes`, without trailing zeros.
-        widest_row: bytes of the widest tuple; None before the first tuple.
     """
 
     input: int = 0
@@ -56,7 +55,6 @@ class StreamMeter:
     since: int | None = None
     delays: tuple[int, ...] = ()
     ahead: int = 0
-    widest_row: int | None = None
 
     def __add__(self, other: StreamMeter) -> StreamMeter:
         return StreamMeter(
@@ -68,7 +66,6 @@ class StreamMeter:
             self.since,
             add_counts(self.delays, other.delays),
             self.ahead + other.ahead,
-            max(_known(self.widest_row, other.widest_row), default=None),
         )
 
 
@@ -163,8 +160,8 @@ def delay_classes(behind: np.typing.NDArray[np.int64]) -> tuple[int, ...]:
     return tuple(np.bincount(classes).tolist())
 
 
-def _known(*figures: int | None) -> list[int]:
-    return [f for f in figures if f is not None]
+def _known(*times: int | None) -> list[int]:
+    return [t for t in times if t is not None]
 
 
 def add_counts(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:

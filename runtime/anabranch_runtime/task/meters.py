@@ -59,13 +59,6 @@ _MANY = 4 * SIZE
 #: Number of hashes that are sorted first, in case few of them are distinct.
 _HEAD = 4096
 _SLOTS = np.uint64(4096)
-#: Tests for types whose values are bytes of any length.
-_OF_BYTES = (
-    pa.types.is_string,
-    pa.types.is_binary,
-    pa.types.is_large_string,
-    pa.types.is_large_binary,
-)
 #: Makes ranks differ from the hashes of a key column that holds the same numbers.
 _SALT = np.uint64(0x5851F42D4C957F2D)
 
@@ -77,7 +70,6 @@ class Collector:
     Attributes:
         enabled: False measures nothing (``benchmarks/statistics_cost`` compares).
         delays: stream -> number of tuples per class of delay; only tuples with a delay count.
-        widest: stream -> bytes of its widest tuple.
         sketches: relation, or ``STORE`` and a store -> key -> packed hashes that are new to the
             key's sketch.
         values: relation -> attribute -> the counts of its values.
@@ -87,22 +79,17 @@ class Collector:
     batch: int = 0
     enabled: bool = True
     delays: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    widest: dict[str, int] = field(default_factory=dict)
     sketches: dict[str, dict[str, str]] = field(default_factory=dict)
     values: dict[str, dict[str, ValueCounts]] = field(default_factory=dict)
     _picked: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
     _seen: dict[str, int] = field(default_factory=dict)
 
     def block(self, block: Block, first: int, layout: Layout) -> None:
-        """Measure a block of read tuples, whose sigmas begin with ``first``: sample, delays, widest
-        tuple.
-        """
+        """Sample a block of read tuples, whose sigmas begin with ``first``, and their delays."""
         if not self.enabled or block.rows.num_rows == 0:
             return
         if block.stream not in self.bounds.ranks or self.batch % EVERY == 0:
             self._sample(block.stream, first, block.rows)
-        widest = max(self.widest.get(block.stream, 0), widest_row(block.rows))
-        self.widest[block.stream] = widest
         spec = layout.streams.get(block.stream)
         newest = self.bounds.newest.get(block.stream)
         if spec is not None and spec.event_time is not None and newest is not None:
@@ -177,24 +164,6 @@ class Collector:
 
 _UNKNOWN = KeyBound()
 _NO_VALUES = KeyValues().known
-
-
-def widest_row(rows: pa.RecordBatch) -> int:
-    """Bytes of the widest of one or more rows: fixed widths, rounded up to bytes, and lengths of
-    texts and binaries. NULL has the width of its type, and no length; columns of types that no
-    query can read do not count.
-
-    >>> widest_row(pa.record_batch({"a": [1, 2], "b": ["x", "äö"], "c": [True, None]}))
-    13
-    """
-    fixed, lengths = 0, np.zeros(rows.num_rows, np.int64)
-    for column in map(plain, rows.columns):
-        kind = column.type
-        if pa.types.is_primitive(kind) or pa.types.is_decimal(kind):
-            fixed += (kind.bit_width + 7) // 8
-        elif any(is_kind(kind) for is_kind in _OF_BYTES):
-            lengths += pc.binary_length(column).fill_null(0).to_numpy()
-    return fixed + int(lengths.max())
 
 
 def ranks_of(first: int, count: int) -> U64:

@@ -538,10 +538,9 @@ class _Task:
         return {n: (counts * (seconds / max(total, 1))).tolist() for n, counts in work.items()}
 
     def _account(self, arrivals: TaskArrivals) -> None:
-        found, measured, host = self.collector, self.report.measured, self.report.host
+        delays, measured, host = self.collector.delays, self.report.measured, self.report.host
         measured.streams = {
-            s: replace(m, delays=found.delays.get(s, ()), widest_row=found.widest.get(s))
-            for s, m in sorted(arrivals.meters.items())
+            s: replace(m, delays=delays.get(s, ())) for s, m in sorted(arrivals.meters.items())
         }
         measured.arrivals = {r: t.batch.num_rows for r, t in sorted(arrivals.tables.items())}
         measured.sketches = self.collector.sketches

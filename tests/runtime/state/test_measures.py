@@ -285,4 +285,4 @@ def test_bounds_are_small_and_plain() -> None:
 def test_nothing_is_measured_where_that_is_switched_off() -> None:
     off = Collector(Bounds(), enabled=False)
     off.keys("R", "a", key_vector([pa.array([1])], ["bigint"]))
-    assert (off.sketches, off.delays, off.widest, off.sampled()) == ({}, {}, {}, {})
+    assert (off.sketches, off.delays, off.sampled()) == ({}, {}, {})

@@ -12,7 +12,7 @@ import pytest
 from anabranch_runtime.index.keys import key_vector
 from anabranch_runtime.state.measures import Bounds, KnownValues, pack
 from anabranch_runtime.state.values import WORTH
-from anabranch_runtime.task.meters import NAME, Collector, value_counts, widest_row
+from anabranch_runtime.task.meters import NAME, Collector, value_counts
 
 NONE = KnownValues("", WORTH)
 NOON = dt.datetime(2024, 5, 1, 12, 0, 0, 5, tzinfo=dt.UTC)
@@ -77,22 +77,3 @@ def test_an_attribute_that_is_a_key_of_two_types_is_counted_once() -> None:
     off = Collector(Bounds(), enabled=False)
     off.frequent("R", "a", key_vector([column], ["bigint"]), lambda: column)
     assert off.values == {}
-
-
-@pytest.mark.parametrize(
-    ("column", "width"),
-    [
-        (pa.array([7, None], pa.int32()), 4),
-        (pa.array([True]), 1),
-        (pa.array([Decimal("1.50")]), 16),
-        (pa.array(["a", None, "ää"]), 4),
-        (pa.array(["a", "abc"]).dictionary_encode(), 3),
-        (pa.array([b"\x01\xff"]), 2),
-        (pa.array([None, None], pa.string()), 0),
-        (pa.array([[1, 2]]), 0),
-    ],
-)
-def test_the_widest_row_by_types(column: pa.Array, width: int) -> None:
-    assert widest_row(pa.record_batch({"x": column})) == width
-    other = pa.array(["y"] * len(column))
-    assert widest_row(pa.record_batch({"x": column, "other": other})) == width + 1

@@ -34,7 +34,7 @@ PAGE = "dashboard/stream/"
 def measured(shop: Service) -> None:
     """Eight queries, a sample of orders, and an epoch's statistics."""
     run(shop)
-    statistics = StreamStatistics(5000, 3, 0, 10.0, 100.0, (4000, *[0] * 20, 900, 100), 0, 3072)
+    statistics = StreamStatistics(5000, 3, 0, 10.0, 100.0, (4000, *[0] * 20, 900, 100))
     found = Snapshot(0, 4, 4, measured={"orders": statistics})
     shop.redis.set(shop.keys.statistics(0), codec.dumps(found))
     shop.plan(0, snapshot=found)

@@ -22,7 +22,6 @@ class DelayOut(Document):
 class StreamStatisticsOut(Document):
     """One stream during one epoch. ``seconds`` is wall time, ``event_seconds`` event time that it
     advanced by; ``delay_us`` has upper bounds, each at most twice what it stands for.
-    ``widest_row`` is in bytes (null: not known).
     """
 
     tuples: int
@@ -35,7 +34,6 @@ class StreamStatisticsOut(Document):
     tuples_per_event_second: float | None
     delays: list[DelayOut]
     delay_us: dict[str, int]
-    widest_row: int | None = None
 
 
 @dataclass(slots=True)

@@ -71,7 +71,6 @@ class Statistics:
         exchange: the hosts between which tuples travel; None: a single host.
         estimated: relation -> its estimated share of its stream's tuples, for relations with
             figures from samples.
-        widest_rows: stream -> bytes of its widest tuple in the last epoch with tuples of it.
 
     >>> from anabranch_contract.queries.joins import RelationId
     >>> known = Statistics({RelationId("R"): 100.0}, {(RelationId("R"), "a,b"): 70.0})
@@ -93,7 +92,6 @@ class Statistics:
     constants: CostConstants | None = None
     exchange: ExchangeModel | None = None
     estimated: Mapping[RelationId, float] = field(default_factory=dict)
-    widest_rows: Mapping[str, int] = field(default_factory=dict)
 
     def cardinality(self, relation: RelationId) -> float | None:
         """Tuples of ``relation`` per unit of time."""
@@ -140,9 +138,4 @@ def measured(snapshot: Snapshot) -> Statistics:
         },
         spans={name: float(span) for name, span in snapshot.spans.items() if span},
         samples=snapshot.steps,
-        widest_rows={
-            name: found.widest_row
-            for name, found in snapshot.measured.items()
-            if found.widest_row is not None
-        },
     )

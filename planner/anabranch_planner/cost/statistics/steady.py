@@ -79,8 +79,6 @@ def settle(newest: Statistics, before: Statistics | None, tolerance: float) -> S
     values, listed = _hold(newest.values, before.values, near.values)
     selectivities, predicates = _hold(newest.selectivities, before.selectivities, near.figures)
     spans, streams = _hold(newest.spans, before.spans, near.figures)
-    # No cost depends on them yet, so they move no relation.
-    widest_rows, _ = _hold(newest.widest_rows, before.widest_rows, near.figures)
     samples, steps = _hold(_by_step(newest), _by_step(before), near.samples)
     exchange, wide = _widths(newest.exchange, before.exchange, near)
     constants = _constants(newest.constants, before.constants, near)
@@ -111,7 +109,6 @@ def settle(newest: Statistics, before: Statistics | None, tolerance: float) -> S
         constants,
         exchange,
         newest.estimated,
-        widest_rows,
     )
     return Settled(statistics, before, moved, frozenset(streams))
 

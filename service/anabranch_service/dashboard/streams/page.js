@@ -1,7 +1,7 @@
 // The page of all streams: a list, and a form that tests a source and registers it.
 
 import { Problem, Refused, read, submit } from "../access.js";
-import { breakable, bytes, facts, make, refuse, say } from "../dom.js";
+import { breakable, facts, make, refuse, say } from "../dom.js";
 import { poll } from "../poll.js";
 import { clock, length } from "../times.js";
 import * as view from "./view.js";
@@ -26,7 +26,6 @@ function row(stream) {
   const rejects = view.rejects(stream);
   // Of the last epoch: without a runtime there is none that goes on.
   const rate = state === "stopped" ? null : (stream.statistics?.tuples_per_second ?? null);
-  const widest = stream.statistics?.widest_row ?? null;
   return make(
     "tr",
     {},
@@ -35,7 +34,6 @@ function row(stream) {
     make("td", { className: "number", "data-label": "Rows", text: count(stream.input_tuples) }),
     make("td", { className: "number", "data-label": "Per second", text: rate === null ? "–" : Number(rate.toPrecision(3)).toLocaleString("en") }),
     make("td", { className: "number", "data-label": "Watermark behind", title: stream.watermark ? `${clock(stream.watermark)} UTC` : "", text: stream.watermark ? behind(stream.watermark) : "–" }),
-    make("td", { className: "number", "data-label": "Widest row", text: widest === null ? "–" : bytes(widest) }),
     make("td", { className: "number", "data-label": "Waiting", text: count(stream.waiting_tuples) }),
     make("td", { className: "number", "data-label": "Late", text: count(stream.late_tuples) }),
     make("td", { className: "number", "data-label": "Invalid", text: count(stream.invalid_tuples) }),

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from anabranch_contract.protocol.measurements import (
-    FrequentValues,
-    JoinSample,
-    Snapshot,
-    StreamStatistics,
-)
+from anabranch_contract.protocol.measurements import FrequentValues, JoinSample, Snapshot
 from anabranch_contract.queries.joins import RelationId
 from anabranch_contract.queries.mirs import MirId
 from anabranch_planner.cost.statistics.statistics import Statistics, measured
@@ -49,8 +44,3 @@ def test_values_and_samples_are_those_measured_and_nothing_is_foreseen() -> None
     assert found.samples == (sample,)
     assert (found.ahead, found.constants, found.exchange) == (None, None, None)
     assert measured(Snapshot(0, 0, 0)) == Statistics()
-
-
-def test_widest_rows_are_known_for_streams_with_tuples_in_the_epoch() -> None:
-    streams = {"R": StreamStatistics(4, widest_row=77), "S": StreamStatistics(0)}
-    assert measured(Snapshot(0, 1, 1, measured=streams)).widest_rows == {"R": 77}

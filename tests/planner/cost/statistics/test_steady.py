@@ -169,10 +169,3 @@ def test_no_figure_is_further_from_its_measurement_than_the_tolerance(data: st.D
                 assert held.moved is not None
                 differ = {k for k in was.keys() | kept.keys() if was.get(k) != kept.get(k)}
                 assert {k if isinstance(k, str) else k[0] for k in differ} <= held.moved
-
-
-def test_widest_rows_hold_still_and_move_no_relation() -> None:
-    first = settle(Statistics({R: 100.0}, widest_rows={"r": 100, "s": 100}), None, 0.1)
-    second = settled(Statistics({R: 100.0}, widest_rows={"r": 105, "s": 200}), first)
-    assert second.statistics.widest_rows == {"r": 100, "s": 200}
-    assert second.moved == frozenset()
