@@ -33,7 +33,7 @@ _PLAIN = frozenset({
     "lower", "upper", "lcase", "ucase", "trim", "length", "char_length", "character_length",
     "concat", "abs", "year", "month", "day", "dayofmonth", "hour", "minute", "second",
     "coalesce", "nvl", "ifnull", "timestamp_seconds", "timestamp_millis", "timestamp_micros",
-    "unix_seconds", "unix_millis", "unix_micros", "repeat",
+    "unix_seconds", "unix_millis", "unix_micros",
 })  # fmt: skip
 _SUBSTRING_END = "2147483647"
 

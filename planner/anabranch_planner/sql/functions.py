@@ -47,7 +47,6 @@ _FUNCTIONS = {
     "substring": _SUBSTRING,
     "substr": _SUBSTRING,
     "concat": ScalarFunction("concat", (_TEXT,), 1, None),
-    "repeat": ScalarFunction("repeat", (_TEXT, _INTEGER), 2, 2),
     "abs": ScalarFunction("abs", (NUMERIC,)),
     "year": ScalarFunction("year", (_CALENDAR,)),
     "month": ScalarFunction("month", (_CALENDAR,)),

@@ -34,10 +34,7 @@ _OF_TYPE = {
     DType.TIMESTAMP: TypeKind.TIMESTAMP, DType.TIMESTAMPTZ: TypeKind.TIMESTAMP,
     DType.TIMESTAMPNTZ: TypeKind.TIMESTAMP_NTZ,
 }  # fmt: skip
-_TEXTS = (
-    exp.Lower, exp.Upper, exp.Substring, exp.Left, exp.Right, exp.Concat, exp.DPipe, exp.Trim,
-    exp.Repeat,
-)  # fmt: skip
+_TEXTS = (exp.Lower, exp.Upper, exp.Substring, exp.Left, exp.Right, exp.Concat, exp.DPipe, exp.Trim)
 _TRUTHS = (exp.Predicate, exp.And, exp.Or, exp.Not, exp.Boolean)
 _WHOLE = (exp.Length, exp.Extract, exp.Year, exp.Month, exp.Day, exp.Count, exp.CountIf)
 _INNER = (exp.Paren, exp.Neg, exp.Abs, exp.Min, exp.Max, exp.Nullif, exp.Filter)

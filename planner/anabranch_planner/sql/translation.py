@@ -56,7 +56,6 @@ _READ: dict[type[Node], frozenset[str]] = {
     exp.Substring: frozenset({"this", "start", "length", "zero_start"}),
     exp.Left: _BINARY | {"negative_length_returns_empty"},
     exp.Right: _BINARY | {"negative_length_returns_empty"},
-    exp.Repeat: frozenset({"this", "times"}),
     exp.Concat: frozenset({"expressions", "safe", "coalesce"}),
     exp.Count: frozenset({"this", "expressions", "big_int"}),
     exp.Mod: _BINARY,
@@ -128,7 +127,6 @@ class _Translator:
             exp.DPipe: self._pipe,
             exp.Left: self._end,
             exp.Right: self._end,
-            exp.Repeat: self._repeat,
             exp.Substring: self._substring,
             exp.Length: self._length,
             exp.Lower: self._case,
@@ -366,13 +364,6 @@ class _Translator:
         if length is not None:
             self._require_count(length, "substring()", least=0)
         node.set("zero_start", None)
-        return node
-
-    def _repeat(self, node: Node) -> Node:
-        if self.meanings.empty_is_null or self.dialect in ("presto", "trino"):
-            raise self._refused("repeat(), which makes an array, or of no times NULL,", _SPARKS)
-        self._require(node.this, frozenset({TypeKind.STRING}), "repeat()")
-        self._require_count(node.args["times"], "repeat()", least=0)
         return node
 
     def _require_count(self, node: Node, what: str, *, least: int) -> None:

@@ -181,8 +181,6 @@ def _strict(expr: Call, args: list[pa.Array]) -> pa.Array:
     if op == "substring":
         size = args[2] if len(args) > 2 else pa.repeat(2**31 - 1, len(args[0]))
         return text.substring(args[0], args[1], size)
-    if op == "repeat":
-        return text.repeat(args[0].cast(target), args[1].cast(pa.int32()))
     if op == "concat":
         return text.concat(args, target)
     simple = {"lower": text.lower, "upper": text.upper, "trim": text.trim, "length": text.length}
@@ -205,7 +203,7 @@ def _fallible(expr: Expr) -> bool:
         )
     if expr.op == "cast" and not _widens(expr.args[0].type, expr.type):
         return True
-    if expr.op in epochs.MADE or expr.op == "repeat":
+    if expr.op in epochs.MADE:
         return True
     return any(map(_fallible, expr.args))
 

@@ -1,4 +1,4 @@
-"""Spark's string functions over Arrow arrays: LIKE, case, substring, trim, length, repeat."""
+"""Spark's string functions over Arrow arrays: LIKE, case, substring, trim, length."""
 
 from __future__ import annotations
 
@@ -103,22 +103,6 @@ def substring(text: pa.Array, position: pa.Array, count: pa.Array) -> pa.Array:
         ],
         text.type,
     )
-
-
-def repeat(text: pa.Array, count: pa.Array) -> pa.Array:
-    """Repeat each text ``count`` times; a count below 0 counts as 0.
-
-    Raises:
-        ExpressionError: the texts have more than 2 GiB together.
-    """
-    try:
-        return pc.binary_repeat(text, pc.max_element_wise(count, 0, skip_nulls=False))
-    except pa.ArrowCapacityError as error:
-        raise ExpressionError(
-            "text-too-long",
-            "repeat() makes texts of more than 2 GiB in one batch",
-            remedy="bound the count, as in CASE WHEN n < 100 THEN repeat(x, n) END",
-        ) from error
 
 
 def _slice(value: str, position: int, count: int) -> str:

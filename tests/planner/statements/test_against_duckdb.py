@@ -244,8 +244,3 @@ def test_the_result_of_timestamps_is_as_in_duckdb() -> None:
     moment = "1994-02-28 12:00:00"
     rows = batch_rows(f"SELECT TIMESTAMP_NTZ '{moment}' + INTERVAL '1' YEAR AS m {JOIN}", TABLES)
     assert set(rows) == set(duckdb_rows(f"SELECT TIMESTAMP '{moment}' + INTERVAL '1' YEAR {JOIN}"))
-
-
-@given(count=st.sampled_from(["o.x", "o.x - 2", "CAST(p.u AS INT)", "0", "-1", "3", "NULL"]))
-def test_texts_are_repeated_as_in_duckdb(count: str) -> None:
-    agree(f"SELECT repeat(o.s, CAST({count} AS INT)) AS a, repeat('é', {count}) AS b {JOIN}")

@@ -136,7 +136,6 @@ concat(name, 'a', 'b')
 name || 'a' || 'b'
 trim(name)
 trim(both from name)
-repeat(name, 2)
 abs(-key)
 abs(p)
 year(dt) * 100 + month(ts)

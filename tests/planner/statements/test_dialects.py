@@ -158,7 +158,6 @@ def texts(draw: st.DrawFn, depth: int = 0) -> str:
     form = draw(st.sampled_from([
         "lower({a})", "upper({a})", "trim({a})", "({a} || {b})", "concat({a}, {b})",
         "left({a}, {n})", "right({a}, {n})", "substring({a}, {m}, {n})", "substr({a}, {m})",
-        "repeat({a}, {n})",
         "coalesce({a}, {b})", "CASE WHEN {a} = {b} THEN {a} ELSE {b} END", "CAST({x} AS TEXT)",
         "nullif({a}, {b})", "CAST({a} AS VARCHAR(2))", "CAST({d} AS TEXT)",
     ]))  # fmt: skip
@@ -224,8 +223,7 @@ def test_expressions_give_what_the_engine_gives_or_are_refused(
             "duckdb",
             ["o.v + p.w", "o.v / 2", "o.m / 4", "o.x / p.y", "o.v % 2", "CAST(o.v AS BIGINT)",
              "CAST(o.v AS DECIMAL(10, 1))", "CAST(o.m AS DECIMAL(10, 1))", "concat(o.s, o.n)",
-             "o.s || o.n", "repeat(o.s, 2)", "left(o.s, 2)", "substring(o.s, 2, 1)", "lower(o.s)",
-             "length(o.s)",
+             "o.s || o.n", "left(o.s, 2)", "substring(o.s, 2, 1)", "lower(o.s)", "length(o.s)",
              "CAST(o.d AS TEXT)", "extract(year FROM o.d)", "coalesce(o.n, 'x')", "-o.x",
              "CAST(o.m AS DOUBLE)", "nullif(o.n, 'z')", "CAST(o.v AS TEXT)", "abs(o.x)"],
         ),
@@ -288,9 +286,6 @@ VECTORS: list[tuple[str, str, str | None]] = [
     *[(d, "left(o.s, -1)", None) for d in ("postgres", "mysql", "snowflake", "duckdb")],
     *[(d, "substring(o.s, 0, 2)", None) for d in ("postgres", "mysql", "bigquery", "duckdb")],
     ("postgres", "substring(o.s, 2, 3)", "SUBSTRING(o.s, 2, 3)"),
-    ("postgres", "repeat(o.s, 2)", "REPEAT(o.s, 2)"),
-    *[(d, "repeat(o.s, 2)", None) for d in ("trino", "oracle")],
-    ("postgres", "repeat(o.s, o.v)", None),
     ("postgres", "substring(o.s, o.v)", None),
     ("postgres", "concat(o.s, o.n)", "CONCAT(COALESCE(o.s, ''), COALESCE(o.n, ''))"),
     ("tsql", "concat(o.s, o.n)", "CONCAT(COALESCE(o.s, ''), COALESCE(o.n, ''))"),

@@ -112,7 +112,6 @@ EXTRACT(HOUR FROM m) | EXTRACT(MINUTE FROM n) | EXTRACT(QUARTER FROM w) | date_p
 date_part('MONTHS', w) | timestamp_seconds(i) | timestamp_seconds(t) | timestamp_millis(j)
 timestamp_micros(b) | timestamp_micros(t) | timestamp_millis(unix_millis(m)) | unix_seconds(m)
 unix_millis(m) | unix_micros(m) | unix_seconds(CAST(n AS TIMESTAMP)) | unix_millis(NULL)
-repeat(s, 2) | repeat(u, 0) | repeat(s, -1) | repeat(u, j) | repeat(NULL, 2) | repeat(s, NULL)
 unix_micros(CAST(n AS TIMESTAMP)) | timestamp_seconds(NULL) | unix_seconds(m) - unix_seconds(m)
 """.replace("\n", " | ").split(" | ")
 _EXPRESSIONS = [text.strip() for text in _EXPRESSIONS if text.strip()]
@@ -575,11 +574,3 @@ def test_masks_are_numpy() -> None:
     mask = filter_mask([_expr("p")], lambda c: _TABLE.column(c.name), _TABLE.num_rows)
     assert mask is not None
     assert mask.dtype == np.bool_
-
-
-def test_repeated_texts_beyond_what_a_column_holds_fail() -> None:
-    with pytest.raises(ExpressionError, match="more than 2 GiB"):
-        _run(_expr("repeat(s, i)"), _TABLE.slice(4, 1))
-    assert _run(_expr("repeat(s, j)"), _TABLE).to_pylist() == [
-        "abcabcabc", "", None, "Ünï_Çode%" * 2, None, "",
-    ]  # fmt: skip

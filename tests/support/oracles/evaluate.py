@@ -207,7 +207,6 @@ _STRICT: dict[str, Callable[[list[Value]], Value]] = {
     "substring": _substring,
     "concat": lambda a: "".join(map(str, a)),
     "trim": lambda a: str(a[0]).strip(" "),
-    "repeat": lambda a: str(a[0]) * _int(a[1]),
     "year": lambda a: _moment(a[0]).year,
     "month": lambda a: _moment(a[0]).month,
     "day": lambda a: _moment(a[0]).day,

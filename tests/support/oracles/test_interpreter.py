@@ -163,6 +163,4 @@ def test_text_and_remainders() -> None:
     assert value("like", text("axb"), text("a\\%b")) is False
     assert value("substring", text("hello"), Literal(2, INT), Literal(3, INT)) == "ell"
     assert value("substring", text("hello"), Literal(-3, INT), Literal(2, INT)) == "ll"
-    assert value("repeat", text("ab"), Literal(2, INT)) == "abab"
-    assert value("repeat", text("ab"), Literal(-2, INT)) == ""
     assert value("mod", Literal(-7, INT), Literal(3, INT)) == -1
