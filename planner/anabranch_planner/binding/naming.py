@@ -11,6 +11,7 @@ from decimal import Decimal
 from sqlglot import exp
 
 from anabranch_planner.binding.typecheck import cast_target
+from anabranch_planner.sql import functions
 from anabranch_planner.sql.unresolved import Node
 
 _INFIX: dict[type[Node], str] = {
@@ -28,13 +29,6 @@ _INFIX: dict[type[Node], str] = {
     exp.And: "AND",
     exp.Or: "OR",
 }
-#: Functions that Spark renders as their lower-case name and their arguments.
-_PLAIN = frozenset({
-    "lower", "upper", "lcase", "ucase", "trim", "length", "char_length", "character_length",
-    "concat", "abs", "year", "month", "day", "dayofmonth", "hour", "minute", "second",
-    "coalesce", "nvl", "ifnull", "timestamp_seconds", "timestamp_millis", "timestamp_micros",
-    "unix_seconds", "unix_millis", "unix_micros",
-})  # fmt: skip
 _SUBSTRING_END = "2147483647"
 
 
@@ -124,7 +118,8 @@ def _function(node: exp.Anonymous) -> tuple[str, list[Node]] | None:
     if name in ("substr", "substring"):
         end = f", {_SUBSTRING_END}" if len(node.expressions) == 2 else ""
         return f"{name}({{all}}{end})", list(node.expressions)
-    return (f"{name}({{all}})", list(node.expressions)) if name in _PLAIN else None
+    plain = functions.is_known(name) or name in functions.MEETING
+    return (f"{name}({{all}})", list(node.expressions)) if plain else None
 
 
 def _case(node: exp.Case) -> str | None:

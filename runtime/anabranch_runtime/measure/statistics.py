@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from anabranch_contract.codec import fields
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.measurements import (
     EdgeStatistics,
@@ -40,6 +41,8 @@ from anabranch_runtime.state.measures import (
 )
 from anabranch_runtime.state.values import KeyValues, ValueCounts
 
+#: Fields of ``StreamMeter`` that are published.
+_PUBLISHED = frozenset(StreamStatistics.__match_args__)
 #: A sample is published again once this share of its tuples has changed.
 CHANGED = 0.1
 
@@ -162,15 +165,8 @@ def stream_statistics(state: State) -> dict[str, StreamStatistics]:
         event_seconds = None
         if known is not None and newest is not None and since is not None:
             event_seconds = max(newest - since, 0) / 1e6
-        found[name] = StreamStatistics(
-            meter.input,
-            meter.late,
-            meter.invalid,
-            seconds,
-            event_seconds,
-            meter.delays,
-            meter.ahead,
-        )
+        counts = {field: value for field, value in fields(meter).items() if field in _PUBLISHED}
+        found[name] = StreamStatistics(**counts, seconds=seconds, event_seconds=event_seconds)
     return found
 
 

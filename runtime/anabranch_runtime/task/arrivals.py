@@ -97,7 +97,7 @@ def take_in(
         if newest is not None:
             block = _without_ahead(layout, batch, watermarks, newest, block, arrivals)
         if collector is not None:
-            collector.block(block, sigma, layout)
+            arrivals.count(block.stream, collector.block(block, sigma, layout))
         first = sigma if block.stream in of_tables else sigma + of_streams
         rows = _admit(layout, batch, first, watermarks, block, arrivals)
         sigma += block.rows.num_rows

@@ -32,7 +32,7 @@ from anabranch_runtime.state.measures import (
     Bounds,
     KeyBound,
     KnownValues,
-    add_counts,
+    StreamMeter,
     delay_classes,
     least,
     pack,
@@ -69,7 +69,6 @@ class Collector:
 
     Attributes:
         enabled: False measures nothing (``benchmarks/statistics_cost`` compares).
-        delays: stream -> number of tuples per class of delay; only tuples with a delay count.
         sketches: relation, or ``STORE`` and a store -> key -> packed hashes that are new to the
             key's sketch.
         values: relation -> attribute -> the counts of its values.
@@ -78,22 +77,25 @@ class Collector:
     bounds: Bounds
     batch: int = 0
     enabled: bool = True
-    delays: dict[str, tuple[int, ...]] = field(default_factory=dict)
     sketches: dict[str, dict[str, str]] = field(default_factory=dict)
     values: dict[str, dict[str, ValueCounts]] = field(default_factory=dict)
     _picked: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
     _seen: dict[str, int] = field(default_factory=dict)
 
-    def block(self, block: Block, first: int, layout: Layout) -> None:
-        """Sample a block of read tuples, whose sigmas begin with ``first``, and their delays."""
+    def block(self, block: Block, first: int, layout: Layout) -> StreamMeter:
+        """Sample a block of read tuples, whose sigmas begin with ``first``; return their delays.
+
+        Only tuples with a delay count.
+        """
         if not self.enabled or block.rows.num_rows == 0:
-            return
+            return StreamMeter()
         if block.stream not in self.bounds.ranks or self.batch % EVERY == 0:
             self._sample(block.stream, first, block.rows)
         spec = layout.streams.get(block.stream)
         newest = self.bounds.newest.get(block.stream)
-        if spec is not None and spec.event_time is not None and newest is not None:
-            self._delays(block.stream, block.rows.column(spec.event_time), newest)
+        if spec is None or spec.event_time is None or newest is None:
+            return StreamMeter()
+        return StreamMeter(delays=delays_behind(block.rows.column(spec.event_time), newest))
 
     def _sample(self, stream: str, first: int, rows: pa.RecordBatch) -> None:
         self._seen[stream] = self._seen.get(stream, 0) + rows.num_rows
@@ -111,17 +113,6 @@ class Collector:
         kept.append(_picked(rows, chosen, ranks[chosen]))
         if len(kept) > 1 and sum(b.num_rows for b in kept) > _MANY:
             self._picked[stream] = [least(kept)]
-
-    def _delays(self, stream: str, times: pa.Array, newest: int) -> None:
-        step = max(len(times) // DELAYS, 1)
-        micros = times.view(pa.int64())
-        if micros.null_count:
-            micros = micros.fill_null(newest)
-        tau = micros.to_numpy()[::step]
-        behind = newest - tau[tau < newest]
-        if len(behind):
-            found = tuple(step * count for count in delay_classes(behind))
-            self.delays[stream] = add_counts(self.delays.get(stream, ()), found)
 
     def keys(self, owner: str, name: str, keys: KeyVector) -> None:
         """Add the keys ``name`` of a relation's arrivals, or of rows written to a store."""
@@ -164,6 +155,16 @@ class Collector:
 
 _UNKNOWN = KeyBound()
 _NO_VALUES = KeyValues().known
+
+
+def delays_behind(times: pa.Array, newest: int) -> tuple[int, ...]:
+    """Number of event times before ``newest`` per class of delay, from a sample of ``times``."""
+    step = max(len(times) // DELAYS, 1)
+    micros = times.view(pa.int64())
+    if micros.null_count:
+        micros = micros.fill_null(newest)
+    tau = micros.to_numpy()[::step]
+    return tuple(step * count for count in delay_classes(newest - tau[tau < newest]))
 
 
 def ranks_of(first: int, count: int) -> U64:

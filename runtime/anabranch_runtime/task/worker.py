@@ -18,7 +18,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -538,10 +538,8 @@ class _Task:
         return {n: (counts * (seconds / max(total, 1))).tolist() for n, counts in work.items()}
 
     def _account(self, arrivals: TaskArrivals) -> None:
-        delays, measured, host = self.collector.delays, self.report.measured, self.report.host
-        measured.streams = {
-            s: replace(m, delays=delays.get(s, ())) for s, m in sorted(arrivals.meters.items())
-        }
+        measured, host = self.report.measured, self.report.host
+        measured.streams = dict(sorted(arrivals.meters.items()))
         measured.arrivals = {r: t.batch.num_rows for r, t in sorted(arrivals.tables.items())}
         measured.sketches = self.collector.sketches
         measured.samples = self.collector.sampled()

@@ -34,6 +34,7 @@ from anabranch_runtime.state.measures import (
     SPARSE,
     Bounds,
     KeyBound,
+    StreamMeter,
     add_counts,
     delay_classes,
     key_bound,
@@ -285,4 +286,5 @@ def test_bounds_are_small_and_plain() -> None:
 def test_nothing_is_measured_where_that_is_switched_off() -> None:
     off = Collector(Bounds(), enabled=False)
     off.keys("R", "a", key_vector([pa.array([1])], ["bigint"]))
-    assert (off.sketches, off.delays, off.sampled()) == ({}, {}, {})
+    measured = off.block(Block("s", table(0, 9)), 0, NO_LAYOUT)
+    assert (off.sketches, measured, off.sampled()) == ({}, StreamMeter(), {})
