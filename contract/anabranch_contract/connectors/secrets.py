@@ -68,30 +68,36 @@ def check_secrets(kind: str, format: str, path: str | None, options: Mapping[str
     Raises:
         AccessError: naming the option, never its value.
     """
-    prefix = f"ANABRANCH_{kind.upper()}_"
-    remedy = f"write ${{{prefix}<NAME>}} and set that variable for the runtime"
+    remedy = f"write ${{ANABRANCH_{kind.upper()}_<NAME>}} and set that variable for the runtime"
     if path is not None and ("${" in path or is_secret("", path)):
         raise AccessError(
             f"secret-in-{kind}", "the path holds a secret", field=f"{kind}.path", remedy=remedy
         )
+    _check_references(kind, format, options)
     for name, value in options.items():
-        field = f"{kind}.options.{name}"
         # The planner parses a column's expression, and passes its literals to Spark escaped.
-        if name.startswith("column.") or name == "schema":
-            continue
-        if "${" in value:
-            _check_references(prefix, format, name, value, field)
-        if is_secret(name, value):
+        if not _is_literal(name) and is_secret(name, value):
             raise AccessError(
                 f"secret-in-{kind}",
                 f"option {name!r} holds a secret that everybody who can list registrations could"
                 " read",
-                field=field,
+                field=f"{kind}.options.{name}",
                 remedy=remedy,
             )
 
 
-def _check_references(prefix: str, format: str, name: str, value: str, field: str) -> None:
+def _is_literal(option: str) -> bool:
+    return option.startswith("column.") or option == "schema"
+
+
+def _check_references(kind: str, format: str, options: Mapping[str, str]) -> None:
+    for name, value in options.items():
+        if "${" in value and not _is_literal(name):
+            field = f"{kind}.options.{name}"
+            _check_reference(f"ANABRANCH_{kind.upper()}_", format, name, value, field)
+
+
+def _check_reference(prefix: str, format: str, name: str, value: str, field: str) -> None:
     if "${" in REFERENCE.sub("", value) or not all(
         found.startswith(prefix) for found in REFERENCE.findall(value)
     ):
@@ -168,7 +174,7 @@ def masked_options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _masked_option(name: str, value: str) -> str:
-    if name.startswith("column.") or name == "schema":
+    if _is_literal(name):
         return masked_text(value)
     return MASK if _SECRET_NAME.search(name) and is_secret(name, value) else masked_text(value)
 
@@ -176,12 +182,13 @@ def _masked_option(name: str, value: str) -> str:
 def resolved(
     kind: str, format: str, options: Mapping[str, str], environ: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the options with references replaced; references within the values are not.
+    """Return the options with references replaced; references within the values are not. Secrets in
+    plain text stay: the address of the pipeline's own Redis server may have a password.
 
     Raises:
         AccessError: a variable is not set, or an option that takes no secret has a reference.
     """
-    check_secrets(kind, format, None, options)
+    _check_references(kind, format, options)
 
     def value(match: re.Match[str]) -> str:
         found = environ.get(match[1])
@@ -198,7 +205,7 @@ def resolved(
 
 
 def _replaced(name: str, text: str, value: object) -> str:
-    if name.startswith("column.") or name == "schema":
+    if _is_literal(name):
         return text
     return REFERENCE.sub(value, text)  # type: ignore[call-overload, no-any-return]
 

@@ -346,6 +346,19 @@ def test_options_that_mean_nothing_are_refused(options: dict[str, str], field: s
     assert caught.value.remedy
 
 
+def test_the_pipeline_s_own_server_may_have_a_password(url: str) -> None:
+    administrator = redis.Redis.from_url(url)
+    administrator.acl_setuser(
+        "reader", enabled=True, passwords=["+secret"], keys=["*"], commands=["+@all"]
+    )
+    push(administrator, 0, 3)
+    found = feed(url.replace("redis://", "redis://reader:secret@"))
+    assert found.waiting(None).rows == 3
+    pieces = found.pieces(None, found.advance(None, 3), 1)
+    assert [r for b in read_pieces(pieces) for r in b.rows.column("a").to_pylist()] == [0, 1, 2]
+    administrator.close()
+
+
 # --- several feeds in one source ---------------------------------------------------------------
 
 
