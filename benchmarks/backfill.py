@@ -107,7 +107,7 @@ def run(home: Path, url: str, size: Size, rules: Sequence[dict[str, Any]]) -> Ru
     driver.announce()
     random = np.random.default_rng(3)
     cpu, sliced, results = [], [], []
-    for batch in range(size.before + size.after):
+    for _ in range(size.before + size.after):
         blocks = _blocks(size, random)
         did: list[bool] = []
 
@@ -121,7 +121,7 @@ def run(home: Path, url: str, size: Size, rules: Sequence[dict[str, Any]]) -> Ru
             ]
 
         started = time.process_time()
-        driver.run(batch, job)
+        driver.run(job)
         cpu.append(time.process_time() - started)
         sliced.append(did[-1])
         results.append(sum(q.results for q in driver.state.queries.values()))

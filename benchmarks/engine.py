@@ -130,7 +130,7 @@ class Engine:
         if batch % self.every == 0:
             self._publish(batch // self.every)
         started = time.perf_counter()
-        self.driver.run(batch, lambda context: self._job(context, blocks))
+        self.driver.run(lambda context: self._job(context, blocks))
         return time.perf_counter() - started
 
     def ruleset(self, epoch: int) -> Ruleset:

@@ -223,7 +223,7 @@ def run(
 
         with _metered() as spent:
             started = time.process_time()
-            driver.run(batch, job)
+            driver.run(job)
             seconds.append(time.process_time() - started)
         inside.append(spent[0])
     manifest = max((state / "manifest").iterdir())

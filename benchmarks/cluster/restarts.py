@@ -42,7 +42,6 @@ PARTS = {
     "driver's JVM": "org.apache.spark.deploy.SparkSubmit",
     "executors' JVMs": "CoarseGrainedExecutorBackend",
     "executors' Python": "anabranch_runtime.spark.daemon",
-    "sources' Python": "python_streaming_source_runner",
     "driver's Python": "anabranch_runtime",
 }
 

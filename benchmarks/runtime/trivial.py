@@ -1,8 +1,8 @@
 """Spark doing nothing: the rival of :mod:`benchmarks.runtime.fixed_cost`, in a process.
 
-The same session settings and the same source as the runtime's, a ``foreachBatch`` whose function
-runs one ``mapInArrow`` that reads its input and says nothing. ``commits`` gets the time at the end
-of each.
+The runtime's session settings, Spark's ``rate-micro-batch`` source with as many rows as the
+runtime's batches have, a ``foreachBatch`` whose function runs one ``mapInArrow`` that reads its
+input and says nothing. ``commits`` gets the time at the end of each.
 """
 
 from __future__ import annotations
@@ -16,9 +16,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
-from anabranch_runtime.sources.recordings.recorded import FORMAT, RecordedSource, source_options
-from anabranch_runtime.sources.recordings.recording import convert
 from anabranch_runtime.spark.session import spark_session, warm_up
 
 if TYPE_CHECKING:
@@ -36,23 +33,11 @@ def main(path: str) -> None:
     """Run as the document at ``path`` says, for ever."""
     given = json.loads(Path(path).read_text())
     home = Path(given["home"])
-    recordings = [
-        convert(
-            StreamRecord(
-                name=s["name"],
-                columns=tuple(ColumnRecord(name=n, type=t) for n, t in s["columns"]),
-                source=SourceRecord(path=s["path"], rows_per_batch=s["rows_per_batch"]),
-            ),
-            home,
-        )
-        for s in given["streams"]
-    ]
     session = spark_session(given["master"])
     warm_up(session)
-    session.dataSource.register(RecordedSource)
-    tasks = session.sparkContext.defaultParallelism
-    options = source_options(recordings, tasks, given["redis"], given["namespace"])
-    frame = session.readStream.format(FORMAT).options(**options).name("recorded").load()
+    rows = sum(s["rows_per_batch"] for s in given["streams"])
+    source = session.readStream.format("rate-micro-batch").option("rowsPerBatch", rows).name("rows")
+    frame = source.option("numPartitions", session.sparkContext.defaultParallelism).load()
     with (home / "commits").open("a", buffering=1) as commits:
 
         def apply(blocks: DataFrame, batch: int) -> None:

@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for batch in range(options.batches):
             for which in (0, 1) if batch % 2 else (1, 0):
                 work, began = job(batch, options.rows), time.perf_counter()
-                drivers[which].run(batch, work)
+                drivers[which].run(work)
                 seconds[which].append(time.perf_counter() - began)
         # The first batches do one-time loading.
         pairs = list(zip(*seconds, strict=True))[5:]

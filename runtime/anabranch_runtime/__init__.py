@@ -1,1 +1,1 @@
-"""The runtime: a Structured Streaming pipeline that joins streams by a published execution plan."""
+"""The runtime: joins streams by a published execution plan, on workers that Spark runs."""

@@ -33,7 +33,7 @@ from anabranch_contract.plans.rations import RationSchedule
 from anabranch_contract.plans.ruleset import Ruleset, RulesetId
 from anabranch_contract.protocol.activations import Activation, ViewRows
 from anabranch_contract.protocol.batches import BATCHES_KEPT, BatchReport
-from anabranch_contract.protocol.intake import Intake, SourceStatus
+from anabranch_contract.protocol.intake import SourceStatus
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.keys import (
     CHANGES_KEPT,
@@ -276,36 +276,16 @@ class Control:
         }
 
     def limit(self) -> int | None:
-        """Published limit of a batch's rows from Redis Streams and files; None: no limit."""
+        """Maximum number of rows of feeds in a batch, as last recorded."""
         value = self._redis.get(self.keys.limit)
         return None if value is None else int(value)
 
     def set_limit(self, rows: int | None) -> None:
-        """Publish the limit of a batch's rows; None: no limit."""
+        """Record the limit for the next start; None: no limit."""
         if rows is None:
             self._redis.delete(self.keys.limit)
         else:
             self._redis.set(self.keys.limit, rows)
-
-    def set_retained(self, marks: Mapping[str, str]) -> None:
-        """Publish the streams stored even without queries: name -> digest of the definition."""
-        self._redis.set(self.keys.retained, json.dumps(marks))
-
-    def set_held(self, held: Mapping[str, tuple[int, Any]]) -> None:
-        """Publish the sources stopped by read errors: feed id -> (failed attempts, offset)."""
-        self._redis.set(self.keys.held, json.dumps(held))
-
-    def set_owed(self, batch: int | None) -> None:
-        """Publish the next batch if it is to compute withheld results even without new rows."""
-        if batch is None:
-            self._redis.delete(self.keys.owed)
-        else:
-            self._redis.set(self.keys.owed, batch)
-
-    def intake(self) -> Intake:
-        """Return the last reported reading progress of Redis Streams and files, by stream."""
-        text = self._redis.get(self.keys.intake)
-        return Intake() if text is None else Intake.loads(text)
 
     def report_sources(self, changed: Mapping[str, SourceStatus], gone: Collection[str]) -> None:
         """Report the status of sources by stream, and delete it for the streams ``gone``."""
@@ -365,13 +345,6 @@ def gate(url: str, namespace: str) -> int | None:
     """Return the number of batches that may start, as set by the client; None: no limit."""
     value = connection(url).get(Keys(namespace).gate)
     return None if value is None else int(value)
-
-
-def retained(url: str, namespace: str) -> dict[str, str]:
-    """Return the streams that :meth:`Control.set_retained` published: name -> digest."""
-    value = connection(url).get(Keys(namespace).retained)
-    found: dict[str, str] = json.loads(cast("bytes", value) or b"{}")
-    return found
 
 
 @lru_cache(maxsize=2)

@@ -48,7 +48,7 @@ class Point(StrEnum):
     COMMITTING = "committing"
     """The object store, if any, has the batch's manifest; the state directory does not."""
     COMMITTED = "committed"
-    """The batch's manifest is durable; Spark's commit log lacks the batch."""
+    """The batch's manifest is durable; the work that follows a commit has not begun."""
     MERGING = "merging"
     """Beside batches: segments are about to be merged."""
     MERGED = "merged"

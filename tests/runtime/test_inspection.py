@@ -35,7 +35,7 @@ def run(url: str, home: Path, batches: Sequence[int]) -> None:
         publish(url, epoch)
     one = driver(url, home)
     for batch in batches:
-        one.run(batch, job(batch))
+        one.run(job(batch))
 
 
 def test_stores_are_described(root: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_store_of_an_earlier_layout_has_readers_too(url: str, tmp_path: Path) 
     connection.zadd(KEYS.published, {"1": 1})
     one = driver(url, tmp_path)
     for batch in range(3):
-        one.run(batch, job(batch))
+        one.run(job(batch))
     found = {s["store"]: s for s in describe(tmp_path / "state")["stores"]}
     assert {name: (s["partitions"], s["growing"]) for name, s in found.items()} == {
         "R/1": (1, False),

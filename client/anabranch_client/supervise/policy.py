@@ -51,7 +51,7 @@ FATAL = frozenset(
     (
         *("bad-options", "foreign-state", "foreign-ruleset", "foreign-store", "unknown-version"),
         *("state-lost", "state-behind", "store-lost", "store-missing", "store-refused"),
-        *("store-taken", "checkpoint-lost", "checkpoint-behind", "damaged-journal"),
+        *("store-taken", "damaged-journal"),
         *("damaged-log", "damaged-identity", "redis-lost", "redis-refused", "not-writable"),
         *("no-cache-directory", "no-package", "other-package"),
     )

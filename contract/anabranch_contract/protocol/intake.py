@@ -131,17 +131,6 @@ class StreamIntake:
 
 
 @dataclass(frozen=True, slots=True)
-class Intake(Message):
-    """The state of the input of all streams that the runtime reads itself.
-
-    ``planned``: Unix time at which the last batch with rows of these streams was planned.
-    """
-
-    streams: dict[str, StreamIntake] = field(default_factory=dict)
-    planned: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class InputProgress:
     """Input of the runtime.
 

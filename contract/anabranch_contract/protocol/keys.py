@@ -203,42 +203,15 @@ class Keys:
 
     @property
     def limit(self) -> str:
-        """String int: maximum number of rows of Redis Streams and files in the next batch; absent:
-        no limit (runtime: the driver writes, its sources read).
+        """String int: maximum number of rows of Redis Streams and files in a batch, for the next
+        start of the runtime; absent: no limit (runtime).
         """
         return self._key("limit")
-
-    @property
-    def intake(self) -> str:
-        """String: JSON :class:`Intake` (runtime: its sources write, the driver reads)."""
-        return self._key("intake")
 
     @property
     def sources(self) -> str:
         """Hash: stream -> JSON :class:`SourceStatus` (runtime)."""
         return self._key("sources")
-
-    @property
-    def held(self) -> str:
-        """String: JSON object, id of a feed with temporarily unreadable input -> number of attempts
-        to read it, and the offset up to which the feed has been read (runtime: the driver writes,
-        its sources read).
-        """
-        return self._key("held")
-
-    @property
-    def retained(self) -> str:
-        """String: JSON object, retained stream of the running epoch -> digest of its definition
-        (runtime: the driver writes, its sources read).
-        """
-        return self._key("retained")
-
-    @property
-    def owed(self) -> str:
-        """String: number of the runtime's next batch while withheld results are to be computed;
-        otherwise absent (runtime). Sources plan this batch even if no rows have arrived.
-        """
-        return self._key("owed")
 
     def stream(self, name: str) -> str:
         """Redis Stream: the entries of a ``redis-stream`` source that names no keys."""

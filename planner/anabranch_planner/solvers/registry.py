@@ -126,7 +126,8 @@ def checked(solver: Solver, request: Request, solution: Solution) -> Solution:
     program = request.program
     has_point = solution.status in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE)
     if has_point != (solution.values is not None):
-        return failed(f"the solver {solver} reports {solution.status}, which contradicts its point")
+        point = "without" if solution.values is None else "with"
+        return failed(f"the solver {solver} reports {solution.status} {point} a point")
     bound = math.inf
     if solution.status is not SolveStatus.INFEASIBLE:
         ranges = zip(program.costs, program.tops, strict=True)

@@ -1,10 +1,9 @@
-"""The batch protocol (``semantics.md``): the driver's work before and after a micro-batch's job.
+"""The batch protocol (``semantics.md``): the driver's work before and after a batch's job.
 
-1. The batch's epoch is chosen and recorded before its job, so a repeat makes the same choice.
+1. Input, epoch and rules of a batch are recorded before its job, so a repeat has the same.
 2. Tasks write segments and staged results under names that contain the attempt.
 3. Results move to names of query and batch, replacing an earlier attempt's results.
 4. The manifest commits the batch atomically. A crash before this step leaves garbage only.
-5. Spark commits its offsets. A batch that the manifest has is skipped when Spark repeats it.
 
 Decisions are pure functions: ``epoch_cycle`` begins and ends epochs, ``batch`` computes the states
 before and after a batch, ``recovery`` the state that a start continues from.
@@ -19,7 +18,6 @@ from pathlib import Path
 import structlog
 
 from anabranch_contract.connectors.sinks import SinkKind
-from anabranch_contract.errors import StructuredError
 from anabranch_contract.plans.rations import PaidBatches
 from anabranch_contract.plans.ruleset import Ruleset, RulesetId
 from anabranch_contract.protocol.activations import Failure
@@ -52,7 +50,6 @@ from anabranch_runtime.epochs.layout import layouts
 from anabranch_runtime.epochs.lookups import looking_up
 from anabranch_runtime.epochs.table_versions import begin_versions, end_versions
 from anabranch_runtime.epochs.task_report import TaskReport
-from anabranch_runtime.errors import PipelineError, StateError
 from anabranch_runtime.event_time.newest_allowed import BatchTimes
 from anabranch_runtime.exchange.fleet import BatchHosts
 from anabranch_runtime.faults import Point, reach
@@ -62,17 +59,18 @@ from anabranch_runtime.probe.scope import ProbeScope
 from anabranch_runtime.rations import catch_up
 from anabranch_runtime.rations.catch_up import Shedding
 from anabranch_runtime.rations.rationer import Rationer
-from anabranch_runtime.recovery.checkpoint import brings_nothing, planned_at
 from anabranch_runtime.recovery.durability import Durability
 from anabranch_runtime.recovery.journal import JournalEntry
 from anabranch_runtime.sinks.late import publish_late
 from anabranch_runtime.sinks.ledger import Ledger
 from anabranch_runtime.sinks.parquet import clear_staging, write_empty
 from anabranch_runtime.sinks.publisher import Publisher, local_writers
-from anabranch_runtime.sources.batch_input import BatchInput
+from anabranch_runtime.sources.batch_input import BatchInput, Sources
 from anabranch_runtime.sources.dealing import InputShares
 from anabranch_runtime.sources.loads import end_loads, loads_upto, open_loads
+from anabranch_runtime.sources.planned import next_offsets
 from anabranch_runtime.sources.rate_limiter import RateLimiter
+from anabranch_runtime.state.offsets import Offsets
 from anabranch_runtime.storage.documents import sync_filesystem
 from anabranch_runtime.storage.durable import attach
 from anabranch_runtime.storage.pipeline_lock import identify, lost
@@ -88,9 +86,6 @@ class Driver:
 
     Attributes:
         state: the committed state. ``durability``: its files. ``cycle``: the next batch's epoch.
-        rewound: whether Spark repeated a begun batch with other offsets, so that the Spark query
-            must be started again.
-        failure: the last batch's error, if it is one of this package.
         publisher: delivers results; ``pipeline`` adds the writers that need Spark.
         compactor: merges between batches; ``pipeline`` replaces it by one in the background.
         cluster: coordinator of tasks whose hosts share only the object store; None: other tasks.
@@ -108,8 +103,6 @@ class Driver:
         """
         root = settings.state
         self.settings, self.control = settings, control
-        self.rewound = False
-        self.failure: StructuredError | None = None
         self.cluster: Cluster | None = None
         storage = attach(root, settings.object_store, settings.cache_size)
         live = settings.mode is Mode.LIVE
@@ -163,15 +156,10 @@ class Driver:
         if self._identity and self.control.pipeline() != self._identity:
             raise lost(self.control)
 
-    def align(self) -> None:
-        """Make Spark's checkpoint agree with the state, before a Spark query starts.
-
-        Raises:
-            StateError: checkpoint and state can't be aligned (``recovery.checkpoint``).
-        """
-        self.rewound = False
-        self.durability.align(self.state)
-        self.progress.report_held(self.state)
+    def read(self, sources: Sources) -> None:
+        """Read ``sources`` from the next batch on."""
+        self.progress.sources = sources
+        self.progress.direct(self.state)
 
     def tick(self) -> None:
         """Between batches, report changes. In live mode, begin and end epochs (``epoch_cycle``)."""
@@ -238,24 +226,23 @@ class Driver:
 
     # --- one batch -----------------------------------------------------------------------------
 
-    def run(self, number: int, job: Job) -> None:
-        """Apply batch ``number`` by ``job``, exactly once however often Spark repeats it.
+    def plan(self) -> Offsets | None:
+        """Return the end of the next batch's input; None if no input waits.
 
-        Raises:
-            StateError: the batch is not the next one: checkpoint and state do not belong together.
-            PipelineError: ``rewound``: the batch has other offsets than when it was begun; the
-                Spark query must be started again (:meth:`align`).
+        A batch that was interrupted is repeated with its recorded input.
         """
-        if number < self.state.next_batch:
-            return
-        if number > self.state.next_batch:
-            raise StateError(
-                "batch-gap",
-                f"Spark asks for batch {number}, the state's next is {self.state.next_batch}",
-                remedy="restore state and checkpoint from the same moment",
-            )
-        started = time.perf_counter()
-        choice, ruleset = self._choose(number)
+        begun, sources = self.durability.choices.get(self.state.next_batch), self.progress.sources
+        if begun is not None:
+            return begun.offsets
+        return None if sources is None else next_offsets(sources.planned, self.state.offsets)
+
+    def run(self, job: Job, offsets: Offsets | None = None) -> None:
+        """Apply the next batch, with input up to ``offsets``, by ``job``.
+
+        An interrupted batch is repeated with its recorded input, whatever ``offsets`` are.
+        """
+        started, number = time.perf_counter(), self.state.next_batch
+        choice, ruleset = self._choose(number, offsets)
         with structlog.contextvars.bound_contextvars(epoch=choice.epoch, batch=number):
             self._apply(number, job, choice, ruleset, started)
 
@@ -321,13 +308,12 @@ class Driver:
             self.cluster.met(state.hosts.placement, reports)
         self._after(ruleset, reports, located, failures, Times(started, entered, done))
 
-    def _choose(self, number: int) -> tuple[JournalEntry, Ruleset]:
+    def _choose(self, number: int, offsets: Offsets | None) -> tuple[JournalEntry, Ruleset]:
         """Choose and record the batch's journal entry, or take the one of an interrupted run.
 
         Returns:
             The entry, and its ruleset without the queries that have failed.
         """
-        offsets = self.durability.offsets(number)
         choice = self.durability.choices.get(number)
         if choice is None:
             epoch = self.cycle.epoch
@@ -337,8 +323,8 @@ class Driver:
             reach(Point.CHOOSING)
             logs = self.durability.keep_logs()
             rations = self.rationer.rations(surviving(ruleset, self.state), looking_up(ruleset))
-            if self.state.debt.batches and brings_nothing(self.state.offsets, offsets):
-                rations = ()
+            if self.state.debt.batches and offsets is not None:
+                rations = rations if offsets.reads_after(self.state.offsets) else ()
             owed = bool(rations) and self.rationer.catches_up
             load = self.rationer.known
             choice = JournalEntry(
@@ -350,9 +336,6 @@ class Driver:
             )
             self.durability.choices.record(number, choice)
             reach(Point.CHOSEN)
-        elif choice.offsets != offsets:
-            self.rewound = True
-            raise PipelineError("rewound", f"batch {number} was begun with other offsets")
         else:
             ruleset = self.durability.rulesets.get(choice.ruleset)
         self.cycle = replace(self.cycle, epoch=choice.epoch)
@@ -420,7 +403,9 @@ class Driver:
 
     def _planned(self, choice: JournalEntry) -> int | None:
         """Planning time of a batch (microseconds); None in step mode, which ignores the clock."""
-        return planned_at(choice.offsets) if self.settings.mode is Mode.LIVE else None
+        if choice.offsets is None or self.settings.mode is not Mode.LIVE:
+            return None
+        return choice.offsets.planned
 
     def _plan_input(self, choice: JournalEntry) -> BatchInput | None:
         """The batch's input from sources that the runtime reads itself; None without any."""

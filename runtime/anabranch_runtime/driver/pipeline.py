@@ -1,7 +1,8 @@
-"""The Structured Streaming query: named sources, one stream of blocks, one job per micro-batch.
+"""A running pipeline: opens the sources of all streams, and runs batch after batch.
 
-Recorded streams share one source; Redis Streams, directories of files and landed batches of Spark's
-own sources share another (``sources``, ``ingest``). Tasks read their shares of both themselves.
+Recorded streams share one planned source; Redis Streams, directories of files and landed batches of
+Spark's own sources share another (``sources``, ``ingest``). One thread runs the batches
+(``batch_loop``), while the main thread looks after requests, streams and hanging tasks.
 
 In live mode, a stream whose source can't be opened is left out and reported. The other streams
 run, and the source is retried every :data:`TRIAL` seconds.
@@ -12,10 +13,11 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import partial, reduce
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,70 +33,52 @@ from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.spark_settings import is_local
 from anabranch_runtime.control import Control
+from anabranch_runtime.driver.batch_loop import BatchLoop
 from anabranch_runtime.driver.beside import Beside, checkpoints_of, spark_writers
 from anabranch_runtime.driver.cluster import Cluster
 from anabranch_runtime.driver.compactor import Compactor
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.exit_cause import redis_away
+from anabranch_runtime.driver.jobs import cluster_job, local_job, shared_job
 from anabranch_runtime.driver.reporting.heartbeat import LONG, Heart
 from anabranch_runtime.driver.reporting.source_health import SourceHealth
 from anabranch_runtime.driver.settings import DriverSettings
-from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import PipelineError
-from anabranch_runtime.recovery.checkpoint import source_offsets
-from anabranch_runtime.sources import feeds
 from anabranch_runtime.sources.awaited import awaited_marks
 from anabranch_runtime.sources.batch_input import Sources
+from anabranch_runtime.sources.feeds import Feeds, make_feed
 from anabranch_runtime.sources.ingest.landing import Apart
 from anabranch_runtime.sources.ingest.queries import Ingest
 from anabranch_runtime.sources.permitted import masked, permitted_source
-from anabranch_runtime.sources.planned import PlannedReader
-from anabranch_runtime.sources.recordings import recorded
+from anabranch_runtime.sources.planned import InputControl, PlannedSource
+from anabranch_runtime.sources.recordings.recorded import Recorded
 from anabranch_runtime.sources.recordings.recording import Recording, batches_of, convert
-from anabranch_runtime.spark.executors import Executors
-from anabranch_runtime.spark.job import run_batch, unfit_workers
+from anabranch_runtime.spark.job import unfit_workers
 from anabranch_runtime.spark.merges import by_any, by_owner
-from anabranch_runtime.spark.session import (
-    drivers_python,
-    one_each,
-    parallelism,
-    slots_now,
-    starting,
-    warm_up,
-)
-from anabranch_runtime.spark.watchdog import Watchdog, signs
+from anabranch_runtime.spark.session import parallelism, starting, warm_up
+from anabranch_runtime.spark.watchdog import Watchdog
+from anabranch_runtime.spark.workers import Workers
 from anabranch_runtime.storage.disk_errors import diagnosed
 from anabranch_runtime.storage.durable import attach, durable
 from anabranch_runtime.storage.pipeline_lock import exclusive
-from anabranch_runtime.task.context import BatchContext, exchange_directory
 from anabranch_runtime.task.memory import check_limit
 from anabranch_runtime.views.upkeep import Views
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.datasource import DataSource
-    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql import SparkSession
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
 #: Seconds between two trials to open the sources of streams that were left out.
 TRIAL = 10.0
-#: Restarts of the Spark query after losses of a source's process before the pipeline fails.
-TRIES = 5
-#: Spark's error messages if the process that plans a source has ended, or has not started within
-#: Spark's ten seconds because the machine was too busy.
-_PLANNER_LOST = (
-    "Python worker failed to connect back",
-    "Broken pipe",
-    "Connection reset",
-    "java.io.EOFException",
-)
-#: Seconds between two checks of the Spark query and the stop key.
+#: Seconds between two checks of the batches and the stop key.
 WATCH = 0.05
 #: Folder with recordings, in the state directory and in the object store.
 RECORDINGS = "recordings"
 #: Seconds to wait for the start of Spark's session after the work done in parallel.
 SESSION = 180.0
+#: Seconds that stopping Spark's session may take.
+STOP = 10.0
 #: Seconds between two checks of the registry.
 LOOK = 0.5
 
@@ -104,43 +88,22 @@ class Opened:
     """Opened sources, and errors of sources that can't be opened.
 
     Attributes:
-        frames: one streaming frame without rows per source.
-        planned: source -> factory of the reader that plans it. ``feeds``: ids of their feeds.
+        planned: the planned sources by name. ``feeds``: ids of their feeds.
         errors: stream -> the error of its source.
         recordings: names of the recordings in the object store; empty on one machine.
         total_batches: total number of batches, if it is known.
     """
 
-    frames: list[DataFrame] = field(default_factory=list)
-    planned: dict[str, Callable[[], PlannedReader]] = field(default_factory=dict)
+    planned: dict[str, PlannedSource] = field(default_factory=dict)
     feeds: set[str] = field(default_factory=set)
     errors: dict[str, str] = field(default_factory=dict)
     recordings: set[str] = field(default_factory=set)
     total_batches: int | None = None
 
-    def union(self) -> DataFrame:
-        """The union of all frames."""
-        return reduce(lambda one, other: one.union(other), self.frames)
-
-    def plan(
-        self,
-        session: SparkSession,
-        name: str,
-        source: type[DataSource],
-        reader: Callable[[dict[str, str]], PlannedReader],
-        options: dict[str, str],
-    ) -> None:
-        """Add a source of this runtime, called ``name`` in the Spark query."""
-        with drivers_python(session):
-            session.dataSource.register(source)
-        stream = session.readStream.format(source.name()).options(**options)
-        self.frames.append(stream.name(name).load())
-        self.planned[name] = partial(reader, options)
-
 
 @dataclass(slots=True)
 class SparkPipeline:
-    """One pipeline: all registered streams, one Spark query, one driver.
+    """One pipeline: all registered streams, one driver.
 
     Attributes:
         begun: Spark's session, if its start has already begun; otherwise :meth:`run` begins it.
@@ -152,13 +115,12 @@ class SparkPipeline:
     master: str
     begun: Future[SparkSession] | None = None
     abandon: Callable[[StructuredError], None] | None = None
-    _tries: int = 0
 
     def run(self) -> None:
-        """Run until a stop is requested, or until the Spark query fails.
+        """Run until a stop is requested, or until a batch fails.
 
-        The Spark query is restarted from its checkpoint whenever the set of streams changes. Named
-        sources keep their offsets; a new source starts from its beginning.
+        Sources are opened again whenever the set of streams changes. They keep their offsets; a new
+        stream is read from its beginning.
         """
         # The state is checked while the JVM starts.
         begun = self.begun or starting(self.master, self.settings.spark)
@@ -191,6 +153,15 @@ class SparkPipeline:
             )
         return redis_away(found, self.control) if isinstance(found, RedisError) else found
 
+    def _cause_of_batch(self, error: BaseException) -> BaseException:
+        """The cause of a failed batch: an error of this package, if it is known."""
+        if isinstance(error, Py4JJavaError):
+            said = str(error).split("\n=== Streaming Query ===")[0]
+            return unfit_workers(error) or PipelineError(
+                "query-failed", masked(f"a batch has failed: {said}")
+            )
+        return error
+
     def _run(self, begun: Future[SparkSession], heart: Heart) -> None:
         driver = Driver(self.settings, self.control)
         driver.announce()
@@ -200,7 +171,9 @@ class SparkPipeline:
         tasks = session.sparkContext.defaultParallelism if local else 1
         check_limit(self.settings.memory_limit, tasks)
         # Workers start while sources are opened; the first batch waits for the rest.
-        threading.Thread(target=_warm_up, args=(session,), name="warm-up", daemon=True).start()
+        workers = Workers(session, tasks) if local else None
+        ready = partial(_warm_up, session) if workers is None else workers.start
+        threading.Thread(target=ready, name="warm-up", daemon=True).start()
         views = driver.reporting.views = self._views(session, driver)
         driver.reporting.show_views(driver.state)
         cluster = driver.cluster = None if local else self._cluster(session)
@@ -211,7 +184,7 @@ class SparkPipeline:
         ingest = Ingest(session, self.settings.state, local, self.settings.access, apart)
         records = self.control.streams()
         ingest.committed(driver.state, driver.durability.choices)
-        health = SourceHealth(self.control, ingest)
+        health = SourceHealth(self.control, ingest, driver.progress.rate_limiter.input)
         heart.working()
         try:
             while not self.control.stop_requested():
@@ -220,7 +193,7 @@ class SparkPipeline:
                 driver.belong()
                 health.look(records)
                 if records:
-                    self._stream(session, driver, records, health, heart)
+                    self._stream(session, workers, driver, records, health, heart)
                 else:
                     driver.report("idle")
                     time.sleep(WATCH)
@@ -235,6 +208,8 @@ class SparkPipeline:
             raise
         finally:
             driver.compactor.close()
+            if workers is not None:
+                workers.close()
             if cluster is not None:
                 cluster.meeting.shutdown()
             health.ingest.close()
@@ -278,90 +253,55 @@ class SparkPipeline:
     def _stream(
         self,
         session: SparkSession,
+        workers: Workers | None,
         driver: Driver,
         records: list[StreamRecord],
         health: SourceHealth,
         heart: Heart,
     ) -> None:
-        """Run the Spark query over ``records`` until a stop is requested or they change."""
+        """Run batches over ``records`` until a stop is requested or they change."""
         heart.well(LONG)
         health.ingest.forget_others()
-        used = frozenset(source_offsets(driver.state.offsets))
         tasks = parallelism(session)
-        opened = self._open(session, records, tasks, used)
+        control = driver.progress.rate_limiter.input
+        opened = self._open(records, tasks, control)
         health.left_out = opened.errors
         health.opened = frozenset(r.registration for r in records)
         driver.progress.left_out = health.unread()
-        driver.progress.sources = Sources(
-            opened.planned, tasks, tuple(records), frozenset(opened.feeds), opened.errors
+        driver.read(
+            Sources(opened.planned, tasks, tuple(records), frozenset(opened.feeds), opened.errors)
         )
         if not opened.errors:
             # A stream that can't be read now may still need its recording later.
             durable(self.settings.state).withdraw(f"{RECORDINGS}/", opened.recordings)
-        if not opened.frames:
+        if not opened.planned:
             driver.report("idle")
             time.sleep(LOOK)
             return
         driver.reporting.total_batches = opened.total_batches
-        busy, leaving = threading.Lock(), threading.Event()
-        slots, cluster = one_each(session, tasks), driver.cluster
-        executors = Executors(session)
         watchdog = Watchdog(self.settings.stuck_after)
+        group = f"batches-{uuid.uuid4().hex}"
+        cancel: Callable[[], None] = partial(session.sparkContext.cancelJobGroup, group)
+        if workers is not None:
+            job, cancel = local_job(workers, watchdog), workers.cancel
+        elif driver.cluster is None:
+            job = shared_job(session, tasks, watchdog)
+        else:
+            job = cluster_job(session, driver.cluster, watchdog)
 
-        def apply(_: DataFrame, batch: int) -> None:
-            def job(context: BatchContext) -> list[TaskReport]:
-                if cluster is None:
-                    with watchdog.over(batch, partial(signs, exchange_directory(context))):
-                        return run_batch(slots, context)
-                meeting = cluster.meeting
-                places, room = executors.slots()
-                try:
-                    with watchdog.over(
-                        batch,
-                        partial(meeting.signs, context.attempt),
-                        lambda: slots_now(session) < room,
-                    ):
-                        return run_batch(places, context)
-                except Exception as error:
-                    found = meeting.failure(context.attempt) or unfit_workers(error)
-                    if found is None or isinstance(error, StructuredError):
-                        raise
-                    raise found from error
-                finally:
-                    meeting.over(context.attempt)
+        def committed() -> None:
+            health.ingest.committed(driver.state, driver.durability.choices)
 
-            with busy:
-                if leaving.is_set():
-                    raise PipelineError("stopped", "asked to stop before the batch began")
-                try:
-                    driver.run(batch, job)
-                    health.ingest.committed(driver.state, driver.durability.choices)
-                    self._tries = 0
-                except StructuredError as error:
-                    # Spark would pass on only the text of the error.
-                    driver.failure = error
-                    raise
-                except RedisError as error:
-                    driver.failure = redis_away(error, self.control)
-                    raise
-                except Py4JError as error:
-                    driver.failure = unfit_workers(error)
-                    raise
-
-        driver.align()
-        # On a cluster, Spark's default file system may not be this machine's.
-        checkpoint = f"file://{self.settings.state / 'checkpoint'}"
-        query = (
-            opened.union()
-            .writeStream.foreachBatch(apply)
-            .option("checkpointLocation", checkpoint)
-            .start()
-        )
+        loop = BatchLoop(driver, job, committed)
         driver.report("running")
 
         def look() -> None:
-            """Cancel the running batch, or abandon the process, if the batch hangs."""
-            cancel = partial(session.sparkContext.cancelJobGroup, str(query.runId))
+            """Cancel the running batch, or abandon the process, if the batch hangs.
+
+            Raises:
+                Py4JError: the JVM has ended. Between batches, nothing else calls it.
+            """
+            session.sparkContext._jsc.sc().isStopped()
             try:
                 watchdog.look(cancel)
             except PipelineError as error:
@@ -369,32 +309,22 @@ class SparkPipeline:
                     raise
                 self.abandon(error)
 
-        try:
-            self._watch(session, query, driver, records, health, busy, heart, look)
-        finally:
-            while not busy.acquire(timeout=LOOK):
-                look()
-                # This calls the JVM: if the JVM hangs, the heartbeat expires.
-                if query.isActive:
-                    heart.well()
-            leaving.set()
-            busy.release()
-            heart.well(LONG)
-            # Not under the lock: a batch that waits for the lock has to end first.
-            query.stop()
+        def begin() -> None:
+            session.sparkContext.setJobGroup(group, "batches of the pipeline")
 
-    def _open(
-        self,
-        session: SparkSession,
-        records: list[StreamRecord],
-        tasks: int,
-        used: frozenset[str] = frozenset(),
-    ) -> Opened:
+        loop.start(begin)
+        try:
+            self._watch(loop, driver, tasks, records, health, heart, look)
+        finally:
+            while not loop.leave(LOOK):
+                # This calls the JVM: if the JVM hangs, the heartbeat expires.
+                look()
+                heart.well()
+            heart.well(LONG)
+
+    def _open(self, records: list[StreamRecord], tasks: int, control: InputControl) -> Opened:
         """Open the sources of all streams, divided among ``tasks`` tasks. In step mode, a source
         that can't be opened is an error.
-
-        A source of this runtime that was ``used`` before stays even without streams, since Spark
-        would drop its offsets otherwise.
         """
         opened = Opened()
         url, namespace = self.control.url, self.control.keys.namespace
@@ -411,9 +341,7 @@ class SparkPipeline:
                         durable(self.settings.state).offer(name)
                         opened.recordings.add(name)
                 else:
-                    opened.feeds.add(
-                        feeds.make_feed(record, url, Keys(namespace), state, access).id
-                    )
+                    opened.feeds.add(make_feed(record, url, Keys(namespace), state, access).id)
                     fed.append(record)
             except StructuredError as error:
                 if self.settings.mode is Mode.STEP:
@@ -423,44 +351,34 @@ class SparkPipeline:
                 opened.errors[record.name] = reason
         live = self.settings.mode is Mode.LIVE
         waiting = awaited_marks(records) if live else {}
-        if recordings or "recorded" in used:
-            options = recorded.source_options(recordings, tasks, url, namespace, waiting)
-            opened.plan(
-                session, "recorded", recorded.RecordedSource, recorded.RecordedReader, options
+        if recordings:
+            opened.planned["recorded"] = Recorded(
+                recordings, tasks, url, namespace, control, waiting
             )
-        if fed or "feeds" in used:
-            options = feeds.source_options(fed, tasks, url, namespace, state, access, live=live)
-            opened.plan(session, "feeds", feeds.FeedsSource, feeds.FeedsReader, options)
+        if fed:
+            opened.planned["feeds"] = Feeds(
+                fed, tasks, url, namespace, state, access, control, live=live
+            )
         if recordings and not fed and not waiting:
             opened.total_batches = batches_of(recordings)
         return opened
 
     def _watch(
         self,
-        session: SparkSession,
-        query: StreamingQuery,
+        loop: BatchLoop,
         driver: Driver,
+        tasks: int,
         records: list[StreamRecord],
         health: SourceHealth,
-        busy: threading.Lock,
         heart: Heart,
         look: Callable[[], None],
     ) -> None:
-        """Wait for a stop request, a change of the streams, or a failure of the query."""
+        """Wait for a stop request, a change of the streams, or a failure of a batch."""
         idle, looked = False, time.monotonic()
         tried = looked
         while not self.control.stop_requested():
-            if not query.isActive:
-                if driver.rewound:
-                    return
-                if driver.failure is not None:
-                    raise driver.failure
-                cause = str(query.exception()).split("\n=== Streaming Query ===")[0]
-                if any(sign in cause for sign in _PLANNER_LOST) and self._tries < TRIES:
-                    self._tries += 1
-                    _LOG.warning("a source's process has ended", tries=self._tries, error=cause)
-                    return
-                raise PipelineError("query-failed", masked(f"the Spark query has ended: {cause}"))
+            if loop.error is not None:
+                raise self._cause_of_batch(loop.error)
             heart.well()
             if driver.reporting.exhausted(driver.state) and not idle:
                 driver.report("idle")
@@ -479,19 +397,17 @@ class SparkPipeline:
                     return
                 if health.left_out and time.monotonic() - tried > TRIAL:
                     heart.well(LONG)
-                    tried_now = self._open(session, records, parallelism(session))
+                    tried_now = self._open(records, tasks, InputControl())
                     if tried_now.errors.keys() != health.left_out.keys():
                         return
                     tried = time.monotonic()
                 driver.progress.left_out = health.unread()
-                if busy.acquire(blocking=False):
-                    try:
+                with loop.between_batches() as between:
+                    if between:
                         # Delivers results that wait for a sink.
                         heart.well(LONG)
                         driver.tick()
                         driver.reporting.intake(driver.state)
-                    finally:
-                        busy.release()
             time.sleep(WATCH)
 
 
@@ -536,12 +452,19 @@ def _session(begun: Future[SparkSession]) -> SparkSession:
 
 
 def _stop(begun: Future[SparkSession]) -> None:
-    """Stop a started session. If its JVM is lost, the errors of stopping are suppressed. A session
-    that is still starting ends with this process.
+    """Stop a started session, within :data:`STOP` seconds: Spark waits for a hanging daemon of its
+    workers for ever. A session that is still starting ends with this process.
     """
-    if begun.done() and begun.exception() is None:
+
+    def stop() -> None:
+        # The JVM may be lost.
         with contextlib.suppress(Py4JError, ConnectionError):
             begun.result().stop()
+
+    if begun.done() and begun.exception() is None:
+        thread = threading.Thread(target=stop, name="stop", daemon=True)
+        thread.start()
+        thread.join(STOP)
 
 
 def _warm_up(session: SparkSession) -> None:

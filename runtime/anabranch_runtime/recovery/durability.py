@@ -1,4 +1,4 @@
-"""Durable records of batches: journal, manifests, checkpoint, stored rulesets, sources' logs."""
+"""Durable records of batches: journal, manifests, stored rulesets, sources' logs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import structlog
 from anabranch_contract.plans.ruleset import Ruleset, RulesetId
 from anabranch_runtime.control import Control
 from anabranch_runtime.errors import PipelineError, StateError
-from anabranch_runtime.recovery.checkpoint import Repair, decide, look, offsets_of, perform
 from anabranch_runtime.recovery.journal import Journal
 from anabranch_runtime.recovery.logs import Prefixes, check_logs, prefixes
 from anabranch_runtime.recovery.rulesets import Rulesets
@@ -38,7 +37,7 @@ class Durability:
     """
 
     def __init__(self, root: Path, storage: Durable, control: Control, *, replay: bool) -> None:
-        self._root, self._checkpoint, self._replay = root, root / "checkpoint", replay
+        self._root, self._replay = root, replay
         self.storage = storage
         storage.adopt()
         self.manifests = Manifests(root)
@@ -56,9 +55,7 @@ class Durability:
         state = recover(self._root, self.manifests, self.choices, verify)
         # Check the logs before anything is deleted.
         check_logs(self._root, self.choices.logs)
-        # There may be no checkpoint, as a driver may run without Spark.
-        if state.offsets is not None or self._checkpoint.exists():
-            self._repair(state)
+        self.choices.check(state.next_batch, replay=self._replay)
         shutil.rmtree(self._root / "exchange", ignore_errors=True)
         self.storage.sweep(self.manifests.named)
         return state
@@ -74,31 +71,6 @@ class Durability:
         except PipelineError as error:
             _LOG.warning("ruleset of the epoch not found", error=str(error))
             return None
-
-    def align(self, state: State) -> None:
-        """Make Spark's checkpoint agree with ``state``.
-
-        Raises:
-            StateError: they can't be made to agree (``recovery.checkpoint``).
-        """
-        repair = self._repair(state)
-        if repair.write or repair.remove:
-            _LOG.info("checkpoint aligned", wrote=list(repair.write), removed=list(repair.remove))
-        perform(self._checkpoint, repair)
-
-    def _repair(self, state: State) -> Repair:
-        return decide(
-            look(self._checkpoint),
-            state.next_batch,
-            state.offsets,
-            self.choices,
-            replay=self._replay,
-            anew=self.storage.uri is not None,
-        )
-
-    def offsets(self, number: int) -> str | None:
-        """Spark's offsets of batch ``number``."""
-        return offsets_of(self._checkpoint, number)
 
     def keep_logs(self) -> Prefixes:
         """Make additions to the sources' logs durable; returns the logs' lengths and checksums."""
@@ -132,7 +104,7 @@ def recover(root: Path, manifests: Manifests, choices: Journal, depth: Verify) -
 
     Manifests are tried from the newest to the oldest kept one. A manifest is intact if it can be
     read and every pack that it names passes the check ``depth``. Whether the pipeline may be rolled
-    back that far is decided by ``recovery.checkpoint``.
+    back that far is decided by the journal (:meth:`Journal.check`).
 
     Raises:
         StateError: ``unknown-version``; ``store-unreachable`` or ``store-refused``; or
@@ -155,7 +127,7 @@ def recover(root: Path, manifests: Manifests, choices: Journal, depth: Verify) -
         if problems:
             _LOG.warning("rolled back", next_batch=found.next_batch, passed_over=len(problems))
         return found
-    begun = choices.damage is not None or (choices.newest or 0) > 0
+    begun = bool(choices.damaged) or (choices.newest or 0) > 0
     if (problems or begun) and choices.get(0) is None:
         reason = problems[0].message if problems else "batches have been begun"
         raise StateError("state-lost", f"no manifest is whole: {reason}", remedy=REMEDY)

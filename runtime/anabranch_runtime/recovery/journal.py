@@ -1,8 +1,8 @@
-"""Journal of the choices for batches that may have to be repeated: ``choice.json``.
+"""Journal of begun batches: ``journal/<batch>.json``.
 
-Before a batch starts, its epoch, its ruleset and Spark's text of its input offsets are written
-durably to the journal. After an interruption or a rollback the repeated batch reads them back, so
-every run of a batch has the same input and the same rules.
+Before a batch starts, its epoch, its ruleset and its input offsets are written durably to the
+journal. After an interruption or a rollback the repeated batch reads them back, so every run of a
+batch has the same input and the same rules. Entries that no rollback can reach are deleted.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from anabranch_contract import codec
 from anabranch_contract.plans.rations import Ration
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_runtime.errors import StateError
+from anabranch_runtime.state.offsets import Offsets
 from anabranch_runtime.state.unread import UnreadInput
 from anabranch_runtime.storage.documents import Kind, read_document
 from anabranch_runtime.storage.durable import durable
 
-KIND = Kind("journal", "choices")
-#: Number of batches in the journal: all batches after the oldest kept manifest, a spare one, and
-#: the batch before, as a rebuilt checkpoint needs the offsets at which a batch begins.
-REMEMBERED = 5
+KIND = Kind("journal", "batch")
+_BACKUP = "restore state and results from one backup"
+#: Number of batches in the journal: all batches after the oldest kept manifest, and a spare one.
+REMEMBERED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class JournalEntry:
     """Journal entry of a batch: epoch, ruleset, input offsets, rations.
 
     Attributes:
-        offsets: text of Spark's offset log entry; None: unknown (no Spark).
+        offsets: end of the batch's input; None: no planned input.
         logs: lengths and checksums of the sources' logs (``recovery.logs``).
         left_out: feed -> its input that the batch leaves out, known once its tasks are done.
         rations: the rations below 1. ``owed``: whether the withheld results will be computed later.
@@ -50,7 +51,7 @@ class JournalEntry:
 
     epoch: int
     ruleset: RulesetId
-    offsets: str | None = None
+    offsets: Offsets | None = None
     logs: dict[str, tuple[int, int]] = field(default_factory=dict)
     left_out: dict[str, UnreadInput] = field(default_factory=dict)
     rations: tuple[Ration, ...] = ()
@@ -63,37 +64,36 @@ class Journal:
     """The journal of one state directory.
 
     Attributes:
-        damage: why the file can't be read. The journal is then empty until the next record.
+        damaged: batches whose entries can't be read.
     """
 
     def __init__(self, root: Path) -> None:
-        self._durable = durable(root)
-        self._path = root / "choice.json"
+        self._durable, self._folder = durable(root), root / "journal"
+        self._folder.mkdir(parents=True, exist_ok=True)
         self._known: dict[int, JournalEntry] = {}
-        self.damage: StateError | None = None
-        if not self._path.exists():
-            return
-        try:
-            self._known = _read(self._path)
-        except StateError as error:
-            if error.code == "unknown-version":
-                raise
-            self.damage = error
+        self.damaged = set[int]()
+        for path in sorted(self._folder.glob("*.json")):
+            try:
+                self._known[int(path.stem)] = _read(path)
+            except StateError as error:
+                if error.code == "unknown-version":
+                    raise
+                self.damaged.add(int(path.stem))
 
     @property
     def newest(self) -> int | None:
-        """The newest batch known to have begun; None without any."""
-        return max(self._known, default=None)
+        """The newest batch that has begun; None without any."""
+        return max((*self._known, *self.damaged), default=None)
 
     @property
     def load(self) -> KnownLoad | None:
         """The load at the beginning of the newest known batch."""
-        return self._known[self.newest].load if self.newest is not None else None
+        return self._last.load if self._last is not None else None
 
     @property
-    def offsets_before(self) -> str | None:
-        """The offsets at which the first batch of the journal begins; None if this is the start of
-        the sources, or unknown.
+    def offsets_before(self) -> Offsets | None:
+        """The offsets at which the first batch that may be repeated begins; None if this is the
+        start of the sources, or unknown.
         """
         oldest = self._known[min(self._known)] if len(self._known) == REMEMBERED else None
         return None if oldest is None else oldest.offsets
@@ -101,28 +101,76 @@ class Journal:
     @property
     def logs(self) -> dict[str, tuple[int, int]]:
         """The sources' logs at the beginning of the newest batch: lengths and checksums."""
-        return self._known[self.newest].logs if self.newest is not None else {}
+        return self._last.logs if self._last is not None else {}
 
     @property
     def rulesets(self) -> frozenset[RulesetId]:
         """The rulesets of the batches in the journal."""
         return frozenset(c.ruleset for c in self._known.values())
 
+    @property
+    def _last(self) -> JournalEntry | None:
+        return self._known[max(self._known)] if self._known else None
+
+    def check(self, next_batch: int, *, replay: bool) -> None:
+        """Check that every begun batch from ``next_batch`` on has its entry, so that its repetition
+        has the same input.
+
+        Args:
+            replay: whether batches without an entry repeat identically (step mode).
+
+        Raises:
+            StateError: ``damaged-journal``: ``next_batch`` may have begun, and its entry is lost.
+                ``state-behind``: the state is older than the journal.
+        """
+        newest = -1 if self.newest is None else self.newest
+        lost = [b for b in range(next_batch, newest) if b not in self._known]
+        if lost:
+            raise StateError(
+                "state-behind",
+                f"batches up to {newest} have begun, the newest whole state is the one before "
+                f"batch {next_batch}, and the input of batch {lost[0]} is unknown",
+                remedy=f"{_BACKUP}, or start again from the sources with an empty state directory "
+                "and another namespace",
+            )
+        if replay:
+            return
+        accepted = f"{_BACKUP}; or, if what that batch has published may be replaced by results of "
+        if next_batch in self.damaged:
+            raise StateError(
+                "damaged-journal",
+                f"{self._path(next_batch)} is damaged, and so the input of batch {next_batch}, "
+                "which has begun, is unknown",
+                remedy=f"{accepted}other tuples, delete this file",
+            )
+        if newest < next_batch - 1:
+            raise StateError(
+                "damaged-journal",
+                f"{self._folder} has no entry of batch {next_batch - 1}, so batch {next_batch} may "
+                "have begun with unknown input",
+                remedy=f"{accepted}other tuples, create an empty file "
+                f"{self._path(next_batch - 1).name} there",
+            )
+
     def get(self, batch: int) -> JournalEntry | None:
         """Return the entry of ``batch``; None if it has not begun."""
         return self._known.get(batch)
 
-    def record(self, batch: int, choice: JournalEntry) -> None:
-        """Record ``choice`` for ``batch``; returns once it is durable."""
-        known = {b: c for b, c in self._known.items() if b < batch} | {batch: choice}
-        known = dict(sorted(known.items())[-REMEMBERED:])
-        self._durable.write(self._path, KIND, list(known.items()))
-        self._known, self.damage = known, None
+    def record(self, batch: int, entry: JournalEntry) -> None:
+        """Record ``entry`` for ``batch``; returns once it is durable."""
+        self._durable.write(self._path(batch), KIND, entry)
+        spent = {b for b in (*self._known, *self.damaged) if b <= batch - REMEMBERED}
+        self._known = {b: c for b, c in self._known.items() if b not in spent} | {batch: entry}
+        self.damaged -= {*spent, batch}
+        self._durable.discard(f"{self._folder.name}/{self._path(b).name}" for b in spent)
+
+    def _path(self, batch: int) -> Path:
+        return self._folder / f"{batch:012d}.json"
 
 
-def _read(path: Path) -> dict[int, JournalEntry]:
+def _read(path: Path) -> JournalEntry:
     body = read_document(path, KIND)
     try:
-        return dict(codec.from_json(body, tuple[tuple[int, JournalEntry], ...]))
+        return codec.from_json(body, JournalEntry)
     except codec.Malformed as cause:
         raise StateError("damaged-journal", f"{path} is no journal: {cause}") from cause

@@ -1,9 +1,9 @@
 """Retained streams that are not read until an epoch stores them.
 
 All input of a retained stream has to be stored. So in live mode its source waits until the running
-epoch has the stream's present definition. The driver publishes marks of its epoch's definitions
-(``Keys.retained``), and the source compares them with the marks of its own records. A replay does
-not wait, because its first epoch is planned before the first batch.
+epoch has the stream's present definition. The driver passes digests of its epoch's definitions
+(``InputControl.retained``), and the source compares them with the digests of its own records. A
+replay does not wait, because its first epoch is planned before the first batch.
 """
 
 from __future__ import annotations

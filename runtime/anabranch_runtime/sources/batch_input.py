@@ -29,7 +29,6 @@ from anabranch_contract.protocol.intake import UnreadPiece
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.types import parse_type
-from anabranch_runtime.recovery.checkpoint import source_offsets
 from anabranch_runtime.sources.dealing import (
     WORTH,
     PieceCost,
@@ -41,12 +40,16 @@ from anabranch_runtime.sources.dealing import (
     weigh,
 )
 from anabranch_runtime.sources.feed import PATIENT, Feed, Piece, PieceError, UnreadNote
-from anabranch_runtime.sources.planned import TRIALS, Planned
+from anabranch_runtime.sources.planned import TRIALS, PlannedSource
+from anabranch_runtime.state.offsets import Offsets
 from anabranch_runtime.state.unread import FeedState, Held, UnreadInput
 
 Shares = tuple[tuple[Piece, ...], ...]
 
 
+#: Greatest number of rows of a batch that one task reads alone: each step of a probe order has a
+#: fixed cost per task, which exceeds the cost of so few rows.
+FEW = 1 << 11
 #: Pieces per feed and task if fewer pieces would give an uneven assignment.
 FINER = 4
 
@@ -58,13 +61,13 @@ class Sources:
     """The sources that a pipeline reads at present.
 
     Attributes:
-        planned: sources for which Spark handles only offsets (``sources.planned``).
+        planned: the planned sources by name.
         tasks: number of tasks that read them.
         records: the registered streams. ``feeds``: the ids of their feeds.
         errors: stream -> why its source can't be opened.
     """
 
-    planned: Planned
+    planned: Mapping[str, PlannedSource]
     tasks: int
     records: tuple[StreamRecord, ...] = ()
     feeds: frozenset[str] = frozenset()
@@ -164,8 +167,8 @@ class BatchInput:
         sources: Sources,
         feeds: Mapping[str, FeedState],
         batch: int,
-        before: str | None,
-        upto: str,
+        before: Offsets | None,
+        upto: Offsets,
         left_out: Mapping[str, UnreadInput] | None = None,
         costs: Mapping[str, float] | None = None,
     ) -> None:
@@ -175,25 +178,23 @@ class BatchInput:
             sources: the present sources.
             feeds: states of the feeds.
             batch: the batch's number.
-            before, upto: Spark's texts of the offsets before and after the batch.
+            before, upto: the offsets before and after the batch.
             left_out: feed -> input that an earlier attempt has left out, from the journal.
             costs: stream -> seconds of probing per tuple, also from the journal, so that a repeated
                 batch assigns the same pieces to the same tasks.
-
-        Raises:
-            StateError: an offset text can't be read.
         """
         self._sources, self._known, self._tasks = sources, feeds, sources.tasks
+        self._batch = batch
         self._costs = costs or {}
         self._fixed: list[list[Piece]] = [[] for _ in range(sources.tasks)]
         self._feeds: dict[str, _FeedInput] = {}
         #: Ids of the feeds that the batch was planned for.
         self._planned = set[str]()
-        start, end = source_offsets(before), source_offsets(upto)
-        for name, make in sources.planned.items():
+        start, end = {} if before is None else before.sources, upto.sources
+        for name, reader in sources.planned.items():
             if name not in end:
                 continue
-            reader, first, last = make(), start.get(name, {}), end[name]
+            first, last = start.get(name, {}), end[name]
             for mine, part in zip(self._fixed, reader.shares(first, last), strict=True):
                 mine += part
             for feed_id, feed in reader.feeds_of(last).items():
@@ -249,8 +250,14 @@ class BatchInput:
             number += len(found.pieces)
 
     def shares(self) -> Shares:
-        """Assign pieces to tasks such that all tasks are expected to take equally long."""
+        """Assign pieces to tasks such that all tasks are expected to take equally long; all to one
+        task if they have few rows, to another one in each batch.
+        """
         pieces, shares = self._readable, [list(share) for share in self._fixed]
+        every = [*(piece for share in shares for piece in share), *pieces]
+        if sum(piece.rows for piece in every) <= FEW:
+            alone = self._batch % self._tasks
+            return tuple(tuple(every) if task == alone else () for task in range(self._tasks))
         for piece, task in zip(pieces, deal(*self._weigh(pieces)), strict=True):
             shares[task].append(piece)
         return tuple(map(tuple, shares))

@@ -16,8 +16,6 @@ from anabranch_runtime.sources.invalid import Decoded
 
 #: Number of low bits of a position that count rows within a piece.
 PIECE_BITS = 40
-#: The schema declared to Spark for planned sources; Spark never gets a row.
-SCHEMA = "stream string, block binary"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,60 +1,50 @@
-"""One Spark source for all feeds: Redis Streams, directories of files, and landed batches of the
+"""The planned source of all feeds: Redis Streams, directories of files, and landed batches of the
 ingest queries of Spark's own sources.
 
-Every source of a Spark query adds a cost to each batch, so all streams that the runtime reads
-itself share one source. Its offset maps the id of each feed to the feed's own offset. A removed
-feed keeps its entry. A feed has a new id, and starts from its beginning, when its stream is
-redefined or registered again, and for a new version of a table.
+Its offset maps the id of each feed to the feed's own offset. A removed feed keeps its entry. A feed
+has a new id, and starts from its beginning, when its stream is redefined or registered again, and
+for a new version of a table.
 
-Planning runs in one Python process that Spark starts beside the driver. It fills a batch with as
-many rows as the driver allows (``Keys.limit``; see ``back_pressure``), shared among feeds in
-proportion to their waiting rows. It also reports the progress of the feeds (``Keys.intake``). An
-unreadable feed stays at its offset and is reported; the other feeds advance. Tasks read their
-pieces themselves (``planned``).
+Planning fills a batch with as many rows as the driver allows (``InputControl.limit``; see
+``back_pressure``), shared among feeds in proportion to their waiting rows. It also reports the
+progress of the feeds (``InputControl.streams``). An unreadable feed stays at its offset and is
+reported; the other feeds advance.
 
-The driver holds a feed (``Keys.held``) when a planned piece of it could not be read: no more of it
-is planned, except from time to time a trial to read it. The offset counts trials, so a trial starts
-a batch even if nothing has arrived, and a repeated batch repeats its trials. A batch is also
-planned, without new rows, if withheld results are to be computed (``Keys.owed``).
+The driver holds a feed (``InputControl.held``) when a planned piece of it could not be read: no
+more of it is planned, except from time to time a trial to read it. The offset counts trials, so a
+trial starts a batch even if nothing has arrived, and a repeated batch repeats its trials. A batch
+is also planned, without new rows, if withheld results are to be computed (``InputControl.owed``).
 
 Until the first load of one version of a table has been read, batches have rows of tables only.
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, cast
-
-from pyspark.sql.datasource import DataSource
-from pyspark.sql.streaming.datasource import ReadMaxRows
-from redis.exceptions import RedisError
+from typing import Any
 
 from anabranch_contract.connectors.file_sources import is_own
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.connectors.sources import REDIS_STREAM
-from anabranch_contract.protocol.intake import Intake, StreamIntake
+from anabranch_contract.protocol.intake import StreamIntake
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.joins import StreamKind
-from anabranch_runtime.control import connection
 from anabranch_runtime.errors import SourceError
-from anabranch_runtime.recovery.checkpoint import LANDED, OWED
 from anabranch_runtime.sources.awaited import awaited, awaited_marks
-from anabranch_runtime.sources.back_pressure import MOST_ROWS, shares
-from anabranch_runtime.sources.blocks import SCHEMA
-from anabranch_runtime.sources.feed import Feed, Waiting, version_of
+from anabranch_runtime.sources.back_pressure import shares
+from anabranch_runtime.sources.feed import Feed, Piece, Waiting, version_of
 from anabranch_runtime.sources.files.feed import file_feed
-from anabranch_runtime.sources.ingest.feed import landed_feed
+from anabranch_runtime.sources.ingest.feed import LANDED, landed_feed
 from anabranch_runtime.sources.loads import Load, loads_of, with_loads
 from anabranch_runtime.sources.permitted import masked
-from anabranch_runtime.sources.planned import TRIALS, PlannedReader
+from anabranch_runtime.sources.planned import TRIALS, InputControl
 from anabranch_runtime.sources.redis_stream import redis_feed
+from anabranch_runtime.state.offsets import OWED
 
-FORMAT = "anabranch-feeds"
 #: Seconds between two reports of the feeds' progress while no batch is planned.
 REPORT = 0.5
 #: Seconds for which an unreadable feed is not checked again, and the same as a multiple of the
@@ -64,35 +54,55 @@ REST, REST_FACTOR = 1.0, 10.0
 TRIAL_REST, LONGEST_TRIAL_REST = 2.0, 30.0
 
 
-class FeedsReader(PlannedReader):
-    """Plans the batches of a set of feeds."""
+class Feeds:
+    """Plans the batches of a set of feeds (``planned.PlannedSource``).
 
-    def __init__(self, options: dict[str, str]) -> None:
-        super().__init__(int(options["tasks"]))
-        self._redis_url, self._keys = options["redis"], Keys(options["namespace"])
-        records = [StreamRecord.model_validate(r) for r in json.loads(options["streams"])]
-        self._state, self._access = options["state"], AccessPolicy.loads(options["access"])
+    Args:
+        records: the feeds' streams. ``tasks``: number of tasks that read them.
+        state: the state directory.
+        control: values exchanged with the driver.
+        live: whether retained streams wait for their epoch (``awaited``).
+
+    Raises:
+        StreamError: an option of a stream's source is unknown.
+    """
+
+    def __init__(
+        self,
+        records: Sequence[StreamRecord],
+        tasks: int,
+        redis_url: str,
+        namespace: str,
+        state: str,
+        access: AccessPolicy,
+        control: InputControl | None = None,
+        *,
+        live: bool = True,
+    ) -> None:
+        self._tasks, self._redis_url, self._keys = tasks, redis_url, Keys(namespace)
+        self._state, self._access = state, access
+        self._input = control or InputControl()
         self._feeds = {feed.id: feed for feed in map(self._feed, records)}
         #: Id of a feed's first version -> the record of its present version.
         self._versions = {version_of(i)[0]: feed.record for i, feed in self._feeds.items()}
-        self._awaited = awaited_marks(records) if options["live"] else {}
-        self._retained: dict[str, str] = {}
+        self._awaited = awaited_marks(records) if live else {}
         self._errors: dict[str, tuple[float, str]] = {}
-        self._held: dict[str, tuple[int, Any]] = {}
-        self._owed: int | None = None
         #: Held feed -> number of its trials, and time of the next; None: not known yet.
         self._due: dict[str, tuple[int, float]] | None = None
-        self._intake = Intake()
         self._reported = 0.0
-
-    def getDefaultReadLimit(self) -> ReadMaxRows:
-        """Return a limit for Spark that has no effect: the driver's own limit changes per batch."""
-        return ReadMaxRows(MOST_ROWS)
 
     @property
     def feeds(self) -> Mapping[str, Feed]:
         """The present feeds by id."""
         return self._feeds
+
+    @property
+    def _held(self) -> dict[str, tuple[int, Any]]:
+        return {i: held for i, held in self._input.held.items() if i in self._feeds}
+
+    def shares(self, start: dict[str, Any], end: dict[str, Any]) -> list[list[Piece]]:
+        """Return empty shares: all input belongs to feeds."""
+        return [[] for _ in range(self._tasks)]
 
     def feeds_of(self, offset: dict[str, Any]) -> Mapping[str, Feed]:
         """Return the present feeds, and feeds of earlier table versions in ``offset``: a batch
@@ -112,7 +122,7 @@ class FeedsReader(PlannedReader):
         first, version = version_of(feed_id)
         return self._feed(self._versions[first].model_copy(update={"version": version}))
 
-    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
+    def plan(self, start: dict[str, Any]) -> dict[str, Any]:
         """Return the end offset of the next batch: every readable feed advances by its share."""
         # Entries of removed ingest queries and of earlier table versions are dropped: their ids
         # never occur again.
@@ -121,14 +131,13 @@ class FeedsReader(PlannedReader):
             for k, v in start.items()
             if k in self._feeds or not (k.startswith(LANDED) or self._is_earlier(k))
         }
-        limited = self._allowed_rows()
         waiting = self._waiting(end)
         loads = {
             k: v for k, v in loads_of(start).items() if k in self._feeds or self._is_earlier(k)
         }
         loading = self._loading(loads, waiting)
         allowed = shares(
-            limited,
+            self._input.limit,
             {k: w.rows for k, w in waiting.items() if not loading or self._is_table(k)},
         )
         for feed_id in waiting:
@@ -139,7 +148,7 @@ class FeedsReader(PlannedReader):
             with self._noted(feed_id):
                 if record.event_time is not None or (load.is_first and self._is_table(feed_id)):
                     empty = self._is_table(feed_id) and not waiting[feed_id].rows
-                    at, load = plan(feed, at, rows, load, time.time(), empty=empty)
+                    at, load = plan_feed(feed, at, rows, load, time.time(), empty=empty)
                     if load.began:
                         loads[feed_id] = load
                 elif rows:
@@ -155,8 +164,8 @@ class FeedsReader(PlannedReader):
         if due:
             tried = end.get(TRIALS, {})
             end[TRIALS] = {**tried, **{name: tried.get(name, 0) + 1 for name in due}}
-        if end == start and self._owed is not None:
-            end[OWED] = self._owed
+        if end == start and self._input.owed is not None:
+            end[OWED] = self._input.owed
         self._report(waiting, advanced=end != start)
         return end
 
@@ -164,7 +173,7 @@ class FeedsReader(PlannedReader):
         """Whether streams must wait for a table: its first load is being read, or will be read once
         an epoch has the table. An unreadable table delays no stream.
         """
-        unplanned = awaited(self._awaited, self._retained)
+        unplanned = awaited(self._awaited, self._input.retained)
         whole = {version_of(k)[0] for k, load in loads.items() if not load.is_first}
         return any(
             self._is_table(k)
@@ -178,9 +187,9 @@ class FeedsReader(PlannedReader):
 
     def _waiting(self, offset: dict[str, Any]) -> dict[str, Waiting]:
         """Return the waiting input of readable feeds; adds new feeds' offsets to ``offset``."""
-        found, unplanned = {}, awaited(self._awaited, self._retained)
+        found, unplanned = {}, awaited(self._awaited, self._input.retained)
         for feed_id, feed in self._feeds.items():
-            if feed_id in self._held or self._rests(feed_id) or feed.record.name in unplanned:
+            if feed_id in self._input.held or self._rests(feed_id) or feed.record.name in unplanned:
                 continue
             with self._noted(feed_id):
                 if feed_id not in offset:
@@ -229,29 +238,11 @@ class FeedsReader(PlannedReader):
             rest = max(REST, REST_FACTOR * (now - began))
             self._errors[feed_id] = (now + rest, masked(str(error)))
 
-    def _allowed_rows(self) -> int | None:
-        """Return the driver's row limit (None: no limit), and update the held feeds, the epoch's
-        retained streams and the owed results from Redis.
-
-        If Redis is unreachable, there is no limit, and the last known values are kept.
-        """
-        try:
-            keys = (self._keys.limit, self._keys.held, self._keys.owed, self._keys.retained)
-            found = cast("list[bytes | None]", connection(self._redis_url).mget(keys))
-        except RedisError:
-            return None
-        limit, held, owed, retained = found
-        self._retained = json.loads(retained or b"{}")
-        known = json.loads(held or b"{}")
-        self._held = {i: (trials, at) for i, (trials, at) in known.items() if i in self._feeds}
-        self._owed = None if owed is None else int(owed)
-        return None if limit is None else int(limit)
-
     def _report(self, waiting: dict[str, Waiting], *, advanced: bool) -> None:
         """Report the progress of the feeds if a batch was planned or a report is due."""
         now = time.monotonic()
         errors = {self._feeds[k].record.name: text for k, (_, text) in self._errors.items()}
-        known = {name: s.error for name, s in self._intake.streams.items() if s.error}
+        known = {name: s.error for name, s in self._input.streams.items() if s.error}
         if not advanced and errors == known and now - self._reported < REPORT:
             return
         streams = {
@@ -259,16 +250,12 @@ class FeedsReader(PlannedReader):
         }
         for name, text in errors.items():
             streams[name] = StreamIntake(error=text)
-        planned = time.time() if advanced else self._intake.planned
-        self._intake, self._reported = Intake(streams, planned), now
-        try:
-            connection(self._redis_url).set(self._keys.intake, self._intake.dumps())
-        except RedisError:
-            # A lost report does not matter: the next one follows soon.
-            return
+        self._input.streams, self._reported = streams, now
+        if advanced:
+            self._input.planned = time.time()
 
 
-def plan(
+def plan_feed(
     feed: Feed, offset: Any, rows: int, load: Load, now: float, *, empty: bool = False
 ) -> tuple[Any, Load]:
     """Plan a batch's input from a feed that has been read up to ``offset``, within ``load``.
@@ -306,23 +293,6 @@ def plan(
     return offset, load.ended() if done else load
 
 
-class FeedsSource(DataSource):
-    """The data source's registration with Spark."""
-
-    @classmethod
-    def name(cls) -> str:
-        """The format's name."""
-        return FORMAT
-
-    def schema(self) -> str:
-        """The schema of blocks."""
-        return SCHEMA
-
-    def streamReader(self, schema: Any) -> FeedsReader:
-        """A reader of the feeds in the options."""
-        return FeedsReader(dict(self.options))
-
-
 def make_feed(
     record: StreamRecord, redis_url: str, keys: Keys, state: str, access: AccessPolicy
 ) -> Feed:
@@ -337,27 +307,3 @@ def make_feed(
     if is_own(source.format, source.path, source.options):
         return file_feed(record, state, access)
     return landed_feed(record, state)
-
-
-def source_options(
-    records: Sequence[StreamRecord],
-    tasks: int,
-    redis_url: str,
-    namespace: str,
-    state: str,
-    access: AccessPolicy,
-    *,
-    live: bool = True,
-) -> dict[str, str]:
-    """Return the options with which :class:`FeedsSource` reads ``records``; ``live``: whether
-    retained streams wait for their epoch (``awaited``).
-    """
-    return {
-        "streams": json.dumps([r.model_dump() for r in records]),
-        "tasks": str(tasks),
-        "redis": redis_url,
-        "namespace": namespace,
-        "state": state,
-        "access": access.dumps(),
-        "live": "yes" if live else "",
-    }

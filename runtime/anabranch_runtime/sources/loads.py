@@ -23,8 +23,8 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from anabranch_runtime.recovery.checkpoint import source_offsets
 from anabranch_runtime.state.manifest import State
+from anabranch_runtime.state.offsets import Offsets
 from anabranch_runtime.state.unread import FeedState
 
 #: Seconds without new files after which a load of files is complete, and greatest duration of a
@@ -112,12 +112,9 @@ def with_loads(offset: dict[str, Any], loads: Mapping[str, Load]) -> dict[str, A
     return {**offset, LOADS: {feed: asdict(load) for feed, load in loads.items()}}
 
 
-def end_loads(state: State, upto: str | None) -> State:
+def end_loads(state: State, upto: Offsets | None) -> State:
     """Return ``state`` before a batch up to ``upto``, with open loads ended that have no part in
     the batch's input.
-
-    Raises:
-        StateError: Spark's offsets can't be read.
     """
     first, last = loads_upto(state.offsets), loads_upto(upto)
     held = _held(state.feeds)
@@ -129,14 +126,11 @@ def end_loads(state: State, upto: str | None) -> State:
     return state.with_loads_read(state.streams.keys() - (ended - held))
 
 
-def open_loads(upto: str | None, feeds: Mapping[str, FeedState]) -> frozenset[str]:
+def open_loads(upto: Offsets | None, feeds: Mapping[str, FeedState]) -> frozenset[str]:
     """Return the streams whose load continues after a batch up to ``upto``.
 
     Args:
         feeds: states of the feeds after the batch; the load of a held feed continues.
-
-    Raises:
-        StateError: Spark's offsets can't be read.
     """
     return _held(feeds) | {load.stream for load in loads_upto(upto).values() if load.is_open}
 
@@ -145,10 +139,6 @@ def _held(feeds: Mapping[str, FeedState]) -> frozenset[str]:
     return frozenset(feed.stream for feed in feeds.values() if feed.held is not None)
 
 
-def loads_upto(text: str | None) -> dict[str, Load]:
-    """Return each feed's load in Spark's text of offsets.
-
-    Raises:
-        StateError: the text can't be read.
-    """
-    return loads_of(source_offsets(text).get("feeds", {}))
+def loads_upto(offsets: Offsets | None) -> dict[str, Load]:
+    """Return each feed's load at ``offsets``."""
+    return {} if offsets is None else loads_of(offsets.feeds)

@@ -1,48 +1,64 @@
-"""Planned sources: Spark handles their offsets, but not their rows.
+"""Planned sources: the driver fixes the offsets of a batch's input, tasks read it.
 
-Spark gets a batch's end offsets from a source, logs them, and repeats a failed batch up to the same
-offsets; this makes input exact. The rows do not pass through Spark. The driver derives a batch's
-pieces from the offsets before and after it (``batch_input``), and each task reads its share of the
-pieces (``blocks.read_pieces``), without a second Python process per task and copies in the JVM.
+A planned source says where the input of the next batch ends. The driver records these offsets in
+its journal before the batch starts, and a repeated batch has the same offsets; this makes input
+exact. The driver derives a batch's pieces from the offsets before and after it (``batch_input``),
+and each task reads its share of the pieces (``blocks.read_pieces``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-
+from anabranch_contract.protocol.intake import StreamIntake
 from anabranch_runtime.sources.feed import Feed, Piece
-
-#: Name of a source in the Spark query -> factory of its reader.
-Planned = Mapping[str, Callable[[], "PlannedReader"]]
-
+from anabranch_runtime.state.offsets import Offsets
 
 #: Key in the offset of all feeds for trials: id of a held feed -> number of planned trials to read
 #: it.
 TRIALS = "~"
 
 
-class PlannedReader(DataSourceStreamReader):
-    """Base of planned sources as Spark's data sources; subclasses define the offsets."""
+@dataclass(slots=True)
+class InputControl:
+    """Values that driver and sources exchange about the next batch's input.
 
-    def __init__(self, tasks: int) -> None:
-        self._tasks = tasks
+    Attributes:
+        limit: maximum number of rows of feeds; None: no limit.
+        held: feed with temporarily unreadable input -> number of attempts to read it, and the
+            offset up to which the feed has been read.
+        owed: number of the next batch while withheld results are to be computed; else None.
+        retained: retained stream of the running epoch -> mark of its definition (``awaited``).
+        streams: stream -> progress of its input, which the sources write.
+        planned: Unix time at which the last batch with rows of feeds was planned; 0: never.
+    """
 
-    def initialOffset(self) -> dict[str, Any]:
-        """Return the empty offset: no stream has been read."""
-        return {}
+    limit: int | None = None
+    held: Mapping[str, tuple[int, Any]] = field(default_factory=dict)
+    owed: int | None = None
+    retained: Mapping[str, str] = field(default_factory=dict)
+    streams: Mapping[str, StreamIntake] = field(default_factory=dict)
+    planned: float = 0.0
+
+
+class PlannedSource(Protocol):
+    """A source with exact offsets, which are JSON objects."""
 
     @property
     def feeds(self) -> Mapping[str, Feed]:
         """The feeds in the source's offsets, by id."""
-        return {}
+
+    def plan(self, start: dict[str, Any]) -> dict[str, Any]:
+        """Return the end offset of a batch that begins at ``start``; ``start`` if there is no
+        input. Does not change ``start``.
+        """
 
     def feeds_of(self, offset: dict[str, Any]) -> Mapping[str, Feed]:
         """Return :attr:`feeds`, and feeds of earlier table versions in ``offset``."""
-        return self.feeds
 
     def shares(self, start: dict[str, Any], end: dict[str, Any]) -> list[list[Piece]]:
         """Return the input between two offsets that belongs to no feed, as one share per task.
@@ -53,18 +69,23 @@ class PlannedReader(DataSourceStreamReader):
         Raises:
             SourceError: some of the input no longer exists.
         """
-        return [[] for _ in range(self._tasks)]
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return one empty partition per task."""
-        return [InputPartition(number) for number in range(self._tasks)]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield no rows."""
-        yield from ()
+def next_offsets(sources: Mapping[str, PlannedSource], before: Offsets | None) -> Offsets | None:
+    """Return the end of the next batch's input; None if no source has any.
 
-    def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: the source keeps its input."""
+    A source that is not read any more keeps its offset.
 
-    def stop(self) -> None:
-        """Do nothing."""
+    Args:
+        before: end of the last batch's input; None before the first batch.
+    """
+    start = {} if before is None else before.sources
+    planned = time.time_ns() // 1000
+    found = {}
+    for name, source in sources.items():
+        first = start.get(name, {})
+        last = source.plan(first)
+        if last != first:
+            # As read from the journal after a restart: for example, tuples become lists.
+            found[name] = json.loads(json.dumps(last))
+    return Offsets(planned, {**start, **found}) if found else None

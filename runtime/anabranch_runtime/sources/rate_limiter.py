@@ -1,8 +1,4 @@
-"""The driver's side of back-pressure: limits the rows of the next batch.
-
-Sources plan in another process, so the limit and their progress are exchanged through the control
-plane's Redis.
-"""
+"""The driver's side of back-pressure: limits the rows of the next batch."""
 
 from __future__ import annotations
 
@@ -13,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from anabranch_contract.protocol.intake import StreamIntake
 from anabranch_runtime.control import Control
 from anabranch_runtime.sources.back_pressure import BackPressure, observe
+from anabranch_runtime.sources.planned import InputControl
 from anabranch_runtime.state.unread import FeedState
 
 
@@ -25,6 +22,7 @@ class RateLimiter:
     control: Control
     target: float | None
     frugal: bool = False
+    input: InputControl = field(default_factory=InputControl)
     #: Seconds of the last batch from its planning to its commit.
     seconds: float = 0.0
     #: Progress of the input when the last batch was committed.
@@ -41,7 +39,7 @@ class RateLimiter:
             known = self.control.limit()
             if known is not None:
                 self._pressure = BackPressure(limit=known, full=known)
-        self.control.set_limit(self.limit)
+        self._set_limit()
 
     @property
     def limit(self) -> int | None:
@@ -61,18 +59,24 @@ class RateLimiter:
             allowed: seconds that a batch may take under a promised latency. Longer batches spend a
                 smaller share of their time on the fixed cost.
         """
-        now, intake = time.time(), self.control.intake()
+        now, planned, streams = time.time(), self.input.planned, self.input.streams
         self.ages = ()
-        if intake.planned > self._done:
-            # Count from the batch's planning, as Spark's own work takes time too.
-            seconds = max(now - intake.planned, seconds)
+        if planned > self._done:
+            # Count from the batch's planning.
+            seconds = max(now - planned, seconds)
             # The batch contains the rows that had waited longest at its planning.
-            waited = [s.seconds for s in intake.streams.values() if s.waiting]
-            self.ages = tuple(age + now - intake.planned for age in waited)
-        self._done, self.seconds, self.standing = now, seconds, intake.streams
+            waited = [s.seconds for s in streams.values() if s.waiting]
+            self.ages = tuple(age + now - planned for age in waited)
+        self._done, self.seconds, self.standing = now, seconds, dict(streams)
         if not self._holds:
             return
         self._pressure = observe(self._pressure, rows, seconds, self._target(allowed), full)
+        if self.limit != self.input.limit:
+            self._set_limit()
+
+    def _set_limit(self) -> None:
+        self.input.limit = self.limit
+        # A start continues with the limit of the run before.
         self.control.set_limit(self.limit)
 
     def _target(self, allowed: float | None) -> float | None:
@@ -87,7 +91,7 @@ class RateLimiter:
             left_out: stream whose source can't be opened -> reason.
             feeds: states of the feeds that are read.
         """
-        found = dict(self.control.intake().streams)
+        found = dict(self.input.streams)
         for feed in feeds:
             known = found.get(feed.stream, StreamIntake())
             held = None if feed.held is None else feed.held.error

@@ -9,6 +9,8 @@ collection only now and then. Named in ``spark.python.daemon.module``.
 from __future__ import annotations
 
 import gc
+import sys
+import traceback
 import types
 
 #: Tasks between two collections in one worker.
@@ -20,15 +22,12 @@ def main() -> None:
     import pandas  # noqa: F401 - for its import time only
     import pyarrow.parquet  # noqa: F401
     import pyspark.daemon
-    import pyspark.sql.streaming.python_streaming_source_runner
-    import pyspark.sql.worker.plan_data_source_read
     import pyspark.worker
 
     import anabranch_runtime.spark.apart
     import anabranch_runtime.spark.job  # noqa: F401
     from anabranch_contract.collection import collect_rarely
     from anabranch_runtime.index import direct, kernels, rounds
-    from anabranch_runtime.spark.planning_daemon import leave_out_closed_connections
 
     collect_rarely()
     kernels.warm()
@@ -45,10 +44,19 @@ def main() -> None:
             gc.collect()
             gc.freeze()
 
-    # The daemon looks its collector up by this name after each task.
+    # The daemon looks up its collector and its printer of tracebacks by these names.
     pyspark.daemon.gc = types.SimpleNamespace(collect=collect)  # type: ignore[assignment, attr-defined]
-    leave_out_closed_connections()
+    printing = types.SimpleNamespace(print_exc=print_error, format_exc=traceback.format_exc)
+    pyspark.daemon.traceback = printing  # type: ignore[assignment, attr-defined]
     pyspark.daemon.manager()
+
+
+def print_error() -> None:
+    """Print the traceback of a worker's last error, unless the JVM has closed the connection, as it
+    does with workers that have been idle for a minute.
+    """
+    if not isinstance(sys.exc_info()[1], (BrokenPipeError, ConnectionResetError)):
+        traceback.print_exc()
 
 
 if __name__ == "__main__":

@@ -1,11 +1,8 @@
 """The interpreter of Spark's Python processes on this host.
 
 Spark puts its own zip of ``pyspark`` first on their path, and modules in a zip are compiled again
-by every process that imports them: a second of processor time for each start of a source, where the
-installed package takes a third of that. So they are started by a script that leaves the zips out.
-
-Processes that plan sources are Spark's own, which leave a traceback for every connection that Spark
-closes. The script has ``spark.planning_daemon`` in their place, ``spark.source_process`` before.
+by every process that imports them: a second of processor time, where the installed package takes a
+third of that. So they are started by a script that leaves the zips out.
 """
 
 from __future__ import annotations
@@ -21,14 +18,6 @@ from anabranch_runtime.spark.class_archive import cache_folder
 _SCRIPT = """#!/bin/sh
 PYTHONPATH={path}
 export PYTHONPATH
-case "$1 $2" in
-  "-m pyspark.daemon")
-    shift 2
-    set -- -m anabranch_runtime.spark.planning_daemon "$@" ;;
-  "-m pyspark.sql.streaming.python_streaming_source_runner")
-    shift
-    set -- -m anabranch_runtime.spark.source_process "$@" ;;
-esac
 exec {python} "$@"
 """
 

@@ -43,7 +43,11 @@ def run_batch(slots: RDD[int], context: BatchContext) -> list[TaskReport]:
     """
 
     def work(_: Iterable[int]) -> Iterable[TaskReport]:
-        yield _task(context)
+        from pyspark import BarrierTaskContext
+
+        here = BarrierTaskContext.get()
+        hosts = [info.address.rpartition(":")[0] for info in here.getTaskInfos()]
+        yield run_task_here(context, here.partitionId(), hosts)
 
     return slots.barrier().mapPartitions(work).collect()
 
@@ -68,12 +72,9 @@ def unfit_workers(error: BaseException) -> PipelineError | None:
     )
 
 
-def _task(context: BatchContext) -> TaskReport:
-    from pyspark import BarrierTaskContext
-
-    here = BarrierTaskContext.get()
-    hosts = [info.address.rpartition(":")[0] for info in here.getTaskInfos()]
-    task, tasks = here.partitionId(), len(hosts)
+def run_task_here(context: BatchContext, task: int, hosts: list[str]) -> TaskReport:
+    """Run the ``task``-th task of a batch in this process; ``hosts``: address of each task."""
+    tasks = len(hosts)
     unread: list[UnreadNote] = []
 
     def failed(piece: Piece, why: PieceError) -> None:

@@ -11,14 +11,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 from pyspark import SparkContext
-from pyspark.sql.datasource import DataSource
 
-from anabranch_runtime.sources.blocks import SCHEMA
-from anabranch_runtime.sources.feed import Piece
-from anabranch_runtime.sources.planned import PlannedReader
 from anabranch_runtime.spark.class_archive import QUIET, archive_path
 from anabranch_runtime.spark.session import JAVA_OPTIONS, SPARK_SETTINGS, spark_session, warm_up
 
@@ -47,39 +42,17 @@ def make_archive() -> Path:
     return path
 
 
-class _Counting(PlannedReader):
-    """A source that has something new in every batch, and no rows."""
-
-    def latestOffset(self, start: dict[str, Any], limit: Any) -> dict[str, Any]:
-        return {"batches": start.get("batches", 0) + 1}
-
-    def shares(self, start: dict[str, Any], end: dict[str, Any]) -> list[list[Piece]]:
-        return [[]]
-
-
-class _CountingSource(DataSource):
-    @classmethod
-    def name(cls) -> str:
-        return "anabranch-counting"
-
-    def schema(self) -> str:
-        return SCHEMA
-
-    def streamReader(self, schema: Any) -> _Counting:
-        return _Counting(tasks=1)
-
-
 def _load_classes(options: str) -> None:
-    """Run in short what the runtime runs: a barrier stage, and a query over a Python source."""
+    """Run in short what the runtime runs: a barrier stage, and a streaming query."""
     SPARK_SETTINGS[JAVA_OPTIONS] += options
     session = spark_session("local[1]")
     warm_up(session)
-    session.dataSource.register(_CountingSource)
     seen: list[int] = []
     with tempfile.TemporaryDirectory() as folder:
         query = (
-            session.readStream.format(_CountingSource.name())
-            .name("counting")
+            session.readStream.format("rate-micro-batch")
+            .option("rowsPerBatch", 1)
+            .name("rows")
             .load()
             .writeStream.foreachBatch(lambda frame, batch: seen.append(frame.count()))
             .option("checkpointLocation", folder)

@@ -7,13 +7,12 @@ where there is one (``class_archive``). This module imports little for the same 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
@@ -48,7 +47,7 @@ SPARK_SETTINGS = {
     "spark.sql.streaming.checkpointFileManagerClass": _MANAGER,
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-    JAVA_OPTIONS: "-XX:+UseParallelGC -XX:TieredStopAtLevel=1"
+    JAVA_OPTIONS: "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
     " -Djdk.lang.Process.launchMechanism=VFORK",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -141,20 +140,6 @@ def of_any_session(given: Mapping[str, str]) -> dict[str, str]:
     """
     about = ("spark.jars", "spark.hadoop.", "spark.sql.")
     return {key: value for key, value in given.items() if key.startswith(about)}
-
-
-@contextlib.contextmanager
-def drivers_python(session: SparkSession) -> Iterator[None]:
-    """Run Spark's Python beside the driver, under its interpreter, in this block: the interpreter
-    of a cluster's workers may have another path there, or lie in an archive.
-    """
-    context = session.sparkContext
-    theirs = context.pythonExec
-    context.pythonExec = os.environ["PYSPARK_DRIVER_PYTHON"]
-    try:
-        yield
-    finally:
-        context.pythonExec = theirs
 
 
 def free_slots(session: SparkSession) -> int:

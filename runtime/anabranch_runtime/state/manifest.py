@@ -25,6 +25,7 @@ from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.dealt import Dealt
 from anabranch_runtime.state.debt import Debt
 from anabranch_runtime.state.measured import Measurements
+from anabranch_runtime.state.offsets import Offsets
 from anabranch_runtime.state.placement import Hosts
 from anabranch_runtime.state.slices import Backfill
 from anabranch_runtime.state.table_versions import TableVersions
@@ -225,8 +226,7 @@ class State:
     Attributes:
         ruleset: id of the running ruleset; before the first one, epoch -1.
         epoch_starts: (epoch, its first batch), newest last.
-        offsets: Spark's text of the sources' offsets after the last batch; None if it is unknown
-            (without Spark).
+        offsets: end of the input read; None: no planned input.
         clock: clock reading of the last batch (``event_time.idleness``).
         feeds: source feed id -> its hold after a read error and its skipped input, if any.
         rationed: the newest batches that withheld tuples from probes, oldest first
@@ -243,7 +243,7 @@ class State:
     queries: dict[str, Activation] = field(default_factory=dict)
     measured: Measurements = field(default_factory=Measurements)
     clock: int | None = None
-    offsets: str | None = None
+    offsets: Offsets | None = None
     feeds: dict[str, FeedState] = field(default_factory=dict)
     rationed: tuple[RationedBatches, ...] = ()
     debt: Debt = field(default_factory=Debt)

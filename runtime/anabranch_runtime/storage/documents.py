@@ -24,6 +24,7 @@ from anabranch_runtime.errors import StateError
 #: Beginning of every document, up to its body; and the greatest length of this beginning.
 _HEAD = re.compile(rb'\{"version":(?P<version>\d+),"crc":(?P<crc>\d+),"[^"]*":')
 _LONGEST_HEAD = 128
+_ENCODER = json.JSONEncoder(default=to_json, separators=(",", ":"), sort_keys=True)
 _LIBRARY = ctypes.CDLL(None, use_errno=True)
 #: Linux's ``syncfs``; None on other systems, where all file systems are synced instead.
 _SYNCFS = getattr(_LIBRARY, "syncfs", None)
@@ -136,7 +137,7 @@ def canonical(body: Any) -> str:
     """Return canonical JSON text of a value, for checksums; dataclasses become objects."""
     if isinstance(body, Spelling):
         return body.text
-    return json.dumps(body, default=to_json, separators=(",", ":"), sort_keys=True)
+    return _ENCODER.encode(body)
 
 
 def write_durably(path: Path, text: str) -> None:

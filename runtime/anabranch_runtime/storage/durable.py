@@ -51,8 +51,8 @@ IDENTITY = Kind("identity", "pipeline")
 _MANIFESTS, _PACKS, _LOGS = "manifest/", "segments/", "files/"
 #: Folder of tasks' staged results, which the driver collects.
 _STAGED = "staging/"
-_FOLDERS = (_MANIFESTS, "rulesets/", _LOGS)
-_FILES = ("choice.json", "pipeline.json")
+_FOLDERS = (_MANIFESTS, "journal/", "rulesets/", _LOGS)
+_FILES = ("pipeline.json",)
 #: Greatest number of leftover objects of attempts and merges to delete at once.
 MOST = 1000
 #: Quarantine folder for documents that the object store does not have.
@@ -103,7 +103,15 @@ class Durable:
         """Make the sources' logs (name -> content) durable, unless equal to those in ``known``."""
 
     def upload(self, pack: str) -> None:
-        """Make a complete pack file durable."""
+        """Make a complete pack file durable: its content, and its name.
+
+        Raises:
+            OSError: the disk does not accept it.
+        """
+        path = self.root / pack
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+        sync_directory(path.parent)
 
     def offer(self, name: str) -> None:
         """Make an immutable file of the directory available to other hosts."""
@@ -260,9 +268,7 @@ class Mirrored(Durable):
         Durable.write(self, path, kind, body)
 
     def keep(self, logs: Mapping[str, object], known: Mapping[str, object]) -> None:
-        """Upload the logs that have grown. Spark's own logs are not uploaded: they are below the
-        checkpoint, which is not rebuilt if it had such logs (``recovery.checkpoint``).
-        """
+        """Upload the logs that have grown."""
         for name in logs:
             if name.startswith(_LOGS) and logs[name] != known.get(name):
                 self.remote.upload(name, self.root / name)

@@ -25,7 +25,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -42,7 +41,6 @@ from anabranch_runtime.errors import StateError
 from anabranch_runtime.index.gather import ColumnPlace, place_of
 from anabranch_runtime.index.hash_index import HashIndex, build_index
 from anabranch_runtime.index.keys import key_vector
-from anabranch_runtime.storage.documents import sync_directory
 from anabranch_runtime.storage.paging import Mapped, map_file
 
 MAGIC = b"ANBPACK1"
@@ -129,7 +127,8 @@ class IndexKey:
 
 
 class PackWriter:
-    """Writes one pack; the file appears under its name only once it is complete.
+    """Writes one pack; the file appears under its name only once it is complete, and is durable
+    once :meth:`Durable.upload` has returned.
 
     Used as a context manager: after an error no file is left.
     """
@@ -166,10 +165,8 @@ class PackWriter:
         self._file.write(zlib.crc32(footer).to_bytes(4, "little"))
         self._file.write(MAGIC)
         self._file.flush()
-        os.fsync(self._file.fileno())
         faults.reach(faults.Point.STORING)
         self._partial.rename(self._final)
-        sync_directory(self._final.parent)
 
     def add(
         self,

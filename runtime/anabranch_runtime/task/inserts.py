@@ -46,8 +46,8 @@ from anabranch_runtime.task.stores import (
 
 @dataclass(slots=True)
 class Uploads:
-    """Uploads packs below ``root`` to its object store, in the background and one at a time.
-    Without an object store it does nothing.
+    """Makes packs below ``root`` durable, in the background and one at a time: syncs them, or
+    uploads them to the object store, if any.
     """
 
     root: str
@@ -55,23 +55,20 @@ class Uploads:
     _begun: list[Future[None]] = field(default_factory=list)
 
     def add(self, pack: str) -> None:
-        """Begin to upload a pack that has been written."""
-        behind = durable(self.root)
-        if behind.uri is None:
-            return
+        """Begin to upload or sync a pack that has been written."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="upload")
-        self._begun.append(self._pool.submit(behind.upload, pack))
+        self._begun.append(self._pool.submit(durable(self.root).upload, pack))
 
     def finish(self) -> None:
-        """Wait until all uploads are durable.
+        """Wait until all packs are durable.
 
         Raises:
-            StateError: a pack can't be uploaded.
+            OSError, StateError: a pack can't be synced or uploaded.
         """
         for upload in self._begun:
             upload.result()
-        if self._begun:
+        if self._begun and durable(self.root).uri is not None:
             reach(Point.UPLOADED)
 
     def close(self) -> None:

@@ -39,7 +39,7 @@ def test_files_are_merged_and_it_says_so(url: str, tmp_path: Path) -> None:
         publish(url, epoch)
     one = driver(url, tmp_path)
     for batch in range(8):
-        one.run(batch, job(batch))
+        one.run(job(batch))
     where = "--results", str(tmp_path / "results")
     # The state can go back by two batches, so these stay as they are.
     assert "8 result files became 3, " in run(tmp_path, *where).stdout
@@ -51,7 +51,7 @@ def test_files_are_merged_and_it_says_so(url: str, tmp_path: Path) -> None:
 def test_what_is_no_pipeline_is_exit_code_2(url: str, tmp_path: Path) -> None:
     assert run(tmp_path).exit_code == 2
     publish(url, 0)
-    driver(url, tmp_path).run(0, job(0))
+    driver(url, tmp_path).run(job(0))
     found = run(tmp_path, "--results", str(tmp_path / "nowhere"))
     assert found.exit_code == 2
     assert "nowhere is no directory" in found.stderr

@@ -368,8 +368,8 @@ def test_nothing_is_left_behind(
         (Solution(SolveStatus.OPTIMAL, (2.0, 0.0), 0.0, 0.0), "no solution"),
         (Solution(SolveStatus.OPTIMAL, (math.nan, 1.0), 0.0, 0.0), "no solution"),
         (Solution(SolveStatus.OPTIMAL, (1.0,), 0.0, 0.0), "values for 1 variables"),
-        (Solution(SolveStatus.OPTIMAL, None, 0.0, 0.0), "without a point"),
-        (Solution(SolveStatus.NOTHING, (1.0, 0.0), 0.0, 0.0), "without a point"),
+        (Solution(SolveStatus.OPTIMAL, None, 0.0, 0.0), "optimal without a point"),
+        (Solution(SolveStatus.NOTHING, (1.0, 0.0), 0.0, 0.0), "nothing with a point"),
     ],
     ids=["row", "fraction", "range", "nan", "short", "none", "extra"],
 )

@@ -18,7 +18,7 @@ import redis as redis_client
 from anabranch_contract.protocol.progress import Boundary, Mode
 from anabranch_runtime.control import Control
 from anabranch_runtime.epochs.task_report import TaskReport
-from anabranch_runtime.errors import PipelineError, StateError
+from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.task.context import BatchContext
 from tests.support.cases.states import RS, ST
 from tests.support.worlds.driven import (
@@ -35,24 +35,11 @@ from tests.support.worlds.driven import (
 from tests.support.worlds.records import put
 
 
-def test_a_committed_batch_is_skipped_when_it_is_asked_for_again(url: str, tmp_path: Path) -> None:
-    publish(url, 0)
-    first = driver(url, tmp_path)
-    first.run(0, job(0))
-    before = first.state
-    again = driver(url, tmp_path)
-    again.run(0, die())
-
-    assert again.state == before
-    again.run(1, job(1))
-    assert results(tmp_path) == expected(2)
-
-
 def test_the_batch_in_which_a_stream_began_stays_known(url: str, tmp_path: Path) -> None:
     publish(url, 0)
     first = driver(url, tmp_path, every=10)
     for batch in range(2):
-        first.run(batch, job(batch))
+        first.run(job(batch))
     for one in (first, driver(url, tmp_path, every=10)):
         assert {name: s.began for name, s in one.state.streams.items() if s.input} == {
             "R": 0,
@@ -60,21 +47,13 @@ def test_the_batch_in_which_a_stream_began_stays_known(url: str, tmp_path: Path)
         }
 
 
-def test_a_gap_between_checkpoint_and_state_is_refused(url: str, tmp_path: Path) -> None:
-    publish(url, 0)
-    with pytest.raises(StateError) as caught:
-        driver(url, tmp_path).run(1, job(1))
-    assert caught.value.code == "batch-gap"
-    assert results(tmp_path) == []
-
-
 def test_what_an_interrupted_batch_left_is_collected(url: str, tmp_path: Path) -> None:
     publish(url, 0)
     one = driver(url, tmp_path)
-    one.run(0, job(0))
+    one.run(job(0))
     kept = set((tmp_path / "state" / "segments").iterdir())
     with pytest.raises(Killed):
-        one.run(1, die(after=job(1)))
+        one.run(die(after=job(1)))
     assert set((tmp_path / "state" / "segments").iterdir()) > kept
     (tmp_path / "state" / "exchange" / "dead").mkdir(parents=True)
     (tmp_path / "state" / "segments" / "x.pack.partial").touch()
@@ -84,7 +63,7 @@ def test_what_an_interrupted_batch_left_is_collected(url: str, tmp_path: Path) -
     assert set((tmp_path / "state" / "segments").iterdir()) == kept
     assert not (tmp_path / "state" / "exchange").exists()
     assert list((tmp_path / "results" / ".staging").iterdir()) == []
-    again.run(1, job(1))
+    again.run(job(1))
     assert results(tmp_path) == expected(2)
 
 
@@ -93,7 +72,7 @@ def test_a_batch_killed_between_its_results_and_its_commit_replaces_them(
 ) -> None:
     publish(url, 0)
     one = driver(url, tmp_path)
-    one.run(0, job(0))
+    one.run(job(0))
     with monkeypatch.context() as patch:
 
         def die_at_commit(_: object) -> None:
@@ -101,10 +80,10 @@ def test_a_batch_killed_between_its_results_and_its_commit_replaces_them(
 
         patch.setattr(one.durability.manifests, "commit", die_at_commit)
         with pytest.raises(Killed):
-            one.run(1, job(1))
+            one.run(job(1))
     assert results(tmp_path) == expected(2)
 
-    driver(url, tmp_path).run(1, job(1))
+    driver(url, tmp_path).run(job(1))
 
     assert results(tmp_path) == expected(2)
 
@@ -121,7 +100,7 @@ def test_a_failed_attempt_is_made_again_and_leaves_nothing(url: str, tmp_path: P
         return reports
 
     one = driver(url, tmp_path)
-    one.run(0, unlucky)
+    one.run(unlucky)
 
     assert len(set(attempts)) == 2
     assert results(tmp_path) == expected(1)
@@ -137,9 +116,9 @@ def test_a_batch_that_always_fails_is_not_skipped(url: str, tmp_path: Path) -> N
 
     one = driver(url, tmp_path)
     with pytest.raises(OSError, match="no space"):
-        one.run(0, broken)
+        one.run(broken)
     assert one.state.next_batch == 0
-    one.run(0, job(0))
+    one.run(job(0))
     assert results(tmp_path) == expected(1)
 
 
@@ -149,13 +128,13 @@ def test_a_batch_that_always_fails_is_not_skipped(url: str, tmp_path: Path) -> N
 def test_step_mode_waits_for_each_epochs_ruleset(url: str, tmp_path: Path) -> None:
     publish(url, 0)
     one = driver(url, tmp_path)
-    one.run(0, job(0))
-    one.run(1, job(1))
+    one.run(job(0))
+    one.run(job(1))
     with pytest.raises(PipelineError) as caught:
-        one.run(2, job(2))
+        one.run(job(2))
     assert caught.value.code == "no-ruleset"
     publish(url, 1)
-    one.run(2, job(2))
+    one.run(job(2))
 
     assert one.state.epoch_starts == ((0, 0), (1, 2))
     assert [(b.epoch, b.next_batch) for b in boundaries(url)] == [(-1, 0), (0, 2)]
@@ -166,18 +145,18 @@ def test_an_interrupted_batch_is_repeated_by_the_ruleset_chosen_for_it(
 ) -> None:
     publish(url, 0)
     one = driver(url, tmp_path, Mode.LIVE)
-    one.run(0, job(0))
-    one.run(1, job(1))
+    one.run(job(0))
+    one.run(job(1))
     seen: list[tuple[int, int]] = []
     with pytest.raises(Killed):
-        one.run(2, die(after=job(2, seen)))
+        one.run(die(after=job(2, seen)))
     publish(url, 1, {"q": RS, "p": RS})
 
     again = driver(url, tmp_path, Mode.LIVE, seconds=0.0)
     for _ in range(3):
         # Between batches the driver looks for new rulesets; this batch has begun already.
         again.tick()
-    again.run(2, job(2, seen))
+    again.run(job(2, seen))
 
     assert seen == [(1, 0), (1, 0)]
     assert set(again.state.queries) == {"q"}
@@ -193,9 +172,9 @@ def test_live_goes_on_with_the_newest_ruleset_there_is(url: str, tmp_path: Path)
     one = driver(url, tmp_path, Mode.LIVE, every=1)
     seen: list[tuple[int, int]] = []
     for batch in range(3):
-        one.run(batch, job(batch, seen))
+        one.run(job(batch, seen))
     publish(url, 2, {"q": RS, "p": ST})
-    one.run(3, job(3, seen))
+    one.run(job(3, seen))
 
     assert seen == [(0, 0), (1, 0), (2, 0), (3, 2)]
     assert results(tmp_path) == expected(4)
@@ -226,7 +205,7 @@ def test_live_and_busy_a_change_ends_two_epochs_early(url: str, tmp_path: Path) 
     def run(*batches: int) -> list[int]:
         for batch in batches:
             one.cycle = replace(one.cycle, since=one.cycle.since - 61.0)
-            one.run(batch, job(batch))
+            one.run(job(batch))
         return [b.epoch for b in boundaries(url)]
 
     # Streams and queries registered before the start count as a change.
@@ -245,7 +224,7 @@ def test_a_ruleset_that_comes_after_its_epochs_first_batch_has_the_next(
     while one.cycle.epoch < 2:
         one.tick()
         time.sleep(0.01)
-    one.run(0, job(0))
+    one.run(job(0))
     late = one.state.epoch
     assert one.state.ruleset.epoch == 0
     publish(url, late, {"q": RS, "p": RS})
@@ -290,14 +269,14 @@ def test_a_boundary_that_never_reached_redis_is_reported_after_a_restart(
 ) -> None:
     publish(url, 0)
     one = driver(url, tmp_path)
-    one.run(0, job(0))
+    one.run(job(0))
 
     def die_at_boundary(_: Boundary) -> None:
         raise Killed
 
     monkeypatch.setattr(one.control, "report_boundary", die_at_boundary)
     with pytest.raises(Killed):
-        one.run(1, job(1))
+        one.run(job(1))
     assert [b.epoch for b in boundaries(url)] == [-1]
 
     again = driver(url, tmp_path)
@@ -305,15 +284,15 @@ def test_a_boundary_that_never_reached_redis_is_reported_after_a_restart(
     assert [(b.epoch, b.next_batch) for b in boundaries(url)] == [(-1, 0), (0, 2)]
     assert boundaries(url)[-1].snapshot is not None
     publish(url, 1)
-    again.run(2, job(2))
+    again.run(job(2))
     assert results(tmp_path) == expected(3)
 
 
 def test_a_reported_boundary_is_not_reported_twice(url: str, tmp_path: Path) -> None:
     publish(url, 0)
     one = driver(url, tmp_path)
-    one.run(0, job(0))
-    one.run(1, job(1))
+    one.run(job(0))
+    one.run(job(1))
     for _ in range(3):
         driver(url, tmp_path)
     assert [b.epoch for b in boundaries(url)] == [-1, 0]
@@ -323,7 +302,7 @@ def test_a_heartbeat_that_never_reached_redis_is_written_after_a_restart(
     url: str, tmp_path: Path
 ) -> None:
     publish(url, 0)
-    driver(url, tmp_path).run(0, job(0))
+    driver(url, tmp_path).run(job(0))
     redis_client.Redis.from_url(url).delete(KEYS.runtime, KEYS.activations)
 
     driver(url, tmp_path)
@@ -340,7 +319,7 @@ def test_a_replay_ends_with_an_empty_file_for_a_query_without_results(
 ) -> None:
     publish(url, 0, {"q": RS, "none": ST})
     one = driver(url, tmp_path)
-    one.run(0, job(0))
+    one.run(job(0))
     one.finish()
     assert [p.name for p in (tmp_path / "results" / "none").iterdir()] == ["empty.parquet"]
     assert results(tmp_path) == expected(1)

@@ -56,13 +56,13 @@ def progress(url: str) -> Progress:
 def test_the_newest_revision_is_taken_between_two_batches(url: str, tmp_path: Path) -> None:
     publish(url, 0)
     one = driver(url, tmp_path, Mode.LIVE, every=10)
-    one.run(0, job(0))
+    one.run(job(0))
     revise(url, RulesetId(0, 1))
     revise(url, RulesetId(0, 2))
-    one.run(1, job(1))
+    one.run(job(1))
     assert one.state.ruleset == (0, 2)
     assert one.state.epoch_starts == ((0, 0),)
-    one.run(2, job(2))
+    one.run(job(2))
 
     assert one.state.ruleset == (0, 2)
     assert results(tmp_path) == expected(3)
@@ -75,16 +75,16 @@ def test_the_newest_revision_is_taken_between_two_batches(url: str, tmp_path: Pa
 def test_a_batch_that_was_begun_is_repeated_by_the_rules_it_had(url: str, tmp_path: Path) -> None:
     publish(url, 0)
     one = driver(url, tmp_path, Mode.LIVE, every=10)
-    one.run(0, job(0))
+    one.run(job(0))
     revise(url, RulesetId(0, 1))
     with pytest.raises(Killed):
-        one.run(1, die())
+        one.run(die())
     revise(url, RulesetId(0, 2))
 
     again = driver(url, tmp_path, Mode.LIVE, every=10)
-    again.run(1, job(1))
+    again.run(job(1))
     assert again.state.ruleset == (0, 1)
-    again.run(2, job(2))
+    again.run(job(2))
     assert again.state.ruleset == (0, 2)
     assert results(tmp_path) == expected(3)
 
@@ -92,15 +92,15 @@ def test_a_batch_that_was_begun_is_repeated_by_the_rules_it_had(url: str, tmp_pa
 def test_it_is_kept_beside_the_state_when_redis_loses_it(url: str, tmp_path: Path) -> None:
     publish(url, 0)
     one = driver(url, tmp_path, Mode.LIVE, every=10)
-    one.run(0, job(0))
+    one.run(job(0))
     revise(url, RulesetId(0, 1))
-    one.run(1, job(1))
+    one.run(job(1))
     connection = redis_client.Redis.from_url(url)
     document = connection.get(KEYS.ruleset(RulesetId(0, 1)))
     connection.delete(KEYS.ruleset(RulesetId(0, 1)), KEYS.revision)
 
     again = driver(url, tmp_path, Mode.LIVE, every=10)
-    again.run(2, job(2))
+    again.run(job(2))
 
     assert again.state.ruleset == (0, 1)
     assert rulesets.loads(connection.get(KEYS.ruleset(RulesetId(0, 1))) or b"") == rulesets.loads(
@@ -115,13 +115,13 @@ def test_one_that_was_never_taken_is_no_reason_to_refuse_a_start(url: str, tmp_p
     """A driver has kept it and died before any batch was begun by it."""
     publish(url, 0)
     one = driver(url, tmp_path, Mode.LIVE, every=10)
-    one.run(0, job(0))
+    one.run(job(0))
     stale = replace(rules(0, {"q": RS, "p": ST}), revision=1)
     one.durability.rulesets.keep(stale, rulesets.dumps(stale))
     revise(url, RulesetId(0, 1))
 
     again = driver(url, tmp_path, Mode.LIVE, every=10)
-    again.run(1, job(1))
+    again.run(job(1))
 
     assert again.state.ruleset == (0, 1)
     assert set(again.state.queries) == {"q"}
@@ -133,16 +133,16 @@ def test_the_next_epoch_goes_on_by_the_revision_where_nothing_newer_is_there(
 ) -> None:
     publish(url, 0)
     one = driver(url, tmp_path, Mode.LIVE, every=2)
-    one.run(0, job(0))
+    one.run(job(0))
     revise(url, RulesetId(0, 1))
     for batch in range(1, 4):
-        one.run(batch, job(batch))
+        one.run(job(batch))
 
     assert (one.state.epoch, one.state.ruleset) == (1, (0, 1))
     revise(url, RulesetId(0, 2))
-    one.run(4, job(4))
+    one.run(job(4))
     assert (one.state.epoch, one.state.ruleset) == (2, (0, 1))
-    one.run(5, job(5))
+    one.run(job(5))
     assert (one.state.epoch, one.state.ruleset) == (2, (0, 2))
     assert results(tmp_path) == expected(6)
 
@@ -151,14 +151,14 @@ def test_a_revision_of_an_epoch_that_is_over_is_passed_over(url: str, tmp_path: 
     publish(url, 0)
     publish(url, 1)
     one = driver(url, tmp_path, Mode.LIVE, every=1)
-    one.run(0, job(0))
-    one.run(1, job(1))
+    one.run(job(0))
+    one.run(job(1))
     publish(url, 2)
     one = driver(url, tmp_path, Mode.LIVE, every=10)
-    one.run(2, job(2))
+    one.run(job(2))
     revise(url, RulesetId(1, 1))
-    one.run(3, job(3))
-    one.run(4, job(4))
+    one.run(job(3))
+    one.run(job(4))
 
     assert one.state.ruleset == (2, 0)
     assert progress(url).revisions == RevisionCounts(passed_over=1)
@@ -180,11 +180,11 @@ def test_an_epoch_begins_with_the_revision_of_its_ruleset(url: str, tmp_path: Pa
     for epoch in range(3):
         publish(url, epoch)
     one = driver(url, tmp_path, Mode.LIVE, every=2)
-    one.run(0, job(0))
+    one.run(job(0))
     carry_over(url, RulesetId(1, 1), RulesetId(2, 1), RulesetId(2, 2))
     went_by = []
     for batch in range(1, 6):
-        one.run(batch, job(batch))
+        one.run(job(batch))
         went_by.append(tuple(one.state.ruleset))
     assert went_by == [(0, 0), (1, 1), (1, 1), (2, 2), (2, 2)]
     assert progress(url).revisions == RevisionCounts(taken=2)
@@ -199,19 +199,20 @@ def test_an_epoch_that_was_begun_by_a_revision_goes_on_by_it_after_a_kill(
     for epoch in range(2):
         publish(url, epoch)
     one = driver(url, tmp_path, Mode.LIVE, every=2)
-    one.run(0, job(0))
-    one.run(1, job(1))
+    one.run(job(0))
+    one.run(job(1))
     carry_over(url, RulesetId(1, 1))
     if after:
-        one.run(2, job(2))
+        one.run(job(2))
     else:
         with pytest.raises(Killed):
-            one.run(2, die())
+            one.run(die())
     redis_client.Redis.from_url(url).delete(KEYS.ruleset(RulesetId(1, 1)), KEYS.revision)
 
     again = driver(url, tmp_path, Mode.LIVE, every=2)
-    again.run(2, job(2))
-    again.run(3, job(3))
+    if not after:
+        again.run(job(2))
+    again.run(job(3))
     assert again.state.ruleset == (1, 1)
     assert results(tmp_path) == expected(4)
 
@@ -222,9 +223,9 @@ def test_an_epoch_begins_with_its_ruleset_where_the_revision_does_not_fit(
     for epoch in range(2):
         publish(url, epoch)
     one = driver(url, tmp_path, Mode.LIVE, every=1)
-    one.run(0, job(0))
+    one.run(job(0))
     carry_over(url, RulesetId(1, 1), digest="0" * 32)
-    one.run(1, job(1))
+    one.run(job(1))
     assert one.state.ruleset == (1, 0)
     assert progress(url).revisions.refused == 1
     assert results(tmp_path) == expected(2)
@@ -247,10 +248,10 @@ def test_one_that_does_not_fit_is_refused_and_the_old_rules_go_on(
 ) -> None:
     publish(url, 0)
     one = driver(url, tmp_path, Mode.LIVE, every=10)
-    one.run(0, job(0))
+    one.run(job(0))
     revise(url, RulesetId(0, 1), digest=digest, document=document)
-    one.run(1, job(1))
-    one.run(2, job(2))
+    one.run(job(1))
+    one.run(job(2))
 
     assert one.state.ruleset == (0, 0)
     told = progress(url)
@@ -258,7 +259,7 @@ def test_one_that_does_not_fit_is_refused_and_the_old_rules_go_on(
     assert told.revisions.reason.startswith("0.1: ")
     assert code in told.revisions.reason
     revise(url, RulesetId(0, 2))
-    one.run(3, job(3))
+    one.run(job(3))
     assert one.state.ruleset == (0, 2)
     assert results(tmp_path) == expected(4)
 
@@ -266,11 +267,11 @@ def test_one_that_does_not_fit_is_refused_and_the_old_rules_go_on(
 def test_one_that_is_not_there_is_refused(url: str, tmp_path: Path) -> None:
     publish(url, 0)
     one = driver(url, tmp_path, Mode.LIVE, every=10)
-    one.run(0, job(0))
+    one.run(job(0))
     redis_client.Redis.from_url(url).set(KEYS.revision, RevisionAnswer(0, 1, "x").dumps())
-    one.run(1, job(1))
+    one.run(job(1))
     redis_client.Redis.from_url(url).set(KEYS.revision, "{")
-    one.run(2, job(2))
+    one.run(job(2))
 
     assert one.state.ruleset == (0, 0)
     assert "no-ruleset" in progress(url).revisions.reason
@@ -280,14 +281,14 @@ def test_one_that_is_not_there_is_refused(url: str, tmp_path: Path) -> None:
 def test_a_replay_waits_for_the_answer_before_every_nth_batch(url: str, tmp_path: Path) -> None:
     publish(url, 0)
     one = driver(url, tmp_path, Mode.STEP, every=8, revise_batches=2)
-    one.run(0, job(0))
-    one.run(1, job(1))
+    one.run(job(0))
+    one.run(job(1))
     with pytest.raises(PipelineError) as caught:
-        one.run(2, job(2))
+        one.run(job(2))
     assert caught.value.code == "no-revision"
     revise(url, RulesetId(0, 1), answered=2)
-    one.run(2, job(2))
-    one.run(3, job(3))
+    one.run(job(2))
+    one.run(job(3))
 
     assert one.state.ruleset == (0, 1)
     found = redis_client.Redis.from_url(url).lrange(KEYS.interims, 0, -1)
@@ -299,15 +300,15 @@ def test_a_replay_waits_for_the_answer_before_every_nth_batch(url: str, tmp_path
 def test_the_measurements_are_reported_again_after_a_restart(url: str, tmp_path: Path) -> None:
     """The driver's counts are lost with it; its request for a revision must not be."""
     publish(url, 0)
-    driver(url, tmp_path, Mode.STEP, every=8, revise_batches=1).run(0, job(0))
+    driver(url, tmp_path, Mode.STEP, every=8, revise_batches=1).run(job(0))
     again = driver(url, tmp_path, Mode.STEP, every=8, revise_batches=1)
     with pytest.raises(PipelineError):
-        again.run(1, job(1))
+        again.run(job(1))
     connection = redis_client.Redis.from_url(url)
     (text,) = connection.lrange(KEYS.interims, 0, -1)
     assert Interim.loads(text).next_batch == 1
     revise(url, RulesetId(0, 1), answered=1)
-    again.run(1, job(1))
+    again.run(job(1))
 
     assert again.state.ruleset == (0, 1)
     assert results(tmp_path) == expected(2)
@@ -319,14 +320,14 @@ def test_statistics_of_an_epoch_have_the_samples_of_all_its_rulesets(
     publish(url, 0)
     plain = driver(url, tmp_path / "plain", Mode.LIVE, every=4)
     for batch in range(4):
-        plain.run(batch, job(batch))
+        plain.run(job(batch))
     wanted = boundaries(url)[-1].snapshot
     redis_client.Redis.from_url(url).flushall()
 
     publish(url, 0)
     one = driver(url, tmp_path / "revised", Mode.LIVE, every=4)
     for batch in range(4):
-        one.run(batch, job(batch))
+        one.run(job(batch))
         revise(url, RulesetId(0, batch + 1))
     found = boundaries(url)[-1].snapshot
 

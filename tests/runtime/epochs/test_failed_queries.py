@@ -184,7 +184,7 @@ def test_a_failure_is_told_before_the_epochs_end_and_outlives_restarts(
         tell(boundary)
 
     monkeypatch.setattr(one.control, "report_boundary", told)
-    one.run(0, job(0))
+    one.run(job(0))
     (text,) = known
     assert text is not None
     failure = Activation.loads(text).failure
@@ -195,8 +195,8 @@ def test_a_failure_is_told_before_the_epochs_end_and_outlives_restarts(
     publish(redis, 1, queries)
     publish(redis, 2, queries)
     again = driver(redis, tmp_path, every=1)
-    again.run(1, job(1))
-    driver(redis, tmp_path, every=1).run(2, job(2))
+    again.run(job(1))
+    driver(redis, tmp_path, every=1).run(job(2))
     state = driver(redis, tmp_path, every=1).state
     assert state.queries["bad"].failure == failure
     assert state.queries["bad"].expired_batch == 0

@@ -22,10 +22,10 @@ from anabranch_runtime.driver.fold_reports import snapshot
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.event_time.newest_allowed import newest_allowed
-from anabranch_runtime.recovery.checkpoint import planned_at
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.state.manifest import StreamState
 from anabranch_runtime.state.measures import Bounds
+from anabranch_runtime.state.offsets import Offsets
 from anabranch_runtime.task.arrivals import take_in
 from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.meters import Collector
@@ -60,22 +60,6 @@ def job(*times: int | None) -> Job:
         return [run_task(context, known, blocks, task=0, tasks=1, exchange=lambda m: [m])]
 
     return run
-
-
-def plan(folder: Path, batch: int, moment: int) -> None:
-    """Write the offsets file of a planned batch, as Spark does."""
-    log = folder / "state" / "checkpoint" / "offsets"
-    log.mkdir(parents=True, exist_ok=True)
-    (log / str(batch)).write_text(
-        f'v2\n{{"batchWatermarkMs":0,"batchTimestampMs":{moment // 1000}}}\nfeeds:{{}}'
-    )
-
-
-def test_the_moment_of_planning_is_part_of_the_offsets() -> None:
-    text = 'v2\n{"batchWatermarkMs":0,"batchTimestampMs":1714521600123,"conf":{}}\nfeeds:{}'
-    assert planned_at(text) == 1_714_521_600_123_000
-    for other in (None, "", "v1", "v2\n{}", "v2\nnothing\nfeeds:{}", "v2\n[1]"):
-        assert planned_at(other) is None
 
 
 def test_the_bound_follows_the_clock_and_the_stream() -> None:
@@ -113,9 +97,9 @@ def test_one_row_of_the_year_9999_makes_no_later_row_late(url: str, tmp_path: Pa
     """Without the bound its watermark would be of the year 9999."""
     publish(url)
     one = driver(url, tmp_path, every=10)
-    one.run(0, job(NOW))
-    one.run(1, job(NOW + DAY, FAR, NOW + 31 * DAY))
-    one.run(2, job(NOW + 2 * DAY))
+    one.run(job(NOW))
+    one.run(job(NOW + DAY, FAR, NOW + 31 * DAY))
+    one.run(job(NOW + 2 * DAY))
     found = one.state.streams["R"]
     assert (found.input, found.ahead, found.late) == (5, 2, 0)
     assert found.max_tau == NOW + 2 * DAY
@@ -132,15 +116,13 @@ def test_the_clock_bounds_event_times_live_from_the_first_batch_on(
     url: str, tmp_path: Path
 ) -> None:
     publish(url)
-    plan(tmp_path, 0, NOW)
     one = driver(url, tmp_path, Mode.LIVE, every=10)
-    one.run(0, job(NOW + DAY, NOW + DAY + 1000, FAR))
+    one.run(job(NOW + DAY, NOW + DAY + 1000, FAR), Offsets(NOW))
     assert (one.state.streams["R"].input, one.state.streams["R"].ahead) == (3, 2)
 
 
 def test_a_repeated_batch_is_judged_by_the_clock_of_its_planning(url: str, tmp_path: Path) -> None:
     publish(url)
-    plan(tmp_path, 0, NOW)
     times = (NOW - DAY, NOW + DAY, NOW + 2 * DAY)
     seen: list[dict[str, int]] = []
 
@@ -150,10 +132,10 @@ def test_a_repeated_batch_is_judged_by_the_clock_of_its_planning(url: str, tmp_p
 
     one = driver(url, tmp_path, Mode.LIVE, every=10)
     with pytest.raises(Killed):
-        one.run(0, die(noted))
+        one.run(die(noted), Offsets(NOW))
     # Long after.
     again = driver(url, tmp_path, Mode.LIVE, every=10)
-    again.run(0, noted)
+    again.run(noted, Offsets(NOW + 9 * DAY))
     assert seen == [{"R": NOW + DAY}] * 2
     assert again.state.streams["R"].ahead == 1
     (kept,) = (tmp_path / "results" / ".late" / "R").iterdir()
@@ -165,14 +147,14 @@ def test_a_jump_is_let_through_once_the_bound_is_taken_away(url: str, tmp_path: 
     publish(url)
     one = driver(url, tmp_path, Mode.STEP, every=2)
     later = NOW + int(timedelta(days=800).total_seconds() * 1e6)
-    one.run(0, job(NOW))
-    one.run(1, job(later))
+    one.run(job(NOW))
+    one.run(job(later))
     assert one.state.streams["R"].ahead == 1
     known = rules(1, {"q": RS}, streams=(replace(BOUNDED, ahead_of_stream=None), S, T))
     connection = redis_client.Redis.from_url(url)
     connection.set(KEYS.ruleset(1), rulesets.dumps(known))
     connection.zadd(KEYS.published, {"1": 1})
-    one.run(2, job(later))
+    one.run(job(later))
     assert (one.state.streams["R"].ahead, one.state.streams["R"].max_tau) == (1, later)
     # Nothing stored has gone: it is the same stream.
     assert one.state.streams["R"].input == 3

@@ -93,7 +93,7 @@ def reported(
         connection.zadd(KEYS.published, {str(epoch): epoch})
     running = driver(redis, tmp_path_factory.mktemp("run"), every=EVERY)
     for batch in range(len(TIMES)):
-        running.run(batch, job(batch, request.param))
+        running.run(job(batch, request.param))
     snapshots = [b.snapshot for b in boundaries(redis)]
     sample = connection.hget(KEYS.samples, "R")
     assert isinstance(sample, bytes)
@@ -190,8 +190,8 @@ def test_nulls_of_each_attribute_of_a_key_are_counted(redis: str, tmp_path: Path
         return [report]
 
     running = driver(redis, tmp_path, every=EVERY)
-    for batch in range(EVERY):
-        running.run(batch, run)
+    for _ in range(EVERY):
+        running.run(run)
     (text,) = [b.snapshot for b in boundaries(redis) if b.snapshot is not None]
     snapshot = codec.loads(text, Snapshot)
     for name, values in some.items():
@@ -237,7 +237,7 @@ def test_without_collecting_nothing_else_changes(redis: str, tmp_path: Path) -> 
         connection.zadd(KEYS.published, {"0": 0})
         running = driver(redis, tmp_path / str(collect), every=100)
         for batch in range(2):
-            running.run(batch, job(batch, 1, collect=collect))
+            running.run(job(batch, 1, collect=collect))
         state = running.state
         found.append((state.queries["q"].results, state.streams["R"].late, state.measured.arrivals))
         assert bool(state.measured.sketches) == bool(state.measured.values) == collect

@@ -95,7 +95,7 @@ def test_every_batch_asks_one_segment_more(url: str, tmp_path: Path) -> None:
     publish(url, 1)
     one = driver(url, tmp_path, every=3)
     for batch in range(3):
-        one.run(batch, job(batch))
+        one.run(job(batch))
     first = {"S": Reads(3, 2, 0 + 1 + 2, looked=1 + 2 + 3), "R": Reads(3, 3, 6, looked=6)}
     assert reads(one.state) == first
     assert not one.state.measured.reads_before
@@ -104,7 +104,7 @@ def test_every_batch_asks_one_segment_more(url: str, tmp_path: Path) -> None:
     idle = without_batches(snapshot(one.state))
     assert [s.reads for s in idle.stores.values()] == [{}, {}]
 
-    one.run(3, job(3))
+    one.run(job(3))
     assert reads(one.state)["S"] == Reads(1, 1, 3, looked=4)
     before = one.state.measured.reads_before
     assert {one.state.stores[n].spec.mir: c["a:bigint"] for n, c in before.items()} == (first)
@@ -119,8 +119,8 @@ def test_tuples_without_a_key_ask_nothing_and_runs_of_partners_count_once(
     url: str, tmp_path: Path
 ) -> None:
     one = started(url, tmp_path)
-    one.run(0, bringing([], [1, 1, 1, 2, None]))
-    one.run(1, bringing([1, 1, 3, None], []))
+    one.run(bringing([], [1, 1, 1, 2, None]))
+    one.run(bringing([1, 1, 3, None], []))
     # S's segment has four keys; two of R's four tuples find three partners each.
     assert reads(one.state) == {"R": Reads(5), "S": Reads(4, 2, 6, looked=3)}
 
@@ -129,7 +129,7 @@ def test_segments_of_another_time_are_passed_over(url: str, tmp_path: Path) -> N
     """Windows of five minutes, a batch every ten: only the batch's own segment is in time."""
     one = started(url, tmp_path, window=5 * MINUTE)
     for batch in range(4):
-        one.run(batch, bringing([7, 8], [7], minute=10 * batch))
+        one.run(bringing([7, 8], [7], minute=10 * batch))
     assert reads(one.state) == {
         # R's tuples come before S's: nothing is there yet that is in time.
         "S": Reads(8, 0, 0, by_time=2 * (0 + 1 + 2 + 3), looked=8),
@@ -144,17 +144,17 @@ def test_segments_of_other_partitions_are_passed_over(url: str, tmp_path: Path) 
     parts = np.bincount(partition_of(hashes, 3), minlength=3)
     assert parts.all()
     with patch.object(probe, "FEW", 0):
-        one.run(0, bringing([], keys))
-        one.run(1, bringing(keys, []))
+        one.run(bringing([], keys))
+        one.run(bringing(keys, []))
     assert reads(one.state)["S"] == Reads(60, 60, 60, by_partition=2 * 60, looked=60)
     # So few that they ask all partitions at once.
-    one.run(2, bringing(keys, []))
+    one.run(bringing(keys, []))
     assert reads(one.state)["S"] == Reads(120, 120, 120, by_partition=120, looked=60 + 180)
     # A partition that has no segment at all.
     alone = started(url, tmp_path / "alone", parallelism=3)
     with patch.object(probe, "FEW", 0):
-        alone.run(0, bringing([], keys[:1]))
-        alone.run(1, bringing(keys, []))
+        alone.run(bringing([], keys[:1]))
+        alone.run(bringing(keys, []))
     (own,) = partition_of(hashes[:1], 3)
     assert reads(alone.state)["S"] == Reads(
         60, 1, 1, by_partition=60 - int(parts[own]), looked=int(parts[own])
@@ -165,10 +165,10 @@ def test_segments_of_other_batches_are_passed_over(url: str, tmp_path: Path) -> 
     """A tuple that has found a partner in two runs of batches has found one."""
     one = started(url, tmp_path)
     for batch in range(4):
-        one.run(batch, bringing([], [1, batch]))
+        one.run(bringing([], [1, batch]))
     store = next(name for name, s in one.state.stores.items() if s.spec.mir == "S")
     some = Access((Tile(store, (0, 0)), Tile(store, (2, 3))))
-    one.run(4, bringing([1, 2, 9], [], S=some))
+    one.run(bringing([1, 2, 9], [], S=some))
     # Of four segments the first run has one, the second two. They have 1 three times and 2 once;
     # batch 1, which has 1 twice, is outside the access.
     assert reads(one.state)["S"] == Reads(3, 2, 3 + 1, by_batch=3 * (3 + 2), looked=3 * (1 + 2))
@@ -180,9 +180,9 @@ def test_filters_hold_up_what_is_not_there(url: str, tmp_path: Path, present: in
     one = started(url, tmp_path)
     stored = list(range(2 * LEAST))
     asked = [*range(present), *range(10**6, 10**6 + 100 - present)]
-    one.run(0, bringing([], stored))
+    one.run(bringing([], stored))
     with patch.object(probe, "FEW", 0):
-        one.run(1, bringing(asked, []))
+        one.run(bringing(asked, []))
     hashes = key_vector([pa.array(asked)], ["bigint"]).hashes
     screen = build_filter(np.sort(key_vector([pa.array(stored)], ["bigint"]).hashes))
     held = int((~may_have(screen, hashes)).sum()) if present == 10 else 0
@@ -209,12 +209,12 @@ def test_keys_that_only_look_alike_are_no_partners(url: str, tmp_path: Path) -> 
 
         return run
 
-    one.run(0, texts_of("S", "x", "y"))
-    one.run(1, texts_of("R", "x", "z"))
+    one.run(texts_of("S", "x", "y"))
+    one.run(texts_of("R", "x", "z"))
     (counts,) = one.state.measured.reads[_store(one.state, "S")].values()
     assert counts == Reads(2, 1, 1, looked=2)
     with patch.object(probe, "values_equal", lambda left, right, types: np.array([False])):
-        one.run(2, texts_of("R", "x", "z"))
+        one.run(texts_of("R", "x", "z"))
     (counts,) = one.state.measured.reads[_store(one.state, "S")].values()
     assert counts == Reads(4, 1, 1, looked=4)
 
@@ -229,7 +229,7 @@ def test_pieces_count_as_the_whole(url: str, tmp_path: Path, pairs: int) -> None
         short = Budget(pairs=most)
         with patch("anabranch_runtime.task.worker.budget", lambda limit, tasks: short):
             for _ in range(3):
-                one.run(one.state.next_batch, bringing(keys, keys[:9]))
+                one.run(bringing(keys, keys[:9]))
         return reads(one.state)
 
     assert run(tmp_path / "pieces", pairs) == run(tmp_path / "whole", 1 << 20)
@@ -239,8 +239,8 @@ def test_counts_of_a_store_that_is_gone_are_gone(url: str, tmp_path: Path) -> No
     publish_rules(url, rules(0, {"q": RS}, streams=(R, S)))
     publish_rules(url, rules(1, {"p": "SELECT R.a FROM R"}, streams=(R, S)))
     one = driver(url, tmp_path, every=2)
-    for batch in range(4):
-        one.run(batch, bringing([1], [1]))
+    for _ in range(4):
+        one.run(bringing([1], [1]))
     assert set(one.state.measured.reads) | set(one.state.measured.reads_before) <= set(
         one.state.stores
     )

@@ -57,7 +57,7 @@ def test_what_is_withheld_is_made_good_by_the_next_batch(url: str, tmp_path: Pat
     one = _rationed(driver(url, tmp_path, Mode.LIVE, every=99), {1: NOTHING, 2: NOTHING})
     found = []
     for batch in range(5):
-        one.run(batch, job(batch))
+        one.run(job(batch))
         found.append(len(results(tmp_path)))
 
     # After batch b, R and S have b + 1 rows each, and every pair is a result.
@@ -82,9 +82,9 @@ def _run_slowly(
 
     if batch % 2:
         with pytest.raises(Killed):
-            begun().run(batch, die())
+            begun().run(die())
     one = begun()
-    one.run(batch, job(batch))
+    one.run(job(batch))
     return one
 
 
@@ -106,11 +106,11 @@ def test_a_debt_is_forgiven_with_its_query(url: str, tmp_path: Path) -> None:
     publish(url, 0)
     one = _rationed(driver(url, tmp_path, Mode.LIVE, every=2), {1: NOTHING})
     for batch in range(2):
-        one.run(batch, job(batch))
+        one.run(job(batch))
     assert one.state.debt.queries == {"q"}
     publish(url, 1, {"other": RS})
     one.tick()
-    one.run(2, job(2))
+    one.run(job(2))
 
     assert one.state.debt == Debt()
     ended = one.state.queries["q"]
@@ -269,7 +269,7 @@ def test_what_is_stale_is_forgiven_at_once(
     )
     owed, marks = list[list[int]](), list[int]()
     for batch in range(10):
-        one.run(batch, job(batch))
+        one.run(job(batch))
         owed.append([b.first for b in one.state.debt.batches])
         marks.append(clocks(one.state)["R"])
 

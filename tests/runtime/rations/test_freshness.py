@@ -47,7 +47,7 @@ def test_results_with_a_member_that_is_too_old_are_not_emitted(
     connection.zadd(KEYS.published, {"0": 0})
     one, counts = driver(url, tmp_path, Mode.LIVE, every=99), []
     for batch in range(5):
-        one.run(batch, job(batch))
+        one.run(job(batch))
         counts.append(len(results(tmp_path)))
     # In batch b everything has joined all of batches 0 to b, whose event times are their numbers;
     # the present is b - 1. Of the results of b the member is of b - 2 or later: with it of b all

@@ -62,9 +62,9 @@ def progress(url: str) -> Progress:
 def test_a_batch_withholds_what_its_rations_say(url: str, tmp_path: Path) -> None:
     publish(url, 0)
     one = driver(url, tmp_path, every=10)
-    one.run(0, job(0))
+    one.run(job(0))
     offer(url, 0.5)
-    one.run(1, job(1))
+    one.run(job(1))
     # R's new tuple has met the S before; S's new tuple, which counts as the later, nothing.
     assert results(tmp_path) == [0, 0]
     assert one.state.rationed == (RationedBatches(1, 1, NOTHING_OF_S),)
@@ -73,7 +73,7 @@ def test_a_batch_withholds_what_its_rations_say(url: str, tmp_path: Path) -> Non
     assert (shown.policy, shown.budget, shown.overloaded) == (Overload.RATION, 0.5, True)
     assert shown.rations == NOTHING_OF_S
     withdraw(url)
-    one.run(2, job(2))
+    one.run(job(2))
     # All withheld tuples are stored, and later tuples join with them.
     assert results(tmp_path) == sorted([0, 0, *[0, 1], *[2, 2, 2]])
     assert progress(url).rationing.policy is Overload.WAIT
@@ -83,15 +83,15 @@ def test_a_batch_withholds_what_its_rations_say(url: str, tmp_path: Path) -> Non
 def test_a_repeated_batch_goes_by_its_journal(url: str, tmp_path: Path) -> None:
     publish(url, 0)
     one = driver(url, tmp_path, every=10)
-    one.run(0, job(0))
+    one.run(job(0))
     offer(url, 0.5)
     with pytest.raises(Killed):
-        one.run(1, die(job(1)))
+        one.run(die(job(1)))
     withdraw(url)
     again = driver(url, tmp_path, every=10)
-    again.run(1, job(1))
+    again.run(job(1))
     assert results(tmp_path) == [0, 0]
-    again.run(2, job(2))
+    again.run(job(2))
     assert again.state.rationed == (RationedBatches(1, 1, NOTHING_OF_S),)
     marks = {"R": 0, "S": 0}
     noted = RationedBatches(1, 1, NOTHING_OF_S, marks, now=0)
@@ -104,7 +104,7 @@ def test_the_ledger_has_every_rationed_batch(url: str, tmp_path: Path) -> None:
     offer(url, 0.5)
     for batch in range(2 * KEPT):
         withdraw(url) if batch % 2 else offer(url, 0.5)
-        one.run(batch, job(batch))
+        one.run(job(batch))
     found = read_rations(tmp_path / "results")
     assert [(one.first, one.rations) for one in found] == [
         (batch, NOTHING_OF_S) for batch in range(0, 2 * KEPT, 2)
@@ -114,7 +114,7 @@ def test_the_ledger_has_every_rationed_batch(url: str, tmp_path: Path) -> None:
     again = driver(url, tmp_path, every=100)
     offer(url, 0.5)
     for batch in range(2 * KEPT, 2 * KEPT + 3):
-        again.run(batch, job(batch))
+        again.run(job(batch))
     assert again.state.rationed[-1] == RationedBatches(16, 18, NOTHING_OF_S)
     assert len(again.state.rationed) == KEPT
 
@@ -131,7 +131,7 @@ def test_without_rations_nothing_changes(url: str, tmp_path: Path) -> None:
     one = driver(url, tmp_path, every=10)
     offer(url, 1.0)
     for batch in range(3):
-        one.run(batch, job(batch))
+        one.run(job(batch))
     assert results(tmp_path) == expected(3)
     assert one.state.rationed == ()
 
@@ -151,7 +151,7 @@ def test_not_a_byte_of_the_results_changes_unless_something_is_withheld(
         home = tmp_path / variant
         one = driver(url, home, mode, every=10)
         for batch in range(4):
-            one.run(batch, job(batch, copies=3))
+            one.run(job(batch, copies=3))
         assert one.state.rationed == ()
         choices = [one.durability.choices.get(batch) for batch in range(4)]
         assert [(c.rations, c.owed) for c in choices if c is not None] == [((), False)] * 4
@@ -165,8 +165,8 @@ def test_a_schedule_that_cannot_be_read_is_none(url: str, tmp_path: Path) -> Non
     publish(url, 0)
     one = driver(url, tmp_path, every=10)
     redis_client.Redis.from_url(url).set(KEYS.rations, "{")
-    one.run(0, job(0))
-    one.run(1, job(1))
+    one.run(job(0))
+    one.run(job(1))
     assert results(tmp_path) == expected(2)
 
 
@@ -174,7 +174,7 @@ def test_goals_of_other_queries_are_passed_over(url: str, tmp_path: Path) -> Non
     publish(url, 0, {"other": "SELECT R.a, S.b FROM R JOIN S ON R.a = S.a"})
     one = driver(url, tmp_path, every=10)
     offer(url, 0.0)
-    one.run(0, job(0))
+    one.run(job(0))
     assert one.state.rationed == ()
     assert results(tmp_path, "other") == expected(1)
 
@@ -183,10 +183,10 @@ def test_in_step_mode_only_a_stated_budget_rations(url: str, tmp_path: Path) -> 
     publish(url, 0)
     one = driver(url, tmp_path, Mode.STEP, every=10)
     offer(url, None)
-    one.run(0, job(0))
+    one.run(job(0))
     late = StreamIntake(waiting=10**6, seconds=60.0)
     one.rationer.done(1000, 9.0, 8.0, [late])
-    one.run(1, job(1))
+    one.run(job(1))
     assert results(tmp_path) == expected(2)
 
 
@@ -194,13 +194,13 @@ def test_live_the_load_decides(url: str, tmp_path: Path) -> None:
     publish(url, 0)
     one = driver(url, tmp_path, Mode.LIVE, every=10)
     offer(url, None)
-    one.run(0, job(0))
+    one.run(job(0))
     assert not one.state.rationed
     assert one.rationer.length == 1.0
     late = StreamIntake(waiting=10**6, seconds=60.0)
     for _ in range(overload.MEMORY):
         one.rationer.done(1000, 9.0, 8.0, [late])
-    one.run(1, job(1))
+    one.run(job(1))
     assert one.state.rationed == (
         RationedBatches(1, 1, tuple(Ration(QueryId("q"), g.start, SAMPLE, RANKING) for g in GOALS)),
     )
@@ -219,7 +219,7 @@ def test_a_driver_that_starts_anew_goes_on_with_the_last_budget(
     publish(url, 0)
     one = driver(url, tmp_path, Mode.LIVE, every=10)
     offer(url, None)
-    one.run(0, job(0))
+    one.run(job(0))
     assert one.durability.choices.load == KnownLoad(1.0, 0.0, overloaded=False)
     late = StreamIntake(waiting=2000, seconds=60.0)
     for _ in range(overload.MEMORY):
@@ -232,12 +232,12 @@ def test_a_driver_that_starts_anew_goes_on_with_the_last_budget(
     assert load.savable == pytest.approx(0.0005)
     assert 0 < load.budget < 1
     now += 1.0
-    one.run(1, job(1))
+    one.run(job(1))
     withheld = one.state.rationed[-1].rations
 
     again = driver(url, tmp_path, Mode.LIVE, every=10)
     assert again.durability.choices.load == load
-    again.run(2, job(2))
+    again.run(job(2))
     assert again.state.rationed == (RationedBatches(1, 2, withheld),)
     # It ends as it would have without: nothing waits any more.
     for _ in range(20):
@@ -252,14 +252,14 @@ def test_a_batch_that_is_repeated_does_not_lose_the_budget(url: str, tmp_path: P
     publish(url, 0)
     one = driver(url, tmp_path, Mode.LIVE, every=10)
     offer(url, None)
-    one.run(0, job(0))
+    one.run(job(0))
     for _ in range(overload.MEMORY):
         one.rationer.done(1000, 9.0, 8.0, [StreamIntake(waiting=10**6, seconds=60.0)])
     with pytest.raises(Killed):
-        one.run(1, die(job(1)))
+        one.run(die(job(1)))
     again = driver(url, tmp_path, Mode.LIVE, every=10)
-    again.run(1, job(1))
-    again.run(2, job(2))
+    again.run(job(1))
+    again.run(job(2))
     assert [(r.first, r.last) for r in again.state.rationed] == [(1, 2)]
 
 
@@ -269,12 +269,12 @@ def test_only_a_budget_that_the_load_has_chosen_is_recorded(url: str, tmp_path: 
         publish(url, 0)
         offer(url, budget)
         one = driver(url, tmp_path / name, mode, every=10)
-        one.run(0, job(0))
+        one.run(job(0))
         assert one.durability.choices.load is None
     redis_client.Redis.from_url(url).flushall()
     publish(url, 0)
     waits = driver(url, tmp_path / "waits", Mode.LIVE, every=10)
-    waits.run(0, job(0))
+    waits.run(job(0))
     assert waits.durability.choices.load is None
 
 
@@ -288,7 +288,7 @@ def test_time_without_a_schedule_is_no_time_without_arrivals(
     publish(url, 0)
     one = driver(url, tmp_path, Mode.LIVE, every=10)
     now += 7200
-    one.run(0, job(0))
+    one.run(job(0))
     offer(url, None)
     assert not one.rationer.rations(one.durability.rulesets.get(one.state.ruleset))
     now += 9.0

@@ -80,11 +80,11 @@ def test_pairs_of_one_stream_need_the_ranks_of_both(url: str, tmp_path: Path) ->
     publish(url, 0, {"q": PAIRS})
     one = driver(url, tmp_path, every=10)
     old, new = tuples(0, 12), tuples(12, 30)
-    one.run(0, job(old))
+    one.run(job(old))
     assert staged(tmp_path, 0).column_names == ["k1", "k2"]
     assert not is_sampled(tmp_path, 0)
     offer(url, BY_TIME, SHARES, catch_up=False)
-    one.run(1, job(new))
+    one.run(job(new))
     rank = ranks(BY_TIME, lambda name: new[name], 30, 1).tolist()
     limits = [limit(share) for share in SHARES]
     key = {n: n % 3 for n in range(42)}
@@ -113,7 +113,7 @@ def test_what_is_owed_is_not_sampled(url: str, tmp_path: Path) -> None:
     publish(url, 0, {"q": PAIRS})
     one = driver(url, tmp_path, every=10)
     offer(url, BY_TIME, SHARES, catch_up=True)
-    one.run(0, job(tuples(0, 30)))
+    one.run(job(tuples(0, 30)))
     assert staged(tmp_path, 0).column_names == ["k1", "k2"]
     assert not is_sampled(tmp_path, 0)
     assert one.state.queries["q"].left_out == ()
@@ -126,7 +126,7 @@ def test_a_key_class_is_noted(shares: tuple[float, float], url: str, tmp_path: P
     one = driver(url, tmp_path, every=10)
     offer(url, BY_KEY, shares, catch_up=False)
     for batch in range(2):
-        one.run(batch, job(tuples(30 * batch, 30)))
+        one.run(job(tuples(30 * batch, 30)))
     query = rules(0, {"q": PAIRS.replace("x.b", "x.a")}).queries[0]
     assert query.view is not None
     key = (query.view.keys[0][0], "bigint")

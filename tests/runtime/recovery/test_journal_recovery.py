@@ -16,7 +16,7 @@ from anabranch_runtime.control import Control
 from anabranch_runtime.driver import driver as drivers
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.errors import AnabranchRuntimeError, PipelineError, StateError
-from anabranch_runtime.recovery.journal import KIND
+from anabranch_runtime.recovery.journal import REMEMBERED
 from anabranch_runtime.storage.pipeline_lock import exclusive
 from tests.support.cases.states import RS
 from tests.support.worlds.driven import (
@@ -29,7 +29,7 @@ from tests.support.worlds.driven import (
     publish,
     results,
 )
-from tests.support.worlds.spark_log import SparkLog
+from tests.support.worlds.random_cuts import RandomCuts
 
 
 @pytest.fixture
@@ -39,8 +39,8 @@ def url(url: str) -> str:
 
 
 @pytest.fixture
-def log(url: str, tmp_path: Path) -> SparkLog:
-    return SparkLog(url, tmp_path)
+def log(url: str, tmp_path: Path) -> RandomCuts:
+    return RandomCuts(url, tmp_path)
 
 
 def newest_manifest(folder: Path) -> Path:
@@ -61,14 +61,14 @@ def remove(path: Path) -> None:
     path.unlink()
 
 
-def halves(log: SparkLog, batches: int) -> Driver:
+def halves(log: RandomCuts, batches: int) -> Driver:
     one = log.start()
     for _ in range(batches):
         log.step(one)
     return one
 
 
-def refused(log: SparkLog, code: str) -> StateError:
+def refused(log: RandomCuts, code: str) -> StateError:
     """Starting is refused with ``code`` and a remedy, and changes nothing."""
     before = {p: p.stat().st_mtime_ns for p in log.folder.rglob("*") if p.is_file()}
     with pytest.raises(StateError) as caught:
@@ -85,7 +85,7 @@ def refused(log: SparkLog, code: str) -> StateError:
 
 @pytest.mark.parametrize("damage", [flip, truncate, remove])
 def test_a_damaged_newest_manifest_costs_one_batch(
-    damage: Callable[[Path], None], log: SparkLog, tmp_path: Path
+    damage: Callable[[Path], None], log: RandomCuts, tmp_path: Path
 ) -> None:
     halves(log, 6)
     damage(newest_manifest(tmp_path))
@@ -100,7 +100,7 @@ def test_a_damaged_newest_manifest_costs_one_batch(
     assert results(tmp_path) == expected(log.total)
 
 
-def test_two_damaged_manifests_cost_two_batches(log: SparkLog, tmp_path: Path) -> None:
+def test_two_damaged_manifests_cost_two_batches(log: RandomCuts, tmp_path: Path) -> None:
     halves(log, 6)
     ran = list(log.read)
     for _ in range(2):
@@ -117,7 +117,7 @@ def test_two_damaged_manifests_cost_two_batches(log: SparkLog, tmp_path: Path) -
 
 @pytest.mark.parametrize("damage", [flip, truncate, remove])
 def test_a_damaged_pack_of_the_last_batch_costs_that_batch(
-    damage: Callable[[Path], None], log: SparkLog, tmp_path: Path
+    damage: Callable[[Path], None], log: RandomCuts, tmp_path: Path
 ) -> None:
     halves(log, 5)
     damage(max((tmp_path / "state" / "segments").iterdir()))
@@ -130,7 +130,7 @@ def test_a_damaged_pack_of_the_last_batch_costs_that_batch(
 
 
 def test_merged_packs_stay_as_long_as_the_state_can_go_back_to_them(
-    log: SparkLog, tmp_path: Path
+    log: RandomCuts, tmp_path: Path
 ) -> None:
     one = log.start()
     while not any(s.level for store in one.state.stores.values() for s in store.segments):
@@ -147,7 +147,7 @@ def test_merged_packs_stay_as_long_as_the_state_can_go_back_to_them(
 
 
 def test_an_interrupted_batch_runs_as_it_was_begun_after_a_roll_back(
-    log: SparkLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    log: RandomCuts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = halves(log, 4)
 
@@ -167,7 +167,7 @@ def test_an_interrupted_batch_runs_as_it_was_begun_after_a_roll_back(
     assert results(tmp_path) == expected(log.total)
 
 
-def test_the_first_batches_can_be_rolled_back_to_nothing(log: SparkLog, tmp_path: Path) -> None:
+def test_the_first_batches_can_be_rolled_back_to_nothing(log: RandomCuts, tmp_path: Path) -> None:
     halves(log, 2)
     for path in (tmp_path / "state" / "manifest").iterdir():
         flip(path)
@@ -179,7 +179,7 @@ def test_the_first_batches_can_be_rolled_back_to_nothing(log: SparkLog, tmp_path
     assert results(tmp_path) == expected(log.total)
 
 
-def test_epochs_go_on_after_a_roll_back_over_their_boundary(url: str, log: SparkLog) -> None:
+def test_epochs_go_on_after_a_roll_back_over_their_boundary(url: str, log: RandomCuts) -> None:
     halves(log, 4)
     assert [b.epoch for b in boundaries(url)] == [-1, 0]
     publish(url, 1, {"q": RS, "p": RS})
@@ -194,34 +194,10 @@ def test_epochs_go_on_after_a_roll_back_over_their_boundary(url: str, log: Spark
     assert one.state.queries["p"].activated_batch == 4
 
 
-@pytest.mark.parametrize("name", ["metadata", "commits/3", "offsets/3", "offsets/2"])
-@pytest.mark.parametrize("damage", [flip, truncate, remove])
-def test_sparks_logs_are_repaired_from_the_state(
-    damage: Callable[[Path], None], name: str, log: SparkLog, tmp_path: Path
-) -> None:
-    halves(log, 4)
-    damage(log.checkpoint / name)
-
-    log.run(log.start())
-
-    assert results(tmp_path) == expected(log.total)
-
-
-def test_offsets_of_a_batch_that_has_not_begun_are_planned_anew(
-    log: SparkLog, tmp_path: Path
-) -> None:
-    halves(log, 4)
-    (log.checkpoint / "offsets" / "4").write_text('v1\n{}\n{"at":30}')
-
-    log.run(log.start())
-
-    assert results(tmp_path) == expected(log.total)
-
-
 # --- refused -----------------------------------------------------------------------------------
 
 
-def test_a_damaged_old_pack_is_refused(log: SparkLog, tmp_path: Path) -> None:
+def test_a_damaged_old_pack_is_refused(log: RandomCuts, tmp_path: Path) -> None:
     halves(log, 6)
     first = min((tmp_path / "state" / "segments").iterdir())
     flip(first)
@@ -231,34 +207,14 @@ def test_a_damaged_old_pack_is_refused(log: SparkLog, tmp_path: Path) -> None:
     assert results(tmp_path) == expected(log.total)
 
 
-def test_lost_manifests_are_refused(log: SparkLog, tmp_path: Path) -> None:
+def test_lost_manifests_are_refused(log: RandomCuts, tmp_path: Path) -> None:
     halves(log, 8)
     shutil.rmtree(tmp_path / "state" / "manifest")
     (tmp_path / "state" / "manifest").mkdir()
     refused(log, "state-lost")
 
 
-def test_a_lost_checkpoint_is_refused(log: SparkLog) -> None:
-    halves(log, 3)
-    shutil.rmtree(log.checkpoint)
-    refused(log, "checkpoint-lost")
-
-
-def test_an_older_checkpoint_is_brought_forward(log: SparkLog, tmp_path: Path) -> None:
-    halves(log, 2)
-    shutil.copytree(log.checkpoint, tmp_path / "old")
-    one = log.start()
-    for _ in range(3):
-        log.step(one)
-    shutil.rmtree(log.checkpoint)
-    shutil.copytree(tmp_path / "old", log.checkpoint)
-
-    log.run(log.start())
-
-    assert results(tmp_path) == expected(log.total)
-
-
-def test_an_older_state_is_refused(log: SparkLog, tmp_path: Path) -> None:
+def test_an_older_state_is_refused(log: RandomCuts, tmp_path: Path) -> None:
     halves(log, 2)
     for name in ("manifest", "segments"):
         shutil.copytree(tmp_path / "state" / name, tmp_path / "old" / name)
@@ -271,35 +227,69 @@ def test_an_older_state_is_refused(log: SparkLog, tmp_path: Path) -> None:
     refused(log, "state-behind")
 
 
-def test_a_lost_journal_is_refused_where_a_batch_may_have_begun(
-    log: SparkLog, tmp_path: Path
-) -> None:
-    one = halves(log, 3)
-    journal = tmp_path / "state" / "choice.json"
-    flip(journal)
-    log.step(log.start())
-    assert json.loads(journal.read_text())["version"] == KIND.version
+def entry(folder: Path, batch: int) -> Path:
+    return folder / "state" / "journal" / f"{batch:012d}.json"
 
+
+@pytest.mark.parametrize("damage", [flip, truncate])
+def test_a_damaged_entry_of_a_begun_batch_is_refused_until_it_is_deleted(
+    damage: Callable[[Path], None], log: RandomCuts, tmp_path: Path
+) -> None:
     def die(_: object) -> None:
         raise Killed
 
-    one = log.start()
+    one = halves(log, 3)
     one.durability.manifests.commit = die  # type: ignore[assignment,method-assign]
     with pytest.raises(Killed):
         log.step(one)
-    flip(journal)
+    damage(entry(tmp_path, 3))
     error = refused(log, "damaged-journal")
-    assert "checkpoint/offsets/4" in error.remedy
-    journal.unlink()
-    (log.checkpoint / "offsets" / "4").unlink()
+    assert str(entry(tmp_path, 3)) in error.message
+    assert "delete" in error.remedy
+    remove(entry(tmp_path, 3))
     log.run(log.start())
     assert results(tmp_path) == expected(log.total)
+
+
+@pytest.mark.parametrize("damage", [flip, truncate, remove])
+def test_a_damaged_entry_between_batches_costs_nothing(
+    damage: Callable[[Path], None], log: RandomCuts, tmp_path: Path
+) -> None:
+    halves(log, 3)
+    damage(entry(tmp_path, 1))
+    if damage is not remove:
+        damage(entry(tmp_path, 2))
+    log.run(log.start())
+    assert results(tmp_path) == expected(log.total)
+
+
+@pytest.mark.parametrize("mode", [Mode.LIVE, Mode.STEP])
+def test_a_lost_journal_is_refused_unless_batches_repeat_identically(
+    mode: Mode, log: RandomCuts, tmp_path: Path
+) -> None:
+    log.mode = mode
+    for epoch in range(1, 20 if mode is Mode.STEP else 1):
+        publish(log.url, epoch)
+    halves(log, 3)
+    shutil.rmtree(tmp_path / "state" / "journal")
+    if mode is Mode.LIVE:
+        (tmp_path / "state" / "journal").mkdir()
+        assert entry(tmp_path, 2).name in refused(log, "damaged-journal").remedy
+        entry(tmp_path, 2).touch()
+    log.run(log.start())
+    assert results(tmp_path) == expected(log.total)
+
+
+def test_old_entries_are_deleted(log: RandomCuts, tmp_path: Path) -> None:
+    halves(log, 7)
+    kept = sorted(int(p.stem) for p in (tmp_path / "state" / "journal").iterdir())
+    assert kept == list(range(7 - REMEMBERED, 7))
 
 
 @pytest.mark.parametrize("name", ["files/x.jsonl", "checkpoint/sources/0/3"])
 @pytest.mark.parametrize("damage", [flip, truncate, remove])
 def test_a_damaged_log_of_a_source_is_refused(
-    damage: Callable[[Path], None], name: str, log: SparkLog, tmp_path: Path
+    damage: Callable[[Path], None], name: str, log: RandomCuts, tmp_path: Path
 ) -> None:
     path = tmp_path / "state" / name
     path.parent.mkdir(parents=True)
@@ -332,7 +322,7 @@ def test_a_state_directory_is_one_processes(tmp_path: Path) -> None:
 # --- Redis -------------------------------------------------------------------------------------
 
 
-def test_a_redis_without_its_data_is_refused(url: str, log: SparkLog) -> None:
+def test_a_redis_without_its_data_is_refused(url: str, log: RandomCuts) -> None:
     one = halves(log, 3)
     redis_client.Redis.from_url(url).flushall()
     with pytest.raises(StateError) as caught:
@@ -342,13 +332,13 @@ def test_a_redis_without_its_data_is_refused(url: str, log: SparkLog) -> None:
     refused(log, "redis-lost")
 
 
-def test_another_pipelines_redis_is_refused(url: str, log: SparkLog, tmp_path: Path) -> None:
+def test_another_pipelines_redis_is_refused(url: str, log: RandomCuts, tmp_path: Path) -> None:
     halves(log, 2)
     redis_client.Redis.from_url(url).set(KEYS.pipeline, "another")
     refused(log, "foreign-state")
 
 
-def test_a_lost_state_directory_is_refused(url: str, log: SparkLog, tmp_path: Path) -> None:
+def test_a_lost_state_directory_is_refused(url: str, log: RandomCuts, tmp_path: Path) -> None:
     halves(log, 2)
     shutil.rmtree(tmp_path / "state")
     with pytest.raises(StateError) as caught:
@@ -358,14 +348,14 @@ def test_a_lost_state_directory_is_refused(url: str, log: SparkLog, tmp_path: Pa
     assert log.start().state.next_batch == 0
 
 
-def test_another_ruleset_under_a_number_in_use_is_refused(url: str, log: SparkLog) -> None:
+def test_another_ruleset_under_a_number_in_use_is_refused(url: str, log: RandomCuts) -> None:
     halves(log, 2)
     publish(url, 0, {"q": RS, "p": RS})
     refused(log, "foreign-ruleset")
 
 
 def test_a_ruleset_that_redis_has_lost_is_given_back(
-    url: str, log: SparkLog, tmp_path: Path
+    url: str, log: RandomCuts, tmp_path: Path
 ) -> None:
     halves(log, 4)
     connection = redis_client.Redis.from_url(url)
@@ -380,7 +370,7 @@ def test_a_ruleset_that_redis_has_lost_is_given_back(
     assert Control(url, "test").newest_epoch(9) == 0
 
 
-def test_a_damaged_kept_ruleset_is_fetched_again(url: str, log: SparkLog, tmp_path: Path) -> None:
+def test_a_damaged_kept_ruleset_is_fetched_again(url: str, log: RandomCuts, tmp_path: Path) -> None:
     halves(log, 2)
     kept = tmp_path / "state" / "rulesets" / "00000000.json"
     flip(kept)
@@ -401,17 +391,17 @@ def test_waiting_for_a_ruleset_ends_when_redis_has_lost_everything(
 ) -> None:
     one = driver(url, tmp_path)
     for batch in range(2):
-        one.run(batch, job(batch))
+        one.run(job(batch))
     redis_client.Redis.from_url(url).flushall()
     with pytest.raises(StateError) as caught:
-        one.run(2, job(2))
+        one.run(job(2))
     assert caught.value.code == "redis-lost"
 
 
 # --- at random ---------------------------------------------------------------------------------
 
 
-def fuzz(log: SparkLog, seed: int) -> str:
+def fuzz(log: RandomCuts, seed: int) -> str:
     """Stop a pipeline somewhere, damage one or two of its files, start it again: what came of it.
 
     Raises:
@@ -423,12 +413,8 @@ def fuzz(log: SparkLog, seed: int) -> str:
     for epoch in range(1, 40 if log.mode is Mode.STEP else 1):
         publish(log.url, epoch)
     one = halves(log, random.randint(1, 5))
-    where = random.choice(("commit", "publish", "job", "spark", "nowhere"))
-    if where == "spark":
-        log.step(one)
-        last = max(int(p.name) for p in (log.checkpoint / "commits").iterdir())
-        (log.checkpoint / "commits" / str(last)).unlink()
-    elif where != "nowhere":
+    where = random.choice(("commit", "publish", "job", "nowhere"))
+    if where != "nowhere":
         target, name = {
             "commit": (one.durability.manifests, "commit"),
             "publish": (type(one.publisher), "publish"),
@@ -470,11 +456,11 @@ def _killed(*_: object, **__: object) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_damage_is_made_good_or_refused(seed: int, log: SparkLog) -> None:
+def test_damage_is_made_good_or_refused(seed: int, log: RandomCuts) -> None:
     fuzz(log, seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8, 400))
-def test_damage_of_many_kinds_is_made_good_or_refused(seed: int, log: SparkLog) -> None:
+def test_damage_of_many_kinds_is_made_good_or_refused(seed: int, log: RandomCuts) -> None:
     fuzz(log, seed)

@@ -303,11 +303,11 @@ def test_results_are_exact_whatever_dies_between_patches(
             one.durability.rulesets.get(RulesetId(epoch))
         elif epoch % 3 == 2:
             with pytest.raises(Killed):
-                one.run(epoch, die(job(epoch)))
+                one.run(die(job(epoch)))
         if epoch % 3:
             forget()
             one = driver(url, tmp_path, mode, every=1)
-        one.run(epoch, job(epoch))
+        one.run(job(epoch))
         assert kept_ruleset(tmp_path / "state", RulesetId(epoch)) == rulesets.loads(text)
         world.redis.set(KEYS.ruleset(0), pack(base))
         file = tmp_path / "state" / "rulesets" / f"{epoch:08d}.json"

@@ -20,7 +20,7 @@ def test_interruptions_do_not_count(url: str, tmp_path: Path) -> None:
             readings.append(context.times.clock)
             return job(batch)(context)
 
-        one.run(batch, watched)
+        one.run(watched)
 
     one = driver(url, tmp_path, Mode.LIVE)
     run(0)
@@ -51,7 +51,7 @@ def test_a_replay_does_not_look_at_the_time(url: str, tmp_path: Path) -> None:
         seen.append(context.times.clock)
         return job(0)(context)
 
-    one.run(0, watched)
+    one.run(watched)
     assert seen == [None]
     times = [s.max_tau for s in one.state.streams.values() if s.max_tau is not None]
     assert one.state.clock == max(times, default=None)

@@ -16,7 +16,7 @@ from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.epochs.table_versions import rows_kept, table_progress
 from anabranch_runtime.faults import Point
 from anabranch_runtime.sources.feed import version_of
-from anabranch_runtime.sources.feeds import FeedsReader, source_options
+from anabranch_runtime.sources.feeds import Feeds
 from anabranch_runtime.sources.loads import LOADS, loads_of
 from tests.support.surroundings.policy import OPEN
 from tests.support.surroundings.redis import redis_url
@@ -110,7 +110,7 @@ def test_the_version_before_stays_while_the_source_can_not_be_read(
     world.send()
     world.drain()
     assert table_progress(world.driver.state)["R"].version == 1
-    assert "can't be listed" in (world.driver.control.intake().streams["R"].error or "")
+    assert "can't be listed" in (world.driver.progress.rate_limiter.input.streams["R"].error or "")
     world.verify(1)
     away.rename(folder)
     for path in folder.glob("*.parquet"):
@@ -182,9 +182,7 @@ def test_a_redis_stream_is_read_again(url: str, tmp_path: Path) -> None:
     def plan(version: int, offset: dict[str, Any]) -> dict[str, Any]:
         records = [record.model_copy(update={"version": version})]
         state = str(world.home / "state")
-        options = source_options(records, 2, url, "test", state, OPEN, live=False)
-        reader = FeedsReader(options)
-        return reader.latestOffset(offset, reader.getDefaultReadLimit())
+        return Feeds(records, 2, url, "test", state, OPEN, live=False).plan(offset)
 
     for n in range(3):
         world.server.xadd(KEYS.stream("S"), {"data": json.dumps({"a": n, "n": n})})

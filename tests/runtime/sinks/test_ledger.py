@@ -28,13 +28,13 @@ from anabranch_runtime.index.ranks import limit, ranks
 from anabranch_runtime.sinks.ledger import LEDGER, READS, Ledger
 from anabranch_runtime.sources.batch_input import BatchInput, Sources
 from anabranch_runtime.sources.blocks import read_pieces
-from anabranch_runtime.sources.feeds import FeedsReader, source_options
+from anabranch_runtime.sources.feeds import Feeds
 from anabranch_runtime.sources.ingest import landing
 from anabranch_runtime.sources.ingest.spark_stream import source_name
-from anabranch_runtime.sources.planned import PlannedReader
-from anabranch_runtime.sources.recordings.recorded import RecordedReader
-from anabranch_runtime.sources.recordings.recorded import source_options as recorded_options
+from anabranch_runtime.sources.planned import PlannedSource, next_offsets
+from anabranch_runtime.sources.recordings.recorded import Recorded
 from anabranch_runtime.sources.recordings.recording import convert
+from anabranch_runtime.state.offsets import Offsets
 from tests.support.cases.random_rations import random_rations
 from tests.support.surroundings.policy import OPEN
 from tests.support.surroundings.redis import redis_url
@@ -270,31 +270,23 @@ class _World:
         pq.write_table(_table(0, 60), home / "recorded.parquet")
         recording = _record("recorded", "recorded", home / "recorded.parquet")
         (home / "converted").mkdir()
-        recorded = recorded_options([convert(recording, home / "converted")], 3, url, "none")
-        options = source_options(records, 3, url, "test", str(self.state), OPEN)
-        self.readers: dict[str, PlannedReader] = {
-            "feeds": FeedsReader(options),
-            "recorded": RecordedReader(recorded),
+        converted = [convert(recording, home / "converted")]
+        self.planned: dict[str, PlannedSource] = {
+            "feeds": Feeds(records, 3, url, "test", str(self.state), OPEN),
+            "recorded": Recorded(converted, 3, url, "none"),
         }
-        planned = {name: (lambda r=reader: r) for name, reader in self.readers.items()}
-        self.sources = Sources(planned, 3, tuple(records))
+        self.sources = Sources(self.planned, 3, tuple(records))
         self.home = home
 
     def batches(self) -> Iterator[BatchInput]:
         """The input of batch after batch."""
-        offsets: dict[str, Any] = {name: {} for name in self.readers}
-        before: str | None = None
+        before: Offsets | None = None
         for number in range(100):
-            ends = {
-                name: reader.latestOffset(offsets[name], reader.getDefaultReadLimit())
-                for name, reader in self.readers.items()
-            }
-            if ends == offsets:
+            upto = next_offsets(self.planned, before)
+            if upto is None:
                 return
-            texts = "".join(f"\n{name}:{json.dumps(end)}" for name, end in ends.items())
-            upto = f"v2\n{{}}{texts}"
             yield BatchInput(self.sources, {}, number, before, upto)
-            offsets, before = ends, upto
+            before = upto
 
     def read(self, stream: str, source: str, unit: str, first: int, last: int | None) -> list[int]:
         """The numbers of the rows in a range, as an outsider reads them."""

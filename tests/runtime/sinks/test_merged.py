@@ -155,7 +155,7 @@ def test_batches_go_on_meanwhile_and_are_repeated(url: str, tmp_path: Path) -> N
         publish(url, epoch, {"q": RS, "p": RS})
     one, last = driver(url, tmp_path), 0
     for batch in range(12):
-        one.run(batch, job(batch))
+        one.run(job(batch))
         last = batch
         if batch % 3 == 2:
             files = len(list((tmp_path / "results" / "q").iterdir()))
@@ -164,12 +164,12 @@ def test_batches_go_on_meanwhile_and_are_repeated(url: str, tmp_path: Path) -> N
             assert results(tmp_path) == expected(batch + 1)
         if batch == 7:
             with pytest.raises(Killed):
-                one.run(8, die(job(8)))
+                one.run(die(job(8)))
             one = driver(url, tmp_path)
     for path in sorted((tmp_path / "state" / "manifest").iterdir())[1:]:
         path.write_bytes(b"{}")
     again = driver(url, tmp_path)
     assert again.state.next_batch == last - 1
     for batch in range(last - 1, 14):
-        again.run(batch, job(batch))
+        again.run(job(batch))
     assert results(tmp_path) == expected(14) == results(tmp_path, "p")

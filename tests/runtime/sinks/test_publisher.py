@@ -298,9 +298,9 @@ def test_a_driver_that_dies_while_it_publishes_doubles_nothing(
             else:
                 made.durability.manifests.commit = die  # type: ignore[method-assign]
             with pytest.raises(Killed):
-                made.run(batch, job)
+                made.run(job)
         again = start(url, tmp_path)
-        again.run(batch, job)
+        again.run(job)
         assert appended(url) == expected(batch + 1)
     files = list((tmp_path / "results" / "plain").glob("*.parquet"))
     assert len(files) == 2
@@ -311,10 +311,10 @@ def test_a_server_that_takes_nothing_delays_its_results_only(url: str, tmp_path:
         server = redis_client.Redis.from_url(other)
         plan(url, sink("redis-stream", stream="out", url=other))
         made = start(url, tmp_path)
-        made.run(0, job)
+        made.run(job)
         server.config_set("maxmemory", 1)
-        for batch in (1, 2):
-            made.run(batch, job)
+        for _ in range(2):
+            made.run(job)
         progress = Progress.loads(redis_client.Redis.from_url(url).get(KEYS.runtime) or b"")
         assert progress.committed == 3
         assert progress.sinks["q"].startswith("2 batches wait: OutOfMemoryError")
@@ -330,11 +330,11 @@ def test_a_server_that_takes_nothing_delays_its_results_only(url: str, tmp_path:
 def test_committed_results_reach_those_who_listen(url: str, tmp_path: Path) -> None:
     plan(url, sink("redis-stream", stream="out"))
     made = start(url, tmp_path)
-    made.run(0, job)
+    made.run(job)
     connection = redis_client.Redis.from_url(url)
     connection.zadd(KEYS.listeners, {"q": time.time() + 100, "plain": time.time() + 100, "x": 1})
     made.tick()
-    made.run(1, job)
+    made.run(job)
     for name in ("q", "plain"):
         found = entries(connection, KEYS.tail(name))
         rows = [line for _, f in found for line in f.get(b"rows", b"").split(b"\n") if line]

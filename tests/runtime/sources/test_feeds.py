@@ -12,12 +12,12 @@ import pytest
 from anabranch_contract.queries.joins import StreamKind
 from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.epochs.lifecycle import enter_epoch
-from anabranch_runtime.recovery.checkpoint import OWED, brings_nothing
 from anabranch_runtime.sources.loads import LOADS, loads_of
 from anabranch_runtime.state.manifest import StreamState
+from anabranch_runtime.state.offsets import OWED, Offsets
 from tests.support.cases.states import rules
 from tests.support.surroundings.redis import redis_url
-from tests.support.worlds.fed import KEYS, STREAMS, Fed
+from tests.support.worlds.fed import STREAMS, Fed
 
 
 @pytest.fixture
@@ -30,27 +30,26 @@ def fed(tmp_path: Path) -> Iterator[Fed]:
 
 
 def _plan(fed: Fed, start: dict[str, Any]) -> dict[str, Any]:
-    return fed.reader.latestOffset(start, fed.reader.getDefaultReadLimit())
+    return fed.reader.plan(start)
 
 
 def test_a_batch_is_planned_for_what_is_owed_once(fed: Fed) -> None:
     start = _plan(fed, {})
     assert _plan(fed, start) == start
-    fed.driver.control.set_owed(7)
+    fed.control.owed = 7
     end = _plan(fed, start)
     assert end == {**start, OWED: 7}
     # The same batch is not planned twice; the next one is.
     assert _plan(fed, end) == end
-    fed.driver.control.set_owed(8)
+    fed.control.owed = 8
     assert _plan(fed, end) == {**start, OWED: 8}
-    fed.driver.control.set_owed(None)
+    fed.control.owed = None
     assert _plan(fed, end) == end
-    assert fed.server.get(KEYS.owed) is None
 
 
 def test_input_comes_first(fed: Fed) -> None:
     start = _plan(fed, {})
-    fed.driver.control.set_owed(7)
+    fed.control.owed = 7
     fed.push([1, 2])
     end = _plan(fed, start)
     assert OWED not in end
@@ -70,7 +69,7 @@ def test_a_stream_that_is_retained_is_not_read_before_an_epoch_stores_it(fed: Fe
     def epoch_has(**properties: Any) -> None:
         spec = replace(STREAMS[0], **properties)
         streams = {"R": StreamState(spec), "S": StreamState(STREAMS[1])}
-        fed.driver.progress.report_held(replace(fed.driver.state, streams=streams))
+        fed.driver.progress.direct(replace(fed.driver.state, streams=streams))
 
     epoch_has()
     assert _plan(fed, start) == start, "the epoch has it, and stores nothing of it"
@@ -119,7 +118,7 @@ def test_tables_are_read_before_streams_the_first_time(
 
     spec = replace(STREAMS[0], retain=None, kind=StreamKind.TABLE)
     streams = {"R": StreamState(spec), "S": StreamState(STREAMS[1])}
-    fed.driver.progress.report_held(replace(fed.driver.state, streams=streams))
+    fed.driver.progress.direct(replace(fed.driver.state, streams=streams))
     read, offset = [], first
     for _ in range(3):
         end = _plan(fed, offset)
@@ -140,7 +139,7 @@ def test_an_empty_table_holds_nobody_up(fed: Fed, monkeypatch: pytest.MonkeyPatc
     fed.read_anew()
     spec = replace(STREAMS[0], retain=None, kind=StreamKind.TABLE)
     streams = {"R": StreamState(spec), "S": StreamState(STREAMS[1])}
-    fed.driver.progress.report_held(replace(fed.driver.state, streams=streams))
+    fed.driver.progress.direct(replace(fed.driver.state, streams=streams))
     end = _plan(fed, {})
     assert [load.is_open for load in loads_of(end).values()] == [False]
     fed.file("a.parquet", [1])
@@ -150,11 +149,10 @@ def test_an_empty_table_holds_nobody_up(fed: Fed, monkeypatch: pytest.MonkeyPatc
 
 
 def test_offsets_show_what_a_batch_was_planned_for() -> None:
-    def text(feeds: str) -> str:
-        return f"v2\n{{}}\nfeeds:{feeds}\nother:5"
+    def at(planned: int, **feeds: int) -> Offsets:
+        return Offsets(planned, {"feeds": feeds, "recorded": {"r": 5}})
 
-    assert brings_nothing(text('{"a": 1}'), text('{"a": 1, "+": 3}'))
-    assert brings_nothing(text('{"a": 1, "+": 3}'), text('{"a": 1, "+": 4}'))
-    assert not brings_nothing(text('{"a": 1, "+": 3}'), text('{"a": 2, "+": 3}'))
-    assert not brings_nothing(None, text('{"a": 1}'))
-    assert not brings_nothing(text('{"a": 1}'), None)
+    assert not at(2, a=1, **{OWED: 3}).reads_after(at(1, a=1))
+    assert not at(2, a=1, **{OWED: 4}).reads_after(at(1, a=1, **{OWED: 3}))
+    assert at(2, a=2, **{OWED: 3}).reads_after(at(1, a=1, **{OWED: 3}))
+    assert at(1, a=1).reads_after(None)

@@ -27,10 +27,9 @@ from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.epochs.task_report import TaskReport
-from anabranch_runtime.recovery.checkpoint import offsets_of, source_offsets
 from anabranch_runtime.sources.batch_input import Sources
 from anabranch_runtime.sources.blocks import read_pieces
-from anabranch_runtime.sources.feeds import FeedsReader, plan, source_options
+from anabranch_runtime.sources.feeds import Feeds, plan_feed
 from anabranch_runtime.sources.loads import Load, loads_of, with_loads
 from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.worker import run_task
@@ -86,24 +85,15 @@ class World:
             if self.is_redis
             else SourceRecord(format="files", path=str(self.home / "R"), options=self.options),
         )
-        options = source_options([record], 2, self.url, "test", str(state), OPEN)
-        self.reader = FeedsReader(options)
-        planned = {"feeds": lambda: FeedsReader(options)}
+        self.reader = Feeds([record], 2, self.url, "test", str(state), OPEN)
         feeds = frozenset(self.reader.feeds)
-        self.driver.progress.sources = Sources(planned, 2, (record,), feeds)
-        self.driver.align()
+        self.driver.read(Sources({"feeds": self.reader}, 2, (record,), feeds))
 
     def turn(self, die: bool = False) -> bool:
         """Plan a batch and run it, or repeat the one that was begun; False without one."""
-        batch = self.driver.state.next_batch
-        log = self.home / "state" / "checkpoint" / "offsets"
-        if not (log / str(batch)).exists():
-            before = source_offsets(offsets_of(log.parent, batch - 1)).get("feeds", {})
-            end = self.reader.latestOffset(before, self.reader.getDefaultReadLimit())
-            if end == before:
-                return False
-            log.mkdir(parents=True, exist_ok=True)
-            (log / str(batch)).write_text(f"v2\n{{}}\nfeeds:{json.dumps(end)}")
+        offsets = self.driver.plan()
+        if offsets is None:
+            return False
 
         def job(context: BatchContext) -> list[TaskReport]:
             if die:
@@ -112,7 +102,7 @@ class World:
             blocks = read_pieces(chain(*context.input.shares))
             return [run_task(context, known, blocks, task=0, tasks=1, exchange=lambda m: [m])]
 
-        self.driver.run(batch, job)
+        self.driver.run(job, offsets)
         return True
 
     def add(self, rows: list[Row], chance: random.Random) -> None:
@@ -200,7 +190,7 @@ def test_what_is_late_depends_on_loads_alone(
         world.add(list(load), chance)
         expected.load(load)
         while True:
-            world.server.set(KEYS.limit, chance.choice([1, 3, 10, 1000]))
+            world.reader._input.limit = chance.choice([1, 3, 10, 1000])
             if chance.random() < 0.1:
                 with suppress(Killed):
                     world.turn(die=True)
@@ -258,7 +248,7 @@ def test_loads_end_where_nothing_came_for_a_while(seed: int) -> None:
         rows = min(feed.waiting(offset), chance.randrange(1, 9))
         before, was = offset or 0, load
         load = loads_of(json.loads(json.dumps(with_loads({}, {"f": load}))))["f"]
-        offset, load = plan(feed, offset, rows, load, feed.now)  # type: ignore[arg-type]
+        offset, load = plan_feed(feed, offset, rows, load, feed.now)  # type: ignore[arg-type]
         assert load.number in (was.number, was.number + 1)
         for row in range(before, offset or 0):
             number_of[row] = load.number

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import time
 
-import redis
-
-from anabranch_contract.protocol.intake import Intake, StreamIntake
-from anabranch_contract.protocol.keys import Keys
+from anabranch_contract.protocol.intake import StreamIntake
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_runtime.control import Control
 from anabranch_runtime.sources.back_pressure import FIRST_ROWS
@@ -16,13 +13,13 @@ from anabranch_runtime.sources.rate_limiter import RateLimiter
 
 
 def test_the_limit_is_published_kept_over_a_restart_and_taken_back(url: str) -> None:
-    control, server, keys = Control(url, "test"), redis.Redis.from_url(url), Keys("test")
+    control = Control(url, "test")
     limiter = RateLimiter(control, 1.0)
     limiter.open()
     assert control.limit() == FIRST_ROWS
     # The driver's part was quick, but the batch was planned long before.
     streams = {"s": StreamIntake(500, 2.0)}
-    server.set(keys.intake, Intake(streams, time.time() + 1e-3).dumps())
+    limiter.input.streams, limiter.input.planned = streams, time.time() + 1e-3
     time.sleep(0.3)
     limiter.done(FIRST_ROWS, 0.05, 0.0)
     # From the arrival of the oldest row to now.
@@ -35,7 +32,7 @@ def test_the_limit_is_published_kept_over_a_restart_and_taken_back(url: str) -> 
     again = RateLimiter(control, 1.0)
     again.open()
     assert again.limit == slow
-    server.set(keys.intake, Intake(streams, time.time() - 3600).dumps())
+    again.input.streams, again.input.planned = streams, time.time() - 3600
     again.done(slow, 0.5, 0.0)
     assert again.ages == ()
     assert again.limit is not None

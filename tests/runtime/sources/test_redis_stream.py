@@ -13,12 +13,11 @@ import pytest
 import redis
 
 from anabranch_contract.errors import StreamError
-from anabranch_contract.protocol.intake import Intake
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_runtime.errors import EntriesLost, SourceError
 from anabranch_runtime.sources.blocks import read_piece, read_pieces
-from anabranch_runtime.sources.feeds import FeedsReader, source_options
+from anabranch_runtime.sources.feeds import Feeds
 from anabranch_runtime.sources.redis_stream import RedisFeed, redis_feed
 from tests.support.surroundings.arrow_ipc import ipc_stream
 from tests.support.surroundings.policy import OPEN
@@ -362,11 +361,11 @@ def test_the_pipeline_s_own_server_may_have_a_password(url: str) -> None:
 # --- several feeds in one source ---------------------------------------------------------------
 
 
-def reader(url: str, records: list[StreamRecord], home: Path) -> FeedsReader:
-    return FeedsReader(source_options(records, 2, url, "test", str(home), OPEN))
+def reader(url: str, records: list[StreamRecord], home: Path) -> Feeds:
+    return Feeds(records, 2, url, "test", str(home), OPEN)
 
 
-def batch(reader: FeedsReader, start: Any, end: Any) -> dict[str, list[int]]:
+def batch(reader: Feeds, start: Any, end: Any) -> dict[str, list[int]]:
     """Stream -> column ``a`` of the batch between two offsets."""
     found: dict[str, list[int]] = {}
     for feed_id, feed in reader.feeds.items():
@@ -380,30 +379,27 @@ def batch(reader: FeedsReader, start: Any, end: Any) -> dict[str, list[int]]:
 def test_feeds_share_the_limit_and_one_that_fails_does_not_stop_the_others(
     server: redis.Redis, url: str, tmp_path: Path
 ) -> None:
-    keys = Keys("test")
     push(server, 0, 300, "x")
     push(server, 0, 100, "y")
     server.set("z", "no stream")
     records = [stream(name, None, keys=name) for name in "xyz"]
     source = reader(url, records, tmp_path)
-    server.set(keys.limit, 100)
-    start = source.initialOffset()
-    end = source.latestOffset(start, source.getDefaultReadLimit())
-    assert batch(source, start, end) == {"x": list(range(75)), "y": list(range(25))}
-    intake = Intake.loads(server.get(keys.intake) or "")
+    source._input.limit = 100
+    end = source.plan({})
+    assert batch(source, {}, end) == {"x": list(range(75)), "y": list(range(25))}
+    intake = source._input
     assert intake.streams["x"].waiting == 300
     assert "WRONGTYPE" in (intake.streams["z"].error or "")
     assert intake.planned > 0
     server.delete("z")
-    server.delete(keys.limit)
+    source._input.limit = None
     source._errors.clear()
     push(server, 0, 3, "z")
-    last = source.latestOffset(end, source.getDefaultReadLimit())
+    last = source.plan(end)
     assert batch(source, end, last)["z"] == [0, 1, 2]
-    assert source.latestOffset(last, source.getDefaultReadLimit()) == last
+    assert source.plan(last) == last
     source._reported = 0.0
-    source.latestOffset(last, source.getDefaultReadLimit())
-    intake = Intake.loads(server.get(keys.intake) or "")
+    source.plan(last)
     now = {name: (s.waiting, s.error) for name, s in intake.streams.items()}
     assert now == dict.fromkeys("xyz", (0, None))
 
@@ -413,18 +409,17 @@ def test_a_stream_keeps_its_place_while_others_come_and_go(
 ) -> None:
     push(server, 0, 10, "x")
     push(server, 0, 10, "y")
-    limit = reader(url, [], tmp_path).getDefaultReadLimit()
     both = reader(url, [stream("x", 4, keys="x"), stream("y", 4, keys="y")], tmp_path)
-    first = both.latestOffset({}, limit)
+    first = both.plan({})
     assert batch(both, {}, first) == {"x": [0, 1, 2, 3], "y": [0, 1, 2, 3]}
     one = reader(url, [stream("x", 4, keys="x")], tmp_path)
     # A batch that was planned before "y" was removed has nothing of it.
     assert batch(one, {}, first) == {"x": [0, 1, 2, 3]}
-    second = one.latestOffset(first, limit)
+    second = one.plan(first)
     assert batch(one, first, second) == {"x": [4, 5, 6, 7]}
-    third = both.latestOffset(second, limit)
+    third = both.plan(second)
     assert batch(both, second, third) == {"x": [8, 9], "y": [4, 5, 6, 7]}
     # Defined otherwise it is another stream, and is read from its beginning.
     push(server, 100, 102, "y2")
     other = reader(url, [stream("x", 4, keys="x"), stream("y", 4, keys="y2")], tmp_path)
-    assert batch(other, third, other.latestOffset(third, limit)) == {"y": [100, 101]}
+    assert batch(other, third, other.plan(third)) == {"y": [100, 101]}

@@ -7,7 +7,6 @@ import socket
 import struct
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -37,7 +36,7 @@ def number(stream: IO[bytes]) -> int:
 DAEMONS = {
     "tasks": (sys.executable, "-m", "anabranch_runtime.spark.daemon", "pyspark.worker"),
     "sources": (
-        *(worker_interpreter(), "-m", "pyspark.daemon"),
+        *(worker_interpreter(), "-m", "anabranch_runtime.spark.daemon"),
         "pyspark.sql.worker.create_data_source",
     ),
 }
@@ -95,50 +94,3 @@ def test_other_errors_of_a_worker_leave_theirs(daemon: tuple[int, Path]) -> None
     port, log = daemon
     fork(port, b"\xff no text")
     assert "UnicodeDecodeError" in log.read_text()
-
-
-RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
-
-
-def run_source(**variables: str) -> subprocess.CompletedProcess[str]:
-    """Start the process of a source as Spark does, and wait for its end."""
-    return subprocess.run(
-        [worker_interpreter(), "-m", RUNNER],
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-
-
-def test_a_source_that_nobody_waits_for_says_so_in_a_line(tmp_path: Path) -> None:
-    ended = run_source(PYTHON_WORKER_FACTORY_SOCK_PATH=str(tmp_path / "gone.sock"))
-    assert ended.returncode == 1
-    assert ended.stderr == (
-        "a source's process was too late: Spark does not wait for it any more\n"
-    )
-
-
-def test_a_source_whose_query_stops_leaves_no_traceback(tmp_path: Path) -> None:
-    path = str(tmp_path / "s.sock")
-
-    def listen() -> None:
-        connection, _ = listening.accept()
-        with connection:
-            number(connection.makefile("rb"))
-
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
-        listening.bind(path)
-        listening.listen()
-        jvm = threading.Thread(target=listen)
-        jvm.start()
-        ended = run_source(PYTHON_WORKER_FACTORY_SOCK_PATH=path)
-        jvm.join()
-    assert ended.returncode != 0
-    assert "Traceback" not in ended.stderr
-
-
-def test_another_error_of_a_source_leaves_its_traceback() -> None:
-    ended = run_source(PYTHON_WORKER_FACTORY_SOCK_PATH="", PYTHON_WORKER_FACTORY_PORT="no port")
-    assert "Traceback" in ended.stderr

@@ -33,9 +33,9 @@ def write(url: str, folder: Path) -> None:
     publish(url, 0, QUERIES)
     one = driver(url, folder, Mode.LIVE, every=10)
     for batch in range(3):
-        one.run(batch, job(batch))
+        one.run(job(batch))
     with pytest.raises(Killed):
-        one.run(3, die())
+        one.run(die())
     connection = redis_client.Redis.from_url(url, decode_responses=True)
     known = {
         "rulesets": {"0": connection.get(KEYS.ruleset(0))},
@@ -71,7 +71,7 @@ def test_a_pipeline_goes_on_from_it(url: str, tmp_path: Path) -> None:
     one = driver(url, tmp_path, Mode.LIVE, every=10)
     assert one.state.next_batch == 3
     assert one.state.queries["q"].results == 9
-    one.run(3, job(3))
+    one.run(job(3))
 
     # The new R meets the four S, the new S the three earlier R.
     assert results(tmp_path) == [0, 1, 2, 3, 3, 3, 3]
@@ -82,7 +82,12 @@ def test_a_pipeline_goes_on_from_it(url: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["manifest/000000000003.json", "choice.json", "rulesets/00000000.json", "pipeline.json"],
+    [
+        "manifest/000000000003.json",
+        "journal/000000000002.json",
+        "rulesets/00000000.json",
+        "pipeline.json",
+    ],
 )
 @pytest.mark.parametrize("version", [0, 2, 99, "1", None])
 def test_documents_of_other_versions_are_refused(
@@ -110,7 +115,7 @@ def test_a_ruleset_of_another_version_is_refused(url: str, tmp_path: Path) -> No
     redis_client.Redis.from_url(url).zadd(KEYS.published, {"0": 0})
 
     with pytest.raises(RulesetError) as caught:
-        driver(url, tmp_path, Mode.LIVE).run(0, job(0))
+        driver(url, tmp_path, Mode.LIVE).run(job(0))
 
     assert caught.value.code == "unknown-version"
     assert "one release" in caught.value.remedy

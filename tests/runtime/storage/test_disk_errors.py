@@ -26,7 +26,7 @@ def run_until_it_fails(url: str, home: Path, first: int) -> tuple[int, Exception
     one = driver(url, home, every=100)
     for batch in range(first, first + 200):
         try:
-            one.run(batch, job(batch))
+            one.run(job(batch))
         except OSError as error:
             assert one.state.next_batch == batch
             return batch, error
@@ -48,7 +48,7 @@ def test_a_full_disk_is_named_and_loses_nothing(url: str, small: Path) -> None:
     assert mount(small / "state", "remount,size=64m")
     one = driver(url, small, every=100)
     for batch in range(stopped, stopped + 20):
-        one.run(batch, job(batch))
+        one.run(job(batch))
     assert results(small) == expected(stopped + 20)
 
 
@@ -56,12 +56,12 @@ def test_a_read_only_disk_is_named_and_loses_nothing(url: str, small: Path) -> N
     publish(url, 0)
     assert mount(small / "state", "remount,size=64m")
     one = driver(url, small, every=100)
-    one.run(0, job(0))
+    one.run(job(0))
     assert mount(small / "state", "remount,ro")
 
     folders = (small / "results", small / "state")
     with pytest.raises(OSError, match="Read-only") as caught:
-        one.run(1, job(1))
+        one.run(job(1))
     found = diagnosed(caught.value, folders)
     assert isinstance(found, StateError)
     assert found.code == "not-writable"
@@ -73,7 +73,7 @@ def test_a_read_only_disk_is_named_and_loses_nothing(url: str, small: Path) -> N
     assert mount(small / "state", "remount,rw")
     one = driver(url, small, every=100)
     for batch in range(1, 5):
-        one.run(batch, job(batch))
+        one.run(job(batch))
     assert results(small) == expected(5)
 
 

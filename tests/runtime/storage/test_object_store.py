@@ -32,7 +32,7 @@ from anabranch_runtime.storage.verify import Verify
 from tests.support.scenarios.run import local
 from tests.support.surroundings.folders import passing_folder
 from tests.support.worlds.driven import Killed, expected, publish, results
-from tests.support.worlds.spark_log import SparkLog, failing
+from tests.support.worlds.random_cuts import RandomCuts, failing
 
 
 @pytest.fixture
@@ -47,8 +47,8 @@ def objects(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def log(url: str, tmp_path: Path, objects: Path) -> SparkLog:
-    return SparkLog(url, tmp_path, settings={"object_store": objects.as_uri()})
+def log(url: str, tmp_path: Path, objects: Path) -> RandomCuts:
+    return RandomCuts(url, tmp_path, settings={"object_store": objects.as_uri()})
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def remote(objects: Path) -> Remote:
     return open_remote(objects.as_uri())
 
 
-def begun(log: SparkLog, batches: int) -> Driver:
+def begun(log: RandomCuts, batches: int) -> Driver:
     one = log.start()
     for _ in range(batches):
         assert log.step(one)
@@ -64,7 +64,7 @@ def begun(log: SparkLog, batches: int) -> Driver:
     return one
 
 
-def settle(log: SparkLog) -> None:
+def settle(log: RandomCuts) -> None:
     """Wait until the store has carried out its deletions."""
     kept = durable(log.folder / "state")
     assert isinstance(kept, Mirrored)
@@ -73,13 +73,13 @@ def settle(log: SparkLog) -> None:
         kept._tidying.result()
 
 
-def lose(log: SparkLog) -> None:
+def lose(log: RandomCuts) -> None:
     """The machine is gone, with its state directory."""
     close_all()
     shutil.rmtree(log.folder / "state")
 
 
-def refused(log: SparkLog, code: str) -> AnabranchRuntimeError:
+def refused(log: RandomCuts, code: str) -> AnabranchRuntimeError:
     with pytest.raises(AnabranchRuntimeError) as caught:
         log.run(log.start())
     assert caught.value.code == code, caught.value
@@ -96,7 +96,7 @@ def packs(folder: Path) -> set[str]:
 
 @pytest.mark.parametrize("mode", list(Mode))
 def test_a_fresh_machine_goes_on_where_the_old_one_stopped(
-    mode: Mode, url: str, log: SparkLog, tmp_path: Path
+    mode: Mode, url: str, log: RandomCuts, tmp_path: Path
 ) -> None:
     log.mode = mode
     for epoch in range(1, 8):
@@ -114,7 +114,7 @@ def test_a_fresh_machine_goes_on_where_the_old_one_stopped(
 
 
 def test_a_batch_under_way_is_the_same_on_another_machine(
-    log: SparkLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    log: RandomCuts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = begun(log, 3)
 
@@ -131,7 +131,7 @@ def test_a_batch_under_way_is_the_same_on_another_machine(
     assert results(tmp_path) == expected(log.total)
 
 
-def test_logs_of_found_files_come_along(log: SparkLog, tmp_path: Path) -> None:
+def test_logs_of_found_files_come_along(log: RandomCuts, tmp_path: Path) -> None:
     found = tmp_path / "state" / "files" / "x.jsonl"
     found.parent.mkdir(parents=True)
     found.write_text("one\n")
@@ -146,27 +146,14 @@ def test_logs_of_found_files_come_along(log: SparkLog, tmp_path: Path) -> None:
     assert results(tmp_path) == expected(log.total)
 
 
-def test_a_source_that_keeps_things_in_the_checkpoint_is_refused(log: SparkLog) -> None:
-    log.source = "clicks"
+def test_a_lost_journal_is_refused_on_another_machine(log: RandomCuts, objects: Path) -> None:
     begun(log, 3)
-    kept = log.folder / "kept"
-    shutil.copytree(log.checkpoint, kept)
+    shutil.rmtree(objects / "journal")
     lose(log)
-    error = refused(log, "checkpoint-lost")
-    assert "clicks" in error.message
-    shutil.copytree(kept, log.checkpoint, dirs_exist_ok=True)
-    log.run(log.start())
-    assert results(log.folder) == expected(log.total)
+    assert refused(log, "damaged-journal").message
 
 
-def test_a_lost_journal_is_refused_on_another_machine(log: SparkLog, objects: Path) -> None:
-    begun(log, 3)
-    (objects / "choice.json").unlink()
-    lose(log)
-    assert refused(log, "checkpoint-lost").message
-
-
-def test_a_machine_that_has_been_away_follows_the_store(log: SparkLog, tmp_path: Path) -> None:
+def test_a_machine_that_has_been_away_follows_the_store(log: RandomCuts, tmp_path: Path) -> None:
     begun(log, 2)
     away = tmp_path / "away"
     shutil.copytree(log.folder / "state", away)
@@ -179,7 +166,7 @@ def test_a_machine_that_has_been_away_follows_the_store(log: SparkLog, tmp_path:
     assert (log.folder / "state" / "aside" / "manifest" / "000000000099.json").exists()
 
 
-def test_garbage_is_collected_in_the_store(log: SparkLog, tmp_path: Path, objects: Path) -> None:
+def test_garbage_is_collected_in_the_store(log: RandomCuts, tmp_path: Path, objects: Path) -> None:
     one = log.start()
     (objects / "segments").mkdir(parents=True, exist_ok=True)
     (objects / "segments" / "left.pack").write_text("by a task that was killed")
@@ -197,7 +184,7 @@ def test_garbage_is_collected_in_the_store(log: SparkLog, tmp_path: Path, object
 
 
 def test_what_a_failed_attempt_has_left_goes_while_the_pipeline_runs(
-    log: SparkLog, tmp_path: Path, objects: Path, monkeypatch: pytest.MonkeyPatch
+    log: RandomCuts, tmp_path: Path, objects: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(durability, "TIDY", 0.0)
     failed = failing(log, monkeypatch)
@@ -256,7 +243,7 @@ def test_what_was_not_opened_for_longest_goes(sizes: list[tuple[int, int]], limi
 
 
 @pytest.mark.parametrize("limit", [0, 6000])
-def test_the_cache_stays_within_its_limit(limit: int, log: SparkLog, tmp_path: Path) -> None:
+def test_the_cache_stays_within_its_limit(limit: int, log: RandomCuts, tmp_path: Path) -> None:
     log.settings["cache_size"] = limit
     one = log.start()
     while log.step(one):
@@ -271,7 +258,7 @@ def test_the_cache_stays_within_its_limit(limit: int, log: SparkLog, tmp_path: P
 
 @pytest.mark.parametrize("depth", list(Verify))
 def test_a_truncated_object_is_refused_by_either_depth(
-    depth: Verify, log: SparkLog, objects: Path
+    depth: Verify, log: RandomCuts, objects: Path
 ) -> None:
     begun(log, 6)
     first = min((objects / "segments").iterdir())
@@ -281,7 +268,7 @@ def test_a_truncated_object_is_refused_by_either_depth(
     assert first.name in refused(log, "state-lost").message
 
 
-def test_footers_alone_fetch_nothing(log: SparkLog, tmp_path: Path) -> None:
+def test_footers_alone_fetch_nothing(log: RandomCuts, tmp_path: Path) -> None:
     begun(log, 4)
     lose(log)
     log.settings["verify"] = Verify.FOOTERS
@@ -292,7 +279,7 @@ def test_footers_alone_fetch_nothing(log: SparkLog, tmp_path: Path) -> None:
 
 
 def test_a_flipped_bit_is_noticed_when_the_pack_is_fetched(
-    log: SparkLog, tmp_path: Path, objects: Path
+    log: RandomCuts, tmp_path: Path, objects: Path
 ) -> None:
     begun(log, 6)
     lose(log)
@@ -314,7 +301,7 @@ def test_a_flipped_bit_is_noticed_when_the_pack_is_fetched(
 
 
 def test_a_store_that_fails_during_a_start_is_no_reason_to_roll_back(
-    log: SparkLog, objects: Path, monkeypatch: pytest.MonkeyPatch
+    log: RandomCuts, objects: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun(log, 5)
     lose(log)
@@ -331,7 +318,7 @@ def test_a_store_that_fails_during_a_start_is_no_reason_to_roll_back(
 
 
 def test_tools_read_what_is_not_here_in_the_store(
-    log: SparkLog, tmp_path: Path, objects: Path, capsys: pytest.CaptureFixture[str]
+    log: RandomCuts, tmp_path: Path, objects: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log.settings["cache_size"] = 0
     begun(log, 5)
@@ -351,7 +338,7 @@ def test_tools_read_what_is_not_here_in_the_store(
     assert "store-missing" in capsys.readouterr().out
 
 
-def test_what_is_compacted_is_durable(log: SparkLog, tmp_path: Path) -> None:
+def test_what_is_compacted_is_durable(log: RandomCuts, tmp_path: Path) -> None:
     one = begun(log, 4)
     settings = log.settings["object_store"]
     arguments = ["--state", str(tmp_path / "state"), "--object-store", settings, "compact"]
@@ -365,7 +352,7 @@ def test_what_is_compacted_is_durable(log: SparkLog, tmp_path: Path) -> None:
 
 
 def test_what_is_whole_here_and_not_there_is_put_there_again(
-    log: SparkLog, tmp_path: Path, objects: Path
+    log: RandomCuts, tmp_path: Path, objects: Path
 ) -> None:
     begun(log, 5)
     damaged, lost = sorted((objects / "segments").iterdir())[:2]
@@ -376,7 +363,7 @@ def test_what_is_whole_here_and_not_there_is_put_there_again(
     assert (damaged.read_bytes(), lost.read_bytes()) == kept
 
 
-def test_what_is_damaged_here_and_whole_there_is_fetched(log: SparkLog, tmp_path: Path) -> None:
+def test_what_is_damaged_here_and_whole_there_is_fetched(log: RandomCuts, tmp_path: Path) -> None:
     begun(log, 5)
     first = min((tmp_path / "state" / "segments").iterdir())
     kept = first.read_bytes()
@@ -391,7 +378,7 @@ def test_what_is_damaged_here_and_whole_there_is_fetched(log: SparkLog, tmp_path
 
 
 def test_an_empty_store_takes_on_the_state_of_a_directory(
-    log: SparkLog, tmp_path: Path, objects: Path
+    log: RandomCuts, tmp_path: Path, objects: Path
 ) -> None:
     settings, log.settings = log.settings, {}
     one = log.start()
@@ -405,13 +392,13 @@ def test_an_empty_store_takes_on_the_state_of_a_directory(
     assert results(tmp_path) == expected(log.total)
 
 
-def test_a_cache_is_not_run_without_its_store(log: SparkLog) -> None:
+def test_a_cache_is_not_run_without_its_store(log: RandomCuts) -> None:
     begun(log, 2)
     log.settings = {}
     assert "--object-store" in refused(log, "store-missing").remedy
 
 
-def test_an_empty_store_behind_a_cache_is_refused(log: SparkLog, objects: Path) -> None:
+def test_an_empty_store_behind_a_cache_is_refused(log: RandomCuts, objects: Path) -> None:
     begun(log, 2)
     shutil.move(objects, objects.with_name("elsewhere"))
     refused(log, "store-lost")
@@ -420,7 +407,7 @@ def test_an_empty_store_behind_a_cache_is_refused(log: SparkLog, objects: Path) 
     assert results(log.folder) == expected(log.total)
 
 
-def test_another_pipelines_store_is_refused(log: SparkLog, tmp_path: Path, objects: Path) -> None:
+def test_another_pipelines_store_is_refused(log: RandomCuts, tmp_path: Path, objects: Path) -> None:
     begun(log, 2)
     path = objects / "pipeline.json"
     kept = path.read_bytes()
@@ -460,7 +447,7 @@ def test_the_command_line_says_what_is_wrong(
 
 
 def test_a_store_that_does_not_answer_is_told_of(
-    log: SparkLog, monkeypatch: pytest.MonkeyPatch
+    log: RandomCuts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remotes, "PAUSES", ())
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -494,7 +481,7 @@ def test_a_killed_owner_is_followed_at_once_over_the_same_directory(
 
 
 def test_a_stale_lease_is_taken_and_its_owner_stops(
-    log: SparkLog, tmp_path: Path, remote: Remote, monkeypatch: pytest.MonkeyPatch
+    log: RandomCuts, tmp_path: Path, remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = attach(tmp_path / "state", log.settings["object_store"])
     with kept.held():
@@ -509,7 +496,7 @@ def test_a_stale_lease_is_taken_and_its_owner_stops(
 
 
 def test_a_lease_taken_during_a_batch_stops_its_commit(
-    log: SparkLog, tmp_path: Path, remote: Remote, monkeypatch: pytest.MonkeyPatch
+    log: RandomCuts, tmp_path: Path, remote: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = attach(tmp_path / "state", log.settings["object_store"])
     with kept.held():
@@ -575,7 +562,7 @@ def test_many_random_runs_over_lost_machines_are_exact(
     assert_exact(range(first, first + 20), redis, folder)
 
 
-def damage(log: SparkLog, seed: int) -> str:
+def damage(log: RandomCuts, seed: int) -> str:
     """Flip a bit of one of the store's objects, cut or delete it, and lose the machine.
 
     Returns:
@@ -620,14 +607,14 @@ def damage(log: SparkLog, seed: int) -> str:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_damage_in_the_store_is_made_good_or_refused(seed: int, log: SparkLog) -> None:
+def test_damage_in_the_store_is_made_good_or_refused(seed: int, log: RandomCuts) -> None:
     damage(log, seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8, 308))
 def test_damage_of_many_kinds_in_the_store_is_made_good_or_refused(
-    seed: int, log: SparkLog
+    seed: int, log: RandomCuts
 ) -> None:
     damage(log, seed)
 
@@ -651,7 +638,7 @@ def duel(url: str, folder: Path, seed: int) -> int:
         shared.mkdir(exist_ok=True)
         (folder / name / "results").symlink_to(shared)
         settings = {"object_store": objects.as_uri()}
-        logs.append(SparkLog(url, folder / name, random=random, settings=settings))
+        logs.append(RandomCuts(url, folder / name, random=random, settings=settings))
     drivers: list[Driver | None] = [None, None]
     taken, goes_on = 0, True
     while goes_on:

@@ -17,7 +17,7 @@ from anabranch_runtime.storage.segment_cache import close_all
 from tests.support.surroundings.disks import small_disk
 from tests.support.surroundings.s3 import s3_server, uri
 from tests.support.worlds.driven import expected, publish, results
-from tests.support.worlds.spark_log import SparkLog, failing
+from tests.support.worlds.random_cuts import RandomCuts, failing
 
 pytest.importorskip("moto", reason="the extra dev has it")
 
@@ -58,7 +58,7 @@ def test_what_a_failed_attempt_has_left_goes_while_the_pipeline_runs(
 ) -> None:
     monkeypatch.setattr("anabranch_runtime.recovery.durability.TIDY", 0.0)
     publish(url, 0)
-    log = SparkLog(url, tmp_path, settings={"object_store": remote.uri})
+    log = RandomCuts(url, tmp_path, settings={"object_store": remote.uri})
     failed = failing(log, monkeypatch)
     one = log.start()
     kept = durable(tmp_path / "state")
@@ -112,7 +112,7 @@ def test_a_full_disk_here_is_not_the_stores_fault(remote: Remote, tmp_path: Path
 def test_refused_credentials_are_told_of(url: str, tmp_path: Path) -> None:
     publish(url, 0)
     with s3_server(closed=True) as address:
-        log = SparkLog(url, tmp_path, settings={"object_store": uri(address, "x")})
+        log = RandomCuts(url, tmp_path, settings={"object_store": uri(address, "x")})
         with pytest.raises(StateError) as caught:
             log.start()
     assert caught.value.code == "store-refused"
@@ -130,7 +130,7 @@ def test_a_lease_is_held(remote: Remote, tmp_path: Path) -> None:
 
 def test_machines_come_and_go(url: str, tmp_path: Path, remote: Remote) -> None:
     publish(url, 0)
-    log = SparkLog(url, tmp_path, settings={"object_store": remote.uri, "cache_size": 4096})
+    log = RandomCuts(url, tmp_path, settings={"object_store": remote.uri, "cache_size": 4096})
     log.total = 16
     one, done = log.start(), 0
     while log.step(one):

@@ -43,7 +43,7 @@ def contexts(one: Driver, batches: int) -> list[BatchContext]:
         return job(context.batch)(context)
 
     for _ in range(batches):
-        one.run(one.state.next_batch, run)
+        one.run(run)
     return seen
 
 

@@ -100,7 +100,7 @@ def test_a_probe_makes_no_more_than_it_may(
     publish(url, 0)
     one = driver(url, tmp_path, every=100)
     for batch in range(5):
-        one.run(batch, job(batch, copies=8))
+        one.run(job(batch, copies=8))
     assert one.state.queries["q"].results == (5 * 8) ** 2
     assert sum(found for _, found in made) == (5 * 8) ** 2
     assert all(found <= 80 or length == 1 for length, found in made)

@@ -238,7 +238,7 @@ class Watch:
         assert named <= there, f"no object {sorted(named - there)}"
         self.events["pack not in the cache"] += 1 if named - here else 0
         assert Manifests(self.objects).load() == state, "the store has another state"
-        for name in ("choice.json", "pipeline.json"):
+        for name in ("pipeline.json", f"journal/{state.next_batch - 1:012d}.json"):
             assert (self.objects / name).read_bytes() == (self.root / name).read_bytes()
         kept = {p.name for p in (self.root / "rulesets").glob("*.json")}
         assert kept == {p.name for p in (self.objects / "rulesets").glob("*.json")}

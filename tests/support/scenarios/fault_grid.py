@@ -114,9 +114,11 @@ class Striker:
             return False
         if progress is None or progress.committed == 0:
             return True
-        if self.rationed and not self._switched(pipeline, progress):
-            return True
         armed, held = self.folder / cell.point, self.folder / f"{cell.point}.held"
+        # A held runtime reports no further policy.
+        is_armed = armed.exists() or held.exists()
+        if self.rationed and not is_armed and not self._switched(pipeline, progress):
+            return True
         if held.exists() and (text := held.read_text()):
             self._base, self._struck = progress.committed, time.monotonic()
             self._strike(pipeline, cell, int(text), held)

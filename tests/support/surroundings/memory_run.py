@@ -70,7 +70,7 @@ def main(url: str, folder: str, what: str, limit: int | None = None) -> None:
 
     thread = threading.Thread(target=watch)
     thread.start()
-    one.run(0, job)
+    one.run(job)
     stop.set()
     thread.join()
     found = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.support.worlds.spark_log import SparkLog
+from tests.support.worlds.random_cuts import RandomCuts
 
 #: Numbers that the source has: enough batches for a kill at every step.
 TOTAL = 60
@@ -15,11 +15,11 @@ TOTAL = 60
 CACHE = 8192
 
 
-def log(url: str, folder: Path) -> SparkLog:
+def log(url: str, folder: Path) -> RandomCuts:
     """The pipeline."""
     objects = (folder / "objects").as_uri()
     settings = {"object_store": objects, "cache_size": CACHE}
-    return SparkLog(url, folder, total=TOTAL, settings=settings)
+    return RandomCuts(url, folder, total=TOTAL, settings=settings)
 
 
 if __name__ == "__main__":

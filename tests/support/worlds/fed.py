@@ -1,8 +1,8 @@
-"""A driver over real files and Redis Streams in this process: what Spark does is played here.
+"""A driver over real files and Redis Streams in this process, without Spark.
 
-Batches are planned by the real source, their offsets written where Spark writes them, and one task
-reads what two would. ``R`` is a directory of Parquet files, ``S`` a Redis Stream, ``q`` joins them;
-``r`` and ``s`` tell which rows have been read.
+Batches are planned by the real source, and one task reads what two would. ``R`` is a directory of
+Parquet files, ``S`` a Redis Stream, ``q`` joins them; ``r`` and ``s`` show the rows that have been
+read.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.epochs.task_report import TaskReport
-from anabranch_runtime.recovery.checkpoint import offsets_of, source_offsets
 from anabranch_runtime.sources.batch_input import Sources
 from anabranch_runtime.sources.blocks import read_pieces
 from anabranch_runtime.sources.feed import Piece, PieceError, UnreadNote
-from anabranch_runtime.sources.feeds import FeedsReader, source_options
+from anabranch_runtime.sources.feeds import Feeds
 from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.worker import run_task
 from tests.support.cases.states import rules, stream
@@ -138,7 +137,7 @@ class Fed:
         self.read_anew()
 
     def read_anew(self) -> None:
-        """Start the Spark query, as when streams have changed."""
+        """Open the sources, as when streams have changed."""
         records = [
             StreamRecord(
                 name=name,
@@ -156,12 +155,11 @@ class Fed:
             for name, options in self.options.items()
             if name in self.registered
         ]
-        options = source_options(records, 2, self.url, "test", str(self.home / "state"), OPEN)
-        self.reader = FeedsReader(options)
+        self.control = self.driver.progress.rate_limiter.input
+        state = str(self.home / "state")
+        self.reader = Feeds(records, 2, self.url, "test", state, OPEN, self.control)
         feeds = frozenset(self.reader.feeds)
-        planned = {"feeds": lambda: FeedsReader(options)}
-        self.driver.progress.sources = Sources(planned, 2, tuple(records), feeds)
-        self.driver.align()
+        self.driver.read(Sources({"feeds": self.reader}, 2, tuple(records), feeds))
 
     def change(self, stream: str, **options: str) -> None:
         """Change a stream's options."""
@@ -170,18 +168,12 @@ class Fed:
 
     def turn(self) -> bool:
         """Plan a batch and run it, or repeat the one that has been begun; False without one."""
-        batch = self.driver.state.next_batch
-        log = self.home / "state" / "checkpoint" / "offsets"
-        if not (log / str(batch)).exists():
-            before = source_offsets(offsets_of(log.parent, batch - 1)).get("feeds", {})
-            end = self.reader.latestOffset(before, self.reader.getDefaultReadLimit())
-            if end == before:
-                return False
-            log.mkdir(parents=True, exist_ok=True)
-            (log / str(batch)).write_text(f"v2\n{{}}\nfeeds:{json.dumps(end)}")
+        offsets = self.driver.plan()
+        if offsets is None:
+            return False
         between, self.between = self.between, lambda: None
         between()
-        self.driver.run(batch, self._job)
+        self.driver.run(self._job, offsets)
         self._account()
         return True
 

@@ -80,7 +80,7 @@ class LiveLoop:
             rules = fetch_ruleset(context.redis_url, context.namespace, context.ruleset)
             return [run_task(context, rules, blocks, task=0, tasks=1, exchange=lambda m: [m])]
 
-        driver.run(driver.state.next_batch, job)
+        driver.run(job)
         driver.tick()
         self._settle()
         return driver.state.ruleset

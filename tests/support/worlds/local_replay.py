@@ -224,12 +224,13 @@ class _Run:
                     patch("anabranch_runtime.task.worker.budget", budget if batch % 3 else _short),
                     patch.object(state_teller, "INTERVAL", 0.0),
                 ):
-                    driver.run(batch, self._job)
+                    driver.run(self._job)
             except (CrashError, FaultError) as error:
                 why = str(error) if isinstance(error, CrashError) else "out of attempts"
                 self.replay.events[f"driver gone: {why}"] += 1
                 driver = self._start()
-                continue
+                if driver.state.next_batch == batch:
+                    continue
             self._committed(driver.state)
             batch += 1
         driver.finish()

@@ -26,7 +26,7 @@ from anabranch_runtime.control import Control
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.sources.batch_input import Sources
-from anabranch_runtime.sources.feeds import FeedsReader, source_options
+from anabranch_runtime.sources.feeds import Feeds
 from tests.support.cases.random_plans import random_plan
 from tests.support.cases.states import stream
 from tests.support.surroundings.policy import OPEN
@@ -115,12 +115,12 @@ class Rereads(Fed):
         records = [self.record(name) for name in COLUMNS]
         # The first batch belongs to the first epoch, so the table need not wait for it.
         state = str(self.home / "state")
-        options = source_options(records, 2, self.url, "test", state, OPEN, live=False)
-        self.reader = FeedsReader(options)
-        planned = {"feeds": lambda: FeedsReader(options)}
+        self.reader = Feeds(
+            *(records, 2, self.url, "test", state, OPEN, self.driver.progress.rate_limiter.input),
+            live=False,
+        )
         feeds = frozenset(self.reader.feeds)
-        self.driver.progress.sources = Sources(planned, 2, tuple(records), feeds)
-        self.driver.align()
+        self.driver.read(Sources({"feeds": self.reader}, 2, tuple(records), feeds))
 
     def turn(self) -> bool:
         self.at[self.driver.state.next_batch] = {v: self.rows_of(v) for v in self.written}
@@ -164,8 +164,7 @@ class Rereads(Fed):
             self.add_file()
 
     def _is_begun(self) -> bool:
-        log = self.home / "state" / "checkpoint" / "offsets"
-        return (log / str(self.driver.state.next_batch)).exists()
+        return self.driver.durability.choices.get(self.driver.state.next_batch) is not None
 
     def send(self) -> None:
         """Tuples of the streams."""

@@ -51,7 +51,7 @@ def run_batches(driver: Driver, count: int, rows: int = 40) -> None:
             blocks = _blocks(number, rows)
             return [run_task(context, rules, blocks, task=0, tasks=1, exchange=lambda m: [m])]
 
-        driver.run(batch, job)
+        driver.run(job)
         driver.tick()
 
 

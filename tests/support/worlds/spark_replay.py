@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import redis
 
@@ -34,8 +35,10 @@ from anabranch_runtime.driver.pipeline import SparkPipeline
 from anabranch_runtime.driver.reporting.heartbeat import Heart
 from anabranch_runtime.driver.reporting.source_health import SourceHealth
 from anabranch_runtime.driver.settings import DriverSettings
+from anabranch_runtime.sources import batch_input
 from anabranch_runtime.sources.ingest.queries import Ingest
 from anabranch_runtime.spark.session import spark_session, warm_up
+from anabranch_runtime.spark.workers import Workers
 from tests.support.oracles.oracle import Oracle
 from tests.support.plain_service import PlainService, odd_plans, plan_normally
 from tests.support.scenarios.file import read_document, read_scenario
@@ -120,6 +123,7 @@ class SparkReplay:
         pipeline = SparkPipeline(settings, control, self.session.sparkContext.master or MASTER)
         local = is_local(pipeline.master)
         cluster = None if local else pipeline._cluster(self.session)
+        workers = Workers(self.session, 2) if local else None
         for last in [*sorted(script.restarts), None]:
             connection.delete(keys.stop)
             if last is None:
@@ -129,14 +133,19 @@ class SparkReplay:
             driver = Driver(settings, control)
             driver.cluster = cluster
             driver.announce()
-            watch = SourceHealth(
-                control, Ingest(self.session, settings.state, local=local, access=OPEN)
-            )
+            ingest = Ingest(self.session, settings.state, local=local, access=OPEN)
+            watch = SourceHealth(control, ingest, driver.progress.rate_limiter.input)
             attendant = _Attendant(service, connection, keys, last)
             attendant.start()
+            # Every other run divides few rows among its tasks too.
+            few = batch_input.FEW if script.seed % 2 else 0
             try:
                 while not control.stop_requested():
-                    pipeline._stream(self.session, driver, control.streams(), watch, Heart(control))
+                    with patch.object(batch_input, "FEW", few):
+                        pipeline._stream(
+                            *(self.session, workers, driver, control.streams(), watch),
+                            Heart(control),
+                        )
             finally:
                 attendant.leaving.set()
                 attendant.join()
@@ -147,6 +156,8 @@ class SparkReplay:
                 self.events["machine lost"] += 1
                 shutil.rmtree(settings.state)
                 (settings.state / "recordings").mkdir(parents=True)
+        if workers is not None:
+            workers.close()
         if cluster is not None:
             cluster.meeting.shutdown()
         driver.finish()

@@ -38,7 +38,6 @@ class Target(StrEnum):
 
     DRIVER = "driver"
     JVM = "jvm"
-    PLANNER = "planner"
     WORKER = "worker"
     SERVICE = "service"
     REDIS = "redis"
@@ -252,8 +251,6 @@ def _is(process: psutil.Process, target: Target) -> bool:
             return "anabranch_runtime" in command
         if target is Target.REDIS:
             return "valkey-server" in name or any("valkey-server" in part for part in command[:1])
-        if target is Target.PLANNER:
-            return any("python_streaming_source_runner" in part for part in command)
         # A fork of Spark's daemon.
         parent = process.parent()
         daemon = "anabranch_runtime.spark.daemon"

@@ -49,7 +49,7 @@ from anabranch_client.rest.api import Client
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_contract.protocol.keys import Keys
 from anabranch_runtime.control import Control
-from anabranch_runtime.recovery.checkpoint import planned_at
+from anabranch_runtime.recovery.journal import REMEMBERED, Journal
 from benchmarks.command import Benchmark, made, quantile, run_benchmark
 from benchmarks.papers.jaqpot.live.equal import EqualRations
 from benchmarks.papers.jaqpot.live.overload_feed import Feeder, files_of, latencies, prepare
@@ -340,11 +340,12 @@ class _Watch:
             time.sleep(_LOOKING)
 
     def look(self) -> None:
-        """Note what can be seen; Spark forgets when batches were planned."""
-        for file in (self.pipeline.spec.state / "checkpoint" / "offsets").glob("[0-9]*"):
-            if file.name.isdigit() and int(file.name) not in self.planned:
-                at = planned_at(file.read_text(encoding="utf-8"))
-                self.planned |= {} if at is None else {int(file.name): at}
+        """Note what can be seen; the journal forgets when batches were planned."""
+        journal = Journal(self.pipeline.spec.state)
+        for batch in range(max((journal.newest or 0) - REMEMBERED, 0), (journal.newest or 0) + 1):
+            entry = journal.get(batch)
+            if entry is not None and entry.offsets is not None:
+                self.planned[batch] = entry.offsets.planned
         if self.measured:
             rationed = [self.client.query(name).rationed for name in self.queries]
             rationing = _rationing(self.pipeline)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import structlog
 
@@ -51,7 +50,7 @@ def shown_on_disk(results: Path, rules: Ruleset | None) -> ViewOutput:
 
 @dataclass(slots=True)
 class ProgressReporter:
-    """Reports changes of the input's state to the sources and the control plane.
+    """Reports the state of the input to the sources and the control plane.
 
     Attributes:
         sources: sources that are read; None: the job itself produces the input of a batch.
@@ -67,11 +66,6 @@ class ProgressReporter:
     _reported: dict[str, StreamIntake] = field(default_factory=dict)
     #: The sources last checked for streams whose sites have no executors.
     _warned: Sources | None = None
-    #: The feeds that were last reported as held; None: an earlier run may have reported some.
-    _held: dict[str, tuple[int, Any]] | None = None
-    #: Number of owed batches last reported; -1: an earlier run may have reported some.
-    _owed: int | None = -1
-    _retained: dict[str, str] | None = None
 
     def input(self, state: State, *, exhausted: bool) -> InputProgress:
         """Input progress to report with ``state``."""
@@ -111,23 +105,14 @@ class ProgressReporter:
         feeds = self._feeds(state.feeds)
         return {feed.stream: feed.held.error for feed in feeds if feed.held is not None}
 
-    def report_held(self, state: State) -> None:
-        """Report held feeds, retained streams and owed batches to the sources, before they plan the
+    def direct(self, state: State) -> None:
+        """Pass held feeds, retained streams and owed batches to the sources, before they plan the
         next batch.
         """
-        marks = planned_marks(s.spec for s in state.streams.values() if s.spec is not None)
-        if marks != self._retained:
-            self.control.set_retained(marks)
-            self._retained = marks
-        feeds = state.feeds.items()
-        held = {name: (f.held.trials, f.held.start) for name, f in feeds if f.held is not None}
-        if held != self._held:
-            self.control.set_held(held)
-            self._held = held
-        owed = state.next_batch if state.debt.batches else None
-        if owed != self._owed:
-            self.control.set_owed(owed)
-            self._owed = owed
+        known, feeds = self.rate_limiter.input, state.feeds.items()
+        known.retained = planned_marks(s.spec for s in state.streams.values() if s.spec is not None)
+        known.held = {n: (f.held.trials, f.held.start) for n, f in feeds if f.held is not None}
+        known.owed = state.next_batch if state.debt.batches else None
 
     def _feeds(self, feeds: Mapping[str, FeedState]) -> list[FeedState]:
         """The registered feeds of ``feeds``."""

@@ -204,7 +204,7 @@ class Reporting:
 
     def committed(self, state: State, ruleset: Ruleset) -> None:
         """Report a committed state that runs ``ruleset``."""
-        self.progress.report_held(state)
+        self.progress.direct(state)
         self.show_views(state, ruleset)
         self.interims.committed(state, ruleset)
 

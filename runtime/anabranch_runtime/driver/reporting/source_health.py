@@ -1,8 +1,8 @@
 """Health of every stream's source, tested soon after the stream is registered.
 
 Spark's own sources are tested by their ingest queries. Every other source is opened once when its
-stream is first seen, even while a batch runs. From the next start of the main Spark query on, this
-query's errors are its health. Changes are reported to the control plane (``Keys.sources``).
+stream is first seen, even while a batch runs. Once batches read the source, their errors are its
+health. Changes are reported to the control plane (``Keys.sources``).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_runtime.control import Control
 from anabranch_runtime.errors import SourceError
 from anabranch_runtime.sources.ingest.queries import Ingest
+from anabranch_runtime.sources.planned import InputControl
 from anabranch_runtime.sources.recordings.recording import check_recording
 
 #: Timeout in seconds for a Redis server's answer to a test.
@@ -39,6 +40,7 @@ class SourceHealth:
     """Watches the sources of one pipeline.
 
     Attributes:
+        input: progress of the sources that the runtime reads itself.
         left_out: stream -> error for which the main query leaves it out.
         opened: registrations of the streams that the main query reads.
         held: stream -> reason for which the main query currently reads no more of it.
@@ -46,6 +48,7 @@ class SourceHealth:
 
     control: Control
     ingest: Ingest
+    input: InputControl
     left_out: Mapping[str, str] = field(default_factory=dict)
     opened: frozenset[str] = frozenset()
     held: Mapping[str, str] = field(default_factory=dict)
@@ -55,7 +58,7 @@ class SourceHealth:
     def look(self, records: Sequence[StreamRecord]) -> None:
         """Test the new sources of ``records``, and report changes."""
         self.ingest.keep(r for r in records if is_sparks(r))
-        statuses, intake = self.ingest.statuses(), self.control.intake().streams
+        statuses, intake = self.ingest.statuses(), self.input.streams
         registered = {r.registration for r in records}
         self._tried = {key: e for key, e in self._tried.items() if key in registered}
         for record in records:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from anabranch_runtime.recovery.checkpoint import source_offsets
+from anabranch_runtime.sources.ingest.checkpoints import source_offsets
 
 
 def appearances(home: Path, before: str | None, offsets: str) -> list[float]:

@@ -20,7 +20,6 @@ import pyarrow as pa
 from anabranch_contract.connectors.sources import OnLoss
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_runtime.errors import SourceError, StateError
-from anabranch_runtime.recovery.checkpoint import LANDED
 from anabranch_runtime.sources.feed import Piece, Waiting
 from anabranch_runtime.sources.ingest.landing import (
     Appearance,
@@ -33,6 +32,9 @@ from anabranch_runtime.sources.ingest.landing import (
 from anabranch_runtime.sources.ingest.spark_stream import has_files, source_name
 from anabranch_runtime.sources.invalid import Decoded, split
 from anabranch_runtime.sources.loads import LONGEST_READING, Load
+
+#: Prefix of the keys of landed feeds in the offset of all feeds.
+LANDED = "spark:"
 
 
 @dataclass(slots=True)

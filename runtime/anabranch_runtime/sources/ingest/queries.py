@@ -34,13 +34,13 @@ from anabranch_contract.protocol.intake import SourceState, SourceStatus
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_runtime.errors import PipelineError, SourceError
 from anabranch_runtime.faults import Point, reach
-from anabranch_runtime.recovery.checkpoint import LANDED, offsets_of, source_offsets
 from anabranch_runtime.recovery.journal import Journal
 from anabranch_runtime.recovery.logs import prefixes
 from anabranch_runtime.sources.ingest import landing
 from anabranch_runtime.sources.ingest.appearances import appearances
-from anabranch_runtime.sources.ingest.checkpoints import mend
+from anabranch_runtime.sources.ingest.checkpoints import mend, offsets_of
 from anabranch_runtime.sources.ingest.evaluate import Evaluation
+from anabranch_runtime.sources.ingest.feed import LANDED
 from anabranch_runtime.sources.ingest.spark_stream import (
     has_files,
     reason,
@@ -49,6 +49,7 @@ from anabranch_runtime.sources.ingest.spark_stream import (
 )
 from anabranch_runtime.sources.loads import LONGEST_FIRST, QUIET, QUIET_FIRST, longest_pause
 from anabranch_runtime.state.manifest import State
+from anabranch_runtime.state.offsets import Offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -335,7 +336,7 @@ class Ingest:
     apart: landing.Apart | None = None
     _sources: dict[str, _Source] = field(default_factory=dict)
     slot: AbstractContextManager[Any] = field(init=False)
-    _offsets: str | None = None
+    _offsets: Offsets | None = None
 
     def __post_init__(self) -> None:
         self.slot = threading.Lock() if self.local else contextlib.nullcontext()
@@ -424,7 +425,7 @@ def _has_caught_up(query: StreamingQuery) -> bool:
     )
 
 
-def _numbers(offsets: str | None) -> dict[str, int]:
+def _numbers(offsets: Offsets | None) -> dict[str, int]:
     """Return feed id -> number of the next landed batch, from the offsets of all feeds."""
-    feeds = source_offsets(offsets).get("feeds", {})
+    feeds = {} if offsets is None else offsets.feeds
     return {key: value[0] for key, value in feeds.items() if key.startswith(LANDED)}

@@ -1,4 +1,4 @@
-"""Spark source of all recorded streams: every batch has a fixed number of rows of each.
+"""The planned source of all recorded streams: every batch has a fixed number of rows of each.
 
 Tasks map their parts of the recordings into memory. Each task gets an equal share of every
 stream's rows in the batch, so all tasks start with equal work. The offset is the number of rows
@@ -8,46 +8,52 @@ limit the number of batches that start (``Keys.gate``).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
 
-from pyspark.sql.datasource import DataSource
-from pyspark.sql.streaming.datasource import ReadMaxFiles
-
+from anabranch_runtime.control import gate
 from anabranch_runtime.sources.awaited import awaited
-from anabranch_runtime.sources.blocks import SCHEMA
-from anabranch_runtime.sources.feed import Piece
-from anabranch_runtime.sources.planned import PlannedReader
+from anabranch_runtime.sources.feed import Feed, Piece
+from anabranch_runtime.sources.planned import InputControl
 from anabranch_runtime.sources.recordings.recording import Recording, piece_of
 
-FORMAT = "anabranch-recorded"
 
+class Recorded:
+    """Plans the batches of a set of recordings (``planned.PlannedSource``).
 
-class RecordedReader(PlannedReader):
-    """Plans the batches of a set of recordings."""
+    Args:
+        tasks: number of tasks that read the recordings.
+        control: values exchanged with the driver.
+        waiting: marks of the streams that wait for their epoch (``awaited``).
+    """
 
-    def __init__(self, options: dict[str, str]) -> None:
-        super().__init__(int(options["tasks"]))
-        self._recordings = [Recording(**r) for r in json.loads(options["recordings"])]
-        self._url, self._namespace = options["redis"], options["namespace"]
-        self._awaited: dict[str, str] = json.loads(options["awaited"])
+    def __init__(
+        self,
+        recordings: Sequence[Recording],
+        tasks: int,
+        redis_url: str,
+        namespace: str,
+        control: InputControl | None = None,
+        waiting: Mapping[str, str] | None = None,
+    ) -> None:
+        self._recordings, self._tasks = tuple(recordings), tasks
+        self._url, self._namespace = redis_url, namespace
+        self._input, self._awaited = control or InputControl(), dict(waiting or {})
 
-    def getDefaultReadLimit(self) -> ReadMaxFiles:
-        """Return Spark's limit of one batch at a time."""
-        return ReadMaxFiles(1)
+    @property
+    def feeds(self) -> Mapping[str, Feed]:
+        """No feeds: the source divides its input itself."""
+        return {}
 
-    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
-        """Return the offset one batch later, if rows are left and the batch may start."""
-        # Imported here, as only the process that plans batches needs Redis.
-        from anabranch_runtime.control import gate, retained
+    def feeds_of(self, offset: dict[str, int]) -> Mapping[str, Feed]:
+        """Return no feeds."""
+        return {}
 
+    def plan(self, start: dict[str, int]) -> dict[str, int]:
+        """Return the offset one batch later, if rows are left and the gate allows the batch."""
         opened = gate(self._url, self._namespace)
         if opened is not None and self._batches(start) >= opened:
             return start
-        planned = retained(self._url, self._namespace) if self._awaited else {}
-        unplanned = awaited(self._awaited, planned)
+        unplanned = awaited(self._awaited, self._input.retained)
         end = dict(start)
         for recording in self._recordings:
             if recording.stream in unplanned:
@@ -75,39 +81,3 @@ class RecordedReader(PlannedReader):
                 if low < high:
                     share.append(piece_of(recording, low, high))
         return found
-
-
-class RecordedSource(DataSource):
-    """Spark's data source class for recordings."""
-
-    @classmethod
-    def name(cls) -> str:
-        """Return the format's name in Spark."""
-        return FORMAT
-
-    def schema(self) -> str:
-        """Return Spark's schema of the source's rows (blocks of encoded rows)."""
-        return SCHEMA
-
-    def streamReader(self, schema: Any) -> RecordedReader:
-        """Return a reader of the recordings in the options."""
-        return RecordedReader(dict(self.options))
-
-
-def source_options(
-    recordings: Sequence[Recording],
-    tasks: int,
-    redis_url: str,
-    namespace: str,
-    waiting: Mapping[str, str] | None = None,
-) -> dict[str, str]:
-    """Return the Spark options of :class:`RecordedSource` for ``recordings``; ``waiting``: streams
-    not read before their definition is in effect (``awaited``).
-    """
-    return {
-        "recordings": json.dumps([asdict(r) for r in recordings]),
-        "tasks": str(tasks),
-        "redis": redis_url,
-        "namespace": namespace,
-        "awaited": json.dumps(dict(waiting or {})),
-    }

@@ -32,7 +32,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
             publish(url, epoch)
         one = driver(url, home)
         for batch in range(4):
-            one.run(batch, job(batch))
+            one.run(job(batch))
     return home / "state"
 
 

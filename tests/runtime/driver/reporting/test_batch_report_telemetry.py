@@ -25,9 +25,9 @@ def test_batches_are_added_up() -> None:
 def test_the_progress_has_what_the_batches_of_the_run_took(url: str, tmp_path: Path) -> None:
     publish(url, 0)
     first = driver(url, tmp_path)
-    first.run(0, job(0))
+    first.run(job(0))
     again = driver(url, tmp_path)
-    again.run(1, job(1))
+    again.run(job(1))
     text = redis.Redis.from_url(url).get(KEYS.runtime)
     assert isinstance(text, bytes)
     found = Progress.loads(text).telemetry

@@ -46,7 +46,7 @@ def test_every_period_and_what_a_step_did_in_it(url: str, tmp_path: Path) -> Non
         publish(url, epoch)
     one = driver(url, tmp_path, every=2, interim_seconds=0.0)
     for batch in range(5):
-        one.run(batch, job(batch))
+        one.run(job(batch))
 
     found = reported(url)
     assert [p.next_batch for p in found] == [1, 2, 3, 4, 5]
@@ -74,7 +74,7 @@ def test_a_period_lasts_as_long_as_it_is_set_to(url: str, tmp_path: Path) -> Non
     publish(url, 1, {"p": ST})
     one = driver(url, tmp_path, every=2, interim_seconds=3600.0)
     for batch in range(4):
-        one.run(batch, job(batch))
+        one.run(job(batch))
     assert reported(url) == []
 
 
@@ -83,7 +83,7 @@ def test_a_driver_that_starts_begins_a_period_and_keeps_what_is_there(
 ) -> None:
     publish(url, 0)
     for batch in range(2):
-        driver(url, tmp_path, every=5, interim_seconds=0.0).run(batch, job(batch))
+        driver(url, tmp_path, every=5, interim_seconds=0.0).run(job(batch))
     assert [(p.next_batch, p.batches) for p in reported(url)] == [(1, 1), (2, 1)]
     assert [sum(s.counts.probes for s in p.steps) for p in reported(url)] == [2, 2]
 
@@ -250,10 +250,10 @@ def test_a_live_driver_reports_a_rate_that_drifts_at_once(
     publish(url, 0)
     one = driver(url, tmp_path, Mode.LIVE, every=1000, seconds=3600.0, interim_seconds=3600.0)
     for batch in range(15):
-        one.run(batch, uneven(batch, 100))
+        one.run(uneven(batch, 100))
     assert reported(url) == []
     for batch in range(15, 18):
-        one.run(batch, uneven(batch, 1000))
+        one.run(uneven(batch, 1000))
 
     old, new = reported(url)
     assert (old.next_batch, old.drifted.rates) == (15, ())

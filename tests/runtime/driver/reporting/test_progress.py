@@ -51,7 +51,7 @@ def test_a_view_has_the_rows_of_its_sink_while_spark_starts(redis: str, tmp_path
     publish(redis, 0, {"joined": RS, "counted": GROUPED, "new": GROUPED})
     first = driver(redis, tmp_path)
     for batch in range(2):
-        first.run(batch, job(batch))
+        first.run(job(batch))
     put(shown_file(tmp_path / "results", "counted"), 1, 2)
     # An outer join that has ended, and one that has left rows undecided.
     add(shown_file(tmp_path / "results", "ended"), 4, 7)

@@ -35,7 +35,7 @@ def test_every_state_is_told_of_when_there_is_time(
     one = driver(url, tmp_path, every=10)
     assert told(url) is None
     for batch in range(3):
-        one.run(batch, job(batch))
+        one.run(job(batch))
         found = told(url)
         assert found == state_report(
             tmp_path / "state", one.state, one.durability.rulesets.get(RulesetId(0))
@@ -73,7 +73,7 @@ def test_each_stores_segments_and_readers_are_told_of(
     one = driver(url, tmp_path, every=10)
     redis.Redis.from_url(url).hset(KEYS.state_parts, "of an earlier life", "{}")
     for batch in range(3):
-        one.run(batch, job(batch))
+        one.run(job(batch))
     found = parts(url)
     assert found.keys() == one.state.stores.keys()
     rules = one.durability.rulesets.get(RulesetId(0))
@@ -100,9 +100,9 @@ def test_segments_are_told_of_as_far_as_there_is_room(
     monkeypatch.setattr(state_teller, "ROOM", 1)
     publish(url, 0)
     one = driver(url, tmp_path, every=10)
-    one.run(0, job(0))
+    one.run(job(0))
     (first,) = parts(url)
-    one.run(1, job(1))
+    one.run(job(1))
     assert {name: p.next_batch for name, p in parts(url).items()} == {
         name: 1 if name == first else 2 for name in one.state.stores
     }
@@ -119,8 +119,8 @@ def test_a_long_report_is_followed_by_a_long_pause(
     monkeypatch.setattr(state_teller, "INTERVAL", 1.0)
     publish(url, 0)
     one = driver(url, tmp_path, every=10)
-    one.run(0, job(0))
-    one.run(1, job(1))
+    one.run(job(0))
+    one.run(job(1))
     started = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: started + 1000)
     one.reporting.stores.show(one.state, lambda: None)
@@ -156,8 +156,8 @@ def test_what_came_too_soon_is_told_of_later(
     monkeypatch.setattr(state_teller, "INTERVAL", 3600.0)
     publish(url, 0)
     one = driver(url, tmp_path, Mode.LIVE, every=10, seconds=3600.0)
-    one.run(0, job(0))
-    one.run(1, job(1))
+    one.run(job(0))
+    one.run(job(1))
     one.tick()
     found = told(url)
     assert found is not None
@@ -176,8 +176,8 @@ def test_the_end_of_a_replay_is_told_of_at_once(
     publish(url, 0)
     one = driver(url, tmp_path, every=10)
     one.reporting.total_batches = 2
-    one.run(0, job(0))
-    one.run(1, job(1))
+    one.run(job(0))
+    one.run(job(1))
     found = told(url)
     assert found is not None
     assert found.next_batch == 2
@@ -189,7 +189,7 @@ def test_stores_of_a_failed_query_are_gone(
     monkeypatch.setattr(state_teller, "INTERVAL", 0.0)
     publish(url, 0, {"q": RS, "bad": f"{RS} WHERE 10 / S.b > 1"})
     one = driver(url, tmp_path, every=10)
-    one.run(0, job(0))
+    one.run(job(0))
     assert one.state.queries["bad"].failure is not None
     found = told(url)
     assert found is not None
@@ -203,7 +203,7 @@ def test_a_ruleset_that_nobody_has_leaves_the_stores(
     monkeypatch.setattr(state_teller, "INTERVAL", 0.0)
     publish(url, 0)
     one = driver(url, tmp_path, Mode.LIVE, every=10, seconds=3600.0)
-    one.run(0, job(0))
+    one.run(job(0))
 
     def lost(number: int) -> NoReturn:
         raise PipelineError("no-ruleset", f"ruleset {number} is nowhere")

@@ -19,12 +19,11 @@ from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, S
 from anabranch_contract.queries.expressions import Column
 from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.errors import SourceError, StateError
-from anabranch_runtime.recovery.checkpoint import COMMIT
 from anabranch_runtime.sources.blocks import read_piece
-from anabranch_runtime.sources.feeds import plan
+from anabranch_runtime.sources.feeds import plan_feed
 from anabranch_runtime.sources.ingest import landing
 from anabranch_runtime.sources.ingest.appearances import appearances
-from anabranch_runtime.sources.ingest.checkpoints import mend
+from anabranch_runtime.sources.ingest.checkpoints import COMMIT, mend
 from anabranch_runtime.sources.ingest.evaluate import Evaluation
 from anabranch_runtime.sources.ingest.feed import LandedFeed, landed_feed
 from anabranch_runtime.sources.ingest.spark_stream import reason, source_name
@@ -201,7 +200,7 @@ Caused by: java.lang.RuntimeException: x.parquet is not a Parquet file
 
 def stands(feed: LandedFeed, offset: Any, load: Load, now: float) -> tuple[Any, Load]:
     """The offset and load planned for a feed without a limit."""
-    return plan(feed, offset, feed.waiting(offset).rows, load, now)
+    return plan_feed(feed, offset, feed.waiting(offset).rows, load, now)
 
 
 @pytest.mark.parametrize("format", ["kafka", "orc"])

@@ -22,7 +22,6 @@ from anabranch_runtime.driver.pipeline import SparkPipeline
 from anabranch_runtime.driver.reporting.source_health import SourceHealth
 from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.errors import SourceError
-from anabranch_runtime.recovery.checkpoint import source_offsets
 from anabranch_runtime.sources.batch_input import BatchInput, Sources
 from anabranch_runtime.sources.blocks import Block, read_pieces
 from anabranch_runtime.sources.ingest import landing
@@ -30,13 +29,15 @@ from anabranch_runtime.sources.ingest.queries import Ingest, _Source
 from anabranch_runtime.sources.ingest.spark_stream import source_name
 from anabranch_runtime.sources.invalid import raw_text
 from anabranch_runtime.sources.loads import QUIET_FIRST, longest_pause
+from anabranch_runtime.sources.planned import InputControl, next_offsets
 from anabranch_runtime.spark.session import spark_session
+from anabranch_runtime.state.offsets import Offsets
 from tests.support.surroundings.policy import OPEN
 from tests.support.surroundings.redis import redis_url
 from tests.support.surroundings.sources import understood
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -65,8 +66,11 @@ class World:
         (settings.state / "recordings").mkdir(parents=True)
         self.pipeline = SparkPipeline(settings, Control(url, "test"), "local[2]")
         ingest = Ingest(session, settings.state, local=True, access=OPEN)
-        self.watch = SourceHealth(self.pipeline.control, ingest)
+        self.watch = SourceHealth(self.pipeline.control, ingest, InputControl())
         self.files = 0
+        #: End of the input read; end of a batch that has begun.
+        self.offsets: Offsets | None = None
+        self.begun: Offsets | None = None
 
     def run(self, *records: StreamRecord, fail: bool = False) -> dict[str, list[int]]:
         """Read everything that there is; ``fail``: plan a batch, but do not commit it."""
@@ -80,47 +84,21 @@ class World:
     def blocks(self, *records: StreamRecord, fail: bool = False) -> list[Block]:
         """Everything that there is."""
         found: list[Block] = []
-
-        def take(_: DataFrame, batch: int) -> None:
-            if fail:
-                raise RuntimeError("scripted")
-            log = self.home / "state" / "checkpoint" / "offsets"
-            before = (log / f"{batch - 1}").read_text() if batch else None
-            upto = (log / f"{batch}").read_text()
-            for share in BatchInput(Sources(opened.planned, 2), {}, batch, before, upto).shares():
-                found.extend(read_pieces(share))
-
         self.watch.look(records)
         self.watch.ingest.forget_others()
         self.watch.ingest.drain()
-        # A busy machine may need longer to start a process than Spark waits.
-        for _ in range(20):
-            opened = self.pipeline._open(self.session, list(records), 2, self.used())
-            self.watch.left_out = opened.errors
-            query = (
-                opened.union()
-                .writeStream.foreachBatch(take)
-                .option("checkpointLocation", str(self.home / "state" / "checkpoint"))
-                .start()
-            )
-            try:
-                query.processAllAvailable()
-                break
-            except Exception:
-                if "failed to connect back" in str(query.exception()):
-                    continue
-                if fail:
-                    break
-                raise
-            finally:
-                query.stop()
-        return found
-
-    def used(self) -> frozenset[str]:
-        """Sources that the checkpoint knows."""
-        log = self.home / "state" / "checkpoint" / "offsets"
-        newest = max((int(p.name) for p in log.glob("[0-9]*")), default=None)
-        return frozenset(source_offsets((log / f"{newest}").read_text() if log.exists() else None))
+        opened = self.pipeline._open(list(records), 2, self.watch.input)
+        self.watch.left_out = opened.errors
+        while True:
+            upto = self.begun or next_offsets(opened.planned, self.offsets)
+            if upto is None:
+                return found
+            self.begun = upto
+            if fail:
+                return found
+            before, self.offsets, self.begun = self.offsets, upto, None
+            for share in BatchInput(Sources(opened.planned, 2), {}, 0, before, upto).shares():
+                found.extend(read_pieces(share))
 
     def file(self, folder: str, rows: range, kind: str = "parquet") -> None:
         """Drop a file."""

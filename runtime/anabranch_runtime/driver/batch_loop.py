@@ -1,0 +1,108 @@
+"""The thread that runs batches: plans the input of the next batch, and runs it if there is any."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from anabranch_contract.protocol.progress import Mode
+from anabranch_runtime.driver.attempts import Job
+from anabranch_runtime.driver.driver import Driver
+
+#: Least and greatest seconds between two plans while no input waits; the pause doubles.
+PAUSES = 0.005, 0.04
+#: Greatest pause after a batch, in seconds.
+LONGEST = 0.25
+
+
+@dataclass(slots=True)
+class BatchPace:
+    """Pauses after batches that took little longer than an empty one.
+
+    Fixed costs dominate such batches. After a pause the next batch is larger.
+    """
+
+    #: Estimated seconds of an empty batch: the least of the recent batches.
+    _fixed: float = float("inf")
+
+    def pause(self, seconds: float) -> float:
+        """Return the seconds to wait after a batch of ``seconds``: three times the fixed cost after
+        an empty batch, none from twice the fixed cost on.
+        """
+        self._fixed = min(seconds, 1.01 * self._fixed)
+        return min(max(3 * (2 * self._fixed - seconds), 0.0), LONGEST)
+
+
+@dataclass(slots=True)
+class BatchLoop:
+    """Runs batches one after the other.
+
+    Attributes:
+        committed: called after every batch.
+        error: the error that has ended the loop.
+    """
+
+    driver: Driver
+    job: Job
+    committed: Callable[[], None]
+    error: BaseException | None = None
+    _thread: threading.Thread | None = None
+    #: Held while a batch is planned and run.
+    _busy: threading.Lock = field(init=False, default_factory=threading.Lock)
+    _leaving: threading.Event = field(init=False, default_factory=threading.Event)
+
+    def start(self, begin: Callable[[], None]) -> None:
+        """Start the thread, which calls ``begin`` first."""
+        self._thread = threading.Thread(
+            target=self._run, args=(begin,), name="batches", daemon=True
+        )
+        self._thread.start()
+
+    @contextlib.contextmanager
+    def between_batches(self) -> Iterator[bool]:
+        """Hold the loop between two batches during the ``with`` block; yields False if a batch is
+        being planned or run, which the block must then not disturb.
+        """
+        free = self._busy.acquire(blocking=False)
+        try:
+            yield free
+        finally:
+            if free:
+                self._busy.release()
+
+    def leave(self, seconds: float) -> bool:
+        """End the loop after the running batch; return whether it ends within ``seconds``."""
+        self._leaving.set()
+        if self._thread is not None:
+            self._thread.join(seconds)
+        return self._thread is None or not self._thread.is_alive()
+
+    def _run(self, begin: Callable[[], None]) -> None:
+        (least, greatest), pace = PAUSES, BatchPace()
+        pause = least
+        try:
+            begin()
+            while not self._leaving.is_set():
+                began = time.perf_counter()
+                if self._turn():
+                    pause = least
+                    if self.driver.settings.mode is Mode.LIVE:
+                        self._leaving.wait(pace.pause(time.perf_counter() - began))
+                else:
+                    self._leaving.wait(pause)
+                    pause = min(2 * pause, greatest)
+        except BaseException as error:  # noqa: BLE001 - raised by the main thread
+            self.error = error
+
+    def _turn(self) -> bool:
+        """Run the next batch; False if no input waits."""
+        with self._busy:
+            offsets = self.driver.plan()
+            if offsets is None:
+                return False
+            self.driver.run(self.job, offsets)
+            self.committed()
+            return True

@@ -1,0 +1,85 @@
+"""The loop of batches: it runs while input waits, rests while none does, and ends by an error."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from anabranch_runtime.driver.batch_loop import LONGEST, BatchLoop, BatchPace
+from tests.support.surroundings.redis import redis_url
+from tests.support.worlds.fed import Fed
+from tests.support.worlds.processes import wait_until
+
+
+@pytest.fixture
+def fed(tmp_path: Path) -> Iterator[Fed]:
+    with redis_url() as url:
+        yield Fed(url, tmp_path / "fed")
+
+
+def test_it_runs_batches_until_it_is_left(fed: Fed) -> None:
+    committed: list[int] = []
+    loop = BatchLoop(fed.driver, fed._job, lambda: committed.append(fed.driver.state.next_batch))
+    loop.start(lambda: None)
+    fed.file("a.parquet", [1, 2, 3])
+    fed.push([1, 2, 3])
+    wait_until("the loop", lambda: len(fed.results()) == 3, 20)
+    fed.push([1])
+    wait_until("the loop", lambda: len(fed.results()) == 4, 20)
+    wait_until("the loop", lambda: loop.leave(0.1), 20)
+    assert loop.error is None
+    assert committed == list(range(1, fed.driver.state.next_batch + 1))
+    fed.check()
+    fed.push([2])
+    time.sleep(0.2)
+    assert len(fed.results()) == 4
+
+
+def test_no_batch_begins_while_it_is_held(fed: Fed) -> None:
+    loop = BatchLoop(fed.driver, fed._job, lambda: None)
+    with loop.between_batches() as held:
+        assert held
+        loop.start(lambda: None)
+        fed.push([1])
+        time.sleep(0.3)
+        assert fed.driver.state.next_batch == 0
+        with loop.between_batches() as again:
+            assert not again
+    wait_until("the loop", lambda: fed.driver.state.next_batch > 0, 20)
+    wait_until("the loop", lambda: loop.leave(0.1), 20)
+
+
+def test_an_error_ends_it(fed: Fed) -> None:
+    class Unexpected(Exception):
+        pass
+
+    def fails(context: object) -> list[object]:
+        raise Unexpected
+
+    loop = BatchLoop(fed.driver, fails, lambda: None)  # type: ignore[arg-type]
+    fed.push([1])
+    loop.start(lambda: None)
+    wait_until("the loop", lambda: loop.error is not None, 30)
+    assert isinstance(loop.error, Unexpected)
+    assert loop.leave(5)
+    # The next loop repeats the batch.
+    again = BatchLoop(fed.driver, fed._job, lambda: None)
+    again.start(lambda: None)
+    wait_until("the loop", lambda: fed.results("s") != [], 20)
+    wait_until("the loop", lambda: again.leave(0.1), 20)
+
+
+def test_pauses_end_where_fixed_costs_do_not_dominate() -> None:
+    pace = BatchPace()
+    assert pace.pause(0.02) == pytest.approx(0.06)
+    assert pace.pause(0.03) == pytest.approx(0.03, rel=0.1)
+    assert pace.pause(0.05) == 0
+    assert pace.pause(3.0) == 0
+    assert BatchPace().pause(1.0) == LONGEST
+    # A machine that has become slower is noticed within some hundred batches.
+    for _ in range(300):
+        pace.pause(0.2)
+    assert pace.pause(0.2) == LONGEST
