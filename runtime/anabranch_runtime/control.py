@@ -41,6 +41,7 @@ from anabranch_contract.protocol.keys import (
     INTERIMS_KEPT,
     Keys,
 )
+from anabranch_contract.protocol.profile import CpuReport
 from anabranch_contract.protocol.progress import Boundary, Heartbeat, Progress
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.protocol.revisions import RevisionAnswer
@@ -221,6 +222,10 @@ class Control:
             pipe.rpush(self.keys.batches, report.dumps())
             pipe.ltrim(self.keys.batches, -BATCHES_KEPT, -1)
             pipe.execute()
+
+    def report_profile(self, report: CpuReport) -> None:
+        """Report the CPU time of this run by use."""
+        self._redis.set(self.keys.profile, report.dumps())
 
     def report(self, progress: Progress, activations: dict[str, Activation]) -> None:
         """Write progress and changed activations (query records) in one transaction; writes all

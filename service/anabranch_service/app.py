@@ -39,6 +39,7 @@ from anabranch_service.routes import (
     health,
     pages,
     plans,
+    profile,
     series,
     settings,
     source_tests,
@@ -148,7 +149,7 @@ def create_app(config: ServiceSettings, *, clock: Clock = utc_now) -> FastAPI:
         for module in (
             *(explain, source_tests, query_batches, streams, query_list, queries),
             *(runs, results, epochs, state),
-            *(plans, approval, series, settings, access),
+            *(plans, approval, series, profile, settings, access),
             *(health, system, pages),
         )
     ]

@@ -24,6 +24,7 @@ from anabranch_client.cli.context import TOKEN_FILE, ClientCommands
 from anabranch_client.cli.operations import access as cli_access
 from anabranch_client.cli.operations import doctor as cli_doctor
 from anabranch_client.cli.operations import health as cli_health
+from anabranch_client.cli.operations import profile as cli_profile
 from anabranch_client.cli.operations import state as cli_state
 from anabranch_client.cli.operations import support as cli_support
 from anabranch_client.cli.queries import queries
@@ -39,6 +40,7 @@ app = typer.Typer(
 app.command("up")(cli_up.up)
 app.command("down")(cli_up.down)
 app.command("health")(cli_health.health)
+app.command("profile")(cli_profile.profile)
 app.command("doctor")(cli_doctor.doctor)
 app.command("apply")(cli_apply.apply)
 app.command("support-bundle")(cli_support.support_bundle)

@@ -40,6 +40,7 @@ from anabranch_contract.rest.planning.revisions import RevisionList
 from anabranch_contract.rest.planning.series import SeriesOut
 from anabranch_contract.rest.planning.settings import PlanningSettings, SettingsOut
 from anabranch_contract.rest.planning.statistics import SampleOut, StatisticsOut
+from anabranch_contract.rest.profile import ProfileOut
 from anabranch_contract.rest.queries import (
     QueryBatchOut,
     QueryChange,
@@ -304,6 +305,11 @@ class Calls:
         """
         params = {"last": str(last), "forecast": str(forecast).lower()}
         return RestCall("GET", "/v1/series", SeriesOut.read, params=params)
+
+    @method
+    def profile(self) -> RestCall[ProfileOut]:
+        """CPU seconds of the pipeline since its start, by use; subtract two answers."""
+        return RestCall("GET", "/v1/profile", ProfileOut.read)
 
     @method
     def state(self) -> RestCall[StateOut]:

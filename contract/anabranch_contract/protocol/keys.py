@@ -188,6 +188,11 @@ class Keys:
         return self._key("batches")
 
     @property
+    def profile(self) -> str:
+        """String: JSON :class:`~.profile.CpuReport` (runtime)."""
+        return self._key("profile")
+
+    @property
     def history(self) -> str:
         """List: JSON points of the last day, one per minute, oldest first (service)."""
         return self._key("history")

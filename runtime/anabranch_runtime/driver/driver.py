@@ -242,6 +242,7 @@ class Driver:
         An interrupted batch is repeated with its recorded input, whatever ``offsets`` are.
         """
         started, number = time.perf_counter(), self.state.next_batch
+        self.reporting.cpu.lap("plan")
         choice, ruleset = self._choose(number, offsets)
         with structlog.contextvars.bound_contextvars(epoch=choice.epoch, batch=number):
             self._apply(number, job, choice, ruleset, started)
@@ -267,6 +268,7 @@ class Driver:
         if self.cluster is not None:
             context = self.cluster.enter(context)
         entered = time.perf_counter()
+        self.reporting.cpu.lap("begin")
         read = self._plan_input(choice)
         context, reports = attempt(
             context,
@@ -282,9 +284,11 @@ class Driver:
         storage = self.durability.storage
         staged = [] if self.cluster is None else take_staged(context, reports, storage)
         done = time.perf_counter()
+        self.reporting.cpu.lap("run tasks")
         failures = withdraw(reports, ruleset)
         paid = catch_up.paid(context.shedding.catch_up, failures)
         located = self._publish(context, paid, ruleset, reports, read)
+        self.reporting.cpu.lap("publish")
         spent = time.perf_counter() - started
         feeds = self.state.feeds if read is None else read.feeds()
         state, ruleset = batches.finish(
@@ -303,6 +307,7 @@ class Driver:
         self.durability.manifests.commit(state)
         reach(Point.COMMITTED)
         self.state = state
+        self.reporting.cpu.lap("commit")
         self.durability.storage.discard(staged)
         if self.cluster is not None:
             self.cluster.met(state.hosts.placement, reports)
@@ -464,7 +469,7 @@ class Driver:
         """Do the work that follows a commit: delete, measure, merge, deliver, report."""
         state = self.state
         self.compactor.settled(state)
-        self.reporting.measured(reports, self.compactor.take_spent())
+        self.reporting.measured(ruleset, reports, self.compactor.take_spent())
         self.reporting.committed(state, ruleset)
         self.durability.forget(written(reports))
         self.durability.tidy(self.compactor.pending, state.next_batch)
@@ -493,3 +498,5 @@ class Driver:
         self.reporting.batch(state, reports, times, self._rate_limiter.ages)
         self.report("running")
         self.reporting.show_stores(self.state)
+        self.reporting.cpu.lap("report")
+        self.reporting.cpu.report()

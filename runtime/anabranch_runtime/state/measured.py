@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from anabranch_contract.protocol.measurements import EdgeStatistics, JoinSample, Writes
 from anabranch_contract.protocol.reads import Reads
+from anabranch_runtime.cpu import CpuUses
 from anabranch_runtime.state.measures import STORE, StreamMeter
 from anabranch_runtime.state.values import KeyValues, ValueCounts
 
@@ -59,6 +60,7 @@ class TaskMeasures:
         reads: store -> index -> counts of lookups.
         inserts: writes of rows into stores, except those by backfills.
         emitted: writes of results.
+        cpu: CPU seconds of its process since the process's last batch, by group and name.
         sent: edge or store -> tuples sent to other hosts. ``sent_bytes``: bytes sent in total.
     """
 
@@ -71,6 +73,7 @@ class TaskMeasures:
     reads: dict[str, dict[str, Reads]] = field(default_factory=dict)
     inserts: Writes = field(default_factory=Writes)
     emitted: Writes = field(default_factory=Writes)
+    cpu: CpuUses = field(default_factory=dict)
     sent: dict[str, int] = field(default_factory=dict)
     sent_bytes: int = 0
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from anabranch_contract.plans.ruleset import StoreId
+from anabranch_contract.protocol.profile import CpuGroup
+from anabranch_runtime.cpu import metered
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.storage.durable import attach, durable
@@ -63,12 +65,13 @@ def compact(work: Compaction) -> MergedSegment:
     began = time.thread_time()
     attach(work.root, work.objects)
     spec = work.layout.specs[StoreId(work.merge.segments[0].store)]
-    segment = rewrite(
-        Path(work.root),
-        work.pack,
-        work.merge,
-        lambda writer, parts: merge(writer, work.layout, spec, parts, work.since),
-    )
+    with metered(CpuGroup.MERGE, spec.id):
+        segment = rewrite(
+            Path(work.root),
+            work.pack,
+            work.merge,
+            lambda writer, parts: merge(writer, work.layout, spec, parts, work.since),
+        )
     return MergedSegment(segment, time.thread_time() - began)
 
 

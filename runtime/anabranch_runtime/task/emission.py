@@ -17,8 +17,10 @@ import pyarrow as pa
 from anabranch_contract.connectors.sinks import SinkKind
 from anabranch_contract.plans.ruleset import OutputRule, QuerySpec
 from anabranch_contract.protocol.measurements import Writes
+from anabranch_contract.protocol.profile import CpuGroup
 from anabranch_contract.queries.joins import Label, QueryId
 from anabranch_runtime.columns.arrays import Bools
+from anabranch_runtime.cpu import add_time
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.exchange.routing import pack, unpack
@@ -87,7 +89,9 @@ class Emission:
         except EVALUATION as error:
             self.failures.add([rule.query], error)
             return
-        self.report.measured.emitted += Writes(1, rows, time.process_time() - started)
+        measured = self.report.measured
+        seconds = add_time(measured.cpu, CpuGroup.SINK, rule.query, started)
+        measured.emitted += Writes(1, rows, seconds)
 
     def arrived(self, letter: Letter) -> None:
         """Continue with results that another host has checked."""
@@ -97,11 +101,13 @@ class Emission:
 
     def close(self) -> None:
         """Close the result files."""
-        started = time.process_time()
-        for writer in self._writers.values():
+        measured = self.report.measured
+        for query, writer in self._writers.items():
+            started = time.process_time()
             writer.close()
-        # The last row group is encoded here; in small batches it has all rows.
-        self.report.measured.emitted += Writes(seconds=time.process_time() - started)
+            # The last row group is encoded here; in small batches it has all rows.
+            seconds = add_time(measured.cpu, CpuGroup.SINK, query, started)
+            measured.emitted += Writes(seconds=seconds)
 
     def _alike(self, partial: Partial, query: QueryId) -> Partial:
         """``partial`` without results that a sibling member's ration withholds.

@@ -21,7 +21,9 @@ from numpy.typing import NDArray
 
 from anabranch_contract.plans.ruleset import IndexSpec, StoreId, StoreSpec, arrival_edge
 from anabranch_contract.protocol.measurements import Writes
+from anabranch_contract.protocol.profile import CpuGroup
 from anabranch_contract.queries.joins import RelationId
+from anabranch_runtime.cpu import add_time
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.ownership import ownership
 from anabranch_runtime.epochs.task_report import TaskReport
@@ -239,9 +241,10 @@ class Inserts:
     def _insert(
         self, writer: PackWriter, spec: StoreSpec, rows: pa.RecordBatch, cache: KeyCache
     ) -> None:
-        own = self._own(spec)
+        own, began = self._own(spec), time.process_time()
         done = insert(writer, self.layout, spec, rows, cache, self._index_failed, own)
         self.report.measured.inserts += Writes(1, done)
+        add_time(self.report.measured.cpu, CpuGroup.INSERT, spec.id, began)
 
     def _own(self, spec: StoreSpec) -> NDArray[np.bool_] | None:
         """Mask of this host's partitions of a store; None: all."""

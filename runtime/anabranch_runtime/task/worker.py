@@ -28,7 +28,9 @@ from numpy.typing import NDArray
 from anabranch_contract import codec
 from anabranch_contract.plans.needs import Needs
 from anabranch_contract.plans.ruleset import OutputRule, ProbeRule, Ruleset, StoreId, arrival_edge
+from anabranch_contract.protocol.profile import CpuGroup
 from anabranch_contract.queries.joins import AttrRef, Label, RelationId
+from anabranch_runtime.cpu import add_time, attribute_rest
 from anabranch_runtime.epochs.layout import Layout, base_layout
 from anabranch_runtime.epochs.ownership import ownership, without
 from anabranch_runtime.epochs.task_report import TaskReport
@@ -173,8 +175,10 @@ class _Task:
         self.collector = Collector(context.bounds, context.batch, self.collect)
         self.pending: dict[int, list[tuple[Partial, ProbeRule]]] = defaultdict(list)
         self.uploads = Uploads(context.root)
-        #: Seconds spent in phases nested in the running one.
-        self.inner = 0.0
+        #: Wall and CPU seconds spent in phases nested in the running one.
+        self.inner = 0.0, 0.0
+        #: Phase -> CPU seconds.
+        self.cpu: dict[str, float] = {}
         self.failures = Failures(context.batch, self.report.failures)
         self.inserts = Inserts(
             context,
@@ -255,7 +259,13 @@ class _Task:
         return self.report
 
     def _read(self, blocks: Iterable[Block]) -> Iterator[Block]:
-        for block in blocks:
+        pieces, spent = iter(blocks), self.report.measured.cpu
+        while True:
+            began = time.process_time()
+            block = next(pieces, None)
+            if block is None:
+                return
+            add_time(spent, CpuGroup.SOURCE, block.stream, began)
             self.advanced()
             yield block
 
@@ -263,12 +273,13 @@ class _Task:
     def _phase(self, name: str) -> Iterator[None]:
         """Report the time of the ``with`` block, without the phases nested in it."""
         self.advanced()
-        started, outer, self.inner = time.perf_counter(), self.inner, 0.0
+        outer, self.inner = self.inner, (0.0, 0.0)
+        started = time.perf_counter(), time.process_time()
         yield
-        spent = time.perf_counter() - started
-        known = self.report.phases.get(name, 0.0)
-        self.report.phases[name] = known + spent - self.inner
-        self.inner = outer + spent
+        spent = time.perf_counter() - started[0], time.process_time() - started[1]
+        for n, known in enumerate((self.report.phases, self.cpu)):
+            known[name] = known.get(name, 0.0) + spent[n] - self.inner[n]
+        self.inner = outer[0] + spent[0], outer[1] + spent[1]
 
     # --- storing -------------------------------------------------------------------------------
 
@@ -553,3 +564,7 @@ class _Task:
             host.demand = {n: b.tolist() for n, b in self.traffic.demand.items()}
         self.report.memory = self.memory.peak
         self.report.memory_share = self.budget.total
+        measured.cpu |= {
+            (CpuGroup.PROBE, edge): counts.seconds for edge, counts in measured.edges.items()
+        }
+        attribute_rest(measured.cpu, self.cpu)

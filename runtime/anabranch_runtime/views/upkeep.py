@@ -29,7 +29,9 @@ from anabranch_contract import codec
 from anabranch_contract.connectors.sinks import SinkKind
 from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
 from anabranch_contract.protocol.activations import Activation, LeftRows, ViewRows, counted
+from anabranch_contract.protocol.profile import CpuGroup
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
+from anabranch_runtime.cpu import metered
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.sinks import view_inputs as inputs
@@ -273,7 +275,8 @@ class Views:
                 if self._closing:
                     return
             assert name is not None
-            self._refresh(name)
+            with metered(CpuGroup.VIEW, name):
+                self._refresh(name)
 
     def _due(self) -> str | None:
         """Return the view to update next: of those not up to date, the one that waits longest."""
@@ -362,7 +365,8 @@ class Views:
         def apply(frame: DataFrame, number: int) -> None:
             try:
                 # Spark numbers micro-batches from 0, but version 0 is the table before any row.
-                work.make(frame, number + 1)
+                with metered(CpuGroup.VIEW, part.place.query.id):
+                    work.make(frame, number + 1)
                 reach(Point.VIEWED)
             except Exception as error:
                 part.cause = error

@@ -75,6 +75,7 @@ MATRIX = {
     "GET /v1/epochs/{number}/revisions": "viewer editor admin",
     "GET /v1/epochs/{number}/statistics": "viewer editor admin",
     "GET /v1/batches": "viewer editor admin",
+    "GET /v1/profile": "viewer editor admin",
     "GET /v1/series": "viewer editor admin",
     "GET /v1/history": "viewer editor admin",
     "GET /v1/state": "viewer editor admin",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from playwright.sync_api import expect
 
 from anabranch_contract.protocol.batches import BATCHES_KEPT, BatchReport
+from anabranch_contract.protocol.profile import CpuGroup, CpuReport, CpuUse
 from tests.service.pages.long_names import nothing_is_cut, run
 from tests.service.pages.test_dashboard import opened
 from tests.support.surroundings.browsers import LOOKS
@@ -71,6 +72,46 @@ def test_the_newest_batches_are_stacked_by_phase(
         expect(first).to_contain_text("probe,")
         page.get_by_label("Order").select_option("greatest skew first")
         expect(first).to_contain_text("5.63")
+        nothing_is_cut(page)
+    assert not complaints
+
+
+def report(seconds: float) -> CpuReport:
+    """Counters of the runtime ``seconds`` after its start, at one core."""
+    uses = (
+        CpuUse(CpuGroup.SPARK, "JVM", (), 0.4 * seconds),
+        CpuUse(CpuGroup.PROBE, "orders>items", ("p", "q"), 0.3 * seconds),
+        CpuUse(CpuGroup.SINK, "q", ("q",), 0.2 * seconds),
+        CpuUse(CpuGroup.INSERT, "", (), 0.06 * seconds),
+        CpuUse(CpuGroup.UNATTRIBUTED, "driver", (), 0.04 * seconds),
+    )
+    return CpuReport("r", 1_790_000_000.0 + seconds, uses)
+
+
+@LOOKS
+def test_cpu_time_is_stacked_by_group_and_listed_by_use_and_query(
+    browser: Browser, shop: Service, width: int, scheme: Any
+) -> None:
+    shop.redis.set(shop.keys.profile, report(10.0).dumps())
+    with opened(browser, shop, PAGE) as (page, complaints):
+        page.emulate_media(color_scheme=scheme)
+        page.set_viewport_size({"width": width, "height": 900})
+        expect(page.locator("#cpu-note")).to_contain_text("Measuring")
+        shop.redis.set(shop.keys.profile, report(40.0).dumps())
+        expect(page.locator("#cpu-note")).to_contain_text("in 30 s", timeout=20_000)
+        # Service and Redis have worked too.
+        expect(page.locator("#cpu rect")).to_have_count(7)
+        picture = page.get_by_role("img", name="CPU time by group: insert")
+        expect(picture).to_have_count(1)
+        for text in ("probe: probing, 9.00 s", "not attributed, 1.20 s"):
+            expect(page.locator("#cpu-legend")).to_contain_text(text)
+        rows = page.locator("#cpu-list tbody tr")
+        for text in ("spark: JVM", "probe: orders → items", "insert: writing packs"):
+            expect(rows.filter(has_text=text)).to_have_count(1)
+        page.locator("#cpu-by").select_option("query")
+        # Half of the step, and the results.
+        expect(rows.filter(has=page.get_by_text("q", exact=True))).to_contain_text("10.50 s")
+        expect(rows.filter(has=page.get_by_text("p", exact=True))).to_contain_text("4.50 s")
         nothing_is_cut(page)
     assert not complaints
 

@@ -22,6 +22,7 @@ from anabranch_runtime.driver.fold_reports import (
     without_batches,
 )
 from anabranch_runtime.driver.reporting.batch_report import Times, batch_report, counted, log_batch
+from anabranch_runtime.driver.reporting.cpu_reporter import CpuReporter
 from anabranch_runtime.driver.reporting.interim_reporter import EARLY, InterimReporter, Written
 from anabranch_runtime.driver.reporting.progress import ProgressReporter, ViewOutput, shown_on_disk
 from anabranch_runtime.driver.reporting.state_publisher import StatePublisher
@@ -54,6 +55,7 @@ class Reporting:
         views: maintains post-join views; None: joined rows wait on disk.
         tails: passes new results to clients that follow queries.
         samples: samples of streams. ``interims``: interim measurements. ``stores``: store contents.
+        cpu: CPU time by use.
         merge_bytes: bytes of segments due to be merged.
     """
 
@@ -73,6 +75,7 @@ class Reporting:
         self.tails = Tails(control.url, control.keys, settings.results)
         self.samples = Samples()
         self.stores = StatePublisher(settings.state, control)
+        self.cpu = CpuReporter(control)
         self.merge_bytes = 0
         self._completeness = CompletenessFiles(settings.results)
         self._names = Steps()
@@ -106,6 +109,8 @@ class Reporting:
 
     def tick(self, state: State) -> None:
         """Begin requested tails, deliver results that wait for a sink, report changes."""
+        self.cpu.lap("watch")
+        self.cpu.report()
         self.tails.open(state.next_batch, self._totals(state), self._written())
         self.publisher.retry()
         if (self._problems(), self._shown(state)) != self._last:
@@ -194,13 +199,14 @@ class Reporting:
 
     # --- after a commit ------------------------------------------------------------------------
 
-    def measured(self, reports: Sequence[TaskReport], merges: Writes) -> None:
+    def measured(self, ruleset: Ruleset, reports: Sequence[TaskReport], merges: Writes) -> None:
         """Add the measurements of a batch and of merges; call before :meth:`committed`."""
         self.progress.note_sites(report.host.site for report in reports)
         tasks = [report.measured for report in reports]
         self.samples.add(tasks)
         made = (Written(task.inserts, task.emitted) for task in tasks)
         self.interims.wrote([Written(merges=merges), *made])
+        self.cpu.batch(ruleset, (task.cpu for task in tasks))
 
     def committed(self, state: State, ruleset: Ruleset) -> None:
         """Report a committed state that runs ``ruleset``."""

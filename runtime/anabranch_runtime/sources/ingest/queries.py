@@ -31,7 +31,9 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.errors import StructuredError
 from anabranch_contract.protocol.intake import SourceState, SourceStatus
+from anabranch_contract.protocol.profile import CpuGroup
 from anabranch_contract.protocol.registered import StreamRecord
+from anabranch_runtime.cpu import metered
 from anabranch_runtime.errors import PipelineError, SourceError
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.recovery.journal import Journal
@@ -255,7 +257,8 @@ class _Source:
         try:
             if self._last is None or batch > self._last.batch:
                 self._hold()
-                self._write(evaluation, frame, batch)
+                with metered(CpuGroup.SOURCE, self.record.name):
+                    self._write(evaluation, frame, batch)
             if self.status.state is not SourceState.READING:
                 self._reads()
         except Exception as error:

@@ -5,6 +5,7 @@ import { element, facts, make, percent, say } from "../dom.js";
 import { History } from "../history.js";
 import { poll } from "../poll.js";
 import { length, moment } from "../times.js";
+import { refreshProfile } from "./profile.js";
 import { longest, means, milliseconds, ordered, quantile, stacks } from "./view.js";
 
 const POLL_MS = 2000;
@@ -124,6 +125,7 @@ async function refresh() {
     batches = [...new Map(found.map((batch) => [batch.batch, batch])).values()];
     show();
     await hours.refresh();
+    await refreshProfile();
     say(null);
   } catch (error) {
     say(error);

@@ -13,6 +13,7 @@ from anabranch_contract.protocol.batches import BatchReport
 from anabranch_contract.protocol.intake import SourceState, SourceStatus
 from anabranch_contract.protocol.interims import Interim
 from anabranch_contract.protocol.measurements import Snapshot, StreamSample
+from anabranch_contract.protocol.profile import CpuReport
 from anabranch_contract.protocol.progress import Heartbeat, Progress
 from anabranch_contract.protocol.state_report import StateReport, StoreParts
 from anabranch_service.errors import CorruptRecord
@@ -76,6 +77,10 @@ class ReportStore(RedisRecords):
         """Reports of the newest ``last`` batches, oldest first, without unreadable reports."""
         texts = await reply(self.redis.lrange(self.keys.batches, -last, -1), list[str])
         return readable(BatchReport, "report of a batch", texts)
+
+    async def cpu_report(self) -> CpuReport | None:
+        """The runtime's newest report of its CPU time, or None (also if it can't be read)."""
+        return await reply_record(CpuReport, "profile", self.redis.get(self.keys.profile))
 
     async def history(self, last: int) -> list[HistoryPoint]:
         """The newest ``last`` points of history, oldest first; unreadable ones left out."""

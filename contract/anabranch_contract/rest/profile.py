@@ -1,0 +1,77 @@
+"""Bodies of ``/v1/profile``: CPU time of the pipeline by use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from pydantic import Field
+
+from anabranch_contract.protocol.profile import CpuGroup, CpuUse
+from anabranch_contract.rest.documents import Document, Time
+
+
+class ProfileOut(Document):
+    """CPU seconds of all processes of the pipeline since their start, by use.
+
+    The counters only grow: subtract two answers with the same ``run`` and ``service``.
+    """
+
+    run: str = Field(description="Id of the run of the runtime; empty: it has not reported yet.")
+    at: Time | None = Field(description="Time of the counters of the runtime.")
+    service: str = Field(description="Id of the service process that answers.")
+    service_at: Time = Field(description="Time of the counters of service and Redis.")
+    uses: list[CpuUse]
+
+    def seconds_since(self, earlier: ProfileOut) -> float:
+        """Seconds between the counters of the runtime in two answers; 0 if one has none."""
+        return 0.0 if self.at is None or earlier.at is None else _between(earlier.at, self.at)
+
+
+class CpuProfile(Document):
+    """CPU seconds of the pipeline in a period, by use.
+
+    A use that several queries need is divided equally among them in ``queries``.
+    """
+
+    seconds: float = Field(description="Length of the period.")
+    cpu: float = Field(description="CPU seconds of all processes.")
+    groups: dict[CpuGroup, float]
+    queries: dict[str, float] = Field(description="By query; the empty name: of no query.")
+    uses: list[CpuUse]
+
+    @classmethod
+    def between(cls, earlier: ProfileOut, later: ProfileOut) -> CpuProfile:
+        """Subtract two answers; seconds of service and Redis are scaled to the same period."""
+        seconds = later.seconds_since(earlier)
+        factor = seconds / max(_between(earlier.service_at, later.service_at), 1e-9)
+        scale = {CpuGroup.SERVICE: factor, CpuGroup.REDIS: factor}
+        uses = used_between(earlier.uses, later.uses, scale)
+        groups, queries = dict[CpuGroup, float](), dict[str, float]()
+        for use in uses:
+            groups[use.group] = groups.get(use.group, 0.0) + use.seconds
+            for query in use.queries or ("",):
+                share = use.seconds / max(len(use.queries), 1)
+                queries[query] = queries.get(query, 0.0) + share
+        cpu = sum(groups.values())
+        return cls(seconds=seconds, cpu=cpu, groups=groups, queries=queries, uses=uses)
+
+
+def used_between(
+    earlier: Iterable[CpuUse], later: Iterable[CpuUse], scale: dict[CpuGroup, float]
+) -> list[CpuUse]:
+    """Subtract counters of one run, times ``scale`` of their group (absent: 1).
+
+    A use that only ``earlier`` has is no longer counted by its name: the runtime has added it to
+    the common use of its group, from which it is subtracted here. So no second is lost.
+    """
+    found = {(u.group, u.name, u.queries): u.seconds for u in later}
+    for use in earlier:
+        key = use.group, use.name, use.queries
+        key = key if key in found else (use.group, "", ())
+        found[key] = found.get(key, 0.0) - use.seconds
+    return [CpuUse(*key, s * scale.get(key[0], 1.0)) for key, s in sorted(found.items()) if s]
+
+
+def _between(first: str, last: str) -> float:
+    return (datetime.fromisoformat(last) - datetime.fromisoformat(first)).total_seconds()

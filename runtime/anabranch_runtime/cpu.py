@@ -1,0 +1,73 @@
+"""CPU time of this process by use: of tasks within their phases, of other threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from anabranch_contract.protocol.profile import CpuGroup
+
+#: CPU seconds by group and name.
+CpuUses = dict[tuple[CpuGroup, str], float]
+
+#: Phases of tasks whose time beside metered uses is common to all names of a group.
+_COMMON = {"read": CpuGroup.SOURCE, "store": CpuGroup.INSERT} | dict.fromkeys(
+    ("probe", "catch-up", "write"), CpuGroup.PROBE
+)
+_lock = threading.Lock()
+#: CPU seconds of this process that :func:`attribute_rest` has attributed so far.
+_reported = 0.0
+_threads: CpuUses = defaultdict(float)
+
+
+def add_time(spent: CpuUses, group: CpuGroup, name: str, began: float) -> float:
+    """Add the CPU time of this process since ``began`` to a use; returns it, in seconds."""
+    seconds = time.process_time() - began
+    spent[group, name] = spent.get((group, name), 0.0) + seconds
+    return seconds
+
+
+@contextmanager
+def metered(group: CpuGroup, name: str) -> Iterator[None]:
+    """Count this thread's CPU time during the ``with`` block, which runs beside batches."""
+    began = time.thread_time()
+    try:
+        yield
+    finally:
+        spent = time.thread_time() - began
+        with _lock:
+            _threads[group, name] += spent
+
+
+def take_metered() -> CpuUses:
+    """Return the seconds that :func:`metered` has counted since the last call."""
+    with _lock:
+        found = dict(_threads)
+        _threads.clear()
+    return found
+
+
+def attribute_rest(spent: CpuUses, phases: Mapping[str, float]) -> None:
+    """Add to the metered uses of a task the other CPU time of its process since its last batch.
+
+    Args:
+        spent: metered uses within phases; afterwards its sum is the process's time.
+        phases: phase -> its CPU seconds, without the phases nested in it.
+    """
+    global _reported
+    beside, rest = take_metered(), defaultdict[tuple[CpuGroup, str], float](float)
+    for (group, _), seconds in spent.items():
+        # Results are made while tuples are passed on.
+        rest[CpuGroup.PROBE if group is CpuGroup.SINK else group, ""] -= seconds
+    for phase, seconds in phases.items():
+        common = _COMMON.get(phase)
+        rest[(CpuGroup.TASK, phase) if common is None else (common, "")] += seconds
+    now = time.process_time()
+    metered_here = sum(phases.values()) + sum(beside.values())
+    rest[CpuGroup.TASK, "between batches"] += now - _reported - metered_here
+    _reported = now
+    for key, seconds in (*beside.items(), *rest.items()):
+        spent[key] = spent.get(key, 0.0) + seconds

@@ -1,0 +1,136 @@
+"""CPU time of the runtime's processes by use, reported about once a second between batches.
+
+Tasks, merges, ingest queries and views count their own seconds, the batch thread is metered step by
+step, and the operating system counts the seconds of whole processes. The seconds of a process that
+no meter covers are unattributed. All counters only grow, so readers need no agreement with the
+runtime.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+
+from anabranch_contract.plans.ruleset import Edge, Ruleset, StoreId
+from anabranch_contract.protocol.profile import CpuGroup, CpuReport, CpuUse
+from anabranch_contract.queries.runs import query_of
+from anabranch_runtime.control import Control
+from anabranch_runtime.cpu import CpuUses, take_metered
+from anabranch_runtime.epochs.ownership import ownership
+
+#: Least seconds between two reports, and least ratio of this time to the CPU time of a report.
+EVERY, REST = 1.0, 100.0
+#: Number of uses above which uses of earlier rulesets are no longer counted by name.
+MOST = 2000
+#: Module of Spark's daemon, whose forks run tasks.
+_DAEMON = "anabranch_runtime.spark.daemon"
+_Key = tuple[CpuGroup, str, tuple[str, ...]]
+
+
+class CpuReporter:
+    """Sums the CPU seconds of one run by use."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self._spent: dict[_Key, float] = defaultdict(float)
+        self._ruleset: Ruleset | None = None
+        #: Keys of the running ruleset's uses, by group and name.
+        self._keys: dict[tuple[CpuGroup, str], _Key] = {}
+        #: Metered seconds of this process, and seconds of the tasks' processes.
+        self._here = self._tasks = 0.0
+        self._thread = threading.local()
+        self._next = 0.0
+
+    def lap(self, step: str) -> None:
+        """Add this thread's CPU time since its last lap to ``step`` of the driver."""
+        now = time.thread_time()
+        spent = now - getattr(self._thread, "lap", now)
+        self._thread.lap = now
+        self._here += spent
+        self._spent[CpuGroup.DRIVER, step, ()] += spent
+
+    def batch(self, ruleset: Ruleset, tasks: Iterable[CpuUses]) -> None:
+        """Add the uses of a batch's tasks, which ``ruleset`` ran."""
+        if ruleset is not self._ruleset:
+            self._ruleset, self._keys = ruleset, {}
+        for task in tasks:
+            self._tasks += self._add(task)
+
+    def _add(self, uses: CpuUses) -> float:
+        """Add ``uses``; returns their sum."""
+        for (group, name), seconds in uses.items():
+            self._spent[self._key(group, name)] += seconds
+        return sum(uses.values())
+
+    def report(self) -> None:
+        """Report all uses, unless that was done less than :data:`EVERY` seconds ago."""
+        if time.monotonic() < self._next:
+            return
+        began = time.thread_time()
+        self._here += self._add(take_metered())
+        if len(self._spent) > MOST + 2 * len(self._keys):
+            self._forget(set(self._keys.values()))
+        rest = _children()
+        spark = rest.pop(CpuGroup.SPARK, 0.0)
+        if "tasks" in rest:
+            rest["tasks"] -= self._tasks
+        rest["driver"] = time.process_time() - self._here
+        uses = [CpuUse(*key, seconds) for key, seconds in self._spent.items() if seconds]
+        uses += [CpuUse(CpuGroup.UNATTRIBUTED, name, (), s) for name, s in rest.items()]
+        uses.append(CpuUse(CpuGroup.SPARK, "JVM", (), spark))
+        self._control.report_profile(CpuReport(self._control.run, time.time(), tuple(uses)))
+        self._next = time.monotonic() + max(EVERY, REST * (time.thread_time() - began))
+
+    def _key(self, group: CpuGroup, name: str) -> _Key:
+        known = self._keys.get((group, name))
+        if known is None:
+            if group in (CpuGroup.SINK, CpuGroup.VIEW):
+                name = query_of(name)
+            users = sorted({query_of(q) for q in self._users(group, name)})
+            known = self._keys[group, name] = group, name, tuple(users)
+        return known
+
+    def _users(self, group: CpuGroup, name: str) -> Collection[str]:
+        """The queries of the running ruleset that depend on a use; empty: all, or unknown."""
+        if group in (CpuGroup.SINK, CpuGroup.VIEW):
+            return (name,)
+        ruleset = self._ruleset
+        if ruleset is None or group is CpuGroup.TASK:
+            return ()
+        owners = ownership(ruleset)
+        if group is CpuGroup.PROBE:
+            return owners.of_edge(Edge(name))
+        if group is CpuGroup.SOURCE:
+            relations = (r.id for r in ruleset.relations if r.stream == name)
+            return {query for relation in relations for query in owners.of_relation(relation)}
+        return owners.of_store(StoreId(name))
+
+    def _forget(self, kept: Collection[_Key]) -> None:
+        """Add the seconds of uses of earlier rulesets to the common use of their group."""
+        for key in [k for k in self._spent if (k[1] or k[2]) and k not in kept]:
+            if key[0] in (CpuGroup.DRIVER, CpuGroup.TASK):
+                continue
+            self._spent[key[0], "", ()] += self._spent.pop(key)
+
+
+def _children() -> dict[str, float]:
+    """CPU seconds of this process's descendants, with their ended children: of Spark's JVM, of the
+    processes of tasks, and of others.
+    """
+    # Tests limit the memory of a driver and its task in one process up to the first report.
+    import psutil
+
+    found: dict[str, float] = defaultdict(float)
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            if process.name() == "java":
+                kind = CpuGroup.SPARK.value
+            else:
+                kind = "tasks" if _DAEMON in process.cmdline() else "others"
+            times = process.cpu_times()
+            ended = getattr(times, "children_user", 0) + getattr(times, "children_system", 0)
+            found[kind] += times.user + times.system + ended
+    return found

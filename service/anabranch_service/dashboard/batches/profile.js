@@ -1,0 +1,67 @@
+// The card of CPU time: a bar of the last minute's uses by group, and a table by use or query.
+
+import { read, readQueries } from "../access.js";
+import { element, make, percent } from "../dom.js";
+import { Names } from "../names.js";
+import { between, byGroup, byQuery, byUse, period } from "./uses.js";
+
+/** Seconds that an answer is kept to be subtracted from later ones. */
+const KEPT = 60;
+const HEIGHT = 34;
+
+const at = (id) => document.getElementById(id);
+const answers = [];
+let names = null;
+
+const seconds = (value) => `${value.toFixed(2)} s`;
+
+function draw(groups, total) {
+  const width = Math.max(at("cpu").clientWidth, 200);
+  const label = groups.map(({ name, share }) => `${name} ${percent(share)}`).join(", ");
+  const svg = element("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: "img", "aria-label": `CPU time by group: ${label}` });
+  let x = 0;
+  for (const { name, colour, share, seconds: spent } of groups) {
+    const rect = element("rect", { class: `phase-${colour}`, x: x.toFixed(2), y: 0, width: Math.max(share * width - 1, 0.5).toFixed(2), height: HEIGHT });
+    rect.append(element("title", {}, `${name}: ${seconds(spent)} of ${seconds(total)}`));
+    svg.append(rect);
+    x += share * width;
+  }
+  at("cpu").replaceChildren(svg);
+}
+
+function show() {
+  const [earlier, later] = [answers[0], answers.at(-1)];
+  const length = earlier ? period(earlier, later) : 0;
+  if (!length) {
+    at("cpu-note").textContent = later?.at ? "Measuring; a period ends with a batch." : "The runtime has reported no CPU time yet.";
+    return;
+  }
+  const uses = between(earlier, later);
+  const groups = byGroup(uses);
+  const total = groups.reduce((sum, group) => sum + group.seconds, 0);
+  at("cpu-note").textContent = `${seconds(total)} in ${length.toFixed(0)} s: ${(total / length).toFixed(2)} cores`;
+  draw(groups, total);
+  at("cpu-legend").replaceChildren(
+    ...groups.map(({ name, text, colour, seconds: spent, share }) => make("li", {}, make("span", { className: `key phase-${colour}`, "aria-hidden": "true" }), name === "unattributed" ? `${text}, ` : `${name}: ${text}, `, make("span", { className: "number", text: `${seconds(spent)}, ${percent(share)}` }))),
+  );
+  const rows = at("cpu-by").value === "query" ? byQuery(uses) : byUse(uses, (name) => names.text(name, { brief: true }));
+  at("cpu-list").tBodies[0].replaceChildren(
+    ...rows.map((row) =>
+      make("tr", {}, make("td", { "data-label": "Use", text: row.text }), make("td", { className: "number", "data-label": "CPU time", text: seconds(row.seconds) }), make("td", { className: "number", "data-label": "Share", text: percent(row.seconds / total) })),
+    ),
+  );
+}
+
+/** Read the counters, and show their growth in the last minute. */
+export async function refreshProfile() {
+  names ??= new Names(await readQueries());
+  const found = await read("/v1/profile");
+  const last = answers.at(-1);
+  if (last && (last.run !== found.run || last.service !== found.service)) answers.length = 0;
+  if (!answers.length || answers.at(-1).at !== found.at) answers.push(found);
+  while (answers.length > 2 && period(answers[1], found) >= KEPT) answers.shift();
+  show();
+}
+
+at("cpu-by").addEventListener("change", show);
+new ResizeObserver(() => answers.length && show()).observe(at("cpu"));

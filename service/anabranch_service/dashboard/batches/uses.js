@@ -1,0 +1,78 @@
+// Differences and sums of the pipeline's CPU time. Pure functions.
+
+/** Groups of uses with their descriptions and colours, in stacking order from the left. */
+export const GROUPS = [
+  ["source", "reading and decoding", "read"],
+  ["insert", "writing stores", "store"],
+  ["merge", "merging segments", "backfill"],
+  ["probe", "probing", "probe"],
+  ["sink", "projecting and encoding results", "write"],
+  ["view", "maintaining views", "catch-up"],
+  ["task", "other work of tasks", "wait"],
+  ["driver", "planning and committing batches", "commit"],
+  ["spark", "Spark's JVM", "spark"],
+  ["service", "REST and planning", "upload"],
+  ["redis", "Redis", "begin"],
+  ["unattributed", "not attributed", "none"],
+];
+/** Names of the common use of a group. */
+const COMMON = { source: "checks of arrivals", insert: "writing packs", probe: "passing tuples on" };
+const MOST = 15;
+
+const key = ({ group, name, queries }) => JSON.stringify([group, name, queries]);
+
+/** Seconds between the runtime's counters of two answers; 0 if they can't be subtracted. */
+export function period(earlier, later) {
+  const same = earlier.run === later.run && earlier.service === later.service;
+  return same && later.at ? (Date.parse(later.at) - Date.parse(earlier.at)) / 1000 : 0;
+}
+
+/**
+ * Uses between two answers. A use that only the earlier one has was added to the common use of its
+ * group; seconds of service and Redis are scaled to the runtime's period.
+ */
+export function between(earlier, later) {
+  const found = new Map(later.uses.map((use) => [key(use), { ...use }]));
+  for (const use of earlier.uses) {
+    const common = { group: use.group, name: "", queries: [] };
+    const at = found.has(key(use)) ? key(use) : key(common);
+    if (!found.has(at)) found.set(at, { ...common, seconds: 0 });
+    found.get(at).seconds -= use.seconds;
+  }
+  const length = (Date.parse(later.service_at) - Date.parse(earlier.service_at)) / 1000;
+  const factor = length ? period(earlier, later) / length : 1;
+  return [...found.values()].map((use) => (["service", "redis"].includes(use.group) ? { ...use, seconds: factor * use.seconds } : use)).filter(({ seconds }) => seconds);
+}
+
+/** Groups with a time above 0: name, description, colour, seconds and share of all. */
+export function byGroup(uses) {
+  const total = uses.reduce((sum, { seconds }) => sum + seconds, 0);
+  return GROUPS.map(([name, text, colour]) => {
+    const seconds = uses.filter(({ group }) => group === name).reduce((sum, use) => sum + use.seconds, 0);
+    return { name, text, colour, seconds, share: total ? seconds / total : 0 };
+  }).filter(({ seconds }) => seconds > 0);
+}
+
+/** Rows of a table by query: a use of several queries is divided equally among them. */
+export function byQuery(uses) {
+  const found = new Map();
+  for (const { queries, seconds } of uses) {
+    for (const query of queries.length ? queries : [""]) {
+      found.set(query, (found.get(query) ?? 0) + seconds / Math.max(queries.length, 1));
+    }
+  }
+  return greatest([...found].map(([query, seconds]) => ({ text: query || "of no query", seconds })));
+}
+
+/** Rows of a table by use; `named` replaces the ids in names. */
+export function byUse(uses, named) {
+  return greatest(uses.map(({ group, name, seconds }) => ({ text: `${group}: ${name ? named(name) : (COMMON[group] ?? "earlier plans")}`, seconds })));
+}
+
+/** The greatest rows, and all others as one. */
+function greatest(rows) {
+  const ranked = rows.sort((a, b) => b.seconds - a.seconds || a.text.localeCompare(b.text));
+  const rest = ranked.slice(MOST);
+  if (rest.length < 2) return ranked;
+  return [...ranked.slice(0, MOST), { text: `${rest.length} others`, seconds: rest.reduce((sum, { seconds }) => sum + seconds, 0) }];
+}

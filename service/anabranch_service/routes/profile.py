@@ -1,0 +1,63 @@
+"""``/v1/profile``: CPU time of the pipeline by use."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import psutil
+from fastapi import Response
+from redis.asyncio import Redis
+from redis.exceptions import ResponseError
+
+from anabranch_contract.protocol.profile import CpuGroup, CpuUse
+from anabranch_contract.rest.profile import ProfileOut
+from anabranch_service.access.guarded import guarded_router
+from anabranch_service.access.roles import Need, needs
+from anabranch_service.context import Ctx
+
+router = guarded_router("/v1", tag="state")
+
+#: Id of this process.
+_SERVICE = uuid4().hex
+
+
+@router.get("/profile")
+@needs(Need.READ)
+async def get_profile(ctx: Ctx, response: Response) -> ProfileOut:
+    """CPU seconds of runtime, service and Redis by use. They only grow: subtract two answers."""
+    response.headers["Cache-Control"] = "no-store"
+    report = await ctx.store.cpu_report()
+    uses = [] if report is None else list(report.uses)
+    uses += [CpuUse(CpuGroup.SERVICE, name, (), seconds) for name, seconds in _own().items()]
+    with contextlib.suppress(ResponseError):
+        # A user of a Redis that serves others may not be allowed to call INFO.
+        uses.append(CpuUse(CpuGroup.REDIS, "server", (), await _redis(ctx.store.redis)))
+    return ProfileOut(
+        run="" if report is None else report.run,
+        at=None if report is None else datetime.fromtimestamp(report.at, UTC),
+        service=_SERVICE,
+        service_at=ctx.clock(),
+        uses=sorted(uses),
+    )
+
+
+def _own() -> dict[str, float]:
+    """CPU seconds of this process and of its children, ended ones included."""
+    spent, planner = os.times(), 0.0
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            times = process.cpu_times()
+            planner += times.user + times.system
+            planner += getattr(times, "children_user", 0) + getattr(times, "children_system", 0)
+    planner += spent.children_user + spent.children_system
+    return {"REST and registry": spent.user + spent.system, "planner": planner}
+
+
+async def _redis(redis: Redis) -> float:
+    """CPU seconds of the Redis server, with its children."""
+    found = await redis.info("cpu")
+    sides = ("sys", "user", "sys_children", "user_children")
+    return float(sum(float(found.get(f"used_cpu_{side}", 0.0)) for side in sides))
