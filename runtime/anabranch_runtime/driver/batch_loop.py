@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from anabranch_contract.protocol.progress import Mode
 from anabranch_runtime.driver.attempts import Job
 from anabranch_runtime.driver.driver import Driver
+from anabranch_runtime.sources.batch_input import FEW
 
 #: Least and greatest seconds between two plans while no input waits; the pause doubles.
 PAUSES = 0.005, 0.04
@@ -20,7 +21,7 @@ LONGEST = 0.25
 
 @dataclass(slots=True)
 class BatchPace:
-    """Pauses after batches that took little longer than an empty one.
+    """Pauses after batches of few rows that took little longer than an empty one.
 
     Fixed costs dominate such batches. After a pause the next batch is larger.
     """
@@ -28,10 +29,12 @@ class BatchPace:
     #: Estimated seconds of an empty batch: the least of the recent batches.
     _fixed: float = float("inf")
 
-    def pause(self, seconds: float) -> float:
-        """Return the seconds to wait after a batch of ``seconds``: three times the fixed cost after
-        an empty batch, none from twice the fixed cost on.
+    def pause(self, rows: int, seconds: float) -> float:
+        """Return the seconds to wait after a batch of ``rows`` that took ``seconds``: three times
+        the fixed cost after an empty batch, none from twice the fixed cost on, or after many rows.
         """
+        if rows > FEW:
+            return 0.0
         self._fixed = min(seconds, 1.01 * self._fixed)
         return min(max(3 * (2 * self._fixed - seconds), 0.0), LONGEST)
 
@@ -87,22 +90,23 @@ class BatchLoop:
             begin()
             while not self._leaving.is_set():
                 began = time.perf_counter()
-                if self._turn():
+                rows = self._turn()
+                if rows is not None:
                     pause = least
                     if self.driver.settings.mode is Mode.LIVE:
-                        self._leaving.wait(pace.pause(time.perf_counter() - began))
+                        self._leaving.wait(pace.pause(rows, time.perf_counter() - began))
                 else:
                     self._leaving.wait(pause)
                     pause = min(2 * pause, greatest)
         except BaseException as error:  # noqa: BLE001 - raised by the main thread
             self.error = error
 
-    def _turn(self) -> bool:
-        """Run the next batch; False if no input waits."""
+    def _turn(self) -> int | None:
+        """Run the next batch, and return the number of its tuples; None if no input waits."""
         with self._busy:
             offsets = self.driver.plan()
             if offsets is None:
-                return False
-            self.driver.run(self.job, offsets)
+                return None
+            rows = self.driver.run(self.job, offsets)
             self.committed()
-            return True
+            return rows

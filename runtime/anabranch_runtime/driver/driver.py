@@ -236,8 +236,9 @@ class Driver:
             return begun.offsets
         return None if sources is None else next_offsets(sources.planned, self.state.offsets)
 
-    def run(self, job: Job, offsets: Offsets | None = None) -> None:
-        """Apply the next batch, with input up to ``offsets``, by ``job``.
+    def run(self, job: Job, offsets: Offsets | None = None) -> int:
+        """Apply the next batch, with input up to ``offsets``, by ``job``; return the number of its
+        tuples.
 
         An interrupted batch is repeated with its recorded input, whatever ``offsets`` are.
         """
@@ -245,11 +246,11 @@ class Driver:
         self.reporting.cpu.lap("plan")
         choice, ruleset = self._choose(number, offsets)
         with structlog.contextvars.bound_contextvars(epoch=choice.epoch, batch=number):
-            self._apply(number, job, choice, ruleset, started)
+            return self._apply(number, job, choice, ruleset, started)
 
     def _apply(
         self, number: int, job: Job, choice: JournalEntry, ruleset: Ruleset, started: float
-    ) -> None:
+    ) -> int:
         """Run the batch by its journal entry ``choice``, and commit it."""
         settings = self.settings
         entering = (choice.epoch, choice.ruleset) != (self.state.epoch, self.state.ruleset)
@@ -312,6 +313,7 @@ class Driver:
         if self.cluster is not None:
             self.cluster.met(state.hosts.placement, reports)
         self._after(ruleset, reports, located, failures, Times(started, entered, done))
+        return sum(report.tuples for report in reports)
 
     def _choose(self, number: int, offsets: Offsets | None) -> tuple[JournalEntry, Ruleset]:
         """Choose and record the batch's journal entry, or take the one of an interrupted run.

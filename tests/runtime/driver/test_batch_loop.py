@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from anabranch_runtime.driver.batch_loop import LONGEST, BatchLoop, BatchPace
+from anabranch_runtime.sources.batch_input import FEW
 from tests.support.surroundings.redis import redis_url
 from tests.support.worlds.fed import Fed
 from tests.support.worlds.processes import wait_until
@@ -74,12 +75,19 @@ def test_an_error_ends_it(fed: Fed) -> None:
 
 def test_pauses_end_where_fixed_costs_do_not_dominate() -> None:
     pace = BatchPace()
-    assert pace.pause(0.02) == pytest.approx(0.06)
-    assert pace.pause(0.03) == pytest.approx(0.03, rel=0.1)
-    assert pace.pause(0.05) == 0
-    assert pace.pause(3.0) == 0
-    assert BatchPace().pause(1.0) == LONGEST
+    assert pace.pause(10, 0.02) == pytest.approx(0.06)
+    assert pace.pause(10, 0.03) == pytest.approx(0.03, rel=0.1)
+    assert pace.pause(10, 0.05) == 0
+    assert pace.pause(10, 3.0) == 0
+    assert BatchPace().pause(0, 1.0) == LONGEST
     # A machine that has become slower is noticed within some hundred batches.
     for _ in range(300):
-        pace.pause(0.2)
-    assert pace.pause(0.2) == LONGEST
+        pace.pause(10, 0.2)
+    assert pace.pause(10, 0.2) == LONGEST
+
+
+def test_large_batches_of_equal_length_have_no_pauses() -> None:
+    pace = BatchPace()
+    assert [pace.pause(FEW + 1, 0.1) for _ in range(3)] == [0.0] * 3
+    # They say nothing about an empty one.
+    assert pace.pause(10, 0.02) == pytest.approx(0.06)
