@@ -126,8 +126,8 @@ def checked(solver: Solver, request: Request, solution: Solution) -> Solution:
     program = request.program
     has_point = solution.status in (SolveStatus.OPTIMAL, SolveStatus.FEASIBLE)
     if has_point != (solution.values is not None):
-        point = "without a point" if has_point else "with a point"
-        return failed(f"the solver {solver} reports {solution.status} {point}")
+        which = "without" if has_point else "with"
+        return failed(f"the solver {solver} reports {solution.status} {which} a point")
     bound = math.inf
     if solution.status is not SolveStatus.INFEASIBLE:
         ranges = zip(program.costs, program.tops, strict=True)

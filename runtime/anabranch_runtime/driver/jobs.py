@@ -1,4 +1,4 @@
-"""Jobs of batches: on this machine's workers, or as one Spark job per batch on a cluster."""
+"""Functions that run the tasks of a batch, under a watchdog."""
 
 from __future__ import annotations
 
@@ -11,32 +11,20 @@ from anabranch_runtime.driver.cluster import Cluster
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.spark.executors import Executors
 from anabranch_runtime.spark.job import run_batch, unfit_workers
-from anabranch_runtime.spark.session import one_each, slots_now
+from anabranch_runtime.spark.session import slots_now
 from anabranch_runtime.spark.watchdog import Watchdog, signs
-from anabranch_runtime.spark.workers import Workers
 from anabranch_runtime.task.context import BatchContext, exchange_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def local_job(workers: Workers, watchdog: Watchdog) -> Job:
-    """Return a function that runs a batch on this machine's ``workers``."""
+def watched_job(run: Job, watchdog: Watchdog) -> Job:
+    """Return ``run``, watched by the files that its tasks touch in the state directory."""
 
     def job(context: BatchContext) -> list[TaskReport]:
         with watchdog.over(context.batch, partial(signs, exchange_directory(context))):
-            return workers.run(context)
-
-    return job
-
-
-def shared_job(session: SparkSession, tasks: int, watchdog: Watchdog) -> Job:
-    """Return a function that runs a batch on hosts that share the state directory."""
-    slots = one_each(session, tasks)
-
-    def job(context: BatchContext) -> list[TaskReport]:
-        with watchdog.over(context.batch, partial(signs, exchange_directory(context))):
-            return run_batch(slots, context)
+            return run(context)
 
     return job
 

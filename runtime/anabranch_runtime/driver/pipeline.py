@@ -39,7 +39,7 @@ from anabranch_runtime.driver.cluster import Cluster
 from anabranch_runtime.driver.compactor import Compactor
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.exit_cause import redis_away
-from anabranch_runtime.driver.jobs import cluster_job, local_job, shared_job
+from anabranch_runtime.driver.jobs import cluster_job, watched_job
 from anabranch_runtime.driver.reporting.heartbeat import LONG, Heart
 from anabranch_runtime.driver.reporting.source_health import SourceHealth
 from anabranch_runtime.driver.settings import DriverSettings
@@ -53,9 +53,9 @@ from anabranch_runtime.sources.permitted import masked, permitted_source
 from anabranch_runtime.sources.planned import InputControl, PlannedSource
 from anabranch_runtime.sources.recordings.recorded import Recorded
 from anabranch_runtime.sources.recordings.recording import Recording, batches_of, convert
-from anabranch_runtime.spark.job import unfit_workers
+from anabranch_runtime.spark.job import run_batch, unfit_workers
 from anabranch_runtime.spark.merges import by_any, by_owner
-from anabranch_runtime.spark.session import parallelism, starting, warm_up
+from anabranch_runtime.spark.session import one_each, parallelism, starting, warm_up
 from anabranch_runtime.spark.watchdog import Watchdog
 from anabranch_runtime.spark.workers import Workers
 from anabranch_runtime.storage.disk_errors import diagnosed
@@ -283,9 +283,9 @@ class SparkPipeline:
         group = f"batches-{uuid.uuid4().hex}"
         cancel: Callable[[], None] = partial(session.sparkContext.cancelJobGroup, group)
         if workers is not None:
-            job, cancel = local_job(workers, watchdog), workers.cancel
+            job, cancel = watched_job(workers.run, watchdog), workers.cancel
         elif driver.cluster is None:
-            job = shared_job(session, tasks, watchdog)
+            job = watched_job(partial(run_batch, one_each(session, tasks)), watchdog)
         else:
             job = cluster_job(session, driver.cluster, watchdog)
 
