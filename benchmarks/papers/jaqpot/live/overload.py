@@ -340,7 +340,7 @@ class _Watch:
             time.sleep(_LOOKING)
 
     def look(self) -> None:
-        """Note what can be seen; the journal forgets when batches were planned."""
+        """Record planning times, which the journal forgets, and the service's figures."""
         journal = Journal(self.pipeline.spec.state)
         for batch in range(max((journal.newest or 0) - REMEMBERED, 0), (journal.newest or 0) + 1):
             entry = journal.get(batch)
