@@ -156,9 +156,8 @@ class SparkPipeline:
     def _cause_of_batch(self, error: BaseException) -> BaseException:
         """The cause of a failed batch: an error of this package, if it is known."""
         if isinstance(error, Py4JJavaError):
-            said = str(error).split("\n=== Streaming Query ===")[0]
             return unfit_workers(error) or PipelineError(
-                "query-failed", masked(f"a batch has failed: {said}")
+                "query-failed", masked(f"a batch has failed: {error}")
             )
         return error
 

@@ -18,9 +18,9 @@ from anabranch_runtime.state.offsets import Offsets
 from anabranch_runtime.state.unread import UnreadInput
 from anabranch_runtime.storage.documents import Kind, read_document
 from anabranch_runtime.storage.durable import durable
+from anabranch_runtime.storage.verify import BACKUP, REMEDY
 
 KIND = Kind("journal", "batch")
-_BACKUP = "restore state and results from one backup"
 #: Number of batches in the journal: all batches after the oldest kept manifest, and a spare one.
 REMEMBERED = 4
 
@@ -130,12 +130,11 @@ class Journal:
                 "state-behind",
                 f"batches up to {newest} have begun, the newest whole state is the one before "
                 f"batch {next_batch}, and the input of batch {lost[0]} is unknown",
-                remedy=f"{_BACKUP}, or start again from the sources with an empty state directory "
-                "and another namespace",
+                remedy=REMEDY,
             )
         if replay:
             return
-        accepted = f"{_BACKUP}; or, if what that batch has published may be replaced by results of "
+        accepted = f"{BACKUP}; or, if what that batch has published may be replaced by results of "
         if next_batch in self.damaged:
             raise StateError(
                 "damaged-journal",

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from anabranch_runtime.errors import StateError
+from anabranch_runtime.storage.verify import REMEDY
 
 #: Name below the state directory -> length and CRC-32.
 Prefixes = dict[str, tuple[int, int]]
@@ -57,8 +58,7 @@ def check_logs(root: Path, expected: Mapping[str, tuple[int, int]]) -> None:
             raise StateError(
                 "damaged-log",
                 f"{name} is not what it was: which files have been read is not known any more",
-                remedy="restore state, checkpoint and results from one backup, or start again from "
-                "the sources with an empty state directory and another namespace",
+                remedy=REMEDY,
             )
 
 

@@ -45,8 +45,6 @@ from anabranch_runtime.sources.planned import TRIALS, InputControl
 from anabranch_runtime.sources.redis_stream import redis_feed
 from anabranch_runtime.state.offsets import OWED
 
-#: Seconds between two reports of the feeds' progress while no batch is planned.
-REPORT = 0.5
 #: Seconds for which an unreadable feed is not checked again, and the same as a multiple of the
 #: duration of its check, which delays the planning of all other feeds. The longer pause applies.
 REST, REST_FACTOR = 1.0, 10.0
@@ -89,7 +87,6 @@ class Feeds:
         self._errors: dict[str, tuple[float, str]] = {}
         #: Held feed -> number of its trials, and time of the next; None: not known yet.
         self._due: dict[str, tuple[int, float]] | None = None
-        self._reported = 0.0
 
     @property
     def feeds(self) -> Mapping[str, Feed]:
@@ -239,18 +236,13 @@ class Feeds:
             self._errors[feed_id] = (now + rest, masked(str(error)))
 
     def _report(self, waiting: dict[str, Waiting], *, advanced: bool) -> None:
-        """Report the progress of the feeds if a batch was planned or a report is due."""
-        now = time.monotonic()
-        errors = {self._feeds[k].record.name: text for k, (_, text) in self._errors.items()}
-        known = {name: s.error for name, s in self._input.streams.items() if s.error}
-        if not advanced and errors == known and now - self._reported < REPORT:
-            return
+        """Report the progress of the feeds; ``advanced``: whether a batch was planned."""
         streams = {
             self._feeds[k].record.name: StreamIntake(w.rows, w.seconds) for k, w in waiting.items()
         }
-        for name, text in errors.items():
-            streams[name] = StreamIntake(error=text)
-        self._input.streams, self._reported = streams, now
+        for feed_id, (_, text) in self._errors.items():
+            streams[self._feeds[feed_id].record.name] = StreamIntake(error=text)
+        self._input.streams = streams
         if advanced:
             self._input.planned = time.time()
 

@@ -48,17 +48,13 @@ class InputControl:
 class PlannedSource(Protocol):
     """A source with exact offsets, which are JSON objects."""
 
-    @property
-    def feeds(self) -> Mapping[str, Feed]:
-        """The feeds in the source's offsets, by id."""
-
     def plan(self, start: dict[str, Any]) -> dict[str, Any]:
         """Return the end offset of a batch that begins at ``start``; ``start`` if there is no
         input. Does not change ``start``.
         """
 
     def feeds_of(self, offset: dict[str, Any]) -> Mapping[str, Feed]:
-        """Return :attr:`feeds`, and feeds of earlier table versions in ``offset``."""
+        """Return the feeds in ``offset`` by id, also of earlier table versions."""
 
     def shares(self, start: dict[str, Any], end: dict[str, Any]) -> list[list[Piece]]:
         """Return the input between two offsets that belongs to no feed, as one share per task.

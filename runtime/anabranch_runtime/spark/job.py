@@ -43,11 +43,7 @@ def run_batch(slots: RDD[int], context: BatchContext) -> list[TaskReport]:
     """
 
     def work(_: Iterable[int]) -> Iterable[TaskReport]:
-        from pyspark import BarrierTaskContext
-
-        here = BarrierTaskContext.get()
-        hosts = [info.address.rpartition(":")[0] for info in here.getTaskInfos()]
-        yield run_task_here(context, here.partitionId(), hosts)
+        yield run_task_here(context, *barrier_task())
 
     return slots.barrier().mapPartitions(work).collect()
 
@@ -70,6 +66,14 @@ def unfit_workers(error: BaseException) -> PipelineError | None:
         remedy="install the driver's release with all that it needs where executors run, or name "
         "the Python that has it (--spark-conf spark.pyspark.python=PATH); see docs/deployment.md",
     )
+
+
+def barrier_task() -> tuple[int, list[str]]:
+    """Return the number of this task in its barrier stage, and the address of each task's host."""
+    from pyspark import BarrierTaskContext
+
+    here = BarrierTaskContext.get()
+    return here.partitionId(), [i.address.rpartition(":")[0] for i in here.getTaskInfos()]
 
 
 def run_task_here(context: BatchContext, task: int, hosts: list[str]) -> TaskReport:

@@ -30,7 +30,7 @@ from py4j.protocol import Py4JError
 
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import PipelineError
-from anabranch_runtime.spark.job import run_task_here
+from anabranch_runtime.spark.job import barrier_task, run_task_here
 from anabranch_runtime.spark.session import one_each
 from anabranch_runtime.task.context import BatchContext
 
@@ -186,16 +186,13 @@ class _Stage:
 
 def _follow(path: str, work: Work, _: Iterable[int]) -> Iterable[int]:
     """Run batches as one task until the driver sends no further one."""
-    from pyspark import BarrierTaskContext
-
-    here = BarrierTaskContext.get()
-    hosts = [info.address.rpartition(":")[0] for info in here.getTaskInfos()]
+    task, hosts = barrier_task()
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(path)
         line = Connection(client.detach())
     batches = 0
     with line:
-        line.send(here.partitionId())
+        line.send(task)
         while True:
             try:
                 context = line.recv()
@@ -204,7 +201,7 @@ def _follow(path: str, work: Work, _: Iterable[int]) -> Iterable[int]:
                 return ()
             if context is None:
                 return ()
-            line.send(work(context, here.partitionId(), hosts))
+            line.send(work(context, task, hosts))
             batches += 1
             if batches % BATCHES_PER_COLLECTION == 0:
                 gc.collect()

@@ -24,9 +24,10 @@ from anabranch_runtime.storage.segment import MAGIC, VERSION, Segment
 #: Number of bytes after the footer: its length, its checksum, the magic.
 TAIL = 8 + 4 + len(MAGIC)
 #: Remedy in errors for missing or damaged packs without which no kept manifest can be restored.
+BACKUP = "restore state and results from one backup"
 REMEDY = (
-    "restore state, checkpoint and results from one backup, or start again from the sources with "
-    "an empty state directory, empty results and another namespace"
+    f"{BACKUP}, or start again from the sources with an empty state directory, empty results and "
+    "another namespace"
 )
 
 

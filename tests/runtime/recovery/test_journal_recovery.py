@@ -147,16 +147,9 @@ def test_merged_packs_stay_as_long_as_the_state_can_go_back_to_them(
 
 
 def test_an_interrupted_batch_runs_as_it_was_begun_after_a_roll_back(
-    log: RandomCuts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    log: RandomCuts, tmp_path: Path
 ) -> None:
-    one = halves(log, 4)
-
-    def die_at_commit(_: object) -> None:
-        raise Killed
-
-    monkeypatch.setattr(one.durability.manifests, "commit", die_at_commit)
-    with pytest.raises(Killed):
-        log.step(one)
+    log.interrupt(halves(log, 4))
     ran = list(log.read)
     truncate(newest_manifest(tmp_path))
 
@@ -235,13 +228,7 @@ def entry(folder: Path, batch: int) -> Path:
 def test_a_damaged_entry_of_a_begun_batch_is_refused_until_it_is_deleted(
     damage: Callable[[Path], None], log: RandomCuts, tmp_path: Path
 ) -> None:
-    def die(_: object) -> None:
-        raise Killed
-
-    one = halves(log, 3)
-    one.durability.manifests.commit = die  # type: ignore[assignment,method-assign]
-    with pytest.raises(Killed):
-        log.step(one)
+    log.interrupt(halves(log, 3))
     damage(entry(tmp_path, 3))
     error = refused(log, "damaged-journal")
     assert str(entry(tmp_path, 3)) in error.message

@@ -46,7 +46,6 @@ def intake(fed: Fed, stream: str) -> StreamIntake:
 
 def intakes(fed: Fed) -> dict[str, StreamIntake]:
     """How the input of all streams stands."""
-    fed.reader._reported = 0.0
     fed.driver.report("running")
     text: Any = fed.server.get(KEYS.runtime)
     return Progress.loads(text).input.intake

@@ -24,7 +24,7 @@ from anabranch_runtime.state.offsets import Offsets
 from anabranch_runtime.storage.segment_cache import close_all
 from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.worker import run_task
-from tests.support.worlds.driven import driver
+from tests.support.worlds.driven import Killed, driver
 
 
 @dataclass
@@ -63,6 +63,17 @@ class RandomCuts:
             return False
         one.run(lambda context: self._job(context, at, _end(offsets)), offsets)
         return True
+
+    def interrupt(self, one: Driver) -> None:
+        """Die at the commit of the next batch."""
+
+        def die(_: object) -> None:
+            raise Killed
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(one.durability.manifests, "commit", die)
+            with pytest.raises(Killed):
+                self.step(one)
 
     def run(self, one: Driver) -> None:
         """All batches to the end of the source."""

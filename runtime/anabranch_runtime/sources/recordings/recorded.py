@@ -39,13 +39,8 @@ class Recorded:
         self._url, self._namespace = redis_url, namespace
         self._input, self._awaited = control or InputControl(), dict(waiting or {})
 
-    @property
-    def feeds(self) -> Mapping[str, Feed]:
-        """No feeds: the source divides its input itself."""
-        return {}
-
     def feeds_of(self, offset: dict[str, int]) -> Mapping[str, Feed]:
-        """Return no feeds."""
+        """Return no feeds: the source divides its input itself."""
         return {}
 
     def plan(self, start: dict[str, int]) -> dict[str, int]:
