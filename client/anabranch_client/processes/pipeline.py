@@ -104,7 +104,7 @@ class PipelineSpec:
 
     @property
     def state(self) -> Path:
-        """Folder of the runtime's state and checkpoint."""
+        """Folder of the runtime's state."""
         return self.home / "state"
 
 

@@ -271,7 +271,7 @@ def chain_of(query: Unresolved, left: Scope, rights: Sequence[Scope]) -> Chain:
 
 
 def _parent(parents: Sequence[int], read: set[int]) -> int:
-    """Of the look-ups ``read``, the one that depends on all others; 0 if ``read`` is empty."""
+    """Return the look-up in ``read`` that depends on all the others; 0 if ``read`` is empty."""
     for number in sorted(read, reverse=True):
         if read <= {number, *_ancestors(parents, number)}:
             return number

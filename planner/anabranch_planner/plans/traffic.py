@@ -149,7 +149,7 @@ def _more_copies(
         return {value: (ways - 1) * exchange.elsewhere for value, ways in hot.items()}
     found = {}
     for value in {*hot, *before}:
-        # Of the hosts over which two stores spread a value, the smaller set is part of the larger.
+        # Two stores spread a value over nested sets of hosts: the smaller is part of the larger.
         ways, there = hot.get(value, 1), before.get(value, 1)
         found[value] = ways - min(1.0, ways / there)
     return found

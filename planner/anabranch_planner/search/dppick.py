@@ -80,7 +80,7 @@ def _cheapest(
 
 
 def _step(problem: PlanProblem, e: EdgeId, constants: CostConstants) -> tuple[float, float]:
-    """Of a probe step: seconds per look-up, seconds for its matches, and ``gamma``."""
+    """Return the seconds of a look-up with its matches, and ``gamma``, the share with a match."""
     graph, model = problem.graph, problem.model
     before, after, store = (
         graph.mir(sub) for sub in (graph.before[e], graph.after[e], graph.target[e])

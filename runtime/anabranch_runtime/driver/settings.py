@@ -32,7 +32,7 @@ class DriverSettings:
     """Settings of a pipeline.
 
     Attributes:
-        state: directory of manifests, segments and Spark's checkpoint.
+        state: directory of manifests, segments and the journal.
         results: directory of result files.
         epoch_batches: batches per epoch.
         epoch_seconds: in live mode, an epoch also ends after this time if objects were registered

@@ -1,1 +1,1 @@
-"""Recovery of a pipeline: newest intact state, Spark's checkpoint, journal, stored rulesets."""
+"""Recovery of a pipeline: newest intact state, journal, stored rulesets."""

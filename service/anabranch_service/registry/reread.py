@@ -21,20 +21,20 @@ def check_reread(record: StreamRecord, mode: Mode) -> None:
             "no-table",
             f"stream {record.name!r} is no table, and only tables can be read again",
             field="kind",
-            remedy="delete it with its queries, and register it anew",
+            remedy="delete it with its queries, and register it again",
         )
     source = record.source
     if mode is Mode.STEP:
         why, remedy = "a replay reads each source once", "start a pipeline: anabranch up"
     elif source.format == REDIS_STREAM and source.options.get("start", "earliest") != "earliest":
         why = "its source starts with what comes, and keeps no place to begin from"
-        remedy = "register the table anew with start earliest"
+        remedy = "register the table again with start earliest"
     elif source.format == REDIS_STREAM or is_own(source.format, source.path, source.options):
         return
     else:
         why = f"a source of format {source.format} is read on by Spark from where it stands"
         remedy = (
-            "delete the table with its queries and register it anew, or give its rows as files "
+            "delete the table with its queries and register it again, or give its rows as files "
             "(format files, csv, json or parquet) or as a redis-stream"
         )
     raise Conflict(

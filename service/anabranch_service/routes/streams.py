@@ -502,7 +502,7 @@ def _check_kept(record: StreamRecord, changes: Mapping[str, Any]) -> None:
                 "table-property",
                 f"{record.name!r} is a table, which keeps all of its rows, or the last of each key",
                 field="retain" if field == "retain" else f"retention.{field}",
-                remedy="leave it out; delete the table and register it anew to give it another key",
+                remedy="leave it out; delete and register the table again to give it another key",
             )
 
 

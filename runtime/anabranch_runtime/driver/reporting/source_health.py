@@ -41,9 +41,9 @@ class SourceHealth:
 
     Attributes:
         input: progress of the sources that the runtime reads itself.
-        left_out: stream -> error for which the main query leaves it out.
-        opened: registrations of the streams that the main query reads.
-        held: stream -> reason for which the main query currently reads no more of it.
+        left_out: stream -> error for which batches leave it out.
+        opened: registrations of the streams that batches read.
+        held: stream -> reason for which batches currently read no more of it.
     """
 
     control: Control

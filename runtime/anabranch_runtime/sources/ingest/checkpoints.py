@@ -47,11 +47,11 @@ def mend(home: Path, last: Landed | None, reached: int, number: int) -> None:
     Args:
         home: the source's folder.
         last: the newest landed batch; None: none.
-        reached: the number of the landed batch that the main query reads next.
+        reached: the number of the landed batch that the pipeline reads next.
         number: the number of the next batch to land.
 
     Raises:
-        SourceError: ``ingest-lost``: landed batches that the main query has read are missing.
+        SourceError: ``ingest-lost``: landed batches that the pipeline has read are missing.
             ``damaged-log``: Spark's record of the files read is lost.
     """
     if reached > number:

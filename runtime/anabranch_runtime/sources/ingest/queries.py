@@ -1,10 +1,10 @@
 """The ingest queries: each of Spark's own sources is read by a separate Spark query.
 
-Design. When a source of a query fails, Spark ends the query and does not name the source. So the
-pipeline's main query has none of Spark's sources. Each of them has an ingest query, kept running by
-a thread, which writes the rows to disk as *landed batches* (``landing``), and the main query reads
-these as a feed. A failing source ends only its own ingest query, which is restarted from its own
-checkpoint after increasing pauses, and affects only its own stream.
+Design. When a source of a query fails, Spark ends the query and does not name the source. So each
+of Spark's sources has an ingest query of its own, kept running by a thread, which writes the rows
+to disk as *landed batches* (``landing``). The pipeline reads these as a feed. A failing source ends
+only its own ingest query, which is restarted from its own checkpoint after increasing pauses, and
+affects only its own stream.
 
 In local mode all ingest jobs share one task slot, which batches leave free: each job is one task,
 and one job runs at a time (``session.with_spare_slots``). On a cluster they use any free slots.
@@ -82,7 +82,7 @@ class _Source:
 
     Attributes:
         query: Spark's query, while it runs.
-        reached: the number of the landed batch that the main query reads next.
+        reached: the number of the landed batch that the pipeline reads next.
         floor: least number of a landed batch that a repeated batch may still need.
     """
 

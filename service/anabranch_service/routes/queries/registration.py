@@ -402,8 +402,8 @@ def _check_shared_sink(record: QueryRecord, before: QueryRecord) -> None:
     if any(info.view is not None or info.outer is not None for info in (ours, theirs)):
         raise Conflict(
             "sink-in-use",
-            "every run of a view or an outer join numbers its versions anew, so it can't write to "
-            "the sink of an earlier run",
+            "every run of a view or an outer join has its own version numbers, so it can't write "
+            "to the sink of an earlier run",
             field="sink",
             remedy="give another sink, or leave it out: each run then writes its own files",
         )
