@@ -149,12 +149,16 @@ class _Stage:
 
     def _connect(self) -> None:
         """Wait until all tasks have connected."""
+        if len(self._lines) == self._tasks:
+            return
         while len(self._lines) < self._tasks:
             if self.job.done():
                 raise self._failure()
             if select.select([self._server], [], [], LOOK)[0]:
                 line = Connection(self._server.accept()[0].detach())
                 self._lines[line.recv()] = line
+        # A killed driver must leave nothing behind.
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _failure(self) -> BaseException:
         """Return the error of the job, which ends soon after a connection is lost."""
