@@ -8,9 +8,8 @@ number of rows. ``busy``: rows of all streams concern all queries of the workloa
 concern one query alone, the streams of all others bring nothing. ``filtered``: the others read the
 same streams, and their filters let no row through. ``alike``: queries that differ in the constant
 of a filter only. Per case: CPU seconds of a batch, in the driver and in tasks, where edges go in
-rounds (``task.rounds``), and where each goes alone: batches take turns, so that both have the same
-state and the same machine. Rounds are measured for small rulesets as well, which do not use them
-(``task.program.FEWEST``).
+rounds (``probe.rounds``), and where each goes alone: batches take turns, so that both have the same
+state and the same machine.
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ from anabranch_planner.passes import optimise, parse_sql
 from anabranch_planner.plans.compile import compile_ruleset
 from anabranch_planner.plans.optimise import Options
 from anabranch_runtime.epochs.task_report import TaskReport
-from anabranch_runtime.probe import program
 from anabranch_runtime.probe.rounds import Rounds
 from anabranch_runtime.sources.blocks import Block
 from benchmarks.command import Benchmark, run_benchmark, spread
@@ -111,7 +109,7 @@ def _query(name: str, sql: str) -> workload.Query:
 def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     """Every case in turn."""
     found = []
-    with redis_url() as url, patch.object(program, "FEWEST", 0):
+    with redis_url() as url:
         for number, case in enumerate(cases(options.queries, options.alike, options.streams)):
             rules = planned(case)
             found.append(
@@ -160,7 +158,7 @@ def run(case: Case, rules: Ruleset, home: Path, url: str, rows: int, tasks: int)
         # Once the one comes first and once the other: the state grows from batch to batch.
         together = batch % 4 in (0, 3)
         began = time.process_time()
-        with nullcontext() if together else patch.object(Rounds, "roots", lambda *_: {}):
+        with nullcontext() if together else patch.object(Rounds, "add", lambda *_: False):
             engine.run(lambda task, tasks, blocks=blocks: _share(blocks, task, tasks))  # type: ignore[misc]
         if batch >= FIRST and not together:
             apart.append(time.process_time() - began)

@@ -89,6 +89,20 @@ def places(found: Sequence[ColumnPlace]) -> ColumnPlaces:
     )
 
 
+def joined_places(one: ColumnPlaces, other: ColumnPlaces) -> ColumnPlaces:
+    """The places of one column in the tables of both."""
+    return ColumnPlaces(
+        one.columns + other.columns,
+        np.concatenate([one.first, other.first]),
+        np.concatenate([one.data, other.data]),
+        np.concatenate([one.valid, other.valid]),
+        np.concatenate([one.offset, other.offset]),
+        one.nullable or other.nullable,
+        one.kind,
+        one.width,
+    )
+
+
 def place_of(column: pa.Array) -> ColumnPlace:
     """Addresses of the buffers of ``column``, which may not be chunked."""
     buffers, kind = column.buffers(), column.type

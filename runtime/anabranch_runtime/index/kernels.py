@@ -41,7 +41,7 @@ _TRIED = 128
 
 
 @njit(cache=True, nogil=True)
-def _passing(hashes_at: int, probes: int, table: int, words: int, out_at: int) -> int:
+def passing(hashes_at: int, probes: int, table: int, words: int, out_at: int) -> int:
     """Write the numbers of the probes that pass a filter to ``out_at``, ascending; returns their
     count. Returns -1, for all probes, if the filter rejects too few of the probes tested first.
     """
@@ -143,18 +143,16 @@ def match(
         # In each round, all unfinished probes take one step along their buckets. They are divided
         # into hits and the next round without branches, which could be mispredicted.
         hits = np.int64(0)
-        passing = np.int64(-1)
+        tried = np.int64(-1)
         if segments[s, FILTER] != 0:
-            passing = _passing(
-                wanted_at, probes, segments[s, FILTER], segments[s, WORDS], walker_at
-            )
-        walking = np.int64(probes) if passing < 0 else passing
+            tried = passing(wanted_at, probes, segments[s, FILTER], segments[s, WORDS], walker_at)
+        walking = np.int64(probes) if tried < 0 else tried
         held += probes - walking
         for step in range(_STEPS):
             left = np.int64(0)
             for k in range(walking):
                 if step == 0:
-                    i = np.int64(k) if passing < 0 else np.int64(load32(walker_at, k))
+                    i = np.int64(k) if tried < 0 else np.int64(load32(walker_at, k))
                     wanted = load64(wanted_at, i)
                     at = np.int64(load32(starts, np.int64(wanted >> shift)))
                 else:

@@ -1,8 +1,8 @@
 """Matching for many edges in one call: a *round* is the probes of all edges at one depth.
 
-Each edge has its own tuples, key, segments and time bounds. For all edges, the key is one integer,
-and a match is decided only by hash, arrival order and event time. So edges are rows of a table,
-which saves a Python call per edge.
+Each edge has its own tuples, key, stores and time bounds. For all edges, a key's parts are integers
+or strings, and a match is decided only by key, arrival order and event time. So edges are rows of a
+table, and an edge costs no Python call.
 """
 # Compiled code has Numba's types: callers are checked, bodies are not.
 # mypy: ignore-errors
@@ -13,33 +13,58 @@ import numpy as np
 from numba import njit
 
 from anabranch_runtime.columns.arrays import I32, Ints
-from anabranch_runtime.index.direct import entries_from, hash_of
-from anabranch_runtime.index.filters import bits_of, word_of
-from anabranch_runtime.index.kernels import ENTRIES, FILTER, HASHES, ROWS, SHIFT, STARTS, WORDS
-from anabranch_runtime.index.words import load8, load32, load64
+from anabranch_runtime.index.kernels import (
+    ENTRIES,
+    FILTER,
+    HASHES,
+    ROWS,
+    SHIFT,
+    STARTS,
+    WORDS,
+    passing,
+)
+from anabranch_runtime.index.words import load8, load16, load32, load64
 
 #: Columns of the table of segments after the columns of :func:`kernels.match`: number of the table,
-#: addresses of its sigmas and event times (0: none), least and greatest event time, rows, and the
-#: newest batch with rows in it. Segments with rows of earlier batches only are counted separately.
-TABLE, SIGMAS, TAUS, LEAST, GREATEST, SIZE, LAST_BATCH = range(WORDS + 1, WORDS + 8)
-#: Columns of the table of edges: range of the tuples that the edge sends, and number of its rule.
-FIRST, LAST, RULE = range(3)
-#: Columns of the table of rules: member with the key; number of the key's column; 1 if a match must
-#: have arrived before the start, else 0; range in the table of bounds; number of the look-up.
-KEYED, COLUMN, LESS, BOUNDS, BOUNDS_END, QUESTION = range(6)
-#: Columns of the table of bounds: the member that a match is compared with, microseconds, and 1 if
-#: the match is the later of the two.
-MEMBER, MICROS, LATER = range(3)
-#: Location of a column in a table: address of the values, address of the validity bits (0: without
-#: NULLs), the bit of row 0 in the validity bits, and bits of a value.
-AT, VALID, OFFSET, WIDTH = range(4)
-#: Numbers of the columns that every program reads.
-SIGMA_COLUMN, TAU_COLUMN = range(2)
-#: Counts of an edge in one store: tuples with a key; segments whose event times overlap the bounds;
-#: rows of such segments, if counted separately; look-ups saved by filters and empty indexes;
-#: early enough matches; such matches in separately counted segments; tuples with a match.
-ALIVE, WITHIN, STORED, HELD, MATCHES, HITS, FOUND = range(7)
+#: rows, newest batch with rows in it, first row in the table of members; least and greatest arrival
+#: number of the newest member of a match (all numbers: no limit).
+TABLE, SIZE, LAST_BATCH, MEMBERS, OLDEST, NEWEST = range(WORDS + 1, WORDS + 7)
+#: Columns of the table of a segment's members: addresses of their arrival numbers and event times
+#: (0: none), least and greatest event time.
+SIGMAS, TAUS, LEAST, GREATEST = range(4)
+#: Columns of the table of edges: range of the tuples that the edge sends, number of its rule, and
+#: number of tuples for which pairs are counted, on this host and on others.
+FIRST, LAST, RULE, OF = range(4)
+#: Columns of the table of rules: ranges in the tables of keys, bounds and orders (of the members of
+#: a match); number of the lookup; 1 if equal hashes imply equal keys, else 0.
+KEYS, KEYS_END, BOUNDS, BOUNDS_END, ORDERS, ORDERS_END, LOOKUP, EXACT = range(8)
+#: Columns of the table of keys: row set and column of a tuple's part of the key; and the column in
+#: the tables of matches.
+KEYED, COLUMN, BUILT = range(3)
+#: Columns of the table of orders: 1 if a match must have arrived before the start, else 0; and if
+#: tuples of a batch are ordered by stream, whether the match's stream is the start's (0), follows
+#: it (1) or precedes it (-1).
+LESS, STREAM = range(2)
+#: Columns of the table of bounds: row set and column of the partner's event time, microseconds, 1
+#: if the match is the later of the two, and the member of the match.
+PARTNER, PARTNER_TAU, MICROS, LATER, MEMBER = range(5)
+#: Location of a column in a table: address of the values, or of the offsets of strings; address of
+#: the validity bits (0: without NULLs), the bit of row 0 in the validity bits, bits of a value (0:
+#: a string), and address of the strings' bytes.
+AT, VALID, OFFSET, WIDTH, DATA = range(5)
+#: Number of the column with the starting tuples' arrival numbers.
+SIGMA_COLUMN = 0
+#: Totals of an edge: tuples; matches that arrived early enough; pairs with rows of segments that
+#: are counted separately (no row of this batch, none outside the limits); such matches in these;
+#: tuples with a match; calls; lookups in segments.
+PROBES, MATCHES, PAIRS, HITS, FOUND, CALLS, LOOKED = range(7)
+#: Totals of a store: tuples; tuples with a match; matches; lookups saved by segments' batches, by
+#: their event times, by filters and empty indexes; lookups.
+READ, READ_FOUND, READ_MATCHES, BY_BATCH, BY_TIME, HELD, READ_LOOKED = range(7)
+_FOLD, _GAMMA = np.uint64(0xD6E8FEB86659FD93), np.uint64(0x9E3779B97F4A7C15)
 _EARLIEST, _LATEST = np.int64(-(1 << 63)), np.int64((1 << 63) - 1)
+#: Maximum entries of a bucket for a linear search; larger buckets are bisected first.
+_STEPS = 8
 
 
 @njit(cache=True, nogil=True)
@@ -48,122 +73,205 @@ def match_round(
     which: I32,
     rows: I32,
     rules: Ints,
+    keys: Ints,
+    orders: Ints,
     bounds: Ints,
-    questions: Ints,
+    lookups: Ints,
     stores: Ints,
+    outside: Ints,
     segments: Ints,
+    members: Ints,
     places: Ints,
     batch: int,
+    first_sigma: int,
+    last_sigma: int,
+    by_stream: bool,
     most: int,
-) -> tuple[int, I32, I32, I32, Ints, Ints, Ints]:
+    totals: Ints,
+    reads: Ints,
+    work: Ints,
+) -> tuple[int, I32, I32, I32, Ints]:
     """Every pair (tuple, stored row) of each edge's tuples, for as many edges as fit.
 
     Args:
-        edges, rules, bounds, segments: tables with the columns above.
-        which, rows: per member and tuple, the table's number and the row. Member 0 is the starting
+        edges, rules, keys, orders, bounds, segments, members: tables with the columns above.
+        which, rows: per row set and tuple, the table's number and the row. Set 0 is the starting
             tuple.
-        questions: per look-up, the range of its ``stores``. ``stores``: per store of a look-up, the
-            range of its ``segments``.
+        lookups: per lookup, the range of its ``stores``. ``stores``: per store of a lookup, the
+            range of its ``segments``. ``outside``: per store, number of segments skipped by their
+            batches.
         places: per column and table, the column's location.
-        batch: the batch of the starting tuples. ``most``: maximum number of pairs.
+        batch: the batch of the starting tuples; ``first_sigma``, ``last_sigma``: its least and
+            greatest arrival number. ``by_stream``: whether its tuples are ordered by stream.
+        most: maximum number of pairs.
+        totals, reads: per rule and per store, the totals above; finished edges are added.
+        work: lookups and matches per segment; finished edges are added.
 
     Returns:
         Number of finished edges, which are the first ones; tuple, table number and row of each
-        pair, ordered by edge; per edge, the end of its pairs; per edge, tuples with a match in any
-        store; and per edge and store of its look-up, the counts above.
+        pair, ordered by edge; per edge, the end of its pairs.
     """
-    longest, lines = 0, 0
+    longest, lines, widest, deepest = np.int64(0), np.int64(0), np.int64(1), np.int64(0)
     for e in range(len(edges)):
         longest = max(longest, edges[e, LAST] - edges[e, FIRST])
-        question = rules[edges[e, RULE], QUESTION]
-        lines += questions[question, 1] - questions[question, 0]
-    hashes, before = np.empty(longest, np.uint64), np.empty(longest, np.int64)
-    lows, highs = np.empty(longest, np.int64), np.empty(longest, np.int64)
-    alive = np.empty(longest, np.int64)
+        rule = edges[e, RULE]
+        widest = max(widest, rules[rule, ORDERS_END] - rules[rule, ORDERS])
+        lookup = rules[rule, LOOKUP]
+        lines = max(lines, lookups[lookup, 1] - lookups[lookup, 0])
+        for store in range(lookups[lookup, 0], lookups[lookup, 1]):
+            deepest = max(deepest, stores[store, 1] - stores[store, 0])
+    hashes, before = np.empty(longest, np.uint64), np.empty((widest, longest), np.int64)
+    lows = np.empty((widest, longest), np.int64)
+    highs = np.empty((widest, longest), np.int64)
+    low, high = np.empty(widest, np.int64), np.empty(widest, np.int64)
+    bounded = np.zeros(widest, np.bool_)
+    alive, walkers = np.empty(longest, np.int64), np.empty(longest + 1, np.int32)
+    hashes_at, walker_at = np.int64(hashes.ctypes.data), np.int64(walkers.ctypes.data)
     anywhere, here = np.empty(longest, np.uint8), np.empty(longest, np.uint8)
     room = max(np.int64(which.shape[1]), 1024)
     positions, tables = np.empty(room, np.int32), np.empty(room, np.int32)
     found = np.empty(room, np.int32)
-    ends, matched = np.zeros(len(edges), np.int64), np.zeros(len(edges), np.int64)
-    counts = np.zeros((lines, FOUND + 1), np.int64)
-    used, line = np.int64(0), 0
+    ends = np.zeros(len(edges), np.int64)
+    counts = np.zeros((lines, READ_LOOKED + 1), np.int64)
+    done = np.zeros((lines, deepest), np.int64)
+    used = np.int64(0)
     for e in range(len(edges)):
         first, n, rule = edges[e, FIRST], edges[e, LAST] - edges[e, FIRST], edges[e, RULE]
         begun = used
-        member, column, less = rules[rule, KEYED], rules[rule, COLUMN], rules[rule, LESS]
+        exact, order = rules[rule, EXACT] != 0, rules[rule, ORDERS]
+        joined = rules[rule, ORDERS_END] - order
         living = 0
         for i in range(n):
-            t, row = which[member, first + i], np.int64(rows[member, first + i])
-            valid = places[column, t, VALID]
-            if valid != 0:
-                bit = places[column, t, OFFSET] + row
-                if (load8(valid, bit >> 3) >> np.uint8(bit & 7)) & np.uint8(1) == 0:
-                    continue
+            known, hashed = True, np.uint64(0)
+            for part in range(rules[rule, KEYS], rules[rule, KEYS_END]):
+                keyed, column = keys[part, KEYED], keys[part, COLUMN]
+                t, row = which[keyed, first + i], np.int64(rows[keyed, first + i])
+                valid = places[column, t, VALID]
+                if valid != 0:
+                    bit = places[column, t, OFFSET] + row
+                    if (load8(valid, bit >> 3) >> np.uint8(bit & 7)) & np.uint8(1) == 0:
+                        known = False
+                        break
+                lane = lane_of(
+                    places[column, t, AT], row, places[column, t, WIDTH], places[column, t, DATA]
+                )
+                hashed = mixed(lane if part == rules[rule, KEYS] else hashed * _FOLD + lane)
+            if not known:
+                continue
             alive[living] = i
+            hashes[living] = hashed
             living += 1
-            hashes[i] = hash_of(places[column, t, AT], row, places[column, t, WIDTH])
             sigmas = places[SIGMA_COLUMN, which[0, first + i], AT]
-            before[i] = np.int64(load64(sigmas, np.int64(rows[0, first + i]))) - less
-        bounded = rules[rule, BOUNDS] < rules[rule, BOUNDS_END]
-        low, high = _EARLIEST, _LATEST
-        if bounded:
-            lows[:n], highs[:n] = _EARLIEST, _LATEST
-            for b in range(rules[rule, BOUNDS], rules[rule, BOUNDS_END]):
-                partner, micros = bounds[b, MEMBER], bounds[b, MICROS]
-                for i in range(n):
-                    t = which[partner, first + i]
-                    row = np.int64(rows[partner, first + i])
-                    tau = np.int64(load64(places[TAU_COLUMN, t, AT], row))
-                    if bounds[b, LATER] != 0:
-                        highs[i] = min(highs[i], tau + micros)
-                    else:
-                        lows[i] = max(lows[i], tau - micros)
-            low, high = lows[:n].min(), highs[:n].max()
+            sigma = np.int64(load64(sigmas, np.int64(rows[0, first + i])))
+            for m in range(joined):
+                if by_stream and orders[order + m, STREAM] > 0:
+                    before[m, i] = first_sigma - 1
+                elif by_stream and orders[order + m, STREAM] < 0:
+                    before[m, i] = last_sigma
+                else:
+                    before[m, i] = sigma - orders[order + m, LESS]
+        bounded[:] = False
+        for b in range(rules[rule, BOUNDS], rules[rule, BOUNDS_END]):
+            m = bounds[b, MEMBER]
+            if not bounded[m]:
+                lows[m, :n], highs[m, :n], bounded[m] = _EARLIEST, _LATEST, True
+            partner, tau_column = bounds[b, PARTNER], bounds[b, PARTNER_TAU]
+            micros = bounds[b, MICROS]
+            for i in range(n):
+                t = which[partner, first + i]
+                row = np.int64(rows[partner, first + i])
+                tau = np.int64(load64(places[tau_column, t, AT], row))
+                if bounds[b, LATER] != 0:
+                    highs[m, i] = min(highs[m, i], tau + micros)
+                else:
+                    lows[m, i] = max(lows[m, i], tau - micros)
+        for m in range(joined):
+            if bounded[m]:
+                low[m], high[m] = lows[m, :n].min(), highs[m, :n].max()
         anywhere[:n] = 0
-        question = rules[rule, QUESTION]
-        for store in range(questions[question, 0], questions[question, 1]):
+        lookup = rules[rule, LOOKUP]
+        pairs, hits = np.int64(0), np.int64(0)
+        for store in range(lookups[lookup, 0], lookups[lookup, 1]):
+            line = store - lookups[lookup, 0]
+            counts[line, :] = 0
+            done[line, :] = 0
             here[:n] = 0
-            counts[line, ALIVE] = living
+            within = np.int64(0)
             for s in range(stores[store, 0], stores[store, 1]):
-                if bounded and (segments[s, GREATEST] < low or segments[s, LEAST] > high):
+                near, one = True, segments[s, MEMBERS]
+                for m in range(joined):
+                    if bounded[m] and (
+                        members[one + m, GREATEST] < low[m] or members[one + m, LEAST] > high[m]
+                    ):
+                        near = False
+                if not near:
                     continue
-                counts[line, WITHIN] += 1
+                within += 1
                 current = segments[s, LAST_BATCH] >= batch
-                whole = np.int64(not current)
-                counts[line, STORED] += whole * segments[s, SIZE]
+                oldest, newest = segments[s, OLDEST], segments[s, NEWEST]
+                clipped = oldest != _EARLIEST or newest != _LATEST
+                whole = np.int64(not current and not clipped)
+                pairs += whole * segments[s, SIZE]
                 last = segments[s, ENTRIES] - 1
                 if last < 0:
                     counts[line, HELD] += living
+                    done[line, s - stores[store, 0]] = living
                     continue
                 stored, numbers = segments[s, HASHES], segments[s, ROWS]
                 buckets, shift = segments[s, STARTS], np.uint64(segments[s, SHIFT])
-                screen, sigmas, taus = segments[s, FILTER], segments[s, SIGMAS], segments[s, TAUS]
-                for k in range(living):
-                    i = alive[k]
-                    wanted = hashes[i]
-                    if screen != 0:
-                        bits = bits_of(wanted)
-                        if load64(screen, word_of(wanted, segments[s, WORDS])) & bits != bits:
-                            counts[line, HELD] += 1
-                            continue
+                kept, tried = used, np.int64(-1)
+                if segments[s, FILTER] != 0:
+                    tried = passing(
+                        hashes_at, living, segments[s, FILTER], segments[s, WORDS], walker_at
+                    )
+                walking = np.int64(living) if tried < 0 else tried
+                counts[line, HELD] += living - walking
+                for k in range(walking):
+                    # Read as an array, which keeps the array alive.
+                    walker = np.int64(k) if tried < 0 else np.int64(walkers[k])
+                    wanted = hashes[walker]
                     at, stop = entries_from(wanted, stored, buckets, shift)
+                    if at >= stop or load64(stored, at) != wanted:
+                        continue
+                    i = alive[walker]
                     while at < stop and load64(stored, at) == wanted:
                         row = np.int64(load32(numbers, at))
                         at += 1
-                        if current and np.int64(load64(sigmas, row)) > before[i]:
-                            continue
-                        counts[line, MATCHES] += 1
-                        counts[line, HITS] += whole
-                        here[i] = 1
-                        if bounded:
-                            tau = np.int64(load64(taus, row))
-                            if tau < lows[i] or tau > highs[i]:
+                        if current or clipped:
+                            early, arrived = True, _EARLIEST
+                            for m in range(joined):
+                                sigma = np.int64(load64(members[one + m, SIGMAS], row))
+                                arrived = max(arrived, sigma)
+                                early &= not current or sigma <= before[m, i]
+                            if not early or arrived < oldest or arrived > newest:
                                 continue
+                        if not exact:
+                            equal = True
+                            for part in range(rules[rule, KEYS], rules[rule, KEYS_END]):
+                                keyed, t = keys[part, KEYED], segments[s, TABLE]
+                                equal &= same_value(
+                                    places[keys[part, COLUMN], which[keyed, first + i]],
+                                    np.int64(rows[keyed, first + i]),
+                                    places[keys[part, BUILT], t],
+                                    row,
+                                )
+                            if not equal:
+                                continue
+                        counts[line, READ_MATCHES] += 1
+                        hits += whole
+                        here[i] = 1
+                        timely = True
+                        for m in range(joined):
+                            if bounded[m]:
+                                tau = np.int64(load64(members[one + m, TAUS], row))
+                                timely &= lows[m, i] <= tau and tau <= highs[m, i]
+                        if not timely:
+                            continue
                         if used == most:
                             # The pairs and counts of this unfinished edge are dropped.
                             return (
                                 e, positions[:begun].copy(), tables[:begun].copy(),
-                                found[:begun].copy(), ends, matched, counts,
+                                found[:begun].copy(), ends,
                             )  # fmt: skip
                         if used == room:
                             room = 2 * room
@@ -173,17 +281,105 @@ def match_round(
                         tables[used] = segments[s, TABLE]
                         found[used] = row
                         used += 1
+                done[line, s - stores[store, 0]] = living + used - kept
+            counts[line, READ] = n
+            counts[line, BY_BATCH] = living * outside[store]
+            counts[line, BY_TIME] = living * (stores[store, 1] - stores[store, 0] - within)
+            counts[line, READ_LOOKED] = living * within - counts[line, HELD]
             for i in range(n):
-                counts[line, FOUND] += here[i]
+                counts[line, READ_FOUND] += here[i]
                 anywhere[i] |= here[i]
-            line += 1
+        for store in range(lookups[lookup, 0], lookups[lookup, 1]):
+            line = store - lookups[lookup, 0]
+            reads[store] += counts[line]
+            totals[rule, MATCHES] += counts[line, READ_MATCHES]
+            totals[rule, LOOKED] += counts[line, READ_LOOKED]
+            for s in range(stores[store, 0], stores[store, 1]):
+                work[s] += done[line, s - stores[store, 0]]
+        totals[rule, PROBES] += n
+        totals[rule, PAIRS] += edges[e, OF] * pairs
+        totals[rule, HITS] += hits
+        totals[rule, CALLS] += 1
         for i in range(n):
-            matched[e] += anywhere[i]
+            totals[rule, FOUND] += anywhere[i]
         ends[e] = used
-    return (
-        len(edges), positions[:used].copy(), tables[:used].copy(), found[:used].copy(), ends,
-        matched, counts,
-    )  # fmt: skip
+    return len(edges), positions[:used].copy(), tables[:used].copy(), found[:used].copy(), ends
+
+
+@njit(cache=True, nogil=True)
+def mixed(word: int) -> int:
+    """The mix of a word, as ``keys.mix``."""
+    h = word + np.uint64(0x9E3779B97F4A7C15)
+    h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return h ^ (h >> np.uint64(31))
+
+
+@njit(cache=True, nogil=True)
+def lane_of(table: int, row: int, width: int, data: int) -> int:
+    """The lane (``keys``) of an integer of ``width`` bits, or of a string (0)."""
+    if width == 64:
+        return load64(table, row)
+    if width == 32:
+        return np.uint64(np.int64(np.int32(load32(table, row))))
+    if width == 16:
+        return np.uint64(np.int64(np.int16(load16(table, row))))
+    if width == 8:
+        return np.uint64(np.int64(np.int8(load8(table, row))))
+    first = np.int64(load32(table, row))
+    length = np.int64(load32(table, row + 1)) - first
+    lane = np.uint64(length) * _FOLD + mixed(_word_at(data + first, length))
+    step = np.uint64(0)
+    for at in range(8, length, 8):
+        step += _GAMMA
+        lane += mixed(_word_at(data + first + at, length - at) + step)
+    return lane
+
+
+@njit(cache=True, nogil=True)
+def _word_at(address: int, left: int) -> int:
+    """The first 8 of ``left`` bytes as a word, with zeros for those beyond the end."""
+    if left >= 8:
+        return load64(address, 0)
+    word = np.uint64(0)
+    for n in range(left):
+        word |= np.uint64(load8(address, n)) << np.uint64(8 * n)
+    return word
+
+
+@njit(cache=True, nogil=True)
+def same_value(one: Ints, row: int, other: Ints, place: int) -> bool:
+    """Whether two values are equal: rows ``row`` and ``place`` of columns with these locations."""
+    if one[WIDTH] != 0:
+        return lane_of(one[AT], row, one[WIDTH], 0) == lane_of(other[AT], place, other[WIDTH], 0)
+    first, begin = np.int64(load32(one[AT], row)), np.int64(load32(other[AT], place))
+    length = np.int64(load32(one[AT], row + 1)) - first
+    if length != np.int64(load32(other[AT], place + 1)) - begin:
+        return False
+    same, n = True, 0
+    while same and n < length:
+        same = load8(one[DATA] + first, n) == load8(other[DATA] + begin, n)
+        n += 1
+    return same
+
+
+@njit(cache=True, nogil=True)
+def entries_from(wanted: int, stored: int, buckets: int, shift: int) -> tuple[int, int]:
+    """Position of the first entry with the hash ``wanted`` (or a greater one) in an index, and the
+    end of the hash's bucket. ``stored``, ``buckets``: addresses of the index's hashes and buckets.
+    """
+    bucket = np.int64(wanted >> shift)
+    at, stop = np.int64(load32(buckets, bucket)), np.int64(load32(buckets, bucket + 1))
+    end = stop
+    while end - at > _STEPS:
+        middle = (at + end) >> 1
+        if load64(stored, middle) < wanted:
+            at = middle + 1
+        else:
+            end = middle
+    while at < stop and load64(stored, at) < wanted:
+        at += 1
+    return at, stop
 
 
 @njit(cache=True, nogil=True)
@@ -195,5 +391,9 @@ def _wider(values: I32, room: int) -> I32:
 
 def warm() -> None:
     """Compile the kernel, or load it from Numba's cache."""
-    one, table = np.zeros((1, 0), np.int32), np.zeros((0, LAST_BATCH + 1), np.int64)
-    match_round(table, one, one, table, table, table, table, table, np.zeros((2, 1, 4), int), 0, 1)
+    one, flat = np.zeros((1, 0), np.int32), np.zeros(0, np.int64)
+    table, places = np.zeros((0, NEWEST + 1), np.int64), np.zeros((1, 1, DATA + 1), np.int64)
+    match_round(
+        table, one, one, table, table, table, table, table, table, flat, table, table, places,
+        0, 0, 0, False, 1, table, table, flat,
+    )  # fmt: skip

@@ -151,7 +151,11 @@ class SegmentGroup:
 
 
 class LiveSegments:
-    """Segments that probes may read: of earlier batches, and of this batch so far."""
+    """Segments that probes may read: of earlier batches, and of this batch so far.
+
+    Attributes:
+        changes: number of times that segments have been added.
+    """
 
     def __init__(
         self,
@@ -164,6 +168,7 @@ class LiveSegments:
         partition (:meth:`work`).
         """
         self._root, self._batch = root, batch
+        self.changes = 0
         self._work = {name: np.zeros(count, np.int64) for name, count in (counted or {}).items()}
         self._by_store = {store: list(known) for store, known in segments.items()}
         self._groups: dict[tuple[str, Interval, bool], list[SegmentGroup]] = {}
@@ -174,8 +179,20 @@ class LiveSegments:
         for segment in segments:
             self._by_store.setdefault(segment.store, []).append(segment)
             changed.add(segment.store)
+        self.changes += bool(changed)
         self._note(changed)
         self._groups = {k: g for k, g in self._groups.items() if k[0] not in changed}
+
+    def add_work(self, partitions: Sequence[tuple[str, int]], work: Ints) -> None:
+        """Count ``work``, lookups and matches per segment, for the stores that are counted.
+
+        Args:
+            partitions: store and partition of each segment.
+        """
+        if self._work:
+            for (store, partition), count in zip(partitions, work.tolist(), strict=True):
+                if store in self._work:
+                    self._work[store][partition] += count
 
     def work(self) -> dict[str, Ints]:
         """Counted store -> number of lookups and matches per partition; call it once."""

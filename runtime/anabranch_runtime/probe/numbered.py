@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from anabranch_runtime.columns.arrays import I32
-from anabranch_runtime.index.rounds import WIDTH
-from anabranch_runtime.storage.partial import RowSet, Table, Tables, narrow
+from anabranch_runtime.columns.arrays import I32, Ints
+from anabranch_runtime.index.rounds import DATA
+from anabranch_runtime.storage.partial import GrowingTables, RowSet, Table
 from anabranch_runtime.storage.segment import SegmentReader
 
-#: Types of columns whose values are integers of at most 64 bits.
-_WORDS = frozenset(
-    {pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.timestamp("us"), pa.timestamp("us", "UTC")}
-)
+#: Types of columns that the kernel reads -> bits of a value; 0: strings.
+_WIDTHS = {
+    pa.int8(): 8,
+    pa.int16(): 16,
+    pa.int32(): 32,
+    pa.int64(): 64,
+    pa.date32(): 32,
+    pa.timestamp("us"): 64,
+    pa.timestamp("us", "UTC"): 64,
+    pa.string(): 0,
+}
 
 
 class NumberedTables:
     """Tables, numbered in the order of their first use.
+
+    A table's *kind* determines the columns that are read from it (``ProbeProgram.kinds``).
 
     Attributes:
         places: column x table x fields of its location (``index.rounds.AT`` and so on); 0 before
@@ -27,63 +37,69 @@ class NumberedTables:
     """
 
     def __init__(self, names: Sequence[str], read: Mapping[str, Sequence[int]]) -> None:
-        """``names``: names of the columns; ``read``: stream -> indexes of its columns in them."""
+        """``names``: names of the columns; ``read``: kind -> indexes of its columns in them."""
         self._names, self._read = names, read
-        #: Stream -> key of its column locations in a segment's cache.
-        self._called = {stream: repr((names, some)) for stream, some in read.items()}
+        #: Kind -> key of its column locations in a segment's cache.
+        self._called = {kind: repr((names, some)) for kind, some in read.items()}
+        self._unread = repr((names, ()))
         self._members: list[Table] = []
-        self._numbers: dict[int, int] = {}
-        self._streams: list[str] = []
+        self._numbers: dict[tuple[int, str], int] = {}
+        self._kinds: list[str] = []
+        #: Kind -> its tables; per table, its number among these.
+        self._alike: dict[str, GrowingTables] = defaultdict(GrowingTables)
+        self._local = np.zeros(64, np.int32)
         self._located = np.zeros(64, np.bool_)
-        self._some: dict[bytes, Tables] = {}
-        self.places = np.zeros((len(names), 64, WIDTH + 1), np.int64)
+        self.places = np.zeros((len(names), 64, DATA + 1), np.int64)
 
-    def number(self, table: Table, stream: str) -> int:
-        """The number of ``table``, which has tuples of ``stream``."""
-        found = self._numbers.get(id(table))
+    def number(self, table: Table, kind: str) -> int:
+        """The number of ``table`` as one of its ``kind``."""
+        found = self._numbers.get((id(table), kind))
         if found is None:
-            found = self._numbers[id(table)] = len(self._members)
+            found = self._numbers[id(table), kind] = len(self._members)
             self._members.append(table)
-            self._streams.append(stream)
+            self._kinds.append(kind)
             if found == len(self._located):
                 self._located = np.concatenate([self._located, np.zeros(found, np.bool_)])
+                self._local = np.concatenate([self._local, np.zeros_like(self._local)])
                 self.places = np.concatenate([self.places, np.zeros_like(self.places)], axis=1)
+            self._local[found] = self._alike[kind].add(table)
         return found
 
-    def locate(self, numbers: I32) -> None:
+    def locate(self, numbers: I32 | Ints) -> None:
         """Fill in the column locations of these tables; numbers may repeat."""
         new = np.unique(numbers[~self._located[numbers]])
         if not len(new):
             return
         self._located[new] = True
-        lines = [self._line(self._members[number], self._streams[number]) for number in new]
+        lines = [self._line(self._members[number], self._kinds[number]) for number in new]
         found = np.frombuffer(b"".join(lines), np.int64)
         self.places[:, new] = found.reshape(len(new), len(self._names), -1).transpose(1, 0, 2)
 
-    def _line(self, table: Table, stream: str) -> bytes:
+    def _line(self, table: Table, kind: str) -> bytes:
         """Column locations of ``table``; a segment caches its own."""
         kept = table.lines if isinstance(table, SegmentReader) else {}
-        key = self._called.get(stream, "")
+        key = self._called.get(kind, self._unread)
         if key not in kept:
-            line = np.zeros((len(self._names), WIDTH + 1), np.int64)
-            for column in self._read.get(stream, ()):
+            line = np.zeros((len(self._names), DATA + 1), np.int64)
+            for column in self._read.get(kind, ()):
                 place = table.place(self._names[column])
-                kind = place.column.type
-                if kind not in _WORDS:
-                    raise TypeError(f"{self._names[column]} has values of type {kind}")
-                line[column] = place.first, place.valid, place.offset, kind.bit_width
+                values = place.column.type
+                if values not in _WIDTHS:
+                    raise TypeError(f"{self._names[column]} has values of type {values}")
+                width = _WIDTHS[values]
+                line[column] = place.first, place.valid, place.offset, width, place.data
             kept[key] = line.tobytes()
         return kept[key]
 
-    def rows(self, which: I32, rows: I32) -> RowSet:
-        """The row set of (table number, row) pairs: ``which`` and ``rows``."""
-        if (which == which[0]).all():
-            key, inverse = which[:1], None
-        else:
-            key, inverse = np.unique(which, return_inverse=True)
-            inverse = inverse.astype(narrow(len(key)))
-        tables = self._some.get(key.tobytes())
-        if tables is None:
-            chosen = Tables([self._members[number] for number in key.tolist()])
-            tables = self._some[key.tobytes()] = chosen
-        return RowSet(tables, inverse, rows)
+    def of(self, rows: RowSet, kind: str) -> I32:
+        """The number of each row's table."""
+        rows = rows.settled()
+        numbers = np.array([self.number(table, kind) for table in rows.tables.members], np.int32)
+        if rows.which is None:
+            return np.full(len(rows.rows), numbers[0], np.int32)
+        found: I32 = numbers[rows.which]
+        return found
+
+    def rows(self, which: I32, rows: I32, kind: str) -> RowSet:
+        """The row set of (table number, row) pairs: ``which`` and ``rows``, of tables of a kind."""
+        return RowSet(self._alike[kind], self._local[which], rows)

@@ -30,7 +30,6 @@ from anabranch_runtime.expressions.evaluate import evaluate, filter_mask
 from anabranch_runtime.index.gather import gather, pick, place_of, places
 from anabranch_runtime.index.keys import key_vector, partition_of, values_equal
 from anabranch_runtime.index.matching import ANY, Constraint, Probes, TooManyPairs, in_order, match
-from anabranch_runtime.probe.direct import Direct
 from anabranch_runtime.probe.groups import LiveSegments, SegmentGroup
 from anabranch_runtime.probe.reads import LookupCounts, ReadMeters
 from anabranch_runtime.state.coverage import Access, Tile
@@ -140,22 +139,6 @@ class Prober:
         self, partial: Partial, rule: ProbeRule, access: Access, meter: EdgeStatistics
     ) -> Partial | None:
         most = self.most if partial.length > 1 else ANY
-        direct = None
-        if partial.length <= FEW and not self.by_stream:
-            direct = Direct.of(self.layout, self.segments, partial, rule, access)
-        if direct is None:
-            return self.generally(partial, rule, access, meter, most)
-        made = direct.join(self.reads, meter, most)
-        if made is not None:
-            # Time bounds hold already: all of them concern the looked-up member.
-            made = check(self.layout, made, (), rule.residuals)
-            meter.made += made.length
-        return made if made is not None and made.length else None
-
-    def generally(
-        self, partial: Partial, rule: ProbeRule, access: Access, meter: EdgeStatistics, most: int
-    ) -> Partial | None:
-        """As :meth:`probe`, for every rule and number of tuples; counts in ``meter``."""
         target = Target(rule.mir, rule.key, rule.members, rule.inclusive)
         early = not access.gaps and not any(
             self.layout.missing_filter(rule.mir, tile.store) for tile in access.tiles

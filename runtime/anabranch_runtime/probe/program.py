@@ -1,32 +1,50 @@
 """The probe rules of a ruleset that are executed in rounds, as tables for a kernel.
 
-A rule belongs to the program if its probe is direct (``direct``), only keys, arrival and time
-bounds decide its matches, it runs at level 0, and it has neither substreams nor look-ahead filters.
-Its tuples must be arrivals or come from a rule of the program. The program is the part of rounds
-that is constant over batches, so it is computed once per ruleset. A ruleset with few rules has an
-empty program: rounds would cost more than they save.
+A rule belongs to the program if its key's parts are columns of integers or strings. The program is
+the part of rounds that is constant over batches, so it is computed once per ruleset.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
+import pyarrow as pa
 
-from anabranch_contract.plans.ruleset import ProbeRule, Ruleset, arrival_edge
+from anabranch_contract.plans.ruleset import FillStep, KeyPart, ProbeRule, Ruleset
 from anabranch_contract.queries.joins import Label
-from anabranch_runtime.columns.arrays import Ints
+from anabranch_runtime.columns.arrays import Bools, Ints
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
-from anabranch_runtime.probe.direct import DirectStep, step_of
 from anabranch_runtime.storage.segment import SIGMA, TAU, IndexKey
 
-#: Minimum number of a ruleset's probe rules for probing in rounds.
-FEWEST = 1_000
+#: Label -> (index of its row set, prefix of its columns), as in ``Partial.place``.
+Place = dict[Label, tuple[int, str]]
+#: Key type -> types of columns that the kernel reads.
+_PLAIN = {
+    "bigint": frozenset({pa.int8(), pa.int16(), pa.int32(), pa.int64()}),
+    "timestamp": frozenset({pa.timestamp("us"), pa.timestamp("us", "UTC")}),
+    "date": frozenset({pa.date32()}),
+    "string": frozenset({pa.string()}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLookup:
+    """A lookup that rules may share: equal stores, batches and index.
+
+    Attributes:
+        rule: one of the rules. ``kind``: kind of the stores' tables (``ProbeProgram.kinds``).
+        index: the index of the stores. ``name``: the index's name.
+    """
+
+    rule: ProbeRule
+    kind: str
+    index: IndexKey
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,125 +52,209 @@ class ProbeProgram:
     """The rules of a program; a rule's number is its index in ``rules``.
 
     Attributes:
-        rules: the rules. ``labels``: per rule, the labels of its results, the start first.
-        table, bounds: arguments of ``index.rounds.match_round``.
-        questions: distinct lookups (relation, store, index), which rules may share: one rule of
-            each, the index, and the index's name.
-        names: columns read from tuples: sigmas, event times, keys.
-        read: stream -> indexes in ``names`` of the columns read from its tuples.
-        roots: starting label -> edge -> number of the rule that its arrivals take.
-        children, child_ends: numbers of the next rules, concatenated; per rule, their end.
-        others: per rule, the next rules outside the program.
-        delivers: per rule, whether its results go to stores, outputs or rules in ``others``.
+        rules: the rules. ``numbers``: edge -> number of its rule.
+        places: per rule, the row sets of its input and its results; the last one has the matches.
+        kinds: per rule and row set, the kind of its tables: which columns they have.
+        table, keys, orders, bounds: arguments of ``index.rounds.match_round``.
+        lookups: distinct lookups.
+        names: columns read from tuples: the starts' sigmas, event times, keys.
+        read: kind -> indexes in ``names`` of the columns read from its tables.
+        children, child_ends: numbers of the next rules that follow in the same call, concatenated;
+            per rule, their end.
+        others: per rule, the other next rules.
+        delivers: mask of the rules whose results go to stores, outputs or rules in ``others``.
+        checked: mask of the rules whose matches must pass residuals or further time bounds.
     """
 
     rules: tuple[ProbeRule, ...]
-    labels: tuple[tuple[Label, ...], ...]
+    numbers: Mapping[str, int]
+    places: tuple[Place, ...]
+    kinds: tuple[tuple[str, ...], ...]
     table: Ints
+    keys: Ints
+    orders: Ints
     bounds: Ints
-    questions: tuple[tuple[ProbeRule, IndexKey, str], ...]
+    lookups: tuple[StoreLookup, ...]
     names: tuple[str, ...]
     read: Mapping[str, tuple[int, ...]]
-    roots: Mapping[Label, dict[str, int]]
     children: Ints
     child_ends: Ints
     others: tuple[tuple[ProbeRule, ...], ...]
-    delivers: NDArray[np.bool_]
+    delivers: Bools
+    checked: Bools
 
 
 @per_ruleset
 def program(ruleset: Ruleset) -> ProbeProgram:
     """The program of ``ruleset``."""
     layout = Layout(ruleset, {})
-    steps: list[DirectStep] = []
-    rules: list[ProbeRule] = []
-    labels: list[tuple[Label, ...]] = []
-    roots: dict[Label, dict[str, int]] = defaultdict(dict)
-    children: list[list[int]] = []
-    others: list[tuple[ProbeRule, ...]] = []
+    compiler = _Compiler(layout)
+    for rule in ruleset.probe_rules:
+        compiler.add(rule)
+    return compiler.program()
 
-    def add(rule: ProbeRule, before: tuple[Label, ...]) -> bool:
-        step = step_of(layout, rule)
-        apart = rule.level or rule.residuals or rule.substreams or rule.ahead
-        if step is None or apart or not _plain(layout, step):
-            return False
-        steps.append(step)
-        rules.append(rule)
-        labels.append((*before, step.found))
+
+@dataclass(slots=True)
+class _Compiler:
+    layout: Layout
+    rules: list[ProbeRule] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
+    kinds: list[tuple[str, ...]] = field(default_factory=list)
+    lines: list[tuple[int, ...]] = field(default_factory=list)
+    keys: list[tuple[int, int, int]] = field(default_factory=list)
+    orders: list[tuple[int, int]] = field(default_factory=list)
+    bounds: list[tuple[int, ...]] = field(default_factory=list)
+    checked: list[bool] = field(default_factory=list)
+    names: dict[str, int] = field(default_factory=lambda: {SIGMA: 0})
+    read: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    lookups: dict[tuple[str, str, IndexKey, tuple[FillStep, ...]], int] = field(
+        default_factory=dict
+    )
+    found: list[StoreLookup] = field(default_factory=list)
+    #: Edge -> row sets and kinds of its tuples.
+    _tuples: dict[str, tuple[Place, tuple[str, ...]]] = field(default_factory=dict)
+
+    def add(self, rule: ProbeRule) -> None:
+        """Add ``rule`` if it can run in rounds."""
+        layout = self.layout
+        if not all(self._is_plain(part) for part in rule.key):
+            return
+        before, kinds = self._input(rule)
+        place, kinds = self._output(rule)
+        exact = len(rule.key) == 1 and rule.key[0].type != "string"
+        first_key, first_bound, first_order = len(self.keys), len(self.bounds), len(self.orders)
+        self._read(kinds[0], SIGMA)
+        for part in rule.key:
+            column = self._column(before, kinds, part.probe.label, part.probe.attribute)
+            built = -1 if exact else self._read(kinds[-1], _built(layout, rule, part))
+            self.keys.append((before[part.probe.label][0], column, built))
+        bounded = [self._bound(rule, n, before, kinds) for n in range(len(rule.bounds))]
+        index = IndexKey(
+            tuple(_built(layout, rule, part) for part in rule.key),
+            tuple(part.type for part in rule.key),
+        )
+        lookup = (rule.mir, rule.store, index, tuple(rule.fill))
+        if lookup not in self.lookups:
+            self.lookups[lookup] = len(self.found)
+            self.found.append(StoreLookup(rule, kinds[-1], index, index.name))
+        own = layout.stream(rule.start)
+        for member in rule.members:
+            other = layout.stream(member)
+            later = (other > own) - (other < own)
+            self.orders.append((0 if member in rule.inclusive else 1, later))
+        self.rules.append(rule)
+        self.places.append(place)
+        self.kinds.append(kinds)
+        self.lines.append(
+            (
+                first_key,
+                len(self.keys),
+                first_bound,
+                len(self.bounds),
+                first_order,
+                len(self.orders),
+                self.lookups[lookup],
+                int(exact),
+            )
+        )
+        self.checked.append(bool(rule.residuals) or not all(bounded))
+
+    def _is_plain(self, part: KeyPart) -> bool:
+        """Whether the kernel reads both columns of a part of a key."""
+        layout, kinds = self.layout, _PLAIN.get(part.type, frozenset())
+        for end in (part.probe, part.build):
+            declared = dict(layout.streams[layout.stream(end.label)].columns)
+            if layout.derived(end.label, end.attribute) is not None:
+                return False
+            if arrow_type(declared[end.attribute]) not in kinds:
+                return False
         return True
 
-    many = len(ruleset.probe_rules) >= FEWEST
-    for label in [label for starts in layout.starts.values() for label in starts] if many else ():
-        for rule in layout.probes.get(arrival_edge(layout.relation_of[label]), ()):
-            if rule.start == label and add(rule, (label,)):
-                roots[label][rule.out] = len(rules) - 1
-    at = 0
-    while at < len(rules):
-        own, left = list[int](), list["ProbeRule"]()
-        for child in layout.probes.get(rules[at].out, ()):
-            if add(child, labels[at]):
-                own.append(len(rules) - 1)
+    def _bound(self, rule: ProbeRule, n: int, before: Place, kinds: tuple[str, ...]) -> bool:
+        """Add the ``n``-th time bound of ``rule``; False: it is not between a tuple and a match."""
+        bound = rule.bounds[n]
+        if (bound.later in rule.members) == (bound.earlier in rule.members):
+            return False
+        later = bound.later in rule.members
+        member, partner = (bound.later, bound.earlier) if later else (bound.earlier, bound.later)
+        column = self._column(before, kinds, partner, TAU)
+        at = rule.members.index(member)
+        self.bounds.append((before[partner][0], column, bound.micros, int(later), at))
+        return True
+
+    def _column(self, place: Place, kinds: tuple[str, ...], label: Label, name: str) -> int:
+        """The number of a column of ``label``, which is read from the label's row set."""
+        at, member = place[label]
+        if member:
+            name = f"{name}:{member}" if name == TAU else f"{member}.{name}"
+        return self._read(kinds[at], name)
+
+    def _read(self, kind: str, name: str) -> int:
+        """The number of a column, which is read from tables of ``kind``."""
+        column = self.names.setdefault(name, len(self.names))
+        self.read[kind].add(column)
+        return column
+
+    def _input(self, rule: ProbeRule) -> tuple[Place, tuple[str, ...]]:
+        """Row sets and kinds of the tuples on the incoming edge of ``rule``."""
+        before = self.layout.rules.get(rule.edge)
+        if before is None:
+            return {rule.start: (0, "")}, (self.layout.stream(rule.start),)
+        return self._output(before)
+
+    def _output(self, rule: ProbeRule) -> tuple[Place, tuple[str, ...]]:
+        """Row sets and kinds of the results of ``rule``."""
+        known = self._tuples.get(rule.out)
+        if known is None:
+            place, kinds = self._input(rule)
+            at, members = len(kinds), rule.members
+            if self.layout.is_base(rule.mir):
+                kind, added = str(self.layout.stream(members[0])), {members[0]: (at, "")}
             else:
-                left.append(child)
-        children.append(own)
-        others.append(tuple(left))
-        at += 1
-    return _compiled(layout, rules, steps, labels, roots, children, others)
+                kind, added = f"joined {rule.store}", {m: (at, str(m)) for m in members}
+            known = self._tuples[rule.out] = {**place, **added}, (*kinds, kind)
+        return known
+
+    def program(self) -> ProbeProgram:
+        """The program of the added rules."""
+        layout = self.layout
+        numbers = {str(rule.out): number for number, rule in enumerate(self.rules)}
+        children: list[list[int]] = []
+        others: list[tuple[ProbeRule, ...]] = []
+        for rule in self.rules:
+            following = layout.probes.get(rule.out, ())
+            # The others are tested for presence first, or wait for their level.
+            fit = [
+                r for r in following if r.out in numbers and not r.ahead and r.level <= rule.level
+            ]
+            children.append([numbers[r.out] for r in fit])
+            others.append(tuple(r for r in following if r not in fit))
+        wanted = (layout.inserts, layout.outputs)
+        delivers = [
+            bool(left) or any(rule.out in there for there in wanted)
+            for rule, left in zip(self.rules, others, strict=True)
+        ]
+        return ProbeProgram(
+            tuple(self.rules),
+            numbers,
+            tuple(self.places),
+            tuple(self.kinds),
+            np.array(self.lines, np.int64).reshape(-1, 8),
+            np.array(self.keys, np.int64).reshape(-1, 3),
+            np.array(self.orders, np.int64).reshape(-1, 2),
+            np.array(self.bounds, np.int64).reshape(-1, 5),
+            tuple(self.found),
+            tuple(self.names),
+            {kind: tuple(sorted(columns)) for kind, columns in self.read.items()},
+            np.array([c for own in children for c in own], np.int64),
+            np.cumsum([0, *map(len, children)]),
+            tuple(others),
+            np.array(delivers, np.bool_),
+            np.array(self.checked, np.bool_),
+        )
 
 
-def _plain(layout: Layout, step: DirectStep) -> bool:
-    """Whether the declared type of the key column is one that is hashed unchanged."""
-    declared = dict(layout.streams[layout.stream(step.label)].columns)
-    return step.column in declared and arrow_type(declared[step.column]) in step.columns
-
-
-def _compiled(
-    layout: Layout,
-    rules: list[ProbeRule],
-    steps: list[DirectStep],
-    labels: list[tuple[Label, ...]],
-    roots: Mapping[Label, dict[str, int]],
-    children: list[list[int]],
-    others: list[tuple[ProbeRule, ...]],
-) -> ProbeProgram:
-    names = {SIGMA: 0, TAU: 1}
-    read: dict[str, set[int]] = defaultdict(set)
-    questions: dict[tuple[str, str, IndexKey], int] = {}
-    asked: list[tuple[ProbeRule, IndexKey, str]] = []
-    lines, bounds = [], list[tuple[int, int, int]]()
-    for rule, step, members in zip(rules, steps, labels, strict=True):
-        question = (rule.mir, rule.store, step.index)
-        if question not in questions:
-            questions[question] = len(asked)
-            asked.append((rule, step.index, step.index.name))
-        column = names.setdefault(step.column, len(names))
-        read[layout.stream(step.label)].add(column)
-        read[layout.stream(rule.start)].add(names[SIGMA])
-        first = len(bounds)
-        for partner, micros, later in step.bounds:
-            bounds.append((members.index(partner), micros, later))
-            read[layout.stream(partner)].add(names[TAU])
-        less = 0 if step.inclusive else 1
-        keyed = members.index(step.label)
-        lines.append((keyed, column, less, first, len(bounds), questions[question]))
-    wanted = (layout.inserts, layout.outputs)
-    return ProbeProgram(
-        tuple(rules),
-        tuple(labels),
-        np.array(lines, np.int64).reshape(-1, 6),
-        np.array(bounds, np.int64).reshape(-1, 3),
-        tuple(asked),
-        tuple(names),
-        {stream: tuple(sorted(columns)) for stream, columns in read.items()},
-        roots,
-        np.array([c for own in children for c in own], np.int64),
-        np.cumsum([0, *map(len, children)]),
-        tuple(others),
-        np.array(
-            [
-                bool(left) or any(rule.out in there for there in wanted)
-                for rule, left in zip(rules, others, strict=True)
-            ],
-            np.bool_,
-        ),
-    )
+def _built(layout: Layout, rule: ProbeRule, part: KeyPart) -> str:
+    """The name of a key attribute's column in the stores that ``rule`` probes."""
+    end = part.build
+    return end.attribute if layout.is_base(rule.mir) else f"{end.label}.{end.attribute}"

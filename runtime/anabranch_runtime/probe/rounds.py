@@ -1,10 +1,10 @@
-"""Probe trees of many edges, depth by depth: all edges at one depth are one call of a kernel.
+"""Probe trees depth by depth: all edges at one depth are one call of a kernel.
 
-With many tuples, a tree is probed edge by edge (``probe``). With few tuples, the Python call per
-edge dominates, and with hundreds of queries these calls are most of a batch. So the rules of the
-program (``program``) probe together: a *front* has the tuples at one depth and, per edge, the range
-of tuples that it sends. The matches form the next front. Only tuples with other uses (stores,
-outputs, rules outside the program) become partial results.
+With many tuples, a probe is a call of its own (``probe``). With few tuples the Python call per edge
+dominates, and most batches have few tuples on most edges. So the rules of the program (``program``)
+probe together: a *front* has the tuples at one depth and, per edge, the range of tuples that it
+sends. The matches form the next front. Only tuples with other uses (stores, outputs, rules outside
+the program) become partial results.
 
 Each edge has the same results and counts as alone. The CPU time of a call is divided among its
 edges by their work: tuples sent, segments looked into, matches.
@@ -17,48 +17,54 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from anabranch_contract.plans.ruleset import ProbeRule
 from anabranch_contract.protocol.reads import Reads
 from anabranch_runtime.columns.arrays import I32, Ints
+from anabranch_runtime.errors import AnabranchRuntimeError
+from anabranch_runtime.expressions.failures import EVALUATION
 from anabranch_runtime.index import prefetch
 from anabranch_runtime.index.rounds import (
-    ALIVE,
+    CALLS,
     FIRST,
     FOUND,
-    HELD,
+    GREATEST,
     HITS,
     LAST,
-    LAST_BATCH,
+    LOOKED,
+    LOOKUP,
     MATCHES,
-    QUESTION,
+    NEWEST,
+    PAIRS,
+    PROBES,
+    READ_LOOKED,
     RULE,
-    STORED,
     TABLE,
-    WITHIN,
     match_round,
 )
 from anabranch_runtime.probe import probe
 from anabranch_runtime.probe.numbered import NumberedTables
-from anabranch_runtime.probe.probe import Prober
-from anabranch_runtime.probe.program import ProbeProgram, program
+from anabranch_runtime.probe.probe import Prober, check
+from anabranch_runtime.probe.program import ProbeProgram, StoreLookup, program
 from anabranch_runtime.state.coverage import Access
 from anabranch_runtime.storage.partial import Partial
-from anabranch_runtime.storage.segment import SIGMA, TAU, IndexKey, SegmentReader
+from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU, SegmentReader
 
-#: Takes a rule's results, the rule, and the rules outside the program that continue from it.
+#: Takes a rule's results, the rule, and the next rules that have not followed in the round.
 Deliver = Callable[[Partial, ProbeRule, Sequence[ProbeRule]], None]
-#: Takes tuples and a rule; probes by this rule outside of rounds.
-Alone = Callable[[Partial, ProbeRule], None]
+#: Takes tuples, a rule, and the number of tuples whose pairs it counts; probes outside of rounds.
+Alone = Callable[[Partial, ProbeRule, int], None]
+#: Takes a rule whose results an expression failed on, and the error.
+Failed = Callable[[ProbeRule, AnabranchRuntimeError], None]
 
-
-#: Maximum number of a start's tuples in a round: with more, the saved call does not matter.
-LONGEST = 1 << 8
+#: Number of waiting tuples that are not kept until the end of a level.
+MANY = 1 << 16
+#: Key of a segment's members in the reader's cache.
+MEMBERS = "members"
 _UNKNOWN, _ELSEWHERE = -2, -1
 _EARLIEST, _LATEST = -(1 << 63), (1 << 63) - 1
-#: Counters of an edge; its CPU time is in an array of floats.
-_PROBES, _MATCHES, _PAIRS, _HITS, _FOUND, _CALLS, _LOOKED, _MADE = range(8)
+#: Total of an edge after the kernel's totals: tuples of its results.
+_MADE = LOOKED + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +72,8 @@ class Front:
     """Tuples at one depth of the trees, and the edges that they are sent over.
 
     Attributes:
-        edges: per edge, its first tuple, the end of its tuples, and the number of its rule.
-        which, rows: per member and tuple, the table's number and the row.
+        edges: rows of ``index.rounds``' table of edges.
+        which, rows: per row set and tuple, the table's number and the row.
     """
 
     edges: Ints
@@ -79,86 +85,143 @@ class Targets:
     """The stores that a batch's rules probe, as tables for a kernel, filled on first use.
 
     Attributes:
-        questions: per lookup of the program, the range of its stores; ``_ELSEWHERE``: its rules are
-            not probed in rounds in this batch, as a store's rows need further checks.
+        lookups: per lookup of the program, the range of its stores; ``_ELSEWHERE``: its rules are
+            not probed in rounds in this batch, as some rows lie in gaps or need further checks.
         stores: per store of a lookup, the range of its segments.
         names: (store, index) of each. ``outside``: number of segments skipped by their batches.
+        segments, members: see ``index.rounds``. ``work``: lookups and matches per segment.
+        partitions: (store, partition) of each segment.
     """
 
     def __init__(self, made: ProbeProgram, prober: Prober, tables: NumberedTables) -> None:
         self._program, self._prober, self._tables = made, prober, tables
-        self.questions = np.full((len(made.questions), 2), _UNKNOWN, np.int64)
+        #: Changes of the segments that are included (``LiveSegments.changes``).
+        self.changes = prober.segments.changes
+        self.lookups = np.full((len(made.lookups), 2), _UNKNOWN, np.int64)
         self._stores: list[tuple[int, int]] = []
         self._outside: list[int] = []
-        self._numbers: list[int] = []
         self._lines: list[bytes] = []
+        self._members: list[bytes] = []
+        self._rest: list[tuple[int, int, int, int]] = []
+        self._first = 0
         self.names: list[tuple[str, str]] = []
-        self.stores = self.segments = np.zeros((0, 0), np.int64)
-        self.outside = np.zeros(0, np.int64)
+        self.partitions: list[tuple[str, int]] = []
+        self.stores = self.segments = self.members = np.zeros((0, 0), np.int64)
+        self.outside = self.work = np.zeros(0, np.int64)
+        self.reads = np.zeros((0, READ_LOOKED + 1), np.int64)
 
-    def ask(self, rules: Ints, access: Mapping[str, Access]) -> None:
+    def require(self, rules: Ints, access: Mapping[str, Access]) -> None:
         """Add the stores that these rules probe."""
-        questions = np.unique(self._program.table[rules, QUESTION])
-        unknown = questions[self.questions[questions, 0] == _UNKNOWN]
-        for question in unknown.tolist():
-            rule, index, name = self._program.questions[question]
+        needed = np.unique(self._program.table[rules, LOOKUP])
+        unknown = needed[self.lookups[needed, 0] == _UNKNOWN]
+        if not len(unknown):
+            return
+        for number in unknown.tolist():
+            lookup = self._program.lookups[number]
             known = len(self._stores)
-            self.questions[question] = _ELSEWHERE
-            if self._add(rule, index, name, access[rule.out]):
-                self.questions[question] = known, len(self._stores)
-        if len(unknown):
-            self.stores = np.array(self._stores, np.int64).reshape(-1, 2)
-            self.outside = np.array(self._outside, np.int64)
-            lines = np.frombuffer(bytearray().join(self._lines), np.int64)
-            self.segments = lines.reshape(-1, LAST_BATCH + 1)
-            self.segments[:, TABLE] = self._numbers
+            self.lookups[number] = _ELSEWHERE
+            if self._add(lookup, access[lookup.rule.out]):
+                self.lookups[number] = known, len(self._stores)
+        self.stores = np.array(self._stores, np.int64).reshape(-1, 2)
+        self.outside = np.array(self._outside, np.int64)
+        lines = np.frombuffer(bytearray().join(self._lines), np.int64).reshape(-1, NEWEST + 1)
+        columns = [TABLE, NEWEST - 2, NEWEST - 1, NEWEST]
+        lines[:, columns] = np.array(self._rest, np.int64).reshape(-1, 4)
+        members = np.frombuffer(bytearray().join(self._members), np.int64)
+        self.segments, self.members = lines, members.reshape(-1, GREATEST + 1)
+        self._tables.locate(lines[:, TABLE])
+        self.work = _longer(self.work, len(lines))
+        self.reads = _longer(self.reads, len(self._stores))
 
-    def _add(self, rule: ProbeRule, index: IndexKey, name: str, access: Access) -> bool:
-        """Add the stores of ``rule``'s tiles; False if a store may have rows outside the relation
-        or the tile's batches.
+    def _add(self, lookup: StoreLookup, access: Access) -> bool:
+        """Add the stores of a lookup's tiles; False if some rows lie in gaps, or a store may have
+        rows outside the relation.
         """
         layout, live = self._prober.layout, self._prober.segments
-        stream = layout.stream(rule.members[0])
-        found: dict[str, list[SegmentReader]] = {}
+        if access.gaps or any(
+            layout.missing_filter(lookup.rule.mir, t.store) for t in access.tiles
+        ):
+            return False
+        found: dict[str, list[tuple[SegmentReader, int, int]]] = {}
         outside: dict[str, int] = {}
         for tile in access.tiles:
-            if layout.missing_filter(rule.mir, tile.store):
-                return False
-            readers = live.within(tile.store, tile.interval)
             low, high = tile.interval
-            if any(r.segment.first_batch < low or r.segment.last_batch > high for r in readers):
-                return False
-            found.setdefault(tile.store, []).extend(readers)
+            least, greatest = low << OFFSET_BITS, ((high + 1) << OFFSET_BITS) - 1
+            readers = live.within(tile.store, tile.interval)
+            there = found.setdefault(tile.store, [])
+            for reader in readers:
+                one = reader.segment
+                if one.first_batch < low or one.last_batch > high:
+                    there.append((reader, least, greatest))
+                else:
+                    there.append((reader, _EARLIEST, _LATEST))
             passed = live.count(tile.store) - len(readers)
             outside[tile.store] = outside.get(tile.store, 0) + passed
-        for store, readers in found.items():
-            first = len(self._numbers)
-            self._numbers += [self._tables.number(reader, stream) for reader in readers]
-            self._lines += [
-                reader.lines.get(name) or _described(reader, index, name) for reader in readers
-            ]
-            self._stores.append((first, len(self._numbers)))
+        for store, pieces in found.items():
+            first = len(self._lines)
+            for reader, least, greatest in pieces:
+                number = self._tables.number(reader, lookup.kind)
+                self._rest.append((number, self._first, least, greatest))
+                self._lines.append(reader.lines.get(lookup.name) or _described(reader, lookup))
+                members = reader.lines.get(MEMBERS) or _members(reader, lookup.rule)
+                self._members.append(members)
+                self._first += len(members) // (8 * (GREATEST + 1))
+                self.partitions.append((store, reader.segment.partition))
+            self._stores.append((first, len(self._lines)))
             self._outside.append(outside[store])
-            self.names.append((store, name))
+            self.names.append((store, lookup.name))
         return True
 
 
-def _described(reader: SegmentReader, index: IndexKey, name: str) -> bytes:
-    """The segment's row of the kernel's table, without its table number; cached in ``reader``."""
+def _longer(values: Ints, length: int) -> Ints:
+    """``values`` with zeros appended up to ``length``."""
+    more = np.zeros((length - len(values), *values.shape[1:]), np.int64)
+    return np.concatenate([values, more])
+
+
+def _described(reader: SegmentReader, lookup: StoreLookup) -> bytes:
+    """The segment's row of the kernel's table, without what depends on the batch; cached in
+    ``reader``.
+    """
     one = reader.segment
-    least, greatest = one.tau_min[0], one.tau_max[0]
-    line = (
-        *reader.index(index, lambda: [reader.column(index.columns[0])]).words,
-        -1,
-        reader.place(SIGMA).first,
-        0 if least is None else reader.place(TAU).first,
-        _EARLIEST if least is None else least,
-        _LATEST if greatest is None else greatest,
-        one.rows,
-        one.last_batch,
-    )
-    found = reader.lines[name] = np.array(line, np.int64).tobytes()
+    index = reader.index(lookup.index, lambda: [reader.column(c) for c in lookup.index.columns])
+    line = (*index.words, 0, one.rows, one.last_batch, 0, 0, 0)
+    found = reader.lines[lookup.name] = np.array(line, np.int64).tobytes()
     return found
+
+
+def _members(reader: SegmentReader, rule: ProbeRule) -> bytes:
+    """The rows of the segment's members in the kernel's table; cached in ``reader``."""
+    one, lines = reader.segment, []
+    joined = len(rule.members) > 1 or bool(rule.fill)
+    for at, member in enumerate(rule.members):
+        end = f":{member}" if joined else ""
+        least, greatest = one.tau_min[at], one.tau_max[at]
+        lines += [
+            reader.place(SIGMA + end).first,
+            0 if least is None else reader.place(TAU + end).first,
+            _EARLIEST if least is None else least,
+            _LATEST if greatest is None else greatest,
+        ]
+    found = reader.lines[MEMBERS] = np.array(lines, np.int64).tobytes()
+    return found
+
+
+@dataclass(slots=True)
+class _Queue:
+    """Tuples with the same number of row sets that wait for the next round."""
+
+    edges: list[tuple[int, int, int, int]] = field(default_factory=list)
+    which: list[I32] = field(default_factory=list)
+    rows: list[I32] = field(default_factory=list)
+    length: int = 0
+    #: Identity of a partial result -> itself (so that the identity stays its own), first tuple.
+    known: dict[int, tuple[Partial, int]] = field(default_factory=dict)
+
+    def front(self) -> Front:
+        """All of it as a front."""
+        edges = np.array(self.edges, np.int64)
+        return Front(edges, np.concatenate(self.which, axis=1), np.concatenate(self.rows, axis=1))
 
 
 @dataclass(slots=True)
@@ -167,165 +230,193 @@ class Rounds:
 
     Attributes:
         access: edge -> tiles and gaps of its probe.
-        deliver: receives results with uses outside the program.
+        deliver: receives results with uses outside the round.
         alone: receives edges unfit for a round: further checks, too many tuples or pairs.
+        failed: receives failures of residuals.
+        follows: whether results are sent to the next rules in the same call; otherwise all of them
+            are delivered.
     """
 
     prober: Prober
     access: Mapping[str, Access]
     deliver: Deliver
     alone: Alone
+    failed: Failed
+    follows: bool
     _program: ProbeProgram = field(init=False)
     _tables: NumberedTables = field(init=False)
     _targets: Targets = field(init=False)
-    _counts: Ints = field(init=False)
-    _seconds: NDArray[np.float64] = field(init=False)
-    #: Per store of a lookup: tuples sent, tuples with a match, matches; segments skipped by batch,
-    #: skipped by time, filtered, looked into.
-    _reads: Ints = field(init=False)
-    _edges: list[tuple[int, int, int]] = field(default_factory=list)
-    _which: list[I32] = field(default_factory=list)
-    _rows: list[I32] = field(default_factory=list)
-    _length: int = 0
+    _totals: Ints = field(init=False)
+    #: CPU seconds of the kernel's calls that no edge's meter has yet.
+    _seconds: float = 0.0
+    #: Number of row sets -> tuples that wait.
+    _waiting: dict[int, _Queue] = field(default_factory=dict)
+    _running: bool = False
 
     def __post_init__(self) -> None:
         self._program = program(self.prober.layout.ruleset)
         self._tables = NumberedTables(self._program.names, self._program.read)
         self._targets = Targets(self._program, self.prober, self._tables)
-        self._counts = np.zeros((len(self._program.rules), _MADE + 1), np.int64)
-        self._seconds = np.zeros(len(self._program.rules))
-        self._reads = np.zeros((0, 7), np.int64)
+        self._totals = np.zeros((len(self._program.rules), _MADE + 1), np.int64)
 
-    def roots(self, start: Partial) -> Mapping[str, int]:
-        """Edge -> number of its rule, for rules that may probe with the arrivals ``start``."""
-        if start.length > LONGEST or self.prober.by_stream or prefetch.is_enabled():
-            return {}
-        return self._program.roots.get(start.start, {})
+    def add(self, partial: Partial, rule: ProbeRule, of: int) -> bool:
+        """Queue ``partial`` for ``rule``; False if this has to be a probe of its own.
 
-    def add(self, start: Partial, rules: Sequence[int]) -> None:
-        """Queue ``start`` for these rules in the first round."""
-        if not rules or not start.length:
-            return
-        (rows,) = start.sets
-        (table,) = rows.tables.members
-        stream = self.prober.layout.stream(start.start)
-        number = self._tables.number(table, stream)
-        first, self._length = self._length, self._length + start.length
-        self._edges += ((first, self._length, rule) for rule in rules)
-        self._which.append(np.full(start.length, number, np.int32))
-        self._rows.append(rows.rows)
+        Args:
+            of: number of tuples for which pairs are counted, on this host and on others.
+        """
+        number = self._program.numbers.get(rule.out)
+        if number is None or partial.length > probe.FEW or prefetch.is_enabled():
+            return False
+        kinds = self._program.kinds[number][:-1]
+        queue = self._waiting.get(len(kinds))
+        if queue is None:
+            queue = self._waiting[len(kinds)] = _Queue()
+        known = queue.known.get(id(partial))
+        if known is None:
+            place = self._program.places[number]
+            if any(place[label] != there for label, there in partial.place.items()):
+                return False
+            first = queue.length
+            queue.known[id(partial)] = partial, first
+            tables = self._tables
+            queue.which.append(
+                np.stack([tables.of(s, k) for s, k in zip(partial.sets, kinds, strict=True)])
+            )
+            queue.rows.append(np.stack([s.rows for s in partial.sets]))
+            queue.length += partial.length
+        else:
+            first = known[1]
+        queue.edges.append((first, first + partial.length, number, of))
+        if queue.length > MANY and not self._running:
+            self.run()
+        return True
 
     def run(self) -> None:
-        """Send the queued tuples down the trees."""
-        if not self._edges:
+        """Send the waiting tuples down the trees."""
+        if self._running:
             return
-        edges = np.array(self._edges, np.int64)
-        which, rows = np.concatenate(self._which), np.concatenate(self._rows)
-        self._tables.locate(which)
-        self._run(Front(edges, which.reshape(1, -1), rows.reshape(1, -1)))
-        self._edges, self._which, self._rows, self._length = [], [], [], 0
+        self._running = True
+        try:
+            while self._waiting:
+                queue = self._waiting.pop(min(self._waiting))
+                if queue.edges:
+                    front = queue.front()
+                    for which in front.which:
+                        self._tables.locate(which)
+                    self._run(front)
+        finally:
+            self._running = False
         self._account()
 
     def _run(self, front: Front) -> None:
         front = self._sorted_out(front)
         while len(front.edges):
-            began = time.process_time()
-            done, made, ends = self._match(front, began)
+            done, made, ends = self._match(front)
             if not done:
                 # The first edge's result is too large for a round.
                 self._send_alone(front, front.edges[0])
                 front = Front(front.edges[1:], front.which, front.rows)
                 continue
             edges, front = front.edges[:done], Front(front.edges[done:], front.which, front.rows)
-            self._go_on(edges, made, ends)
+            self._go_on(edges, *self._checked(edges, made, ends))
 
     def _sorted_out(self, front: Front) -> Front:
         """The front with the edges that fit a round; the others are sent alone."""
         edges = front.edges
-        self._targets.ask(edges[:, RULE], self.access)
-        questions = self._program.table[edges[:, RULE], QUESTION]
-        fit = (self._targets.questions[questions, 0] != _ELSEWHERE) & (
+        if self._targets.changes != self.prober.segments.changes:
+            self._account()
+            self._targets = Targets(self._program, self.prober, self._tables)
+        self._targets.require(edges[:, RULE], self.access)
+        lookups = self._program.table[edges[:, RULE], LOOKUP]
+        fit = (self._targets.lookups[lookups, 0] != _ELSEWHERE) & (
             edges[:, LAST] - edges[:, FIRST] <= probe.FEW
         )
+        if fit.all():
+            return front
         for edge in edges[~fit]:
             self._send_alone(front, edge)
         return Front(edges[fit], front.which, front.rows)
 
-    def _match(self, front: Front, began: float) -> tuple[int, Front, Ints]:
+    def _match(self, front: Front) -> tuple[int, Front, Ints]:
         """Number of finished edges; a front of their results, without edges; each edge's end."""
-        targets, known = self._targets, self._program
-        done, positions, tables, rows, ends, found, counts = match_round(
+        targets, known, batch = self._targets, self._program, self.prober.batch
+        began = time.process_time()
+        done, positions, tables, rows, ends = match_round(
             front.edges,
             front.which,
             front.rows,
             known.table,
+            known.keys,
+            known.orders,
             known.bounds,
-            targets.questions,
+            targets.lookups,
             targets.stores,
+            targets.outside,
             targets.segments,
+            targets.members,
             self._tables.places,
-            self.prober.batch,
+            batch,
+            batch << OFFSET_BITS,
+            ((batch + 1) << OFFSET_BITS) - 1,
+            self.prober.by_stream,
             self.prober.most,
+            self._totals,
+            targets.reads,
+            targets.work,
         )
         made = Front(
             front.edges[:0],
             np.vstack([front.which.take(positions, axis=1), tables]),
             np.vstack([front.rows.take(positions, axis=1), rows]),
         )
-        if done:
-            self._count(front.edges[:done], ends[:done], found[:done], counts, began)
+        self._seconds += time.process_time() - began
         return done, made, ends[:done]
 
-    def _count(self, edges: Ints, ends: Ints, found: Ints, counts: Ints, began: float) -> None:
-        rules, sent = edges[:, RULE], edges[:, LAST] - edges[:, FIRST]
-        ranges = self._targets.questions[self._program.table[rules, QUESTION]]
-        lines = ranges[:, 1] - ranges[:, 0]
-        by = np.repeat(np.arange(len(edges)), lines)
-        stores = _ranged(ranges[:, 0], lines)
-        counts = counts[: len(stores)]
-        tuples, living = sent[by], counts[:, ALIVE]
-        segments = self._targets.stores[stores]
-        looked = living * counts[:, WITHIN] - counts[:, HELD]
-        one = np.zeros((len(edges), _MADE + 1), np.int64)
-        for column, values in (
-            (_MATCHES, counts[:, MATCHES]),
-            (_PAIRS, tuples * counts[:, STORED]),
-            (_HITS, counts[:, HITS]),
-            (_LOOKED, looked),
-        ):
-            np.add.at(one[:, column], by, values)
-        one[:, _PROBES], one[:, _FOUND], one[:, _CALLS] = sent, found, 1
-        one[:, _MADE] = np.diff(ends, prepend=0)
-        np.add.at(self._counts, rules, one)
-        if len(self._reads) < len(self._targets.stores):
-            more = len(self._targets.stores) - len(self._reads)
-            self._reads = np.concatenate([self._reads, np.zeros((more, 7), np.int64)])
-        reads = (
-            tuples,
-            counts[:, FOUND],
-            counts[:, MATCHES],
-            living * self._targets.outside[stores],
-            living * (segments[:, 1] - segments[:, 0] - counts[:, WITHIN]),
-            counts[:, HELD],
-            looked,
-        )
-        np.add.at(self._reads, stores, np.stack(reads, axis=1))
-        work = sent + one[:, _LOOKED] + one[:, _MATCHES]
-        spent = time.process_time() - began
-        np.add.at(self._seconds, rules, spent * work / max(work.sum(), 1))
+    def _checked(self, edges: Ints, made: Front, ends: Ints) -> tuple[Front, Ints]:
+        """``made`` and ``ends`` without the results that fail their rule's residuals or bounds."""
+        rules, firsts = edges[:, RULE], np.concatenate([[0], ends[:-1]])
+        tested = np.flatnonzero(self._program.checked[rules] & (ends > firsts)).tolist()
+        kept = np.ones(made.rows.shape[1], np.bool_) if tested else None
+        began = time.process_time()
+        for e in tested:
+            first, last, rule = int(firsts[e]), int(ends[e]), int(rules[e])
+            partial = self._partial(made, first, last, rule).numbered()
+            one = self._program.rules[rule]
+            assert kept is not None
+            kept[first:last] = False
+            try:
+                left = check(self.prober.layout, partial, one.bounds, one.residuals)
+            except EVALUATION as error:
+                self.failed(one, error)
+                continue
+            assert left.origins is not None
+            kept[first + left.origins] = True
+        if kept is not None and not kept.all():
+            places = np.flatnonzero(kept)
+            made = Front(made.edges, made.which.take(places, 1), made.rows.take(places, 1))
+            ends = np.concatenate([[0], np.cumsum(kept)])[ends]
+        if tested:
+            self._seconds += time.process_time() - began
+        np.add.at(self._totals[:, _MADE], rules, np.diff(ends, prepend=0))
+        return made, ends
 
     def _go_on(self, edges: Ints, made: Front, ends: Ints) -> None:
-        """Deliver results with uses outside the program; run the next front."""
+        """Deliver results with uses outside the round; run the next front."""
         known = self._program
         rules, firsts = edges[:, RULE], np.concatenate([[0], ends[:-1]])
         some = ends > firsts
-        for e in np.flatnonzero(some & known.delivers[rules]).tolist():
+        delivered = some & known.delivers[rules] if self.follows else some
+        for e in np.flatnonzero(delivered).tolist():
             rule = int(rules[e])
+            one = known.rules[rule]
             self.deliver(
                 self._partial(made, int(firsts[e]), int(ends[e]), rule),
-                known.rules[rule],
-                known.others[rule],
+                one,
+                known.others[rule] if self.follows else self.prober.layout.probes.get(one.out, ()),
             )
+        if not self.follows:
+            return
         begin, count = known.child_ends[rules], known.child_ends[rules + 1]
         count = np.where(some, count - begin, 0)
         if not count.any():
@@ -333,44 +424,53 @@ class Rounds:
         children = known.children[_ranged(begin, count)]
         firsts, ends = np.repeat(firsts, count), np.repeat(ends, count)
         self._tables.locate(made.which[-1])
-        self._run(Front(np.stack([firsts, ends, children], axis=1), made.which, made.rows))
+        following = np.stack([firsts, ends, children, ends - firsts], axis=1)
+        self._run(Front(following, made.which, made.rows))
 
     def _send_alone(self, front: Front, edge: Ints) -> None:
-        first, last, rule = edge.tolist()
+        first, last, rule, of = edge.tolist()
         sent = self._partial(front, first, last, rule)
-        self.alone(sent, self._program.rules[rule])
+        self.alone(sent, self._program.rules[rule], of)
 
     def _partial(self, front: Front, first: int, last: int, rule: int) -> Partial:
         """The front's tuples ``[first, last)``, input or results of ``rule``, as one partial."""
-        labels = self._program.labels[rule][: len(front.which)]
+        kinds = self._program.kinds[rule][: len(front.which)]
         sets = tuple(
-            self._tables.rows(which[first:last], rows[first:last])
-            for which, rows in zip(front.which, front.rows, strict=True)
+            self._tables.rows(which[first:last], rows[first:last], kind)
+            for which, rows, kind in zip(front.which, front.rows, kinds, strict=True)
         )
-        place = {label: (at, "") for at, label in enumerate(labels)}
-        return Partial(last - first, sets, place, labels[0])
+        place = self._program.places[rule]
+        if len(kinds) < len(self._program.kinds[rule]):
+            place = {label: there for label, there in place.items() if there[0] < len(sets)}
+        return Partial(last - first, sets, place, self._program.rules[rule].start)
 
     def _account(self) -> None:
         """Add the counts to the meters."""
-        for number in np.flatnonzero(self._counts[:, _CALLS]).tolist():
+        called = np.flatnonzero(self._totals[:, CALLS])
+        work = self._totals[called][:, [PROBES, LOOKED, MATCHES]].sum(axis=1)
+        seconds = self._seconds * work / max(int(work.sum()), 1)
+        for number, spent in zip(called.tolist(), seconds.tolist(), strict=True):
             meter = self.prober.meters[self._program.rules[number].out]
-            counts = self._counts[number].tolist()
-            meter.probes += counts[_PROBES]
-            meter.matches += counts[_MATCHES]
-            meter.seconds += float(self._seconds[number])
-            meter.pairs += counts[_PAIRS]
-            meter.hits += counts[_HITS]
-            meter.found += counts[_FOUND]
-            meter.calls += counts[_CALLS]
-            meter.looked += counts[_LOOKED]
+            counts = self._totals[number].tolist()
+            meter.probes += counts[PROBES]
+            meter.matches += counts[MATCHES]
+            meter.seconds += spent
+            meter.pairs += counts[PAIRS]
+            meter.hits += counts[HITS]
+            meter.found += counts[FOUND]
+            meter.calls += counts[CALLS]
+            meter.looked += counts[LOOKED]
             meter.made += counts[_MADE]
-        for number in np.flatnonzero(self._reads[:, 0]).tolist():
-            tuples, found, matches, by_batch, by_time, held, looked = self._reads[number].tolist()
-            store, index = self._targets.names[number]
+        targets = self._targets
+        for number in np.flatnonzero(targets.reads[:, 0]).tolist():
+            tuples, found, matches, by_batch, by_time, held, looked = targets.reads[number].tolist()
+            store, index = targets.names[number]
             reads = Reads(tuples, found, matches, by_batch, 0, by_time, held, looked)
             by_index = self.prober.reads.found[store]
             by_index[index] = by_index.get(index, Reads()) + reads
-        self._counts[:], self._seconds[:], self._reads[:] = 0, 0, 0
+        self.prober.segments.add_work(targets.partitions, targets.work)
+        self._totals[:], targets.reads[:], targets.work[:] = 0, 0, 0
+        self._seconds = 0.0
 
 
 def _ranged(first: Ints, count: Ints) -> Ints:

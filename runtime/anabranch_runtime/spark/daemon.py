@@ -27,11 +27,10 @@ def main() -> None:
     import anabranch_runtime.spark.apart
     import anabranch_runtime.spark.job  # noqa: F401
     from anabranch_contract.collection import collect_rarely
-    from anabranch_runtime.index import direct, kernels, rounds
+    from anabranch_runtime.index import kernels, rounds
 
     collect_rarely()
     kernels.warm()
-    direct.warm()
     rounds.warm()
     gc.collect()
     gc.freeze()

@@ -24,6 +24,7 @@ from anabranch_runtime.index.gather import (
     ColumnPlaces,
     gather,
     gather_words,
+    joined_places,
     pick,
     places,
 )
@@ -66,6 +67,43 @@ class Tables:
         return found
 
 
+class GrowingTables(Tables):
+    """Tables to which further ones are added; locations of columns are found as they are needed.
+
+    Row sets over it are concatenated without a new numbering of tables.
+    """
+
+    __slots__ = ("_all",)
+
+    def __init__(self) -> None:
+        super().__init__(())
+        self._all: list[Table] = []
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def add(self, table: Table) -> int:
+        """Append a table; returns its number."""
+        self._all.append(table)
+        return len(self._all) - 1
+
+    def places(self, name: str) -> ColumnPlaces:
+        """Return the locations of a column in all tables so far."""
+        found = self._places.get(name)
+        known = 0 if found is None else len(found.columns)
+        if known < len(self._all):
+            more = places([table.place(name) for table in self._all[known:]])
+            found = self._places[name] = more if found is None else joined_places(found, more)
+        assert found is not None
+        return found
+
+    def only(self, which: NDArray[np.integer[Any]]) -> tuple[Tables, NDArray[np.integer[Any]]]:
+        """The tables with these numbers as tables of their own, and the numbers in them."""
+        used, numbers = np.unique(which, return_inverse=True)
+        tables = Tables([self._all[number] for number in used.tolist()])
+        return tables, numbers.astype(narrow(len(used)))
+
+
 @dataclass(frozen=True, slots=True)
 class RowSet:
     """Rows of several tables: row ``rows[i]`` of table ``which[i]`` (None: of the only table)."""
@@ -84,6 +122,14 @@ class RowSet:
         which = None if self.which is None else self.which[first:last]
         return RowSet(self.tables, which, self.rows[first:last])
 
+    def settled(self) -> RowSet:
+        """Return the same rows over tables to which none are added."""
+        if not isinstance(self.tables, GrowingTables):
+            return self
+        assert self.which is not None
+        tables, which = self.tables.only(self.which)
+        return RowSet(tables, which, self.rows)
+
     def column(self, name: str) -> pa.Array:
         """Gather a column."""
         return gather(self.tables.places(name), self.which, self.rows)
@@ -97,6 +143,11 @@ def concat_rows(sets: Sequence[RowSet]) -> RowSet:
     """Concatenate row sets."""
     if len(sets) == 1:
         return sets[0]
+    first = sets[0].tables
+    if isinstance(first, GrowingTables) and all(s.tables is first for s in sets):
+        numbers = [s.which for s in sets if s.which is not None]
+        return RowSet(first, np.concatenate(numbers), np.concatenate([s.rows for s in sets]))
+    sets = [s.settled() for s in sets]
     kind = narrow(sum(len(s.tables) for s in sets))
     which, base = [], 0
     for one in sets:
@@ -233,9 +284,32 @@ def concat_partials(parts: Sequence[Partial]) -> Partial:
     return Partial(sum(p.length for p in parts), sets, place, first.start)
 
 
+def shape(partial: Partial) -> Hashable | None:
+    """Equal for partial results that :func:`concat_alike` accepts; None: it accepts none."""
+    if not all(isinstance(rows.tables, GrowingTables) for rows in partial.sets):
+        return None
+    return frozenset(
+        (label, member, id(partial.sets[at].tables))
+        for label, (at, member) in partial.place.items()
+    )
+
+
+def concat_alike(parts: Sequence[Partial]) -> Partial:
+    """Concatenate partial results of equal :func:`shape`, whatever the order of their row sets."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    one_of = {at: label for label, (at, _) in first.place.items()}
+    sets = tuple(
+        concat_rows([part.sets[part.place[one_of[at]][0]] for part in parts])
+        for at in range(len(first.sets))
+    )
+    return Partial(sum(part.length for part in parts), sets, first.place, first.start)
+
+
 def _own_rows(partial: Partial, label: Label) -> RowSet:
     at, member = partial.place[label]
-    rows = partial.sets[at]
+    rows = partial.sets[at].settled()
     if not member:
         return rows
     renamed = Tables([_Renamed(t, member) for t in rows.tables.members])

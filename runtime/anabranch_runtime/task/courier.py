@@ -22,6 +22,7 @@ from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.exchange.routing import destinations, pack, unpack
 from anabranch_runtime.exchange.traffic import Letter, Traffic
 from anabranch_runtime.probe.pieces import Pieces
+from anabranch_runtime.probe.rounds import Rounds
 from anabranch_runtime.state.coverage import Access, Tile
 from anabranch_runtime.storage.partial import Partial
 from anabranch_runtime.task.context import BatchContext
@@ -37,12 +38,13 @@ class ProbeWork:
     """A work (module docstring).
 
     Attributes:
-        name: the same in all tasks. ``is_batch``: whether it starts with the batch's arrivals.
+        name: the same in all tasks.
         pieces: runs its probes.
         access: rule -> tiles and gaps of its probe.
         rules: probe rules by outgoing edge.
         guard: passes on the results of probes until an expression fails.
         done: receives the results of a probe.
+        rounds: of the batch's own probes; None for other works.
     """
 
     name: str
@@ -51,7 +53,12 @@ class ProbeWork:
     rules: Mapping[str, ProbeRule]
     guard: Callable[[ProbeRule, Iterator[Partial]], Iterator[Partial]]
     done: Callable[[Partial, ProbeRule], None]
-    is_batch: bool = False
+    rounds: Rounds | None = None
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether the work starts with the batch's arrivals."""
+        return self.rounds is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +77,7 @@ class Courier:
         """Probe with ``partial`` by ``rule``, on this host and on others."""
         access = work.access(rule)
         if self.traffic is None:
-            for joined in work.guard(rule, work.pieces.probe(partial, rule, access)):
-                work.done(joined, rule)
+            self._probe(work, partial, rule, access, partial.length)
             return
         if access.tiles:
             self._hop(work, partial, rule, -1)
@@ -137,13 +143,7 @@ class Courier:
         """Probe on this host with ``partial``, the part of ``of`` tuples that stays on it."""
         access = work.access(rule)
         if at < 0:
-            meters = work.pieces.prober.meters
-            kept, before = replace(access, gaps=(), fill=()), meters[rule.out].pairs
-            for joined in work.guard(rule, work.pieces.probe(partial, rule, kept)):
-                work.done(joined, rule)
-            # Rows sent to other hosts match nothing stored here.
-            found = meters[rule.out].pairs - before
-            meters[rule.out].pairs += round(found * (of / max(partial.length, 1) - 1))
+            self._probe(work, partial, rule, replace(access, gaps=(), fill=()), of)
             return
         last = at + 1 == len(rule.fill)
         for made in work.guard(rule, work.pieces.fill(partial, rule, access, at)):
@@ -151,6 +151,25 @@ class Courier:
                 work.done(made, rule)
             else:
                 self._hop(work, made, rule, at + 1)
+
+    def _probe(
+        self, work: ProbeWork, partial: Partial, rule: ProbeRule, access: Access, of: int
+    ) -> None:
+        """Probe on this host, in a round if possible."""
+        if work.rounds is None or not work.rounds.add(partial, rule, of):
+            self.alone(work, partial, rule, access, of)
+
+    def alone(
+        self, work: ProbeWork, partial: Partial, rule: ProbeRule, access: Access, of: int
+    ) -> None:
+        """Probe on this host with ``partial``, the part of ``of`` tuples that stays on it."""
+        meters = work.pieces.prober.meters
+        before = meters[rule.out].pairs
+        for joined in work.guard(rule, work.pieces.probe(partial, rule, access)):
+            work.done(joined, rule)
+        # Rows sent to other hosts match nothing stored here.
+        found = meters[rule.out].pairs - before
+        meters[rule.out].pairs += round(found * (of / max(partial.length, 1) - 1))
 
 
 @per_ruleset

@@ -8,7 +8,7 @@ nothing more of its query is written.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,13 +27,13 @@ from anabranch_runtime.exchange.routing import pack, unpack
 from anabranch_runtime.exchange.traffic import Letter
 from anabranch_runtime.expressions.failures import EVALUATION, Failures
 from anabranch_runtime.probe.latest import Latest
-from anabranch_runtime.probe.probe import check
+from anabranch_runtime.probe.probe import FEW, check
 from anabranch_runtime.rations.limits import RationLimits
 from anabranch_runtime.rations.shares import Ranks, Wanted, kept_by
 from anabranch_runtime.sinks.outer_rows import left_row_columns
 from anabranch_runtime.sinks.parquet import ResultWriter, output_schema, project
 from anabranch_runtime.sinks.sampling import slots, with_slots
-from anabranch_runtime.storage.partial import Partial
+from anabranch_runtime.storage.partial import Partial, concat_alike, shape
 from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.courier import Courier
 from anabranch_runtime.task.memory import PrivateMemory
@@ -42,6 +42,8 @@ from anabranch_runtime.task.memory import PrivateMemory
 LEAVING = "leaving"
 #: Results of this batch; results that earlier batches withheld.
 NOW, OWED = "now", "owed"
+#: Number of results that wait at most to be written together.
+GATHERED = 1 << 16
 
 
 @dataclass(slots=True)
@@ -65,11 +67,42 @@ class Emission:
     report: TaskReport
     failures: Failures
     _writers: dict[str, ResultWriter] = field(default_factory=dict)
+    #: Few results of equal shape, and one of their rules, that are written together.
+    _gathered: dict[Hashable, tuple[OutputRule, list[Partial]]] = field(default_factory=dict)
+    _waiting: int = 0
 
     def output(self, found: Wanted, rule: OutputRule) -> None:
-        """Write the results of a probe that ``rule`` outputs and rations admit."""
+        """Write the results of a probe that ``rule`` outputs and rations admit, now or at the next
+        :meth:`flush`.
+        """
         partial = found.by(self.rationing.goal(rule.query, found.partial.start))
+        if partial.length <= FEW and self._is_simple(rule):
+            alike = shape(partial)
+            if alike is not None:
+                key = (rule.query, rule.bounds, alike)
+                self._gathered.setdefault(key, (rule, []))[1].append(partial)
+                self._waiting += partial.length
+                if self._waiting > GATHERED:
+                    self.flush()
+                return
         self.emit(self._alike(partial, rule.query), rule, NOW)
+
+    def flush(self) -> None:
+        """Write the results that wait to be written together."""
+        gathered, self._gathered, self._waiting = self._gathered, {}, 0
+        for rule, parts in gathered.values():
+            self.emit(concat_alike(parts), rule, NOW)
+
+    def _is_simple(self, rule: OutputRule) -> bool:
+        """Whether results of the rule may be written with others that began with another tuple."""
+        query = self.layout.queries[rule.query]
+        return not (
+            self.rationing.goals
+            or rule.residuals
+            or self.courier.traffic is not None
+            or query.has_outer_join
+            or self.latest.kept(label for _, label, _ in query.members)
+        )
 
     def emit(
         self, partial: Partial, rule: OutputRule, due: str, at: int = 0, origin: int = -1

@@ -18,7 +18,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,6 +51,7 @@ from anabranch_runtime.rations.freshness import oldest_starts
 from anabranch_runtime.rations.limits import rationing
 from anabranch_runtime.rations.shares import Ranks, Wanted
 from anabranch_runtime.sinks.late import LATE, write_late
+from anabranch_runtime.state.coverage import Access
 from anabranch_runtime.state.debt import CatchUp
 from anabranch_runtime.state.slices import SegmentRows, Slice, SliceReport
 from anabranch_runtime.storage.durable import attach
@@ -156,7 +157,14 @@ class _Task:
         self.pieces = Pieces(self.prober)
         access = context.scope.access
         self.presence = PresenceTest(self.prober, access)
-        self.rounds = Rounds(self.prober, access, self._deliver, self._probe)
+        self.rounds = Rounds(
+            self.prober,
+            access,
+            self._deliver,
+            self._alone,
+            self._failed,
+            follows=traffic is None and not self.rationing.goals,
+        )
         needs = Needs(self.layout.routes) if traffic is None else needs_of(self.layout, context)
         self.courier = Courier(self.layout, traffic, needs)
         self.main = ProbeWork(
@@ -166,7 +174,7 @@ class _Task:
             self.layout.rules,
             self._guarded,
             lambda joined, rule: self._pass_on(joined, rule, self.layout.probes.get(rule.out, ())),
-            is_batch=True,
+            self.rounds,
         )
         #: Name -> work, so that messages from other hosts find their work.
         self.works = {self.main.name: self.main}
@@ -232,9 +240,10 @@ class _Task:
                 if level == 0:
                     for start in self._starts(arrivals):
                         self._arrive(start)
-                    self.rounds.run()
                 for partial, rule in self.pending.pop(level, ()):
                     self._probe(partial, rule)
+                self.rounds.run()
+                self.emission.flush()
             self._settle()
             with self._phase("store"):
                 written = self.inserts.end_level()
@@ -383,6 +392,7 @@ class _Task:
                 for letter in self.traffic.receive():
                     self.advanced()
                     self._take(letter)
+                self.rounds.run()
 
     def _take(self, letter: Letter) -> None:
         """Process a message from another task."""
@@ -415,14 +425,9 @@ class _Task:
         for output in self.layout.outputs.get(edge, ()):
             if self.layout.queries[output.query].members[0][1] == partial.start:
                 self.emission.output(wanted, output)
-        together = []
-        roots = self.rounds.roots(partial) if self.traffic is None else {}
         for rule in self.layout.probes.get(edge, ()):
             if rule.start == partial.start:
                 oldest = self.oldest.get(rule.out)
-                if oldest is None and rule.out in roots:
-                    together.append(roots[rule.out])
-                    continue
                 if rule.substreams not in parts:
                     some = divided.of(rule.substreams)
                     parts[rule.substreams] = Wanted(some, None, self.ranks)
@@ -430,7 +435,6 @@ class _Task:
                 if oldest is not None:
                     start = start.where(start.tau(start.start) >= oldest)
                 self._probe(start, rule)
-        self.rounds.add(partial, together)
 
     def _probe(self, partial: Partial, rule: ProbeRule) -> None:
         if not partial.length:
@@ -444,13 +448,24 @@ class _Task:
                 return
         self.courier.probe(self.main, partial, rule)
 
+    def _alone(self, partial: Partial, rule: ProbeRule, of: int) -> None:
+        self.courier.alone(self.main, partial, rule, self._here(rule), of)
+
+    def _here(self, rule: ProbeRule) -> Access:
+        """The tiles that a rule probes on this host; with several, gaps are filled by hops."""
+        access = self.context.scope.access[rule.out]
+        return access if self.traffic is None else replace(access, gaps=(), fill=())
+
+    def _failed(self, rule: ProbeRule, error: AnabranchRuntimeError) -> None:
+        self.failures.add(ownership(self.ruleset).of_edge(rule.out), error)
+
     def _guarded(self, rule: ProbeRule, found: Iterator[Partial]) -> Iterator[Partial]:
         """The results of a probe, piece by piece, until an expression fails."""
         while True:
             try:
                 joined = next(found, None)
             except EVALUATION as error:
-                self.failures.add(ownership(self.ruleset).of_edge(rule.out), error)
+                self._failed(rule, error)
                 return
             if joined is None:
                 return

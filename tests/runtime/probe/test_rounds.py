@@ -1,4 +1,4 @@
-"""A round of many edges gives the tuples and counts of each edge probed alone by ``generally``.
+"""A round of many edges gives the tuples and counts of each edge probed as a probe of its own.
 
 Every round of a run is repeated edge by edge; the results of the whole run are also compared with
 DuckDB's (``run_local``).
@@ -6,7 +6,7 @@ DuckDB's (``run_local``).
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,7 +19,6 @@ import pytest
 from anabranch_contract.protocol.measurements import EdgeStatistics
 from anabranch_contract.protocol.reads import Reads
 from anabranch_runtime.index.matching import ANY
-from anabranch_runtime.probe import program
 from anabranch_runtime.probe.reads import ReadMeters
 from anabranch_runtime.probe.rounds import Front, Rounds
 from tests.support.oracles.probed import counts, places, read, tuples
@@ -45,23 +44,21 @@ def compared() -> Iterator[tuple[Counter[str], list[Any]]]:
     """Repeat every round edge by edge; yield counts of the cases, and the differences."""
     seen, wrong, match = Counter[str](), list[Any](), Rounds._match
 
-    def both(self: Rounds, front: Front, began: float) -> Any:
-        known = self._counts.copy()
+    def both(self: Rounds, front: Front) -> Any:
+        known = self._totals.copy()
         earlier = _reads(self)
-        done, made, ends = match(self, front, began)
+        done, matched, bare = match(self, front)
+        # Residuals are checked here, to compare results with the probes' own; `run` does so again.
+        made, ends = self._checked(front.edges[:done], matched, bare)
         general = replace(self.prober, most=ANY, reads=ReadMeters())
-        first = 0
+        first, meters = 0, defaultdict[int, EdgeStatistics](EdgeStatistics)
         for edge, end in zip(front.edges[:done].tolist(), ends.tolist(), strict=True):
             rule = self._program.rules[edge[2]]
             sent = self._partial(front, edge[0], edge[1], edge[2])
-            meter = EdgeStatistics()
-            alone = general.generally(sent, rule, self.access[rule.out], meter, ANY)
+            alone = general._probe(sent, rule, self.access[rule.out], meters[edge[2]])
             together = self._partial(made, first, end, edge[2]) if end > first else None
-            p, m, q, h, f, c, k, n = (self._counts - known)[edge[2]].tolist()
-            counted = EdgeStatistics(p, m, 0.0, q, h, f, c, k, n)
-            found = (tuples(together), counts(counted))
-            if found != (tuples(alone), counts(meter)):
-                wrong.append((rule.out, found, (tuples(alone), counts(meter))))
+            if tuples(together) != tuples(alone):
+                wrong.append((rule.out, tuples(together), tuples(alone)))
             first = end
             seen["edges"] += 1
             seen["with bounds"] += bool(rule.bounds)
@@ -69,7 +66,14 @@ def compared() -> Iterator[tuple[Counter[str], list[Any]]]:
             seen["with many"] += alone is not None and alone.length > sent.length
             seen["inclusive"] += bool(rule.inclusive)
             seen["deeper"] += len(front.which) > 1
+            seen["joined stores"] += bool(rule.fill)
+            seen["residuals"] += bool(rule.residuals)
             seen["stored"] += rule.out in self.prober.layout.inserts
+        for number, meter in meters.items():
+            p, m, q, h, f, c, k, n = (self._totals - known)[number].tolist()
+            counted = EdgeStatistics(p, m, 0.0, q, h, f, c, k, n)
+            if counts(counted) != counts(meter):
+                wrong.append((self._program.rules[number].out, counted, meter))
         seen["many edges"] += done > 20
         seen["cut short"] += done < len(front.edges)
         now = _reads(self)
@@ -95,16 +99,17 @@ def compared() -> Iterator[tuple[Counter[str], list[Any]]]:
         gained = {name: one for name, one in gained.items() if any(one.values())}
         if gained != {name: one for name, one in wanted.items() if any(one.values())}:
             wrong.append((gained, wanted))
-        return done, made, ends
+        self._totals[:, -1] = known[:, -1]
+        return done, matched, bare
 
-    with patch.object(Rounds, "_match", both), patch.object(program, "FEWEST", 0):
+    with patch.object(Rounds, "_match", both):
         yield seen, wrong
 
 
 def _reads(rounds: Rounds) -> dict[tuple[str, str], Reads]:
     """(store, index) -> what this run of rounds has counted so far."""
     found: dict[tuple[str, str], Reads] = {}
-    for name, line in zip(rounds._targets.names, rounds._reads.tolist(), strict=False):
+    for name, line in zip(rounds._targets.names, rounds._targets.reads.tolist(), strict=False):
         probes, hit, matches, by_batch, by_time, held, looked = line
         one = Reads(probes, hit, matches, by_batch, 0, by_time, held, looked)
         found[name] = found.get(name, Reads()) + one
