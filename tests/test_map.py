@@ -26,6 +26,8 @@ ELSEWHERE = {
     "runtime/control": "runtime/sources/test_rate_limiter.py",
     "runtime/driver/jobs": "runtime/spark/test_workers.py",
     "runtime/driver/pipeline": "runtime/sources/ingest/test_queries.py",
+    "runtime/probe/groups": "runtime/probe/test_reads.py",
+    "runtime/probe/program": "runtime/probe/test_rounds.py",
     "runtime/driver/reporting/reporting": "runtime/driver/test_driver.py",
     "runtime/measure/state_report": "runtime/driver/reporting/test_state_publisher.py",
     "runtime/expressions/casts": "runtime/expressions/test_evaluate.py",
