@@ -68,6 +68,8 @@ def compared() -> Iterator[tuple[Counter[str], list[Any]]]:
             seen["deeper"] += len(front.which) > 1
             seen["joined stores"] += bool(rule.fill)
             seen["residuals"] += bool(rule.residuals)
+            seen["several parts"] += len(rule.key) > 1
+            seen["strings"] += any(part.type == "string" for part in rule.key)
             seen["stored"] += rule.out in self.prober.layout.inserts
         for number, meter in meters.items():
             p, m, q, h, f, c, k, n = (self._totals - known)[number].tolist()
@@ -127,6 +129,15 @@ def assert_alike(scenario: Generated, seed: int, batches: int, url: str) -> Coun
 def test_many_edges_together_are_each_alone(redis: str, tmp_path: Path) -> None:
     seen = assert_alike(generate_crowded(6, tmp_path, 40), 6, BATCHES, redis)
     assert all(seen[name] for name in WANTED), seen
+
+
+def test_keys_of_every_kind_and_stores_of_joined_rows(redis: str, tmp_path: Path) -> None:
+    with compared() as (seen, wrong):
+        for seed in (13, 21, 27):
+            local(seed, tmp_path / str(seed), redis)
+    assert not wrong, wrong[:2]
+    names = ("joined stores", "residuals", "several parts", "strings")
+    assert min(seen[name] for name in names) > 5, seen
 
 
 @pytest.mark.slow
