@@ -24,7 +24,6 @@ ELSEWHERE = {
     "planner/sources/spark_source": "runtime/sources/ingest/test_evaluate.py",
     "planner/sql": "planner/statements/test_refusals.py",
     "runtime/control": "runtime/sources/test_rate_limiter.py",
-    "runtime/driver/jobs": "runtime/spark/test_workers.py",
     "runtime/driver/pipeline": "runtime/sources/ingest/test_queries.py",
     "runtime/driver/reporting/reporting": "runtime/driver/test_driver.py",
     "runtime/measure/state_report": "runtime/driver/reporting/test_state_publisher.py",
