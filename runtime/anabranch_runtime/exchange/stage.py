@@ -122,9 +122,7 @@ class Stage:
                     elif message.kind is MessageKind.GATHER:
                         for other, reply in enumerate(rounds.add(task, message)):
                             self._lines[other].send_bytes(reply)
-                    elif message.kind is MessageKind.COMPLAINT and not is_consequence(
-                        message.content
-                    ):
+                    elif message.kind is MessageKind.COMPLAINT:
                         raise EOFError
                 if self.job.done() and len(reports) < self.tasks:
                     raise EOFError

@@ -157,11 +157,8 @@ def test_late_messages_of_an_order_count_for_no_other(listener: TaskListener) ->
 
     def work(content: str, line: TaskLine) -> str:
         if content == "b" and line.task == 1:
-            for kind, text in (
-                (MessageKind.REPORT, "late"),
-                (MessageKind.COMPLAINT, late),
-                (MessageKind.GATHER, "x"),
-            ):
+            of = MessageKind
+            for kind, text in ((of.REPORT, "late"), (of.COMPLAINT, late), (of.GATHER, "x")):
                 line.line.send_bytes(pickle.dumps(TaskMessage(line._order - 1, kind, text)))
         line(str(line.task))
         return f"{content} {line.task}"
