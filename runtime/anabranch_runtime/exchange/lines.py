@@ -93,20 +93,16 @@ class TaskMessage:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchOrder:
-    """The driver's order to a task; ``content``: None: the last one, which ends the task."""
+class DriverMessage:
+    """The driver's message to a task: the order ``order``, or a reply in its round ``round``.
 
-    number: int
-    content: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """The messages of all tasks in a round of an order."""
+    Attributes:
+        content: a batch (None: the task is to end), or the messages of all tasks in the round.
+    """
 
     order: int
-    round: int
-    messages: list[str]
+    content: Any
+    round: int | None = None
 
 
 @dataclass(slots=True)
@@ -205,12 +201,12 @@ class TaskLine:
         """Wait for an order, and return its content; None: the stage is to end."""
         while True:
             try:
-                found: BatchOrder | Reply = pickle.loads(self.line.recv_bytes(LARGEST))
+                found = self._receive()
             except (EOFError, OSError):
                 # The driver has gone.
                 return None
-            if isinstance(found, BatchOrder) and found.number > self._order:
-                self._order, self._round = found.number, 0
+            if found.round is None and found.order > self._order:
+                self._order, self._round = found.order, 0
                 self._next = time.monotonic() + EVERY
                 return found.content
 
@@ -226,11 +222,10 @@ class TaskLine:
         self._send(MessageKind.GATHER, message, group)
         wanted, self._round = (self._order, self._round), self._round + 1
         while True:
-            found: BatchOrder | Reply = self._guarded(
-                lambda: pickle.loads(self.line.recv_bytes(LARGEST))
-            )
-            if isinstance(found, Reply) and (found.order, found.round) == wanted:
-                return found.messages
+            found: DriverMessage = self._guarded(self._receive)
+            if (found.order, found.round) == wanted:
+                messages: list[str] = found.content
+                return messages
 
     def once(self, message: Callable[[], str]) -> list[str]:
         """Gather messages that are the same for all batches of the stage: only the first call sends
@@ -269,6 +264,10 @@ class TaskLine:
     def close(self) -> None:
         """End the line."""
         self.line.close()
+
+    def _receive(self) -> DriverMessage:
+        found: DriverMessage = pickle.loads(self.line.recv_bytes(LARGEST))
+        return found
 
     def _send(self, kind: MessageKind, content: Any = None, group: str = "") -> None:
         text = pickle.dumps(TaskMessage(self._order, kind, content, self._round, group))

@@ -17,9 +17,8 @@ from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.exchange.complaints import first_cause, is_consequence, other_version
 from anabranch_runtime.exchange.lines import (
     LARGEST,
-    BatchOrder,
+    DriverMessage,
     MessageKind,
-    Reply,
     TaskListener,
     TaskMessage,
 )
@@ -49,16 +48,10 @@ class GatherRounds:
         del self._open[message.round]
         everybody = [calls[n] for n in range(self.tasks)]
         # Once per group, as replies are long for many tasks.
-        texts = {
-            group: pickle.dumps(
-                Reply(
-                    message.order,
-                    message.round,
-                    [c.content if c.group == group else "" for c in everybody],
-                )
-            )
-            for group in {call.group for call in everybody}
-        }
+        texts = dict[str, bytes]()
+        for group in {call.group for call in everybody}:
+            messages = [c.content if c.group == group else "" for c in everybody]
+            texts[group] = pickle.dumps(DriverMessage(message.order, messages, message.round))
         return [texts[call.group] for call in everybody]
 
 
@@ -110,7 +103,7 @@ class Stage:
         self._connect()
         self.orders += 1
         rounds, reports = GatherRounds(self.tasks), dict[int, Any]()
-        text = pickle.dumps(BatchOrder(self.orders, content))
+        text = pickle.dumps(DriverMessage(self.orders, content))
         try:
             for line in self._lines.values():
                 line.send_bytes(text)
@@ -136,7 +129,7 @@ class Stage:
         """
         for line in self._lines.values():
             with suppress(OSError):
-                line.send_bytes(pickle.dumps(BatchOrder(self.orders + 1, None)))
+                line.send_bytes(pickle.dumps(DriverMessage(self.orders + 1, None)))
             line.close()
         for kill in (cancel or len(self._lines) < self.tasks, True):
             if kill and not self.job.done():

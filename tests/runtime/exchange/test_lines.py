@@ -18,7 +18,7 @@ import pytest
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.exchange import lines
 from anabranch_runtime.exchange.complaints import own_version
-from anabranch_runtime.exchange.lines import BatchOrder, DriverAddress, TaskListener, call_driver
+from anabranch_runtime.exchange.lines import DriverAddress, DriverMessage, TaskListener, call_driver
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_a_task_is_known_by_stage_number_host_and_version(listener: TaskListener
     assert called is not None
     assert (called[0].stage, called[0].task, called[0].host) == ("s", 1, "b")
     assert called[0].version == own_version()
-    called[1].send_bytes(pickle.dumps(BatchOrder(1, "work")))
+    called[1].send_bytes(pickle.dumps(DriverMessage(1, "work")))
     assert line.next_order() == "work"
     called[1].close()
     assert line.next_order() is None
@@ -88,7 +88,7 @@ def test_a_task_decodes_nothing_of_another_driver(listener: TaskListener, tmp_pa
             line = Connection(server.accept()[0].detach())
             line.send_bytes(bytes(32))
             line.send_bytes(bytes(32))
-            line.send_bytes(pickle.dumps(BatchOrder(1, Mark(tmp_path / "decoded"))))
+            line.send_bytes(pickle.dumps(DriverMessage(1, Mark(tmp_path / "decoded"))))
 
         threading.Thread(target=answer, daemon=True).start()
         other = replace(listener.address, port=server.getsockname()[1])
@@ -125,7 +125,7 @@ def test_a_task_gives_few_signs(listener: TaskListener, monkeypatch: pytest.Monk
     line = call_driver(listener.address, "s", 0, ["a"])
     called = listener.take(10)
     assert called is not None
-    called[1].send_bytes(pickle.dumps(BatchOrder(1, "work")))
+    called[1].send_bytes(pickle.dumps(DriverMessage(1, "work")))
     line.next_order()
     for _ in range(1000):
         line.sign()

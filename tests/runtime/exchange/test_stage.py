@@ -21,9 +21,8 @@ from anabranch_runtime.exchange import complaints
 from anabranch_runtime.exchange import stage as stages
 from anabranch_runtime.exchange.complaints import complaint
 from anabranch_runtime.exchange.lines import (
-    BatchOrder,
+    DriverMessage,
     MessageKind,
-    Reply,
     TaskLine,
     TaskListener,
     TaskMessage,
@@ -140,8 +139,8 @@ def test_an_order_that_arrives_twice_is_carried_out_once(
     def again(_: object) -> None:
         for order in range(1, stage.orders + 1):
             for line in stage._lines.values():
-                line.send_bytes(pickle.dumps(BatchOrder(order, f"batch {order}")))
-                line.send_bytes(pickle.dumps(Reply(order - 1, 0, ["late"])))
+                line.send_bytes(pickle.dumps(DriverMessage(order, f"batch {order}")))
+                line.send_bytes(pickle.dumps(DriverMessage(order - 1, ["late"], 0)))
 
     monkeypatch.setattr(stages, "reach", again)
     for batch in (1, 2, 3):
