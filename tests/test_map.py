@@ -24,7 +24,6 @@ ELSEWHERE = {
     "planner/sources/spark_source": "runtime/sources/ingest/test_evaluate.py",
     "planner/sql": "planner/statements/test_refusals.py",
     "runtime/control": "runtime/sources/test_rate_limiter.py",
-    "runtime/driver/jobs": "runtime/spark/test_workers.py",
     "runtime/driver/pipeline": "runtime/sources/ingest/test_queries.py",
     "runtime/probe/groups": "runtime/probe/test_reads.py",
     "runtime/probe/program": "runtime/probe/test_rounds.py",

@@ -25,7 +25,8 @@ import psutil
 import pyarrow as pa
 
 from anabranch_client.processes.meter import cpu_seconds, tree
-from anabranch_runtime.exchange.meeting import Meeting
+from anabranch_runtime.exchange.lines import TaskListener
+from anabranch_runtime.exchange.stage import Stage
 from anabranch_runtime.spark.session import free_slots, one_each, spark_session
 from benchmarks.command import Benchmark, run_benchmark, spread
 from benchmarks.report.figures import tell
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from anabranch_runtime.exchange.meeting import CoordinatorAddress
+    from anabranch_runtime.exchange.lines import DriverAddress
 
     #: Receiver, bytes that the sender has received so far, and content.
     Message = tuple[int, tuple[int, bytes]]
@@ -59,9 +60,9 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
     session = spark_session(f"local-cluster[{options.hosts},1,1024]")
     while free_slots(session) < options.hosts:
         time.sleep(0.1)
-    meeting = Meeting("127.0.0.1")
+    listener = TaskListener("127.0.0.1")
     ways: dict[str, Callable[[int, int], int]] = {
-        "flight": lambda size, rounds: _by_flight(session, meeting, options.hosts, size, rounds),
+        "flight": lambda size, rounds: _by_flight(session, listener, options.hosts, size, rounds),
         "shuffle": lambda size, rounds: _by_shuffle(session, options.hosts, size, rounds),
     }
     found: dict[str, Any] = {}
@@ -83,7 +84,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
             }
             tell(f"{size} bytes: {found[str(size)]}")
     finally:
-        meeting.shutdown()
+        listener.close()
         session.stop()
     return {"rounds": found, "compression": _compression()}
 
@@ -100,46 +101,50 @@ def _cpu() -> float:
     return cpu_seconds(tree([psutil.Process().pid]))
 
 
-def _by_flight(session: SparkSession, meeting: Meeting, hosts: int, size: int, rounds: int) -> int:
-    place, attempt = meeting.place, f"{time.monotonic_ns()}"
+def _by_flight(
+    session: SparkSession, listener: TaskListener, hosts: int, size: int, rounds: int
+) -> int:
+    address = listener.address
 
-    def work(_: Iterable[int]) -> Iterator[int]:
-        yield _exchange(place, attempt, size, rounds)
+    def run(stage: str) -> None:
+        def work(_: Iterable[int]) -> Iterator[int]:
+            yield from _exchange(address, stage, size, rounds)
 
-    try:
-        found: list[int] = one_each(session, hosts).barrier().mapPartitions(work).collect()
-    finally:
-        meeting.over(attempt)
+        one_each(session, hosts).barrier().mapPartitions(work).collect()
+
+    stage = Stage(listener, hosts, run, lambda _: None)
+    found: list[int] = stage.run("rounds")
+    stage.close(cancel=False)
     return sum(found)
 
 
-def _exchange(place: CoordinatorAddress, attempt: str, size: int, rounds: int) -> int:
+def _exchange(address: DriverAddress, stage: str, size: int, rounds: int) -> Iterator[int]:
     from pathlib import Path
 
-    from pyspark import BarrierTaskContext
-
-    from anabranch_runtime.exchange.meeting import Delegate
+    from anabranch_runtime.exchange.lines import call_driver
     from anabranch_runtime.exchange.post_office import Deliveries, post_office
     from anabranch_runtime.exchange.traffic import Letter
+    from anabranch_runtime.spark.job import barrier_task
 
-    here = BarrierTaskContext.get()
-    tasks, task = len(here.getTaskInfos()), here.partitionId()
-    address = here.getTaskInfos()[task].address.rpartition(":")[0]
-    office = post_office(address, place.token, Path("letters"))
-    office.only(attempt)
-    delegate = Delegate(place, attempt, task, tasks)
-    post = Deliveries(office, attempt, task, delegate(office.location))
+    task, hosts = barrier_task()
+    office = post_office(hosts[task], address.token, Path("letters"))
+    office.only(stage)
+    line = call_driver(address, stage, task, hosts)
+    line.next_order()
+    post = Deliveries(office, stage, task, line(office.location))
     rows = pa.RecordBatch.from_arrays([pa.array(np.zeros(size // 8, np.int64))], names=["x"])
     received = 0
     for _ in range(rounds):
-        for other in range(tasks) if size else ():
+        for other in range(len(hosts)) if size else ():
             if other != task:
                 post.send(other, [Letter(("x",), rows, rows.num_rows)])
         post.settled()
-        delegate("")
+        line("")
         received += sum(letter.rows.nbytes for letter in post.receive())
     post.close()
-    return received
+    line.report(received)
+    line.next_order()
+    yield from ()
 
 
 def _by_shuffle(session: SparkSession, hosts: int, size: int, rounds: int) -> int:

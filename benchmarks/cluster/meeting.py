@@ -12,13 +12,14 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import sys
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from multiprocessing.connection import Connection
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from anabranch_runtime.exchange.meeting import CoordinatorAddress, Delegate, Meeting
+from anabranch_runtime.exchange.lines import DriverAddress, TaskLine, TaskListener, call_driver
+from anabranch_runtime.exchange.stage import Stage
 from benchmarks.command import Benchmark, run_benchmark
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
@@ -44,41 +45,43 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
 
 
 def _met(tasks: int, size: int, rounds: int) -> tuple[float, float]:
-    meeting = Meeting("127.0.0.1")
-    context = multiprocessing.get_context("spawn")
-    mine, theirs = context.Pipe()
-    process = context.Process(target=_meet, args=(theirs, meeting.place, tasks, size, rounds))
-    process.start()
+    listener, context = TaskListener("127.0.0.1"), multiprocessing.get_context("spawn")
+
+    def run(name: str) -> None:
+        process = context.Process(target=_meet, args=(listener.address, name, tasks, size))
+        process.start()
+        process.join()
+
+    stage = Stage(listener, tasks, run, lambda _: None)
     try:
-        mine.recv()
+        # Threads and connections are there before anything is counted.
+        stage.run(1)
         began = time.process_time()
-        mine.send("go")
-        others = mine.recv()
+        others = max(stage.run(rounds))
         spent = time.process_time() - began
     finally:
-        process.join()
-        meeting.shutdown()
+        stage.close(cancel=False)
+        listener.close()
     return round(1000 * spent / rounds, 2), round(1000 * others / rounds, 2)
 
 
-def _meet(calls: Connection, place: CoordinatorAddress, tasks: int, size: int, rounds: int) -> None:
-    def one(task: int) -> None:
-        delegate = Delegate(place, attempt, task, tasks)
-        for _ in range(rounds):
-            told = delegate("x" * size, "" if size == _COUNT else str(task // MATES))
-            assert len(told) == tasks
+def _meet(address: DriverAddress, stage: str, tasks: int, size: int) -> None:
+    def one(line: TaskLine) -> None:
+        with closing(line):
+            while (rounds := line.next_order()) is not None:
+                began = time.process_time()
+                for _ in range(rounds):
+                    told = line("x" * size, "" if size == _COUNT else str(line.task // MATES))
+                    assert len(told) == tasks
+                line.report(time.process_time() - began)
 
-    with ThreadPoolExecutor(tasks) as pool:
-        # Threads and connections are there before anything is counted.
-        attempt, first = "warm-up", rounds
-        rounds = 1
-        list(pool.map(one, range(tasks)))
-        attempt, rounds = "measured", first
-        calls.send("ready")
-        calls.recv()
-        began = time.process_time()
-        list(pool.map(one, range(tasks)))
-        calls.send(time.process_time() - began)
+    hosts = ["127.0.0.1"] * tasks
+    lines = [call_driver(address, stage, task, hosts) for task in range(tasks)]
+    threads = [threading.Thread(target=one, args=(line,)) for line in lines]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def tables(entry: dict[str, Any]) -> list[Grid]:

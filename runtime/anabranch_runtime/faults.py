@@ -31,6 +31,8 @@ class Point(StrEnum):
     """Before the batch's epoch and ruleset are written to the journal."""
     CHOSEN = "chosen"
     """After the journal entry, before the tasks start."""
+    SENDING = "sending"
+    """The batch is sent to some of its tasks, not yet to the others."""
     STORING = "storing"
     """A task: its pack file is written but not yet renamed to its final name."""
     STORED = "stored"

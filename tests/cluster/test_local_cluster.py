@@ -7,12 +7,16 @@ nothing but the object store, as their caches are below their working directorie
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import redis
 
+from tests.e2e.test_sources import Streams, some
+from tests.support.worlds.processes import live_pipeline
 from tests.support.worlds.replay_check import ROOT
 
 #: Three executors of one slot and a gigabyte.
@@ -29,6 +33,32 @@ def test_runs_on_three_executors_are_exact(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["", "--latest", "--past", "--ttl", "--respelled"])
 def test_many_runs_on_three_executors_are_exact(kind: str, tmp_path: Path) -> None:
     _assert_exact("1010-1029", tmp_path, *kind.split())
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("executors", [1, 2])
+def test_sources_that_spark_reads_get_slots_beside_batches(executors: int, tmp_path: Path) -> None:
+    chance, sql = random.Random(4), "SELECT p.v AS pv, r.v AS rv FROM p JOIN r ON p.k = r.k"
+    # Without an object store: the executors share the state directory.
+    with live_pipeline(tmp_path, master=f"local-cluster[{executors},1,1024]") as live:
+        streams = Streams(live, tmp_path, redis.Redis.from_url(live.pipeline.redis_url))
+        streams.add("q", "redis-stream")
+        streams.activate("all", "SELECT q.k, q.v FROM q")
+        streams.entries("q", some(chance, 40, 30), "json")
+        # The stage of the first batches takes all slots.
+        streams.wait_for_input()
+        streams.add("r", "redis-stream")
+        (tmp_path / "p").mkdir()
+        streams.add("p", "parquet", str(tmp_path / "p"))
+        streams.activate("pr", sql)
+        for _ in range(3):
+            streams.file("p", some(chance, 40, 30), "parquet")
+            streams.entries("r", some(chance, 40, 30), "json")
+            streams.wait_for_input()
+        live.pipeline.finish_runtime()
+        assert streams.check("all", "SELECT q.k, q.v FROM q") == 40
+        assert streams.check("pr", sql) > 100
 
 
 def _assert_exact(seeds: str, folder: Path, *options: str) -> None:

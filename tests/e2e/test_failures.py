@@ -18,6 +18,7 @@ from anabranch_client.replay.player import ScenarioObserver
 from anabranch_client.replay.replay import run_to_report
 from anabranch_client.replay.scenario import load_scenario
 from anabranch_contract.protocol.progress import Progress
+from anabranch_runtime.sinks.parquet import STAGING
 from tests.support.scenarios.draw import generate
 from tests.support.surroundings.disks import small_disk
 from tests.support.surroundings.redis import StoppableRedis
@@ -59,10 +60,10 @@ def kill_runtime(after: float) -> Strike:
 
 
 def kill_runtime_within_a_batch(pipeline: Pipeline) -> None:
-    """Kill the runtime while the tasks of a batch talk to each other, and start it again."""
-    talk = pipeline.spec.state / "exchange"
+    """Kill the runtime while the tasks of a batch stage results, and start it again."""
+    staging = pipeline.spec.results / STAGING
     deadline = time.monotonic() + 10
-    while not (talk.exists() and any(talk.iterdir())) and time.monotonic() < deadline:
+    while not any(staging.glob("*/*")) and time.monotonic() < deadline:
         time.sleep(0.002)
     kill(pipeline, "runtime")
     pipeline.start_runtime()

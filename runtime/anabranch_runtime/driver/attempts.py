@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +12,7 @@ import structlog
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.sinks.parquet import STAGING
 from anabranch_runtime.sources.batch_input import BatchInput
-from anabranch_runtime.task.context import BatchContext, exchange_directory
+from anabranch_runtime.task.context import BatchContext
 
 Job = Callable[[BatchContext], list[TaskReport]]
 
@@ -62,8 +61,6 @@ def attempt(
             if not attempts or stopping() or getattr(error, "code", "") in _FINAL:
                 raise
             _LOG.warning("batch attempt failed", batch=context.batch, error=str(error)[:2000])
-        finally:
-            shutil.rmtree(exchange_directory(context), ignore_errors=True)
 
 
 def written(reports: list[TaskReport]) -> set[str]:

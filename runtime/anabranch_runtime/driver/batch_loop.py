@@ -44,24 +44,23 @@ class BatchLoop:
     """Runs batches one after the other.
 
     Attributes:
-        committed: called after every batch.
+        committed: called after every batch. ``prepare``: called before every plan.
         error: the error that has ended the loop.
     """
 
     driver: Driver
     job: Job
     committed: Callable[[], None]
+    prepare: Callable[[], None] = lambda: None
     error: BaseException | None = None
     _thread: threading.Thread | None = None
     #: Held while a batch is planned and run.
     _busy: threading.Lock = field(init=False, default_factory=threading.Lock)
     _leaving: threading.Event = field(init=False, default_factory=threading.Event)
 
-    def start(self, begin: Callable[[], None]) -> None:
-        """Start the thread, which calls ``begin`` first."""
-        self._thread = threading.Thread(
-            target=self._run, args=(begin,), name="batches", daemon=True
-        )
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread = threading.Thread(target=self._run, name="batches", daemon=True)
         self._thread.start()
 
     @contextlib.contextmanager
@@ -83,11 +82,10 @@ class BatchLoop:
             self._thread.join(seconds)
         return self._thread is None or not self._thread.is_alive()
 
-    def _run(self, begin: Callable[[], None]) -> None:
+    def _run(self) -> None:
         (least, greatest), pace = PAUSES, BatchPace()
         pause = least
         try:
-            begin()
             while not self._leaving.is_set():
                 began = time.perf_counter()
                 rows = self._turn()
@@ -104,6 +102,7 @@ class BatchLoop:
     def _turn(self) -> int | None:
         """Run the next batch, and return the number of its tuples; None if no input waits."""
         with self._busy:
+            self.prepare()
             offsets = self.driver.plan()
             if offsets is None:
                 return None

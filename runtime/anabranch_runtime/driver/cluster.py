@@ -9,7 +9,6 @@ from pathlib import Path
 
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.exchange.meeting import Meeting
 from anabranch_runtime.state.placement import Placement, place
 from anabranch_runtime.storage.durable import Durable
 from anabranch_runtime.task.compact import Compaction
@@ -24,20 +23,20 @@ class Cluster:
     """Coordination of a cluster's tasks.
 
     Attributes:
-        meeting: server through which tasks exchange messages. ``cache``: directory on each host.
+        token: token of the calls between processes. ``cache``: directory on each host.
         placement: the next batch's placement. ``offices``: host -> address of its merging process.
     """
 
-    meeting: Meeting
+    token: str = field(repr=False)
     cache: str
     cache_size: int | None = None
     placement: Placement | None = None
     offices: Mapping[str, str] = field(default_factory=dict)
 
     def enter(self, context: BatchContext) -> BatchContext:
-        """``context`` with the addresses and directories that tasks of a cluster need."""
-        known, meeting = context.hosts, self.meeting.place
-        hosts = replace(known, meeting=meeting, cache=self.cache, cache_size=self.cache_size)
+        """``context`` with the directories that tasks of a cluster need."""
+        known = context.hosts
+        hosts = replace(known, apart=True, cache=self.cache, cache_size=self.cache_size)
         return replace(context, hosts=hosts)
 
     def met(self, placement: Placement | None, reports: Sequence[TaskReport]) -> None:

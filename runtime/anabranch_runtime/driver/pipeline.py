@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-import uuid
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -39,11 +38,12 @@ from anabranch_runtime.driver.cluster import Cluster
 from anabranch_runtime.driver.compactor import Compactor
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.exit_cause import redis_away
-from anabranch_runtime.driver.jobs import cluster_job, watched_job
 from anabranch_runtime.driver.reporting.heartbeat import LONG, Heart
 from anabranch_runtime.driver.reporting.source_health import SourceHealth
 from anabranch_runtime.driver.settings import DriverSettings
+from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import PipelineError
+from anabranch_runtime.exchange.lines import TaskListener
 from anabranch_runtime.sources.awaited import awaited_marks
 from anabranch_runtime.sources.batch_input import Sources
 from anabranch_runtime.sources.feeds import Feeds, make_feed
@@ -53,14 +53,17 @@ from anabranch_runtime.sources.permitted import masked, permitted_source
 from anabranch_runtime.sources.planned import InputControl, PlannedSource
 from anabranch_runtime.sources.recordings.recorded import Recorded
 from anabranch_runtime.sources.recordings.recording import Recording, batches_of, convert
-from anabranch_runtime.spark.job import run_batch, unfit_workers
-from anabranch_runtime.spark.merges import by_any, by_owner
-from anabranch_runtime.spark.session import one_each, parallelism, starting, warm_up
+from anabranch_runtime.spark.executors import Executors
+from anabranch_runtime.spark.job import unfit_workers
+from anabranch_runtime.spark.merges import by_owner
+from anabranch_runtime.spark.session import parallelism, starting, warm_up
 from anabranch_runtime.spark.watchdog import Watchdog
 from anabranch_runtime.spark.workers import Workers
 from anabranch_runtime.storage.disk_errors import diagnosed
 from anabranch_runtime.storage.durable import attach, durable
 from anabranch_runtime.storage.pipeline_lock import exclusive
+from anabranch_runtime.task.compact import compact
+from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.memory import check_limit
 from anabranch_runtime.views.upkeep import Views
 
@@ -169,14 +172,15 @@ class SparkPipeline:
         # On a cluster only the tasks know how many of them share a host.
         tasks = session.sparkContext.defaultParallelism if local else 1
         check_limit(self.settings.memory_limit, tasks)
-        # Workers start while sources are opened; the first batch waits for the rest.
-        workers = Workers(session, tasks) if local else None
-        ready = partial(_warm_up, session) if workers is None else workers.start
+        # Workers start while sources are opened; the first batch waits for the rest. On a cluster
+        # executors may still come.
+        workers = self._workers(session)
+        ready = workers.start if local else partial(_warm_up, session)
         threading.Thread(target=ready, name="warm-up", daemon=True).start()
         views = driver.reporting.views = self._views(session, driver)
         driver.reporting.show_views(driver.state)
-        cluster = driver.cluster = None if local else self._cluster(session)
-        driver.compactor = _compactor(self.settings.state, session, cluster)
+        cluster = driver.cluster = None if local else self._cluster(workers)
+        driver.compactor = _compactor(self.settings.state, cluster)
         apart = None
         if cluster is not None and self.settings.object_store is not None:
             apart = Apart(cluster.cache, self.settings.object_store)
@@ -207,27 +211,31 @@ class SparkPipeline:
             raise
         finally:
             driver.compactor.close()
-            if workers is not None:
-                workers.close()
-            if cluster is not None:
-                cluster.meeting.shutdown()
+            workers.close()
+            workers.listener.close()
             health.ingest.close()
             with contextlib.suppress(Py4JError, ConnectionError):
                 views.close()
         driver.report("stopped")
 
-    def _cluster(self, session: SparkSession) -> Cluster | None:
+    def _workers(self, session: SparkSession) -> Workers:
+        """The workers of batches, and the listener that they call."""
+        spark, port = session.sparkContext, self.settings.cluster.port
+        local, conf = is_local(self.master), spark.getConf()
+        host = conf.get("spark.driver.host") or "127.0.0.1"
+        listener = TaskListener(host, 0 if local else port, conf.get("spark.driver.bindAddress"))
+        tasks = spark.defaultParallelism
+        slots = (lambda: (tasks, None)) if local else Executors(session).slots
+        return Workers(session, listener, slots)
+
+    def _cluster(self, workers: Workers) -> Cluster | None:
         """Coordinator of tasks whose hosts share only the object store; None without an object
         store, where tasks share the state directory.
         """
         if self.settings.object_store is None:
             return None
-        from anabranch_runtime.exchange.meeting import Meeting
-
-        conf, port = session.sparkContext.getConf(), self.settings.cluster.port
-        host = conf.get("spark.driver.host") or "127.0.0.1"
-        meeting = Meeting(host, port, conf.get("spark.driver.bindAddress"))
-        return Cluster(meeting, self.settings.cluster.cache, self.settings.cache_size)
+        token = workers.listener.address.token
+        return Cluster(token, self.settings.cluster.cache, self.settings.cache_size)
 
     def _views(self, session: SparkSession, driver: Driver) -> Views | Beside:
         """Add Spark's writers of sinks to the publisher, and start maintaining views."""
@@ -252,7 +260,7 @@ class SparkPipeline:
     def _stream(
         self,
         session: SparkSession,
-        workers: Workers | None,
+        workers: Workers,
         driver: Driver,
         records: list[StreamRecord],
         health: SourceHealth,
@@ -279,19 +287,17 @@ class SparkPipeline:
             return
         driver.reporting.total_batches = opened.total_batches
         watchdog = Watchdog(self.settings.stuck_after)
-        group = f"batches-{uuid.uuid4().hex}"
-        cancel: Callable[[], None] = partial(session.sparkContext.cancelJobGroup, group)
-        if workers is not None:
-            job, cancel = watched_job(workers.run, watchdog), workers.cancel
-        elif driver.cluster is None:
-            job = watched_job(partial(run_batch, one_each(session, tasks)), watchdog)
-        else:
-            job = cluster_job(session, driver.cluster, watchdog)
+        workers.shared = not is_local(self.master) and bool(health.ingest.statuses())
+
+        def job(context: BatchContext) -> list[TaskReport]:
+            workers.start()
+            with watchdog.over(context.batch, workers.signs, workers.short):
+                return workers.run(context)
 
         def committed() -> None:
             health.ingest.committed(driver.state, driver.durability.choices)
 
-        loop = BatchLoop(driver, job, committed)
+        loop = BatchLoop(driver, job, committed, partial(workers.start, idle=True))
         driver.report("running")
 
         def look() -> None:
@@ -302,16 +308,13 @@ class SparkPipeline:
             """
             session.sparkContext._jsc.sc().isStopped()
             try:
-                watchdog.look(cancel)
+                watchdog.look(workers.cancel)
             except PipelineError as error:
                 if self.abandon is None:
                     raise
                 self.abandon(error)
 
-        def begin() -> None:
-            session.sparkContext.setJobGroup(group, "batches of the pipeline")
-
-        loop.start(begin)
+        loop.start()
         try:
             self._watch(loop, driver, tasks, records, health, heart, look)
         finally:
@@ -410,15 +413,11 @@ class SparkPipeline:
             time.sleep(WATCH)
 
 
-def _compactor(root: Path, session: SparkSession, cluster: Cluster | None) -> Compactor:
-    """Compactor that merges in this process, on any executor, or on the hosts of the segments."""
-    spark = session.sparkContext
-    if is_local(spark.master or "local"):
-        return Compactor(root, beside=True)
+def _compactor(root: Path, cluster: Cluster | None) -> Compactor:
+    """Compactor that merges on the hosts of the segments, or in this process."""
     if cluster is None:
-        return Compactor(root, by_any(spark), beside=True)
-    token, anywhere = cluster.meeting.place.token, by_any(spark, cluster.cache)
-    work = by_owner(cluster.office_of, token, anywhere)
+        return Compactor(root, beside=True)
+    work = by_owner(cluster.office_of, cluster.token, compact)
     return Compactor(root, work, beside=True, queue=cluster.office_of)
 
 

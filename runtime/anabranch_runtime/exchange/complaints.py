@@ -48,7 +48,7 @@ def complaint(error: Exception, host: str, cache: Path) -> dict[str, Any] | None
 
 def first_cause(complaints: Iterable[dict[str, Any]]) -> AnabranchRuntimeError | None:
     """Return the first error, in order of arrival, that another task's failure can't explain."""
-    found = sorted(complaints, key=lambda one: one["code"] in _CONSEQUENCES)
+    found = sorted(complaints, key=is_consequence)
     if not found:
         return None
     one = found[0]
@@ -56,13 +56,18 @@ def first_cause(complaints: Iterable[dict[str, Any]]) -> AnabranchRuntimeError |
     return kind(one["code"], one["message"], field=one["field"], remedy=one["remedy"])
 
 
-def other_version(wanted: str) -> PipelineError | None:
-    """Return an error if this host's package version differs from the driver's (``wanted``)."""
-    if own_version() == wanted:
+def is_consequence(complaint: dict[str, Any]) -> bool:
+    """Whether another task's failure may have caused an encoded error."""
+    return complaint["code"] in _CONSEQUENCES
+
+
+def other_version(version: str, host: str) -> PipelineError | None:
+    """Return an error if the ``version`` of a host's package differs from the driver's."""
+    if own_version() == version:
         return None
     return PipelineError(
         "other-package",
-        f"anabranch {own_version()} is installed there, the driver has {wanted}",
+        f"on {host}: anabranch {version} is installed there, the driver has {own_version()}",
         remedy="install the same version on every host that runs executors",
     )
 

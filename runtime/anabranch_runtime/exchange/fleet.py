@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from anabranch_runtime.columns.arrays import Bools, Ints
 from anabranch_runtime.state.placement import Placement, place
 
-if TYPE_CHECKING:  # Arrow Flight is needed only on several hosts: not imported on one.
-    from anabranch_runtime.exchange.meeting import CoordinatorAddress
-
 
 @dataclass(frozen=True, slots=True)
 class BatchHosts:
-    """Settings of a batch whose hosts share only the object store, sent from driver to tasks.
+    """Settings of a batch on several hosts, sent from driver to tasks.
 
     Attributes:
         placement: partition -> host; None: only one host so far.
         coming: expected placement of the next epoch, for prefetching; None: the same.
-        meeting: address of the coordinator of tasks; None: tasks share the state directory.
+        apart: whether the hosts share only the object store, not the state directory.
         cache: state directory of the tasks of one host; a relative path is below the executor's
             working directory.
         cache_size: maximum bytes of packs in the cache; None: no limit.
@@ -30,7 +26,7 @@ class BatchHosts:
 
     placement: Placement | None = None
     coming: Placement | None = None
-    meeting: CoordinatorAddress | None = None
+    apart: bool = False
     cache: str = ""
     cache_size: int | None = None
 

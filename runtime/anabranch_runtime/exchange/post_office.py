@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from anabranch_runtime.errors import PipelineError
-from anabranch_runtime.exchange.meeting import call_options, client_of, forget_client, gate
+from anabranch_runtime.exchange.calls import call_options, client_of, forget_client, gate
 from anabranch_runtime.exchange.traffic import Letter
 
 #: Maximum bytes of messages that a receiver keeps in memory.

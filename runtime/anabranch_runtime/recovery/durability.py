@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Collection
 from pathlib import Path
@@ -46,8 +45,8 @@ class Durability:
         self._tidied = time.monotonic()
 
     def recover(self, verify: Verify) -> State:
-        """Return the newest intact state, and delete leftovers of an interrupted batch: packs that
-        no manifest names, and messages between tasks.
+        """Return the newest intact state, and delete the packs of an interrupted batch, which no
+        manifest names.
 
         Raises:
             StateError: the state is damaged, or of another pipeline; nothing has been deleted.
@@ -56,7 +55,6 @@ class Durability:
         # Check the logs before anything is deleted.
         check_logs(self._root, self.choices.logs)
         self.choices.check(state.next_batch, replay=self._replay)
-        shutil.rmtree(self._root / "exchange", ignore_errors=True)
         self.storage.sweep(self.manifests.named)
         return state
 

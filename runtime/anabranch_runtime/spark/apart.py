@@ -18,10 +18,11 @@ from pathlib import Path
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import PipelineError, SourceError
-from anabranch_runtime.exchange.complaints import complaint, other_version
+from anabranch_runtime.exchange.calls import keep_clients
+from anabranch_runtime.exchange.complaints import complaint
 from anabranch_runtime.exchange.fleet import Fleet
 from anabranch_runtime.exchange.host import host_id, site, sweep
-from anabranch_runtime.exchange.meeting import Delegate, keep_clients
+from anabranch_runtime.exchange.lines import TaskLine
 from anabranch_runtime.exchange.post_office import Deliveries, post_office
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.sources.feed import Piece
@@ -74,25 +75,17 @@ def as_here(context: BatchContext, piece: Piece) -> Piece:
 
 
 @contextmanager
-def told(context: BatchContext, task: int, addresses: Sequence[str]) -> Iterator[None]:
-    """Report the block's error to the driver as structured data; Spark would pass on only a failed
+def told(context: BatchContext, line: TaskLine, address: str) -> Iterator[None]:
+    """Send the block's error to the driver as structured data; Spark would pass on only a failed
     task's traceback.
-
-    Raises:
-        PipelineError: ``other-package``: this host has another version than the driver.
     """
-    place = context.hosts.meeting
-    assert place is not None
     try:
-        error = other_version(place.version)
-        if error is not None:
-            raise error
         yield
     except Exception as error:
-        found = complaint(error, addresses[task], cache_directory(context.hosts.cache))
+        found = complaint(error, address, cache_directory(context.hosts.cache))
         if found is not None:
             with suppress(PipelineError):
-                Delegate(place, context.attempt, task, len(addresses)).fail(found)
+                line.complain(found)
         raise
 
 
@@ -100,32 +93,30 @@ def run_apart(
     context: BatchContext,
     ruleset: Ruleset,
     read: Callable[[Sequence[Piece]], Iterable[Block]],
-    task: int,
-    addresses: Sequence[str],
+    line: TaskLine,
+    address: str,
 ) -> TaskReport:
     """As :func:`~anabranch_runtime.task.worker.run_task`.
 
     Args:
         context: the driver's context of the batch.
         read: yields the blocks of pieces, one after the other.
-        addresses: addresses of the executors of all tasks.
+        line: to the driver. ``address``: of this executor.
     """
-    place = context.hosts.meeting
-    assert place is not None
+    task, tasks = line.task, line.tasks
     cache = cache_directory(context.hosts.cache)
     staging = cache / "staging" / context.attempt
     context = replace(context, root=str(cache), staging=str(staging))
     keeper = attach(context.root, context.objects, context.hosts.cache_size)
     fetched = keeper.fetched
-    host, tasks = host_id(cache), len(addresses)
-    office = post_office(addresses[task], place.token, cache / "letters")
+    office = post_office(address, line.address.token, cache / "letters")
     office.only(context.attempt)
     take_orders(office, context)
-    delegate = Delegate(place, context.attempt, task, tasks)
-    hello = [json.loads(m) for m in delegate(json.dumps([host, office.location, site()]))]
-    hosts, locations, sites = ([found[at] for found in hello] for at in range(3))
-    keep_clients((place.location, *locations))
-    _bring(context, Fleet(hosts, task, context.hosts.placement), delegate.sign)
+    hello = line.once(lambda: json.dumps([host_id(cache), office.location, site()]))
+    hosts, locations, sites = ([json.loads(m)[at] for m in hello] for at in range(3))
+    keep_clients(locations)
+    host = hosts[task]
+    _bring(context, Fleet(hosts, task, context.hosts.placement), line.sign)
     fetched = keeper.fetched - fetched
     with closing(Deliveries(office, context.attempt, task, locations)) as post:
         report = run_task(
@@ -134,9 +125,9 @@ def run_apart(
             read(context.input.sites.share(context.input.shares, sites, task)),
             task=task,
             tasks=tasks,
-            exchange=delegate,
+            exchange=line,
             sharing=hosts.count(host),
-            advanced=delegate.sign,
+            advanced=line.sign,
             hosts=hosts,
             post=post,
         )

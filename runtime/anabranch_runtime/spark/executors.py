@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from py4j.protocol import Py4JError
 
-from anabranch_runtime.spark.session import free_slots, one_each
+from anabranch_runtime.spark.session import free_slots
 
 if TYPE_CHECKING:
     from pyspark import RDD
@@ -48,8 +48,9 @@ class Executors:
     #: Executors that are starting their Python.
     _starting: dict[str, threading.Thread] = field(default_factory=dict)
 
-    def slots(self) -> tuple[RDD[int], int]:
-        """A partition for each task of a batch, and their number; waits until there is an executor.
+    def slots(self) -> tuple[int, Sequence[str] | None]:
+        """Return the number of slots for batches, and their preferred locations (None: any); waits
+        until there is an executor.
 
         Raises:
             PipelineError: ``no-executors``.
@@ -58,15 +59,13 @@ class Executors:
         if self._warm is None:
             self._warm = set(there)
         if self._warm.issuperset(there):
-            return one_each(self.session, room), room
+            return room, None
         found = [one for one in executors(self.session) if one.id in there]
         for one in found:
             if one.id not in self._warm and one.id not in self._starting:
                 self._start(one)
         places = [one.place for one in found if one.id in self._warm for _ in range(one.slots)]
-        if not places:
-            return one_each(self.session, room), room
-        return at(self.session, places), len(places)
+        return (len(places), places) if places else (room, None)
 
     def _start(self, one: Executor) -> None:
         warm = self._warm

@@ -1,27 +1,20 @@
-"""A batch as Spark's job: one barrier stage whose tasks exchange segments between levels."""
+"""A batch in the tasks of a barrier stage, which exchange segments between levels."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.exchange.complaints import own_version
+from anabranch_runtime.exchange.lines import TaskLine
 from anabranch_runtime.recovery.rulesets import task_ruleset
 from anabranch_runtime.sources.blocks import read_pieces
 from anabranch_runtime.sources.dealing import pieces_of
 from anabranch_runtime.sources.feed import Piece, PieceError, UnreadNote
-from anabranch_runtime.spark.watchdog import TaskSigns
-from anabranch_runtime.task.context import BatchContext, exchange_directory
-from anabranch_runtime.task.rendezvous import Rendezvous
+from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.worker import run_task
-
-if TYPE_CHECKING:
-    from pyspark import RDD
-
 
 #: Python's messages about a missing module, or a missing name in one of anabranch's modules.
 _OTHER = re.compile(
@@ -29,23 +22,6 @@ _OTHER = re.compile(
     r"|Can't get attribute '\w+' on <module 'anabranch_[\w.]+'"
     r"|cannot import name '\w+' from 'anabranch_[\w.]+'"
 )
-
-
-def run_batch(slots: RDD[int], context: BatchContext) -> list[TaskReport]:
-    """Run the batch of ``context``; one report per task.
-
-    The tasks of a barrier stage run at once, which is what the exchange of segments between levels
-    needs. A failed task fails the job; what its attempt wrote no manifest names.
-
-    Args:
-        slots: one partition per task. An RDD: a frame would be analysed and planned for each batch,
-            which takes Spark as long as running a nearly empty one.
-    """
-
-    def work(_: Iterable[int]) -> Iterable[TaskReport]:
-        yield run_task_here(context, *barrier_task())
-
-    return slots.barrier().mapPartitions(work).collect()
 
 
 def unfit_workers(error: BaseException) -> PipelineError | None:
@@ -76,37 +52,38 @@ def barrier_task() -> tuple[int, list[str]]:
     return here.partitionId(), [i.address.rpartition(":")[0] for i in here.getTaskInfos()]
 
 
-def run_task_here(context: BatchContext, task: int, hosts: list[str]) -> TaskReport:
-    """Run the ``task``-th task of a batch in this process; ``hosts``: address of each task."""
-    tasks = len(hosts)
+def run_task_here(context: BatchContext, line: TaskLine, hosts: list[str]) -> TaskReport:
+    """Run a task of a batch in this process.
+
+    Args:
+        line: to the driver. ``hosts``: address of each task.
+    """
+    task, tasks = line.task, line.tasks
     unread: list[UnreadNote] = []
 
     def failed(piece: Piece, why: PieceError) -> None:
         unread.append(UnreadNote(piece.number, why))
 
     url, namespace = context.redis_url, context.namespace
-    if context.hosts.meeting is not None:
+    if context.hosts.apart:
         from anabranch_runtime.spark.apart import as_here, cache_directory, run_apart, told
 
-        with told(context, task, hosts):
+        with told(context, line, hosts[task]):
             cache = str(cache_directory(context.hosts.cache))
             ruleset = task_ruleset(cache, url, namespace, context.ruleset)
             read = partial(read_pieces, failed=failed, here=partial(as_here, context))
-            report = run_apart(context, ruleset, read, task, hosts)
+            report = run_apart(context, ruleset, read, line, hosts[task])
         report.unread = unread
         return report
-    ruleset = task_ruleset(context.root, url, namespace, context.ruleset)
-    blocks = read_pieces(pieces_of(context.input.shares, task, tasks), failed)
-    messages = exchange_directory(context)
     report = run_task(
         context,
-        ruleset,
-        blocks,
+        task_ruleset(context.root, url, namespace, context.ruleset),
+        read_pieces(pieces_of(context.input.shares, task, tasks), failed),
         task=task,
         tasks=tasks,
-        exchange=Rendezvous(messages, task, tasks),
+        exchange=line,
         sharing=hosts.count(hosts[task]),
-        advanced=TaskSigns(messages, task).give,
+        advanced=line.sign,
     )
     report.unread = unread
     return report

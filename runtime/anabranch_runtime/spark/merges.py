@@ -1,10 +1,9 @@
-"""Merges of segments on a cluster: by the host that owns the partition, else by any host.
+"""Merges of segments on a cluster: by the host that owns the partition, else by the driver.
 
 A worker process of the owner does it beside the tasks that it runs, in one thread at low priority.
 So no slot is taken from a batch, the parts are there already, and the merged segment is on the host
 that probes it. The driver calls the process's server of messages. Where that has gone, or is lost
-on the way, a job of one task does the merge on any executor, under another name: of two packs at
-most one is committed.
+on the way, the driver merges itself, under another name: of two packs at most one is committed.
 """
 
 from __future__ import annotations
@@ -13,9 +12,8 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.flight as flight
@@ -25,17 +23,14 @@ from anabranch_contract import codec
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_runtime.epochs.layout import Layout, StoreLayout
 from anabranch_runtime.errors import StateError
+from anabranch_runtime.exchange.calls import call_options, client_of, forget_client
 from anabranch_runtime.exchange.complaints import complaint, first_cause
-from anabranch_runtime.exchange.meeting import call_options, client_of, forget_client
 from anabranch_runtime.exchange.post_office import PostOffice
 from anabranch_runtime.recovery.rulesets import task_ruleset
 from anabranch_runtime.storage.ahead import give_way
 from anabranch_runtime.storage.segment import Merge, Segment
 from anabranch_runtime.task.compact import Compaction, MergedSegment, compact, merged_pack
 from anabranch_runtime.task.context import BatchContext
-
-if TYPE_CHECKING:
-    from pyspark import SparkContext
 
 _LOG = structlog.get_logger("anabranch.runtime")
 #: The request of a merge, and the seconds that it may take.
@@ -135,32 +130,6 @@ def by_owner(
         return anywhere(replace(compaction, pack=merged_pack()))
 
     return work
-
-
-def by_any(spark: SparkContext, cache: str = "") -> Callable[[Compaction], MergedSegment]:
-    """Merging as a job of its own. It needs a slot that the tasks of a batch leave free: while it
-    has one of theirs, the next batch waits, as a barrier stage starts with all its tasks.
-
-    Args:
-        cache: of executors that share nothing but the object store (``apart``).
-    """
-
-    def work(compaction: Compaction) -> MergedSegment:
-        (found,) = spark.parallelize([compaction], 1).map(partial(_compacted, cache)).collect()
-        if isinstance(found, StateError):
-            raise found
-        return found
-
-    return work
-
-
-def _compacted(cache: str, work: Compaction) -> MergedSegment | StateError:
-    try:
-        if cache:
-            work = replace(work, root=str(Path(cache).absolute()))
-        return compact(work)
-    except StateError as error:
-        return error
 
 
 def _merged(context: BatchContext, body: bytes) -> bytes:

@@ -53,7 +53,7 @@ SPARK_SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.streaming.ui.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
-    # A retried stage could read messages of its failed attempt: the driver retries the batch.
+    # The driver tries the batch again in another stage.
     "spark.stage.maxConsecutiveAttempts": "1",
     # An executor that has vanished holds its batch until it is missed: three minutes at worst, by
     # Spark's own settings. Who is only slow gives a sign from another thread.

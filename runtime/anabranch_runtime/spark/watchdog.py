@@ -1,23 +1,19 @@
 """Watchdog for hanging batches: a batch whose tasks give no sign of life is cancelled and retried.
 
 A task that dies fails its attempt. One that hangs (a worker that has been stopped, a read that
-never returns) would hold its batch for ever while all else looks well. So a task touches a file
-beside the messages that tasks leave each other, about once a second, whenever it has got further
-(:class:`TaskSigns`), or calls the driver where they share no folder (``exchange.meeting``). Where
-nothing has changed for long, the driver cancels the batch's job (:class:`Watchdog`). Spark then
-kills its workers, which fails the attempt. If even that has no effect, the process has to end.
-Times are compared with themselves only, so clocks of hosts may differ.
+never returns) would hold its batch for ever while all else looks well. So a task sends the driver a
+sign, about once a second, whenever it has got further (``exchange.lines``). Without a sign for
+long, the driver cancels the stage (:class:`Watchdog`). Spark then kills its workers, which fails
+the attempt. If even that has no effect, the process has to end.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import structlog
 
@@ -25,33 +21,10 @@ from anabranch_runtime.errors import PipelineError
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
-#: Seconds between two signs of a task.
-EVERY = 1.0
 #: Seconds for which a job may lack slots: an executor that comes back does so within some.
 SHORT = 10.0
 #: Seconds that cancelling a job may take. Spark gives a worker two before it kills it.
 GRACE = 60.0
-
-
-@dataclass(slots=True)
-class TaskSigns:
-    """Signs of life of one task; a batch of less than a second gives none, at no cost."""
-
-    directory: Path
-    task: int
-    _next: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._next = time.monotonic() + EVERY
-
-    def give(self) -> None:
-        """Give a sign of progress, at most one per :data:`EVERY` seconds."""
-        now = time.monotonic()
-        if now < self._next:
-            return
-        self._next = now + EVERY
-        self.directory.mkdir(parents=True, exist_ok=True)
-        (self.directory / f"alive-{self.task}").touch()
 
 
 @dataclass(slots=True)
@@ -160,19 +133,3 @@ class _Watched:
 
     def __post_init__(self) -> None:
         self.enough = self.since
-
-
-def signs(directory: Path) -> tuple[tuple[str, int], ...]:
-    """Files of tasks in ``directory``, with their times."""
-    found = []
-    try:
-        with os.scandir(directory) as entries:
-            for entry in entries:
-                try:
-                    found.append((entry.name, entry.stat().st_mtime_ns))
-                except FileNotFoundError:
-                    # A message that has just got its name.
-                    continue
-    except FileNotFoundError:
-        return ()
-    return tuple(sorted(found))

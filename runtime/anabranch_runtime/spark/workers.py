@@ -1,51 +1,50 @@
 """Workers that stay: one barrier stage whose tasks run batch after batch.
 
 A Spark job per batch costs more than a small batch does. So one job runs for as long as nothing
-fails: each of its tasks connects to a Unix socket of the driver, receives the contexts of batches
-one after the other, and sends a report for each. A task that fails ends the stage, as in a job per
-batch, and the next attempt at the batch starts a new stage.
+fails and executors stay the same: each of its tasks connects to the driver (``exchange.lines``),
+receives the contexts of batches one after the other, and sends a report for each. Between these the
+driver hands on the messages of the tasks' all-gather rounds. A task that fails ends the stage, and
+the next attempt at the batch starts a new one.
 
-The socket lies in a folder that only this user may enter.
+Tasks of a stage hold their slots. Where other jobs need slots (ingest queries on a cluster), the
+stage leaves some to them, or ends after every batch if there is only one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
-import pickle
-import select
-import shutil
-import socket
-import tempfile
 import threading
-import uuid
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 
 from anabranch_runtime.epochs.task_report import TaskReport
-from anabranch_runtime.errors import PipelineError
+from anabranch_runtime.exchange.lines import DriverAddress, TaskLine, TaskListener, call_driver
+from anabranch_runtime.exchange.stage import LOOK, Stage
+from anabranch_runtime.spark.executors import at
 from anabranch_runtime.spark.job import barrier_task, run_task_here
-from anabranch_runtime.spark.session import one_each
+from anabranch_runtime.spark.session import one_each, slots_now
 from anabranch_runtime.task.context import BatchContext
 
 if TYPE_CHECKING:
+    from pyspark import RDD
     from pyspark.sql import SparkSession
 
-#: A task's function of a batch, the task's number, and the addresses of all tasks.
-Work = Callable[[BatchContext, int, list[str]], TaskReport]
+#: A task's function of a batch, its line, and the addresses of the hosts of all tasks.
+Work = Callable[[BatchContext, TaskLine, list[str]], TaskReport]
+#: Number of tasks of a stage, and their preferred places in Spark's terms; None: any.
+Places = tuple[int, Sequence[str] | None]
 
-#: Seconds between two checks of a stage's job while tasks start or work.
-LOOK = 0.5
-#: Seconds for which the tasks of a stage may take to end.
-GRACE = 10.0
 #: Batches between two garbage collections of a task.
 BATCHES_PER_COLLECTION = 50
+#: Part of the slots that other jobs get, at least one, where they need any.
+OTHERS = 8
 
 
 @dataclass(slots=True)
@@ -53,42 +52,87 @@ class Workers:
     """The driver's side: starts stages, and runs batches on them.
 
     Attributes:
-        tasks: number of tasks of a stage. ``work``: what each of them does with a batch.
+        slots: returns the number and places of the slots of batches; waits until there is one.
+        work: what each task does with a batch.
+        shared: whether other jobs of Spark need slots too.
     """
 
     session: SparkSession
-    tasks: int
+    listener: TaskListener
+    slots: Callable[[], Places]
     work: Work = run_task_here
-    _stage: _Stage | None = None
+    shared: bool = False
+    _stage: Stage | None = None
+    #: Whether the running stage leaves no slot to other jobs that need one.
+    _greedy: bool = False
+    #: Time of the next check of the slots.
+    _next: float = 0.0
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
 
-    def start(self) -> None:
-        """Start a stage, unless one runs."""
+    def start(self, *, idle: bool = False) -> None:
+        """Start a stage, unless one runs that has all slots of batches. Waits for an executor.
+
+        Args:
+            idle: whether no batch waits. Then nothing is started without executors, after a stage
+                that failed before its first batch, or in a slot that another job may need.
+
+        Raises:
+            PipelineError: ``no-executors``.
+        """
         with self._lock:
-            if self._stage is None or self._stage.job.done():
-                self._stage = _Stage(self.session, self.tasks, self.work)
+            stage, now = self._stage, time.monotonic()
+            running = stage is not None and not stage.job.done()
+            if (running or idle) and now < self._next:
+                return
+            self._next = now + LOOK
+            if idle and not running and (self.shared or (stage is not None and not stage.orders)):
+                return
+            if idle and not slots_now(self.session):
+                return
+            tasks, places = self._divided()
+            leave = idle and self._greedy
+            if stage is not None:
+                if running and stage.tasks == tasks and not leave:
+                    return
+                stage.close(cancel=False)
+            run = partial(self._run, tasks, places)
+            self._stage = None if leave else Stage(self.listener, tasks, run, self._cancel)
 
     def run(self, context: BatchContext) -> list[TaskReport]:
         """Run the batch of ``context``; return one report per task, in the order of tasks.
 
         Raises:
+            AnabranchRuntimeError: the error of a task, if it is known.
             Py4JJavaError: a task has failed, and so the stage.
         """
         self.start()
         stage = self._stage
         assert stage is not None
         try:
-            return stage.run(context)
+            reports = stage.run(context)
         except BaseException:
             # A report that is still to come must not count as one of the next batch.
             self.close(cancel=True)
             raise
+        if self._greedy:
+            self.close()
+        return reports
+
+    def signs(self) -> int:
+        """Return a number that grows with each sign of life of the running stage."""
+        stage = self._stage
+        return 0 if stage is None else stage.signs
+
+    def short(self) -> bool:
+        """Whether there are fewer slots than the running stage needs."""
+        stage = self._stage
+        return stage is not None and slots_now(self.session) < stage.tasks
 
     def cancel(self) -> None:
         """Cancel the running stage: its batch fails."""
         stage = self._stage
         if stage is not None:
-            self.session.sparkContext.cancelJobGroup(stage.group)
+            self._cancel(stage.id)
 
     def close(self, *, cancel: bool = False) -> None:
         """End the running stage, if any; ``cancel``: although its tasks may be working."""
@@ -97,116 +141,38 @@ class Workers:
         if stage is not None:
             stage.close(cancel=cancel)
 
+    def _divided(self) -> Places:
+        """The slots for a stage: all, except some for other jobs."""
+        tasks, places = self.slots()
+        self._greedy = self.shared and tasks == 1
+        if self.shared:
+            tasks = max(tasks - -(-tasks // OTHERS), 1)
+        return tasks, None if places is None else places[:tasks]
 
-class _Stage:
-    """One stage: its job, and a connection to each of its tasks.
+    def _run(self, tasks: int, places: Sequence[str] | None, stage: str) -> None:
+        """Run the job of a stage until it ends."""
+        spark = self.session.sparkContext
+        spark.setJobGroup(stage, "workers of the pipeline")
+        slots: RDD[int]
+        slots = one_each(self.session, tasks) if places is None else at(self.session, places)
+        follow = partial(_follow, self.listener.address, stage, self.work)
+        slots.barrier().mapPartitions(follow).collect()
 
-    Attributes:
-        job: ends when the stage's job ends. ``group``: the job's group.
-    """
-
-    def __init__(self, session: SparkSession, tasks: int, work: Work) -> None:
-        self._session, self._tasks, self._work = session, tasks, work
-        self.group = f"workers-{uuid.uuid4().hex}"
-        self.job: Future[None] = Future()
-        self._folder = tempfile.mkdtemp(prefix="anabranch-")
-        path = f"{self._folder}/workers"
-        self._server = socket.socket(socket.AF_UNIX)
-        self._server.bind(path)
-        self._server.listen(tasks)
-        self._lines: dict[int, Connection] = {}
-        threading.Thread(target=self._run, args=(path,), name="workers", daemon=True).start()
-
-    def _run(self, path: str) -> None:
-        spark = self._session.sparkContext
-        try:
-            spark.setJobGroup(self.group, "workers of the pipeline")
-            slots = one_each(self._session, self._tasks)
-            slots.barrier().mapPartitions(partial(_follow, path, self._work)).collect()
-        except BaseException as error:  # noqa: BLE001 - raised by those who wait for the job
-            self.job.set_exception(error)
-        else:
-            self.job.set_result(None)
-
-    def run(self, context: BatchContext) -> list[TaskReport]:
-        """Run a batch; raises the error of the stage's job if a connection is lost."""
-        self._connect()
-        content = pickle.dumps(context)
-        reports: dict[int, TaskReport] = {}
-        try:
-            for line in self._lines.values():
-                line.send_bytes(content)
-            waiting = {line: task for task, line in self._lines.items()}
-            while waiting:
-                for ready in wait(list(waiting), LOOK):
-                    assert isinstance(ready, Connection)
-                    reports[waiting.pop(ready)] = ready.recv()
-                if waiting and self.job.done():
-                    raise EOFError
-        except (EOFError, OSError) as cause:
-            raise self._failure() from cause
-        return [report for _, report in sorted(reports.items())]
-
-    def _connect(self) -> None:
-        """Wait until all tasks have connected."""
-        if len(self._lines) == self._tasks:
-            return
-        while len(self._lines) < self._tasks:
-            if self.job.done():
-                raise self._failure()
-            if select.select([self._server], [], [], LOOK)[0]:
-                line = Connection(self._server.accept()[0].detach())
-                self._lines[line.recv()] = line
-        # A killed driver must leave nothing behind.
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _failure(self) -> BaseException:
-        """Return the error of the job, which ends soon after a connection is lost."""
-        try:
-            found = self.job.exception(timeout=GRACE)
-        except TimeoutError:
-            found = None
-        return found or PipelineError("workers-lost", "a task of the pipeline has ended")
-
-    def close(self, *, cancel: bool) -> None:
-        """End the tasks, and wait for the job: tasks that wait for a batch end by themselves, the
-        others are killed.
-        """
-        for line in self._lines.values():
-            with contextlib.suppress(OSError):
-                line.send_bytes(pickle.dumps(None))
-            line.close()
-        self._server.close()
-        for kill in (cancel or len(self._lines) < self._tasks, True):
-            if kill and not self.job.done():
-                # Without a JVM there is nothing to cancel.
-                with contextlib.suppress(Py4JError, ConnectionError):
-                    self._session.sparkContext.cancelJobGroup(self.group)
-            with contextlib.suppress(TimeoutError):
-                self.job.exception(timeout=GRACE)
-                break
-        shutil.rmtree(self._folder, ignore_errors=True)
+    def _cancel(self, stage: str) -> None:
+        # Without a JVM there is nothing to cancel.
+        with contextlib.suppress(Py4JError, ConnectionError):
+            self.session.sparkContext.cancelJobGroup(stage)
 
 
-def _follow(path: str, work: Work, _: Iterable[int]) -> Iterable[int]:
+def _follow(address: DriverAddress, stage: str, work: Work, _: Iterable[int]) -> Iterable[int]:
     """Run batches as one task until the driver sends no further one."""
     task, hosts = barrier_task()
-    with socket.socket(socket.AF_UNIX) as client:
-        client.connect(path)
-        line = Connection(client.detach())
     batches = 0
-    with line:
-        line.send(task)
-        while True:
-            try:
-                context = line.recv()
-            except EOFError:
-                # The driver has gone.
-                return ()
-            if context is None:
-                return ()
-            line.send(work(context, task, hosts))
+    with closing(call_driver(address, stage, task, hosts)) as line:
+        while (context := line.next_order()) is not None:
+            line.report(work(context, line, hosts))
             batches += 1
             if batches % BATCHES_PER_COLLECTION == 0:
                 gc.collect()
                 gc.freeze()
+    return ()

@@ -94,8 +94,3 @@ def live_segments(
         fresh[name] = before
     _OWNED[context.root] = fresh
     return {name: wanted for name, (_, _, wanted) in fresh.items()}
-
-
-def exchange_directory(context: BatchContext) -> Path:
-    """Folder of the messages between the tasks of this attempt."""
-    return Path(context.root) / "exchange" / context.attempt

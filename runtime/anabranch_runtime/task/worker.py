@@ -256,7 +256,7 @@ class _Task:
             reach(Point.STAGING)
             self.emission.close()
             self._write_late(arrivals)
-            if context.hosts.meeting is not None:
+            if context.hosts.apart:
                 self._put_results()
         if context.backfill is not None:
             with self._phase("backfill"):

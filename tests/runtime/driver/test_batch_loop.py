@@ -24,7 +24,7 @@ def fed(tmp_path: Path) -> Iterator[Fed]:
 def test_it_runs_batches_until_it_is_left(fed: Fed) -> None:
     committed: list[int] = []
     loop = BatchLoop(fed.driver, fed._job, lambda: committed.append(fed.driver.state.next_batch))
-    loop.start(lambda: None)
+    loop.start()
     fed.file("a.parquet", [1, 2, 3])
     fed.push([1, 2, 3])
     wait_until("the loop", lambda: len(fed.results()) == 3, 20)
@@ -43,7 +43,7 @@ def test_no_batch_begins_while_it_is_held(fed: Fed) -> None:
     loop = BatchLoop(fed.driver, fed._job, lambda: None)
     with loop.between_batches() as held:
         assert held
-        loop.start(lambda: None)
+        loop.start()
         fed.push([1])
         time.sleep(0.3)
         assert fed.driver.state.next_batch == 0
@@ -62,13 +62,13 @@ def test_an_error_ends_it(fed: Fed) -> None:
 
     loop = BatchLoop(fed.driver, fails, lambda: None)  # type: ignore[arg-type]
     fed.push([1])
-    loop.start(lambda: None)
+    loop.start()
     wait_until("the loop", lambda: loop.error is not None, 30)
     assert isinstance(loop.error, Unexpected)
     assert loop.leave(5)
     # The next loop repeats the batch.
     again = BatchLoop(fed.driver, fed._job, lambda: None)
-    again.start(lambda: None)
+    again.start()
     wait_until("the loop", lambda: fed.results("s") != [], 20)
     wait_until("the loop", lambda: again.leave(0.1), 20)
 

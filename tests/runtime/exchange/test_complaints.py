@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,16 +14,8 @@ from anabranch_runtime.exchange.complaints import (
     other_version,
     own_version,
 )
-from anabranch_runtime.exchange.meeting import Delegate, Meeting
 
 CACHE = Path("/cache")
-
-
-@pytest.fixture
-def meeting() -> Iterator[Meeting]:
-    found = Meeting("127.0.0.1")
-    yield found
-    found.shutdown()
 
 
 def test_an_error_keeps_its_kind_and_gets_its_host() -> None:
@@ -69,44 +59,9 @@ def test_what_follows_from_another_error_counts_less() -> None:
     assert alone.code == "driver-unreachable"
 
 
-def test_who_waits_for_a_task_that_fails_waits_no_longer(meeting: Meeting) -> None:
-    ended = threading.Event()
-
-    def wait() -> None:
-        with pytest.raises(PipelineError, match="is over"):
-            Delegate(meeting.place, "a", 0, 2)("hello")
-        ended.set()
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    said = complaint(StateError("disk-full", "no room"), "h1", CACHE)
-    assert said is not None
-    Delegate(meeting.place, "a", 1, 2).fail(said)
-    assert ended.wait(10)
-    thread.join()
-    found = meeting.failure("a")
-    assert found is not None
-    assert found.message == "on h1: no room"
-    meeting.over("a")
-    assert meeting.failure("a") is None
-
-
-def test_calls_of_an_attempt_that_is_over_leave_nothing(meeting: Meeting) -> None:
-    for number in range(300):
-        name = str(number)
-        meeting.over(name)
-        if number % 50 == 0:
-            with pytest.raises(PipelineError, match="is over"):
-                Delegate(meeting.place, name, 0, 2)("late")
-            assert meeting.signs(name) == 0
-    held = (meeting._rounds, meeting._signs, meeting._complaints)
-    assert not any(held)
-    assert len(meeting._over) <= 100
-
-
 def test_another_version_is_told_of() -> None:
-    assert other_version(own_version()) is None
-    found = other_version("99.0")
+    assert other_version(own_version(), "h1") is None
+    found = other_version("99.0", "h1")
     assert found is not None
     assert found.code == "other-package"
-    assert "99.0" in found.message
+    assert found.message.startswith("on h1: anabranch 99.0 is installed there")

@@ -11,7 +11,7 @@ import pytest
 
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.exchange import post_office
-from anabranch_runtime.exchange.meeting import call_options, client_of
+from anabranch_runtime.exchange.calls import call_options, client_of
 from anabranch_runtime.exchange.post_office import Deliveries, PostOffice
 from anabranch_runtime.exchange.traffic import Letter
 

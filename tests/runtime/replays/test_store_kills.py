@@ -17,9 +17,9 @@ from anabranch_runtime.faults import OF_BAD_INPUT, OF_INGEST, OF_VIEWS, Point
 from tests.support.surroundings.store_kills import TOTAL, log
 from tests.support.worlds.driven import expected, publish, results
 
-#: Points that this pipeline never reaches: it waits for no ruleset, and has no views, no bad input
-#: and no ingest queries.
-_OTHERS = {Point.WAITING} | OF_VIEWS | OF_BAD_INPUT | OF_INGEST
+#: Points that this pipeline never reaches: it waits for no ruleset, and has no stage, no views, no
+#: bad input and no ingest queries.
+_OTHERS = {Point.WAITING, Point.SENDING} | OF_VIEWS | OF_BAD_INPUT | OF_INGEST
 POINTS = tuple(point for point in Point if point not in _OTHERS)
 #: Seconds that a step may take to be reached.
 PATIENCE = 120.0

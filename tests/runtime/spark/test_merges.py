@@ -20,7 +20,6 @@ from anabranch_runtime.driver.cluster import Cluster
 from anabranch_runtime.epochs.layout import Layout, StoreLayout
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.exchange.meeting import Meeting
 from anabranch_runtime.exchange.post_office import PostOffice
 from anabranch_runtime.spark import merges
 from anabranch_runtime.state.placement import HostReport, place
@@ -179,22 +178,18 @@ def test_merges_of_one_process_come_one_after_the_other(
 
 
 def test_the_owner_is_the_host_that_probes_the_partition(layout: Layout, tmp_path: Path) -> None:
-    meeting = Meeting("127.0.0.1")
-    try:
-        cluster = Cluster(meeting, "cache")
-        part = replace(written(layout, tmp_path, 1)[0], partition=2)
-        store = replace(layout.stores[part.store], partitions=4)
-        of_four = Layout(layout.ruleset, {part.store: store})
-        work = replace(order(layout, (part,), tmp_path), layout=of_four)
-        assert cluster.office_of(work) is None
-        placement = place([4], ["a", "b", "c"])
-        reports = [TaskReport(host=HostReport(h, office=f"{h}{n}")) for n, h in enumerate("abcabc")]
-        cluster.met(placement, reports)
-        owner = str(placement.host_of(4, 2))
-        assert cluster.office_of(work) == f"{owner}{'abc'.index(owner)}"
-        there = [r for r in reports if r.host.name != owner]
-        cluster.met(placement, there)
-        stand_in = place([4], {r.host.name for r in there}, placement).host_of(4, 2)
-        assert str(cluster.office_of(work))[0] == stand_in != owner
-    finally:
-        meeting.shutdown()
+    cluster = Cluster(TOKEN, "cache")
+    part = replace(written(layout, tmp_path, 1)[0], partition=2)
+    store = replace(layout.stores[part.store], partitions=4)
+    of_four = Layout(layout.ruleset, {part.store: store})
+    work = replace(order(layout, (part,), tmp_path), layout=of_four)
+    assert cluster.office_of(work) is None
+    placement = place([4], ["a", "b", "c"])
+    reports = [TaskReport(host=HostReport(h, office=f"{h}{n}")) for n, h in enumerate("abcabc")]
+    cluster.met(placement, reports)
+    owner = str(placement.host_of(4, 2))
+    assert cluster.office_of(work) == f"{owner}{'abc'.index(owner)}"
+    there = [r for r in reports if r.host.name != owner]
+    cluster.met(placement, there)
+    stand_in = place([4], {r.host.name for r in there}, placement).host_of(4, 2)
+    assert str(cluster.office_of(work))[0] == stand_in != owner

@@ -2,87 +2,69 @@
 
 from __future__ import annotations
 
+import itertools
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
-from functools import partial
-from pathlib import Path
 
 import pytest
 
 from anabranch_runtime.driver import pipeline
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.spark import watchdog as stuck
-from anabranch_runtime.spark.watchdog import TaskSigns, Watchdog, signs
+from anabranch_runtime.spark.watchdog import Watchdog
 
 
 class Cancelled(Exception):
     """Stands for Spark's error of a cancelled job."""
 
 
-def looked(watchdog: Watchdog, seconds: float, signs: TaskSigns | None = None) -> int:
+def looked(watchdog: Watchdog, seconds: float, sign: Callable[[], None] = lambda: None) -> int:
     """Look for a while, with a task that goes on meanwhile; how often the job was cancelled."""
     cancelled: list[None] = []
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        if signs is not None:
-            signs.give()
+        sign()
         watchdog.look(lambda: cancelled.append(None))
         time.sleep(0.01)
     return len(cancelled)
 
 
-def test_a_job_is_cancelled_once_that_gives_no_sign_for_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stuck, "EVERY", 0.05)
-    watchdog = Watchdog(0.5)
+def test_a_job_is_cancelled_once_that_gives_no_sign_for_long() -> None:
+    watchdog, given = Watchdog(0.5), itertools.count()
+    seen = 0
+
+    def sign() -> None:
+        nonlocal seen
+        seen = next(given)
 
     def job() -> None:
-        assert looked(watchdog, 1.2, TaskSigns(tmp_path / "exchange", 0)) == 0
+        assert looked(watchdog, 1.2, sign) == 0
         assert looked(watchdog, 1.2) == 1
         raise Cancelled
 
     with (
         pytest.raises(PipelineError, match="batch 7 was cancelled") as caught,
-        watchdog.over(7, partial(signs, tmp_path / "exchange")),
+        watchdog.over(7, lambda: seen),
     ):
         job()
     assert caught.value.code == "batch-stuck"
     assert isinstance(caught.value.__cause__, Cancelled)
     # Nothing runs: nothing is cancelled.
     assert looked(watchdog, 0.7) == 0
-    with pytest.raises(Cancelled), watchdog.over(8, partial(signs, tmp_path / "exchange")):
+    with pytest.raises(Cancelled), watchdog.over(8, lambda: seen):
         raise Cancelled
 
 
-def test_a_message_between_tasks_is_a_sign(tmp_path: Path) -> None:
-    watchdog = Watchdog(0.5)
-    with watchdog.over(7, partial(signs, tmp_path)):
-        for number in range(4):
-            (tmp_path / f"{number}-0").touch()
-            assert looked(watchdog, 0.3) == 0
-
-
-def test_a_job_that_cannot_be_cancelled_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_cannot_be_cancelled_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stuck, "GRACE", 0.3)
     watchdog = Watchdog(0.1)
     with (
-        watchdog.over(7, partial(signs, tmp_path / "none")),
+        watchdog.over(7, lambda: 0),
         pytest.raises(PipelineError) as caught,
     ):
         looked(watchdog, 1.0)
     assert caught.value.code == "batch-stuck"
-
-
-def test_a_task_gives_few_signs_and_none_at_first(tmp_path: Path) -> None:
-    signs = TaskSigns(tmp_path / "exchange", 3)
-    signs.give()
-    assert not (tmp_path / "exchange").exists()
-    time.sleep(stuck.EVERY + 0.01)
-    signs.give()
-    assert [p.name for p in (tmp_path / "exchange").iterdir()] == ["alive-3"]
 
 
 def test_a_session_that_does_not_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

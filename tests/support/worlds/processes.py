@@ -84,10 +84,11 @@ class LivePipeline:
 
 @contextmanager
 def live_pipeline(
-    home: Path, *, epoch_batches: int = 3, epoch_seconds: float = 1.0
+    home: Path, *, epoch_batches: int = 3, epoch_seconds: float = 1.0, master: str = "local[2]"
 ) -> Iterator[LivePipeline]:
     """A live pipeline that knows no stream yet."""
-    with running(spec_of(home, mode="live", epoch_batches=epoch_batches)) as pipeline:
+    spec = spec_of(home, mode="live", epoch_batches=epoch_batches, master=master)
+    with running(spec) as pipeline:
         client = pipeline.start_service()
         live = LivePipeline(pipeline, client, epoch_seconds)
         live.start_runtime()

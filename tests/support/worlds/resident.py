@@ -1,7 +1,7 @@
 """Workers that stay, struck in several ways; in a process of its own, which has one Spark session.
 
-``python -m tests.support.worlds.resident`` prints a JSON line per strike: the error of the struck
-batch, and the processes of the tasks before and after.
+``python -m tests.support.worlds.resident MASTER`` prints a JSON line per strike: the error of the
+struck batch, and the processes of the tasks before and after.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import psutil
 
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_runtime.epochs.task_report import TaskReport
-from anabranch_runtime.spark.session import spark_session
+from anabranch_runtime.exchange.lines import TaskLine, TaskListener
+from anabranch_runtime.spark.session import free_slots, spark_session
 from anabranch_runtime.spark.workers import Workers
 from anabranch_runtime.task.context import BatchContext
 
@@ -30,12 +31,14 @@ def context(batch: int, attempt: str = "") -> BatchContext:
     return BatchContext(batch, 0, RulesetId(0), attempt, "", "", "", "")
 
 
-def work(context: BatchContext, task: int, hosts: list[str]) -> TaskReport:
-    """Report task, process and batch."""
+def work(context: BatchContext, line: TaskLine, hosts: list[str]) -> TaskReport:
+    """Report task, process and batch, after a round of messages."""
+    task = line.task
     if context.attempt == "fail" and task == 0:
         raise ValueError("no such thing")
     if context.attempt in ("fail", "hang"):
         time.sleep(60)
+    assert line(f"{context.batch} {task}") == [f"{context.batch} {n}" for n in range(TASKS)]
     return TaskReport(phases={"task": task, "process": os.getpid(), "batch": context.batch})
 
 
@@ -86,9 +89,11 @@ STRIKES: tuple[Callable[[Workers, list[int]], None], ...] = (
 
 def main() -> None:
     """Strike, and go on."""
-    session = spark_session(f"local[{TASKS}]")
+    session, listener = spark_session(sys.argv[1]), TaskListener("127.0.0.1")
+    while free_slots(session) < TASKS:
+        time.sleep(0.1)
     for strike in STRIKES:
-        workers, error = Workers(session, TASKS, work), None
+        workers, error = Workers(session, listener, lambda: (TASKS, None), work), None
         workers.start()
         before = [processes(workers, batch) for batch in range(20)]
         stage = workers._stage
@@ -107,6 +112,7 @@ def main() -> None:
         }
         sys.stdout.write(f"{json.dumps(found)}\n")
         workers.close()
+    listener.close()
     session.stop()
 
 

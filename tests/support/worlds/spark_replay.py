@@ -38,7 +38,6 @@ from anabranch_runtime.driver.settings import DriverSettings
 from anabranch_runtime.sources import batch_input
 from anabranch_runtime.sources.ingest.queries import Ingest
 from anabranch_runtime.spark.session import spark_session, warm_up
-from anabranch_runtime.spark.workers import Workers
 from tests.support.oracles.oracle import Oracle
 from tests.support.plain_service import PlainService, odd_plans, plan_normally
 from tests.support.scenarios.file import read_document, read_scenario
@@ -121,9 +120,9 @@ class SparkReplay:
         )
         (settings.state / "recordings").mkdir(parents=True)
         pipeline = SparkPipeline(settings, control, self.session.sparkContext.master or MASTER)
+        workers = pipeline._workers(self.session)
         local = is_local(pipeline.master)
-        cluster = None if local else pipeline._cluster(self.session)
-        workers = Workers(self.session, 2) if local else None
+        cluster = None if local else pipeline._cluster(workers)
         for last in [*sorted(script.restarts), None]:
             connection.delete(keys.stop)
             if last is None:
@@ -156,10 +155,8 @@ class SparkReplay:
                 self.events["machine lost"] += 1
                 shutil.rmtree(settings.state)
                 (settings.state / "recordings").mkdir(parents=True)
-        if workers is not None:
-            workers.close()
-        if cluster is not None:
-            cluster.meeting.shutdown()
+        workers.close()
+        workers.listener.close()
         driver.finish()
         state = driver.state
         self.spans = {n: scenario.span(n, state.next_batch) for n in scenario.queries}

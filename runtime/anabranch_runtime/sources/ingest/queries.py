@@ -7,7 +7,8 @@ only its own ingest query, which is restarted from its own checkpoint after incr
 affects only its own stream.
 
 In local mode all ingest jobs share one task slot, which batches leave free: each job is one task,
-and one job runs at a time (``session.with_spare_slots``). On a cluster they use any free slots.
+and one job runs at a time (``session.with_spare_slots``). On a cluster they use
+the slots that batches leave (``spark.workers``).
 
 An ingest query waits before a batch while more than ``MOST_BYTES`` have landed but not been read.
 """
