@@ -119,7 +119,7 @@ def _sketches(
         for owner, keys in before.sketches.items()
         if not owner.startswith(STORE) or owner.removeprefix(STORE) in stores
     }
-    # Unchanged entries stay the same objects: the manifest's serialiser (``Speller``) caches them.
+    # Unchanged entries stay the same objects: manifests leave them out (``state.changes``).
     changed: dict[str, dict[str, str]] = {}
     for report in tasks:
         for owner, keys in report.sketches.items():
