@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 Splice = tuple[int, int, Sequence[_T]]
 
 
-class StateChange(codec.Row):
+class StateChange(codec.Row, frozen=True):
     """Change of an object or of a list.
 
     Attributes:

@@ -25,7 +25,7 @@ PATIENCE, POLL = 10.0, 0.01
 Segments = dict[str, tuple[Segment, ...]]
 
 
-class _RawChange(codec.Row):
+class _RawChange(codec.Row, frozen=True):
     """``state.changes.StateChange`` without its parts decoded."""
 
     values: dict[str, codec.Raw]
@@ -33,7 +33,7 @@ class _RawChange(codec.Row):
     removed: tuple[str, ...]
 
 
-class _Spliced(codec.Row):
+class _Spliced(codec.Row, frozen=True):
     """Change of a store's list of segments."""
 
     values: codec.Raw
@@ -42,7 +42,7 @@ class _Spliced(codec.Row):
     splices: tuple[tuple[int, int, tuple[Segment, ...]], ...]
 
 
-class _StoredCommit(codec.Row):
+class _StoredCommit(codec.Row, frozen=True):
     after: tuple[int, int] | None
     change: _RawChange
 

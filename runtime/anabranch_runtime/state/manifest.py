@@ -252,7 +252,7 @@ class State:
 _INSIDE = frozenset((State, Measurements, StoreState, Backfill, Debt, Hosts))
 
 
-class Commit(codec.Row):
+class Commit(codec.Row, frozen=True):
     """Body of a manifest.
 
     Attributes:
