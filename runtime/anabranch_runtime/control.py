@@ -234,7 +234,9 @@ class Control:
         journal = self.keys.activation_changes
         newest = cast("Any", self._redis.xrevrange(journal, count=1))
         known = self._reported if newest and newest[0][0] == self._noted else {}
-        changed = {q: a for q, a in activations.items() if known.get(q) != a}
+        changed = {
+            q: a for q, a in activations.items() if (last := known.get(q)) is not a and last != a
+        }
         with self._redis.pipeline() as pipe:
             pipe.set(self.keys.runtime, progress.dumps())
             if changed:
