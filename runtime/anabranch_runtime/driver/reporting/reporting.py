@@ -11,6 +11,7 @@ from pathlib import Path
 from anabranch_contract import codec
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.plans.steps import CountedStep
+from anabranch_contract.protocol.batches import BatchReport
 from anabranch_contract.protocol.measurements import Writes
 from anabranch_contract.protocol.progress import Boundary, Mode, Progress, Resources, Telemetry
 from anabranch_runtime.control import Control
@@ -44,6 +45,9 @@ from anabranch_runtime.state.manifest import State
 from anabranch_runtime.state.slices import Backfill
 from anabranch_runtime.storage.segment import Segment
 from anabranch_runtime.views.upkeep import Views
+
+#: Least seconds between two reports of the progress after batches.
+PAUSE = 0.1
 
 
 @dataclass(eq=False)
@@ -87,6 +91,10 @@ class Reporting:
         self.interims = InterimReporter(control, state, self._names, seconds, early)
         self._telemetry = Telemetry()
         self._resources = Resources(memory_limit=settings.memory_limit)
+        #: Reports of batches since the last report of the progress; its ruleset, its failed queries
+        #: and its time.
+        self._batches: list[BatchReport] = []
+        self._reported = (state.ruleset, failed(state)), float("-inf")
         #: Last reported problems of queries and output of views.
         self._last: tuple[dict[str, str], ViewOutput] = {}, ViewOutput()
         #: Store -> its segments and backfill in the last report, and their bytes.
@@ -113,14 +121,25 @@ class Reporting:
         self.cpu.report()
         self.tails.open(state.next_batch, self._totals(state), self._written())
         self.publisher.retry()
-        if (self._problems(), self._shown(state)) != self._last:
+        if self._batches or (self._problems(), self._shown(state)) != self._last:
             self.report("running", state)
         self.show_stores(state)
         # Views decide unmatched left rows only after the batch.
         self._show_completeness(state)
 
+    def progress_made(self, state: State) -> None:
+        """Report the progress after a batch; live, only once :data:`PAUSE` seconds have passed
+        (:meth:`tick` reports the last batches), or queries may have begun or failed.
+        """
+        known, begun = self._reported
+        due = self.settings.mode is Mode.STEP or time.monotonic() >= begun + PAUSE
+        if due or known != (state.ruleset, failed(state)):
+            self.report("running", state)
+
     def report(self, phase: str, state: State, error: str | None = None) -> None:
-        """Report the progress of the pipeline in ``phase``."""
+        """Report the progress of the pipeline in ``phase``, and the batches since the last call."""
+        self._reported = (state.ruleset, failed(state)), time.monotonic()
+        batches, self._batches = self._batches, []
         problems, shown = self._last = self._problems(), self._shown(state)
         rationing, owed = self.rationer.rationing, len(state.debt.numbers)
         self.control.report(
@@ -157,6 +176,7 @@ class Reporting:
                 ),
             ),
             state.queries,
+            batches,
         )
 
     def intake(self, state: State) -> None:
@@ -226,13 +246,15 @@ class Reporting:
     def batch(
         self, state: State, reports: Sequence[TaskReport], times: Times, ages: Iterable[float]
     ) -> None:
-        """Report and log the batch that ended in ``state``; ``ages``: each stream's oldest row."""
+        """Log the batch that ended in ``state``, and report it with the next progress; ``ages``:
+        each stream's oldest row.
+        """
         times = times._replace(committed=time.perf_counter())
         spent, phases = times.committed - times.started, times.phases(reports)
         self._telemetry = counted(self._telemetry, time.time(), spent, phases, ages)
         report = batch_report(state, reports, times)
         log_batch(report, reports)
-        self.control.report_batch(report)
+        self._batches.append(report)
 
     def _show_completeness(self, state: State, *, at_once: bool = False) -> None:
         left = self._shown(state).left
