@@ -41,9 +41,8 @@ from anabranch_runtime.recovery.durability import Durability
 from anabranch_runtime.sinks.completeness import CompletenessFiles
 from anabranch_runtime.sinks.publisher import Publisher
 from anabranch_runtime.sinks.tail import Tails
-from anabranch_runtime.state.manifest import State
-from anabranch_runtime.state.slices import Backfill
-from anabranch_runtime.storage.segment import Segment
+from anabranch_runtime.state.derived import Derived
+from anabranch_runtime.state.manifest import State, StoreState
 from anabranch_runtime.views.upkeep import Views
 
 #: Least seconds between two reports of the progress after batches.
@@ -97,8 +96,7 @@ class Reporting:
         self._reported = (state.ruleset, failed(state)), float("-inf")
         #: Last reported problems of queries and output of views.
         self._last: tuple[dict[str, str], ViewOutput] = {}, ViewOutput()
-        #: Store -> its segments and backfill in the last report, and their bytes.
-        self._bytes: dict[str, tuple[tuple[Segment, ...], Backfill | None, int]] = {}
+        self._bytes = Derived[StoreState, int](lambda _, store: store.bytes)
 
     def begin(self, state: State) -> None:
         """Start the run's reports."""
@@ -162,7 +160,7 @@ class Reporting:
                 probes=state.measured.probes,
                 resources=replace(
                     self._resources,
-                    state_bytes=self._stored(state),
+                    state_bytes=sum(self._bytes.of(state.stores).values()),
                     processing_seconds=state.measured.processing_seconds,
                 ),
                 backfill=backfill.progress(state),
@@ -279,14 +277,3 @@ class Reporting:
         if self.views is None:
             return shown_on_disk(self.settings.results, self.durability.rules(state))
         return ViewOutput(self.views.shown(), self.views.left_rows())
-
-    def _stored(self, state: State) -> int:
-        """``state.bytes``, with cached sizes of stores that are unchanged since the last report."""
-        known, self._bytes = self._bytes, {}
-        for name, store in state.stores.items():
-            found = known.get(name)
-            # The size depends on the segments and the backfill only.
-            if found is None or found[0] is not store.segments or found[1] is not store.backfill:
-                found = (store.segments, store.backfill, store.bytes)
-            self._bytes[name] = found
-        return sum(size for _, _, size in self._bytes.values())
