@@ -235,7 +235,7 @@ def test_expiry_after_batches_equals_expiry_of_every_store() -> None:
                 state = replace(state, stores={**state.stores, name: grown})
             debt = Debt()
             if draw.random() < 0.2:
-                debt = Debt((OwedBatches(2, 3, dict.fromkeys("RST", 0), ()),))
+                debt = Debt((OwedBatches(2, 3, (), dict.fromkeys("RST", 0)),))
             state = replace(state, debt=debt)
             # Another object of the same rules remembers no expiry.
             whole = expire(state, replace(known))
