@@ -52,7 +52,7 @@ FORMATS: dict[str, tuple[int, tuple[Any, ...]]] = {
     "input of a batch": (batch_reads.VERSION, (batch_reads.BatchReads,)),
     "decisions": (decisions.VERSION, (decisions.Decisions,)),
     "pack": (segment.VERSION, (segment.Segment,)),
-    "manifest": (manifest.KIND.version, (manifest.State,)),
+    "manifest": (manifest.KIND.version, (manifest.State, manifest.Commit)),
     "journal": (journal.KIND.version, (journal.JournalEntry,)),
     "kept ruleset": (rulesets.KIND.version, (ruleset.Ruleset, patches.Patch)),
     "landed batch": (landing.KIND.version, (landing.Landed,)),

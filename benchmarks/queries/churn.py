@@ -9,7 +9,7 @@ epoch ``--change`` queries are registered by one request, and as many that are o
 one by one. With ``--steady-minutes`` five queries stay for so long instead, and none comes or goes.
 
 Every two seconds: resident memory by kind of process, Valkey's memory and keys, and that of its
-keys by their kind; bytes of the newest manifest, and bytes and files of the state folder, by
+keys by their kind; bytes of the largest manifest, and bytes and files of the state folder, by
 content. The first fifth of the time is to warm up. Of the rest the medians of the first quarter and
 the last quarter are compared.
 
@@ -249,7 +249,7 @@ class _Samples(Sampler):
                 if path.parent == state / "manifest":
                     manifests[path] = size
         return {
-            "manifest": manifests[max(manifests)] if manifests else 0,
+            "manifest": max(manifests.values(), default=0),
             "state folder": sizes.total(),
             "state folder's files": files.total(),
             **{f"state: {part}": size for part, size in sizes.items()},

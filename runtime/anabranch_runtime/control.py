@@ -216,27 +216,31 @@ class Control:
             pipe.ltrim(self.keys.interims, -INTERIMS_KEPT, -1)
             pipe.execute()
 
-    def report_batch(self, report: BatchReport) -> None:
-        """Append the report of a batch to the list in Redis; trims its head."""
-        with self._redis.pipeline(transaction=False) as pipe:
-            pipe.rpush(self.keys.batches, report.dumps())
-            pipe.ltrim(self.keys.batches, -BATCHES_KEPT, -1)
-            pipe.execute()
-
     def report_profile(self, report: CpuReport) -> None:
         """Report the CPU time of this run by use."""
         self._redis.set(self.keys.profile, report.dumps())
 
-    def report(self, progress: Progress, activations: dict[str, Activation]) -> None:
-        """Write progress and changed activations (query records) in one transaction; writes all
-        activations if Redis has lost the last ones, or another process has written others.
+    def report(
+        self,
+        progress: Progress,
+        activations: dict[str, Activation],
+        batches: Collection[BatchReport] = (),
+    ) -> None:
+        """Write progress and changed activations (query records) in one transaction, and append the
+        reports of ``batches`` to their list; writes all activations if Redis has lost the last
+        ones, or another process has written others.
         """
         journal = self.keys.activation_changes
         newest = cast("Any", self._redis.xrevrange(journal, count=1))
         known = self._reported if newest and newest[0][0] == self._noted else {}
-        changed = {q: a for q, a in activations.items() if known.get(q) != a}
+        changed = {
+            q: a for q, a in activations.items() if (last := known.get(q)) is not a and last != a
+        }
         with self._redis.pipeline() as pipe:
             pipe.set(self.keys.runtime, progress.dumps())
+            if batches:
+                pipe.rpush(self.keys.batches, *(batch.dumps() for batch in batches))
+                pipe.ltrim(self.keys.batches, -BATCHES_KEPT, -1)
             if changed:
                 documents: dict[EncodableT, EncodableT] = {q: a.dumps() for q, a in changed.items()}
                 pipe.hset(self.keys.activations, mapping=documents)

@@ -35,7 +35,7 @@ from anabranch_runtime.measure.state_report import (
 )
 from anabranch_runtime.recovery.rulesets import kept_ruleset
 from anabranch_runtime.sinks.merged import merge_results
-from anabranch_runtime.state.manifest import Manifests, State, packs_of, read_manifest
+from anabranch_runtime.state.manifest import KEPT, Manifests, State, packs_of, read_manifest
 from anabranch_runtime.storage.durable import attach, durable
 from anabranch_runtime.storage.pipeline_lock import exclusive
 from anabranch_runtime.storage.segment import Segment
@@ -154,8 +154,8 @@ def merge(root: Path, results: Path) -> dict[str, Any]:
             field="results",
             remedy="name a pipeline's results (anabranch up --dir D has them in D/results)",
         )
-    # Recovery may go back to the oldest manifest: only results before it are final.
-    settled = min(int(path.stem) for path in (root / "manifest").glob("*.json"))
+    # Recovery may go back to the oldest kept manifest: only results before it are final.
+    settled = int(_manifests(root)[-KEPT - 1 :][0].stem)
     return asdict(merge_results(results, settled))
 
 
@@ -167,13 +167,13 @@ def newest(root: Path) -> State:
     """
     # A running pipeline may delete a manifest between listing and reading: retry.
     for left in (2, 1, 0):
-        names = sorted((root / "manifest").glob("*.json")) if root.is_dir() else []
+        names = _manifests(root)
         if not names:
             break
         try:
             return read_manifest(names[-1])
         except StateError:
-            if not left or names[-1].exists():
+            if not left or names == _manifests(root):
                 raise
     raise StateError(
         "no-state",
@@ -181,6 +181,10 @@ def newest(root: Path) -> State:
         field="state",
         remedy="name a pipeline's state directory (anabranch up --dir D has it in D/state)",
     )
+
+
+def _manifests(root: Path) -> list[Path]:
+    return sorted((root / "manifest").glob("*.json")) if root.is_dir() else []
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -8,7 +8,14 @@ import pytest
 import redis as redis_client
 
 from anabranch_runtime.control import fetch_ruleset
+from anabranch_runtime.driver.reporting import reporting
 from tests.support.surroundings.redis import redis_url
+
+
+@pytest.fixture(autouse=True)
+def reports_of_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let live drivers report the progress after every batch."""
+    monkeypatch.setattr(reporting, "PAUSE", 0.0)
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from anabranch_contract.plans import ruleset as rulesets
 from anabranch_runtime import inspection
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.inspection import compact, describe, describe_store, main, verify
-from anabranch_runtime.state.manifest import read_manifest
+from anabranch_runtime.state.manifest import Manifests, read_manifest
 from anabranch_runtime.storage.pipeline_lock import exclusive
 from anabranch_runtime.storage.segment_cache import close_all
 from tests.support.cases.states import RS, rules
@@ -172,17 +173,20 @@ def test_no_state_is_an_error_with_a_remedy(
 
 
 def test_a_manifest_that_goes_away_meanwhile(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reads = []
+    state, reads = read_manifest(max((root / "manifest").iterdir())), list[Path]()
 
     def gone_at_first(path: Path) -> object:
         reads.append(path)
         if len(reads) == 1:
-            raise StateError("damaged-manifest", f"{path} is gone")
+            # Two commits delete the manifests that this one continues.
+            manifests = Manifests(root)
+            for batch in range(BATCHES + 1, BATCHES + 7):
+                manifests.commit(replace(state, next_batch=batch))
         return read_manifest(path)
 
     monkeypatch.setattr(inspection, "read_manifest", gone_at_first)
-    monkeypatch.setattr(Path, "exists", lambda p: p not in reads[:1])
-    assert inspection.newest(root).next_batch == BATCHES
+    assert inspection.newest(root).next_batch == BATCHES + 6
+    assert len(reads) == 2
 
 
 @pytest.mark.parametrize("seed", range(10))

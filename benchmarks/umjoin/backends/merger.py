@@ -106,12 +106,13 @@ def merged(folder: Path, task: Task) -> Segment:
         OSError: it can't be written.
     """
     indexes = [(key, columns_of(key)) for key in task.spec.indexes]
-    return rewrite(
+    (segment,) = rewrite(
         folder,
         merged_pack(),
-        task.merge,
+        [task.merge],
         lambda writer, parts: merge_segments(writer, parts, (), indexes),
     )
+    return segment
 
 
 def columns_of(key: IndexKey) -> ColumnsOf:

@@ -19,6 +19,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -34,9 +35,17 @@ from anabranch_runtime.state.manifest import State
 from anabranch_runtime.storage.ahead import give_way
 from anabranch_runtime.storage.durable import durable
 from anabranch_runtime.storage.segment import Merge, Segment
-from anabranch_runtime.task.compact import Compaction, MergedSegment, compact, merged_pack
+from anabranch_runtime.task.compact import (
+    Compaction,
+    MergedSegment,
+    compact,
+    compact_together,
+    merged_pack,
+)
 
 _LOG = structlog.get_logger("anabranch.runtime")
+#: Greatest bytes of segments that are merged into one pack.
+TOGETHER = 1 << 20
 
 
 @dataclass(slots=True)
@@ -45,7 +54,7 @@ class Compactor:
 
     Attributes:
         root: the state directory.
-        work: does one merge.
+        work: does one merge. By default this process merges, several small ones into one pack.
         beside: whether merges run in a thread; otherwise :meth:`begin` does them itself, so that a
             run depends on its input only.
         queue: returns the queue of a merge; merges of one queue are serial, queues are parallel.
@@ -177,32 +186,57 @@ class Compactor:
             thread.join()
 
     def _each(self, queue: Sequence[Compaction]) -> None:
-        for work in queue:
+        for works in _groups(queue) if self.work is compact else [[work] for work in queue]:
             if self.leaving.is_set():
                 return
-            merge, started = work.merge, time.perf_counter()
-            try:
-                merged = self.work(work)
-            except StateError as error:
-                self._done.append((merge, error))
-            except Exception as error:
-                if not self.beside:
-                    raise
-                # For example an error of Spark: the state is unchanged, and a later batch retries
-                # the merge.
-                _LOG.warning("merge failed", store=_store(merge), error=str(error)[:2000])
-            else:
-                segment = merged.segment
-                self._spent.append(Writes(1, segment.rows, merged.seconds))
-                self._done.append((merge, segment))
-                _LOG.info(
-                    "merged",
-                    store=segment.store,
-                    partition=segment.partition,
-                    level=segment.level,
-                    rows=segment.rows,
-                    ms=round(1e3 * (time.perf_counter() - started)),
-                )
+            if len(works) > 1:
+                # After an error each merges alone, to find the damaged part.
+                with suppress(StateError):
+                    for work, merged in zip(works, compact_together(works), strict=True):
+                        self._merged(work.merge, merged)
+                    continue
+            for work in works:
+                self._alone(work)
+
+    def _alone(self, work: Compaction) -> None:
+        try:
+            merged = self.work(work)
+        except StateError as error:
+            self._done.append((work.merge, error))
+        except Exception as error:
+            if not self.beside:
+                raise
+            # For example an error of Spark: the state is unchanged, and a later batch retries the
+            # merge.
+            _LOG.warning("merge failed", store=_store(work.merge), error=str(error)[:2000])
+        else:
+            self._merged(work.merge, merged)
+
+    def _merged(self, merge: Merge, merged: MergedSegment) -> None:
+        segment = merged.segment
+        self._spent.append(Writes(1, segment.rows, merged.seconds))
+        self._done.append((merge, segment))
+        _LOG.info(
+            "merged",
+            store=segment.store,
+            partition=segment.partition,
+            level=segment.level,
+            rows=segment.rows,
+            ms=round(1e3 * merged.seconds),
+        )
+
+
+def _groups(queue: Sequence[Compaction]) -> list[list[Compaction]]:
+    """Return groups of successive merges with at most :data:`TOGETHER` bytes, or of one merge."""
+    groups, room = list[list[Compaction]](), 0
+    for work in queue:
+        size = sum(segment.bytes for segment in work.merge.segments)
+        if size > room:
+            groups.append([])
+            room = TOGETHER
+        groups[-1].append(work)
+        room -= size
+    return groups
 
 
 def _store(merge: Merge) -> str:

@@ -498,7 +498,7 @@ class Driver:
         if goes_on and cycle.is_due(settings, time.monotonic()):
             self._look_for_changes()
         self.reporting.batch(state, reports, times, self._rate_limiter.ages)
-        self.report("running")
+        self.reporting.progress_made(self.state)
         self.reporting.show_stores(self.state)
         self.reporting.cpu.lap("report")
         self.reporting.cpu.report()

@@ -111,13 +111,14 @@ def stream_counts(state: State) -> dict[str, dict[str, int]]:
     """Stream -> tuples read, late, invalid and in the future (``ahead``) so far, and tuples
     invisible to a query that begins now (``unseen``).
     """
+    hidden = unseen(state)
     return {
         name: {
             "input": s.input,
             "late": s.late,
             "invalid": s.invalid,
             "ahead": s.ahead,
-            "unseen": unseen(state, name),
+            "unseen": hidden[name],
         }
         for name, s in state.streams.items()
     }

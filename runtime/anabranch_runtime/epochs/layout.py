@@ -22,6 +22,7 @@ from anabranch_contract.queries.joins import AttrRef, Label, RelationId
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.expressions.evaluate import evaluate
 from anabranch_runtime.state.dealt import Dealt, DealtRows, dealt_rows
+from anabranch_runtime.state.derived import Derived
 from anabranch_runtime.state.manifest import State, StoreState
 from anabranch_runtime.storage.segment import IndexKey
 
@@ -77,7 +78,7 @@ class StoreLayout:
 
 def layouts(state: State) -> dict[str, StoreLayout]:
     """Return store -> layout for all stores of a state."""
-    return {name: _layout(name, store) for name, store in state.stores.items()}
+    return _layouts.of(state.stores)
 
 
 def _layout(name: str, store: StoreState) -> StoreLayout:
@@ -91,6 +92,9 @@ def _layout(name: str, store: StoreState) -> StoreLayout:
         store.filter,
         store.dealt,
     )
+
+
+_layouts = Derived(_layout)
 
 
 def base_layout(relation: RelationId) -> StoreLayout:

@@ -10,6 +10,7 @@ longer keeps the latest by the same key: that stream's stored rows are incomplet
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 from typing import Any
 
@@ -266,12 +267,16 @@ def _activate(
     )
 
 
-def unseen(state: State, stream: str) -> int:
-    """Count the tuples of ``stream`` before the first one visible to a query starting now."""
-    batch, known = state.next_batch, state.streams[stream]
-    stores = [s for s in state.stores.values() if s.streams == (stream,)]
-    low = covered_since(batch, [s.covers(batch - 1) for s in stores]) if batch else 0
-    return known.admitted_before(low)
+def unseen(state: State) -> dict[str, int]:
+    """Return stream -> tuples before the first one that is visible to a query starting now."""
+    batch, covers = state.next_batch, defaultdict[str, list[tuple[tuple[int, int], ...]]](list)
+    for store in state.stores.values():
+        if store.is_base:
+            covers[store.streams[0]].append(store.covers(batch - 1))
+    return {
+        name: known.admitted_before(covered_since(batch, covers[name]) if batch else 0)
+        for name, known in state.streams.items()
+    }
 
 
 def _missed(state: State, stream: str, visible: Visibility) -> int | str | None:

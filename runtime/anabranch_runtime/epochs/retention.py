@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
@@ -101,14 +101,48 @@ def _joins(ruleset: Ruleset) -> list[QuerySpec]:
     return [query for query in ruleset.queries if len(query.members) > 1]
 
 
+@dataclass(slots=True)
+class _Expired:
+    """The last expiry under a ruleset: clocks; store -> the store after it, and the streams by
+    whose clocks its rows expire.
+    """
+
+    marks: Mapping[str, int] = field(default_factory=dict)
+    stores: dict[str, tuple[StoreState, frozenset[str]]] = field(default_factory=dict)
+
+
+@per_ruleset
+def _expired(_: Ruleset) -> _Expired:
+    return _Expired()
+
+
 def expire(state: State, ruleset: Ruleset) -> State:
-    """Drop the segments that no active query needs any more."""
-    needed = needed_from(state, ruleset)
-    if needed is None:
+    """Drop the segments that no active query needs any more.
+
+    Without debts, a store is looked at only if it or one of its clocks has changed since the last
+    call.
+    """
+    marks, past, last = clocks(state), frozenset(state.debt.past), _expired(ruleset)
+    if not marks:
         return state
+    known = _readers(ruleset, past)
     # A catch-up may still need rows of batches with results still owed, and of all later batches.
     owed = min((one.first for one in state.debt.withheld), default=state.next_batch)
-    stores = {n: _expire_store(store, needed(store), owed) for n, store in state.stores.items()}
+    if past or state.debt.withheld:
+        last.stores.clear()
+    moved = {s for s in marks.keys() | last.marks.keys() if marks.get(s) != last.marks.get(s)}
+    stores = dict(state.stores)
+    for name, store in state.stores.items():
+        before = last.stores.get(name)
+        if before is not None and before[0] is store and moved.isdisjoint(before[1]):
+            continue
+        needs = known.needs(store)
+        stores[name] = _expire_store(store, tuple(need.at(marks) for need in needs), owed)
+        if not (past or state.debt.withheld):
+            last.stores[name] = stores[name], frozenset(s for need in needs for s in need.behind)
+    if len(last.stores) > len(stores):
+        last.stores = {name: one for name, one in last.stores.items() if name in stores}
+    last.marks = marks
     changed = any(stores[name] is not store for name, store in state.stores.items())
     return replace(state, stores=stores) if changed else state
 
@@ -120,8 +154,7 @@ def needed_from(state: State, ruleset: Ruleset) -> Callable[[StoreState], Limits
     marks, past = clocks(state), frozenset(state.debt.past)
     if not marks:
         return None
-    # Queries whose results from before their activation are still owed need all visible rows.
-    known = _of_readers(ruleset, past) if past else _usual_readers(ruleset)
+    known = _readers(ruleset, past)
     return lambda store: tuple(need.at(marks) for need in known.needs(store))
 
 
@@ -197,6 +230,11 @@ class _Readers:
         wanted = frozenset(members)
         users = [needs for labels, needs in self.queries.items() if wanted <= labels]
         return tuple(_together(needs[member] for needs in users) for member in members)
+
+
+def _readers(ruleset: Ruleset, past: Collection[str]) -> _Readers:
+    # Queries whose results from before their activation are still owed need all visible rows.
+    return _of_readers(ruleset, past) if past else _usual_readers(ruleset)
 
 
 @per_ruleset

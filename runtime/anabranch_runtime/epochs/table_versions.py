@@ -44,6 +44,9 @@ def end_versions(
         loads, feeds: feed -> part of the input being read; feed -> its state; after the batch.
         now: seconds since 1970.
     """
+    found = versions_of(state)
+    if not found:
+        return state
     streams = dict(state.streams)
     for feed, load in loads.items():
         known, held = streams.get(load.stream), feed in feeds and feeds[feed].held is not None

@@ -68,15 +68,18 @@ def unusable(cache: Path, cause: OSError) -> StateError:
 AGE = 600.0
 
 
-def sweep(cache: Path, needed: Collection[str], spent: Collection[str], batch: int) -> None:
+def sweep(
+    cache: Path, needed: Collection[str], spent: Collection[str], batch: int, first: int
+) -> None:
     """Delete the unneeded files of a cache.
 
-    Manifests before ``batch`` are deleted. Of the other files that are not ``needed``, packs that
-    are ``spent`` or older than the batch are deleted at once; new packs of merges, staged results
-    and input are deleted when they have not been used for :data:`AGE` seconds.
+    Manifests before ``first``, the first of the batch's chain, are deleted. Of the other files that
+    are not ``needed``, packs that are ``spent`` or older than the batch are deleted at once; new
+    packs of merges, staged results and input are deleted when they have not been used for
+    :data:`AGE` seconds.
     """
     for path in cache.glob("manifest/*.json"):
-        if path.stem.isdecimal() and int(path.stem) < batch:
+        if path.stem.isdecimal() and int(path.stem) < first:
             path.unlink(missing_ok=True)
     now = time.time()
     for pattern in ("segments/*", "staging/*", "recordings/*", "ingest/*/*"):

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -25,6 +25,7 @@ from anabranch_runtime.columns.arrow_types import spark_type
 from anabranch_runtime.epochs.layout import routes
 from anabranch_runtime.errors import ArrowTypeError
 from anabranch_runtime.index.hash_index import estimate_distinct
+from anabranch_runtime.state.derived import Derived
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.state.measured import Measurements, TaskMeasures, added, sum_reads
 from anabranch_runtime.state.measures import (
@@ -32,6 +33,8 @@ from anabranch_runtime.state.measures import (
     SIZE,
     STORE,
     Bounds,
+    KeyBound,
+    KnownValues,
     StreamMeter,
     add_counts,
     key_bound,
@@ -50,17 +53,22 @@ CHANGED = 0.1
 def bounds(state: State, samples: Samples) -> Bounds:
     """Return bounds by which tasks of the next batch skip values that can't change a statistic."""
     return Bounds(
-        keys={
-            owner: {key: key_bound(sketch) for key, sketch in keys.items()}
-            for owner, keys in state.measured.sketches.items()
-        },
+        keys=_key_bounds.of(state.measured.sketches),
         ranks=samples.bounds(),
         newest={name: s.newest for name, s in state.streams.items() if s.newest is not None},
-        values={
-            owner: {key: found.known for key, found in keys.items()}
-            for owner, keys in state.measured.values.items()
-        },
+        values=_known_values.of(state.measured.values),
     )
+
+
+def _bounds_of_keys(_: str, sketches: Mapping[str, str]) -> dict[str, KeyBound]:
+    return {key: key_bound(sketch) for key, sketch in sketches.items()}
+
+
+def _values_of_keys(_: str, values: Mapping[str, KeyValues]) -> dict[str, KnownValues]:
+    return {key: found.known for key, found in values.items()}
+
+
+_key_bounds, _known_values = Derived(_bounds_of_keys), Derived(_values_of_keys)
 
 
 def measured(
@@ -119,7 +127,7 @@ def _sketches(
         for owner, keys in before.sketches.items()
         if not owner.startswith(STORE) or owner.removeprefix(STORE) in stores
     }
-    # Unchanged entries stay the same objects: the manifest's serialiser (``Speller``) caches them.
+    # Unchanged entries stay the same objects: manifests leave them out (``state.changes``).
     changed: dict[str, dict[str, str]] = {}
     for report in tasks:
         for owner, keys in report.sketches.items():

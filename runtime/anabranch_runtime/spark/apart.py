@@ -28,7 +28,7 @@ from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.sources.feed import Piece
 from anabranch_runtime.sources.ingest.landing import object_of
 from anabranch_runtime.spark.merges import lately, take_orders
-from anabranch_runtime.state.manifest import manifest_path, read_manifest
+from anabranch_runtime.state.manifest import Chains
 from anabranch_runtime.storage.ahead import AHEAD, bring, missing
 from anabranch_runtime.storage.durable import attach
 from anabranch_runtime.task.context import BatchContext, live_segments
@@ -175,9 +175,10 @@ def _tidy(context: BatchContext, cache: Path, fleets: Sequence[Fleet]) -> None:
     began = time.monotonic()
     if began < _next_sweep:
         return
-    named, needed = set[str](), set[str]()
+    named, needed, first = set[str](), set[str](), context.batch
     if context.manifest is not None:
-        state = read_manifest(manifest_path(cache, context.batch))
+        chains = Chains(cache)
+        state, first = chains.state(context.batch), chains.first(context.batch)
         for segment in state.kept:
             named.add(segment.path)
             store = state.stores.get(segment.store)
@@ -185,7 +186,7 @@ def _tidy(context: BatchContext, cache: Path, fleets: Sequence[Fleet]) -> None:
                 fleet.own(store.spec.partitions)[segment.partition] for fleet in fleets
             ):
                 needed.add(segment.path)
-    sweep(cache, needed, named | _needed, context.batch)
+    sweep(cache, needed, named | _needed, context.batch, first)
     _needed = frozenset(needed)
     attach(context.root, context.objects).trim(needed)
     ended = time.monotonic()

@@ -1,18 +1,20 @@
 """The state manifest: the durable state of a pipeline, committed once per batch.
 
-A manifest is a complete snapshot: number of the next batch, first batch of each epoch, live
-segments, intervals of stores, visibility of queries, event times. A batch is committed by one
-atomic rename of ``manifest/<batch>.json``. A batch that the newest manifest already contains is
-never applied again. Files that no kept manifest names are garbage.
+A state has the number of the next batch, the first batch of each epoch, live segments, intervals of
+stores, visibility of queries, event times. A batch is committed by one atomic rename of
+``manifest/<batch>.json``. A batch that the newest manifest already contains is never applied again.
+Files that no kept manifest names are garbage.
+
+A manifest has the changes since the one before it, whose checksum it names; at a start, and once
+the changes have grown, it has the whole state. So a commit costs as much as the batch has changed,
+and a state is read from a chain of manifests, of bounded length.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
-import time
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, is_dataclass, replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from anabranch_contract.plans.ruleset import RulesetId, StoreSpec
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.queries.joins import Stream
 from anabranch_runtime.errors import StateError
+from anabranch_runtime.state.changes import StateChange, applied, difference
 from anabranch_runtime.state.dealt import Dealt
 from anabranch_runtime.state.debt import Debt
 from anabranch_runtime.state.measured import Measurements
@@ -30,65 +33,17 @@ from anabranch_runtime.state.placement import Hosts
 from anabranch_runtime.state.slices import Backfill
 from anabranch_runtime.state.table_versions import TableVersions
 from anabranch_runtime.state.unread import FeedState
-from anabranch_runtime.storage.documents import (
-    Kind,
-    Spelling,
-    canonical,
-    checksum,
-    read_document,
-    read_exactly,
-)
+from anabranch_runtime.storage.documents import Kind, Spelling, checksum, read_text
 from anabranch_runtime.storage.durable import durable
 from anabranch_runtime.storage.segment import Segment
+from anabranch_runtime.storage.verify import REMEDY
 
-
-@dataclass(slots=True)
-class Speller:
-    """Incremental serialiser of consecutive states as canonical JSON text.
-
-    With many queries a state is large, and a batch changes little of it: unchanged values are the
-    same objects in the next state. So for mappings in a state, or in a dataclass of a state, the
-    text of each entry is cached, and only changed entries are written again.
-    """
-
-    #: Cache: path of a field -> key -> (value in the last state, text of key and value).
-    _known: dict[str, dict[str, tuple[Any, str]]] = field(default_factory=dict)
-
-    def spell(self, state: Any) -> Spelling:
-        """Serialise ``state``, a dataclass; the text equals that of :func:`documents.canonical`."""
-        return Spelling(self._record("", state))
-
-    def _record(self, path: str, record: Any) -> str:
-        parts = []
-        for name, value in sorted(codec.fields(record).items()):
-            if isinstance(value, dict):
-                text = self._mapping(f"{path}.{name}", value)
-            elif is_dataclass(value):
-                text = self._record(f"{path}.{name}", value)
-            else:
-                text = canonical(value)
-            parts.append(f"{canonical(name)}:{text}")
-        return f"{{{','.join(parts)}}}"
-
-    def _mapping(self, path: str, values: Mapping[str, Any]) -> str:
-        last = self._known.get(path, {})
-        found: dict[str, tuple[Any, str]] = {}
-        for key in sorted(values):
-            value, known = values[key], last.get(key)
-            # By identity, as values never change in place; equal numbers in two objects only cost
-            # time.
-            if known is None or known[0] is not value:
-                known = (value, f"{json.dumps(key)}:{canonical(value)}")
-            found[key] = known
-        self._known[path] = found
-        return f"{{{','.join(text for _, text in found.values())}}}"
-
-
-KIND = Kind("manifest", "state")
+KIND = Kind("manifest", "commit")
 #: Number of older manifests kept besides the newest one.
 KEPT = 2
-#: Seconds for which a task waits for its batch's manifest, and seconds between two attempts.
-PATIENCE, POLL = 10.0, 0.01
+#: A whole manifest follows after so many changes; or once they take as many bytes as the last whole
+#: one, and at least so many: reading a chain then takes some tens of milliseconds.
+MOST_LINKS, LEAST_GROWN = 256, 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,44 +248,82 @@ class State:
                     raise StateError("stray-segment", f"store {name} has rows outside its batches")
 
 
+#: Parts of a state that are large where little of them changes.
+_INSIDE = frozenset((State, Measurements, StoreState, Backfill, Debt, Hosts))
+
+
+class Commit(codec.Row, frozen=True):
+    """Body of a manifest.
+
+    Attributes:
+        after: number and checksum of the manifest before it; None: it is whole.
+        change: change since that manifest; of a whole one, since the empty state.
+    """
+
+    after: tuple[int, int] | None
+    change: StateChange
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A manifest that this process has written: number, checksum, state.
+
+    Attributes:
+        first: number of the whole manifest at the beginning of its chain. ``whole``: its bytes.
+        links, grown: number and bytes of the changes since.
+    """
+
+    number: int
+    crc: int
+    state: State
+    first: int
+    whole: int
+    links: int = 0
+    grown: int = 0
+
+
 class Manifests:
     """The manifest directory of one pipeline.
 
-    The newest ``KEPT + 1`` manifests are kept, with the packs that they name, so that the state can
-    be rolled back to any of them.
+    The states of the newest ``KEPT + 1`` manifests are kept, with the packs that they name, so that
+    the state can be rolled back to any of them; and so are the manifests that they continue.
     """
 
     def __init__(self, root: Path) -> None:
-        self._durable = durable(root)
-        self._directory = root / "manifest"
-        self._directory.mkdir(parents=True, exist_ok=True)
-        #: Readable manifest -> pack files that it names; manifest -> id of its ruleset.
-        self._named: dict[Path, frozenset[str]] = {}
-        self._rulesets: dict[Path, RulesetId] = {}
+        self._root, self._durable = root, durable(root)
+        directory = root / "manifest"
+        directory.mkdir(parents=True, exist_ok=True)
+        self._numbers = sorted(int(p.stem) for p in directory.glob("*.json"))
+        #: Readable kept manifest -> pack files that it names, its ruleset, first of its chain.
+        self._named: dict[int, frozenset[str]] = {}
+        self._rulesets: dict[int, RulesetId] = {}
+        self._firsts: dict[int, int] = {}
         self._dropped: frozenset[str] = frozenset()
-        self._speller = Speller()
+        #: The newest two manifests that this process has written.
+        self._written: tuple[_Written, ...] = ()
 
     def load(self) -> State:
         """The newest committed state; an empty state before the first commit."""
-        names = self._names()
-        return read_manifest(names[-1]) if names else State()
+        return Chains(self._root).state(self._numbers[-1]) if self._numbers else State()
 
     def kept(self) -> list[tuple[Path, State | StateError]]:
-        """Read every manifest in the folder, newest first: path, and its state or the read error.
+        """Read every kept manifest, newest first: path, and its state or the read error.
 
         Raises:
             StateError: ``unknown-version``: another release has written a manifest.
         """
+        chains = Chains(self._root)
         found: list[tuple[Path, State | StateError]] = []
-        for path in reversed(self._names()):
+        for number in reversed(self._numbers[-KEPT - 1 :]):
+            path = manifest_path(self._root, number)
             try:
-                state = read_manifest(path)
+                state = chains.state(number)
             except StateError as error:
                 if error.code == "unknown-version":
                     raise
                 found.append((path, error))
             else:
-                self._note(path, state)
+                self._note(number, state, chains.first(number))
                 found.append((path, state))
         return found
 
@@ -351,18 +344,24 @@ class Manifests:
 
     def commit(self, state: State) -> None:
         """Write ``state`` as the newest manifest; returns only once it is durable."""
-        before = self.named
-        path = manifest_path(self._directory.parent, state.next_batch)
-        self._durable.write(path, KIND, self._speller.spell(state))
-        self._note(path, state)
-        names = self._names()
+        before, number = self.named, state.next_batch
+        earlier = [one for one in self._written if one.number < number]
+        fresh = self._write(state, earlier[-1] if earlier else None)
+        self._written = (*earlier[-1:], fresh)
+        self._note(number, state, fresh.first)
         # Later manifests exist after a rollback of the state at the start: delete them.
-        rejected, spent = [n for n in names if n > path], names[: -KEPT - 1]
-        self._durable.remove(rejected)
-        self._durable.discard(f"{self._directory.name}/{n.name}" for n in spent)
-        for old in (*spent, *rejected):
-            self._named.pop(old, None)
-            self._rulesets.pop(old, None)
+        rejected = [n for n in self._numbers if n > number]
+        self._numbers = [*(n for n in self._numbers if n < number), number]
+        self._durable.remove(manifest_path(self._root, n) for n in rejected)
+        kept = self._numbers[-KEPT - 1 :]
+        # Two at a time, so that no commit waits for the deletion of a long chain.
+        needed = min(self._firsts.get(n, 0) for n in kept)
+        spent = [n for n in self._numbers[:2] if n < needed]
+        self._durable.discard(f"manifest/{manifest_path(self._root, n).name}" for n in spent)
+        self._numbers = self._numbers[len(spent) :]
+        for known in (self._named, self._rulesets, self._firsts):
+            for old in known.keys() - kept:
+                del known[old]
         self._dropped |= before
 
     def checksum(self, batch: int) -> int:
@@ -372,16 +371,111 @@ class Manifests:
             StateError: ``missing-manifest``: the file was removed or is unreadable.
         """
         try:
-            return checksum(manifest_path(self._directory.parent, batch))
+            return checksum(manifest_path(self._root, batch))
         except (OSError, ValueError) as cause:
-            raise _missing(cause) from cause
+            raise missing_manifest(cause) from cause
 
-    def _note(self, path: Path, state: State) -> None:
-        self._named[path] = packs_of(state)
-        self._rulesets[path] = state.ruleset
+    def _write(self, state: State, before: _Written | None) -> _Written:
+        """Write the changes since the manifest ``before``, or the whole state."""
+        if before is not None and (
+            before.links >= MOST_LINKS or before.grown >= max(before.whole, LEAST_GROWN)
+        ):
+            before = None
+        known = State() if before is None else before.state
+        after = None if before is None else (before.number, before.crc)
+        text = codec.dumps(Commit(after, difference(known, state, _INSIDE)))
+        number, crc, size = state.next_batch, KIND.crc(text.encode()), len(text)
+        self._durable.write(manifest_path(self._root, number), KIND, Spelling(text))
+        if before is None:
+            return _Written(number, crc, state, number, size)
+        links, grown = before.links + 1, before.grown + size
+        return replace(before, number=number, crc=crc, state=state, links=links, grown=grown)
 
-    def _names(self) -> list[Path]:
-        return sorted(p for p in self._directory.iterdir() if p.suffix == ".json")
+    def _note(self, number: int, state: State, first: int) -> None:
+        self._named[number] = packs_of(state)
+        self._rulesets[number] = state.ruleset
+        self._firsts[number] = first
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A manifest that has been read: checksum, first of its chain, JSON form of its state."""
+
+    crc: int
+    first: int
+    tree: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Chains:
+    """Reader of the states in the manifests below ``root``; it reads each manifest once."""
+
+    root: Path
+    _read: dict[int, _Read] = field(default_factory=dict)
+
+    def state(self, number: int) -> State:
+        """Return the state that batch ``number`` starts from.
+
+        Raises:
+            StateError: ``unknown-version``; ``damaged-manifest``, which names the damaged one.
+        """
+        tree = self._find(number).tree
+        try:
+            return codec.from_json(tree, State)
+        except codec.Malformed as cause:
+            raise _damaged(manifest_path(self.root, number), f"is no state: {cause!r}") from cause
+
+    def first(self, number: int) -> int:
+        """Return the number of the whole manifest that ``number`` continues, or is."""
+        return self._find(number).first
+
+    def _find(self, number: int) -> _Read:
+        links: list[tuple[int, int, Commit]] = []
+        after: tuple[int, int] | None = (number, -1)
+        while after is not None and after[0] not in self._read:
+            crc, commit = self._commit(after[0])
+            self._check(after, crc, links)
+            links.append((after[0], crc, commit))
+            after = commit.after
+        if after is not None:
+            self._check(after, self._read[after[0]].crc, links)
+        for at, crc, commit in reversed(links):
+            known = _EMPTY if commit.after is None else self._read[commit.after[0]]
+            first = at if commit.after is None else known.first
+            try:
+                self._read[at] = _Read(crc, first, applied(known.tree, commit.change))
+            except (LookupError, TypeError, ValueError) as cause:
+                path = manifest_path(self.root, at)
+                raise _damaged(path, f"does not fit the one before it: {cause!r}") from cause
+        return self._read[number]
+
+    def _check(
+        self, after: tuple[int, int], crc: int, links: Sequence[tuple[int, int, Commit]]
+    ) -> None:
+        if links and crc != after[1]:
+            later, path = (manifest_path(self.root, n) for n in (links[-1][0], after[0]))
+            raise _damaged(path, f"is not the one that {later.name} continues")
+
+    def _commit(self, number: int) -> tuple[int, Commit]:
+        path = manifest_path(self.root, number)
+        if not path.exists():
+            durable(self.root).bring(f"manifest/{path.name}", path)
+        try:
+            text = read_text(path, KIND)
+            return KIND.crc(text.encode()), codec.loads(text, Commit)
+        except codec.Malformed as cause:
+            raise _damaged(path, f"is no manifest: {cause!r}") from cause
+        except StateError as error:
+            if error.code == "unknown-version":
+                raise
+            raise StateError(error.code, error.message, remedy=REMEDY) from error
+
+
+_EMPTY = _Read(0, 0, codec.to_json(State()))
+
+
+def _damaged(path: Path, reason: str) -> StateError:
+    return StateError("damaged-manifest", f"{path} {reason}", remedy=REMEDY)
 
 
 def manifest_path(root: Path, batch: int) -> Path:
@@ -389,71 +483,8 @@ def manifest_path(root: Path, batch: int) -> Path:
     return root / "manifest" / f"{batch:012d}.json"
 
 
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    segments: codec.Raw
-
-
-@dataclass(frozen=True, slots=True)
-class _Committed:
-    """Projection of a manifest to the fields that tasks need."""
-
-    stores: dict[str, _Stored]
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """Parsed segments of a store: JSON text of the list, and text of a segment -> the segment."""
-
-    text: bytes
-    known: dict[bytes, Segment]
-    segments: tuple[Segment, ...]
-
-    @staticmethod
-    def of(text: bytes, last: _Read | None) -> _Read:
-        """Parse the segments of ``text``, reusing the objects of segments that ``last`` has."""
-        known = last.known if last is not None else {}
-        parts = [bytes(part) for part in codec.loads(text, tuple[codec.Raw, ...])]
-        found = {part: known.get(part) or codec.loads(part, Segment) for part in parts}
-        return _Read(text, found, tuple(found[part] for part in parts))
-
-
-#: Cache: store -> its segments in the last read manifest, as the next one has most of them.
-_LAST: dict[str, _Read] = {}
-
-
-def _segments(body: bytes) -> dict[str, tuple[Segment, ...]]:
-    """Parse store -> segments; an unchanged store has the same tuple object as in the last call."""
-    found = {}
-    for name, store in codec.loads(body, _Committed).stores.items():
-        text, last = bytes(store.segments), _LAST.get(name)
-        found[name] = last if last is not None and last.text == text else _Read.of(text, last)
-    _LAST.clear()
-    _LAST.update(found)
-    return {name: read.segments for name, read in found.items()}
-
-
-def committed_segments(root: Path, batch: int, crc: int) -> dict[str, tuple[Segment, ...]]:
-    """Read store -> live segments from the manifest that ``batch`` starts from; called by tasks.
-
-    Waits for the manifest with checksum ``crc``: shared storage may still show none, or an older
-    one of the same number, since an epoch can begin without a batch.
-
-    Raises:
-        StateError: ``missing-manifest``: the manifest does not appear in time.
-    """
-    path, deadline = manifest_path(root, batch), time.monotonic() + PATIENCE
-    while True:
-        try:
-            return _segments(read_exactly(path, KIND, crc))
-        except (OSError, ValueError) as cause:
-            if time.monotonic() > deadline:
-                raise _missing(cause) from cause
-        if not durable(root).bring(f"manifest/{path.name}", path):
-            time.sleep(POLL)
-
-
-def _missing(cause: Exception) -> StateError:
+def missing_manifest(cause: Exception) -> StateError:
+    """Return the error for a manifest that a batch needs and that can't be read."""
     return StateError(
         "missing-manifest",
         f"the manifest of the batch can't be read: {cause}",
@@ -467,13 +498,9 @@ def packs_of(state: State) -> frozenset[str]:
 
 
 def read_manifest(path: Path) -> State:
-    """Read the state from a manifest file.
+    """Read the state of a manifest file.
 
     Raises:
         StateError: ``unknown-version`` or ``damaged-manifest``.
     """
-    body = read_document(path, KIND)
-    try:
-        return codec.from_json(body, State)
-    except codec.Malformed as cause:
-        raise StateError("damaged-manifest", f"{path} is no state: {cause!r}") from cause
+    return Chains(path.parent.parent).state(int(path.stem))

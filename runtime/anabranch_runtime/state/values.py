@@ -93,26 +93,24 @@ class KeyValues:
             return self
         nulls = sum(part.nulls for part in parts)
         rest = sum(part.rest for part in parts)
-        figures = self.figures
+        rows = _rows(self.figures) * _FADING
         if self.texts:
-            rows = _rows(figures) * _FADING
             rows[:SPAN] += parts[0].counts if len(parts) == 1 else sum(p.counts for p in parts)
             rows[SPAN] += tuples
-            figures = _packed(rows)
         now = KeyValues(
             self.tuples + tuples,
             self.recent * _FADED + tuples,
             self.missed + rest,
             self.missed_recent * _FADED + rest,
             self.hashes,
-            figures,
+            "",
             self.texts,
             self.nulls + nulls,
             self.recent_nulls * _FADED + nulls,
         )
         if any(len(part.fresh) for part in parts):
-            return _admitted(now, parts, tuples, rest)
-        return now
+            return _admitted(now, rows, parts, tuples)
+        return replace(now, figures=_packed(rows))
 
     @property
     def known(self) -> KnownValues:
@@ -146,10 +144,12 @@ class KeyValues:
 _DIGITS, _ROUNDED = 6, 1e-6
 
 
-def _admitted(now: KeyValues, parts: Sequence[ValueCounts], tuples: int, rest: int) -> KeyValues:
+def _admitted(
+    now: KeyValues, rows: NDArray[np.float64], parts: Sequence[ValueCounts], tuples: int
+) -> KeyValues:
     """Add to ``now`` the newly reported values of ``parts`` that are frequent enough.
 
-    ``now`` already includes the batch's ``tuples`` and ``rest``, the sum of the tasks' bounds.
+    ``now`` already includes the batch's ``tuples`` and the tasks' bounds; ``rows`` are its figures.
     """
     reported = np.concatenate([part.fresh for part in parts])
     fresh, first, which = np.unique(reported, return_index=True, return_inverse=True)
@@ -163,7 +163,7 @@ def _admitted(now: KeyValues, parts: Sequence[ValueCounts], tuples: int, rest: i
     entering[COUNT] = entering[RECENT] = came
     entering[SPAN] = tuples
     entering[UNDER], entering[UNDER_RECENT] = now.missed - covered, now.missed_recent - covered
-    rows = np.concatenate([_rows(now.figures), entering], axis=1)
+    rows = np.concatenate([rows, entering], axis=1)
     rank = np.lexsort((hashes, -_worth(rows, now.tuples)))
     wanted = np.repeat([STAYS, WORTH], [len(now.texts), len(fresh)])
     frequent = np.maximum(rows[COUNT] / now.tuples, rows[RECENT] / rows[SPAN]) >= wanted

@@ -69,7 +69,9 @@ def read_document(path: Path, kind: Kind) -> Any:
     try:
         text = path.read_text(encoding="utf-8")
         document = json.loads(text)
-        written, body = document["version"], document[kind.key]
+        written = document["version"]
+        # The key belongs to the version.
+        body = document[kind.key] if written == kind.version else None
     except (OSError, ValueError, KeyError, TypeError) as cause:
         raise StateError(
             f"damaged-{kind.noun}", f"{path} is no {kind.noun}: {_said(cause)}"

@@ -55,6 +55,8 @@ _FOLDERS = (_MANIFESTS, "journal/", "rulesets/", _LOGS)
 _FILES = ("pipeline.json",)
 #: Greatest number of leftover objects of attempts and merges to delete at once.
 MOST = 1000
+#: Number of documents that are read at once at a start.
+READERS = 16
 #: Quarantine folder for documents that the object store does not have.
 ASIDE = "aside"
 
@@ -332,6 +334,8 @@ class Mirrored(Durable):
         """
         names = sorted(packs)
         Durable.discard(self, names)
+        for name in names:
+            self._versions.pop(name, None)
         if names:
             self._deleting = self._deleter.submit(self._delete, names)
 
@@ -434,8 +438,10 @@ class Mirrored(Durable):
     def _mirror(self) -> None:
         """Fetch documents that differ from the object store's; quarantine those it lacks."""
         there = sorted(n for n in self._there if n in _FILES or n.startswith(_FOLDERS))
-        for name in there:
-            found, path = self.remote.read(name), self.root / name
+        with ThreadPoolExecutor(READERS) as readers:
+            documents = list(readers.map(self.remote.read, there))
+        for name, found in zip(there, documents, strict=True):
+            path = self.root / name
             if found is None:
                 continue
             content, self._versions[name] = found

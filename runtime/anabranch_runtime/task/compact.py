@@ -62,39 +62,55 @@ def compact(work: Compaction) -> MergedSegment:
     Raises:
         StateError: a part is damaged or missing.
     """
+    return compact_together([work])[0]
+
+
+def compact_together(works: Sequence[Compaction]) -> list[MergedSegment]:
+    """Rewrite the parts of each of ``works`` as one segment, all in the pack of the first one: of
+    small merges a file and its syncs cost more than the rows.
+
+    Raises:
+        StateError: a part is damaged or missing; no segment has been written.
+    """
+    first, seconds = works[0], list[float]()
+    attach(first.root, first.objects)
+
+    def write(writer: PackWriter, parts: Sequence[SegmentReader]) -> None:
+        work, began = works[len(seconds)], time.thread_time()
+        spec = work.layout.specs[StoreId(work.merge.segments[0].store)]
+        with metered(CpuGroup.MERGE, spec.id):
+            merge(writer, work.layout, spec, parts, work.since)
+        seconds.append(time.thread_time() - began)
+
     began = time.thread_time()
-    attach(work.root, work.objects)
-    spec = work.layout.specs[StoreId(work.merge.segments[0].store)]
-    with metered(CpuGroup.MERGE, spec.id):
-        segment = rewrite(
-            Path(work.root),
-            work.pack,
-            work.merge,
-            lambda writer, parts: merge(writer, work.layout, spec, parts, work.since),
-        )
-    return MergedSegment(segment, time.thread_time() - began)
+    segments = rewrite(Path(first.root), first.pack, [work.merge for work in works], write)
+    # Opening, checking and writing of the files, in equal shares.
+    rest = (time.thread_time() - began - sum(seconds)) / len(works)
+    return [MergedSegment(s, own + rest) for s, own in zip(segments, seconds, strict=True)]
 
 
 def rewrite(
     root: Path,
     pack: str,
-    parts: Merge,
+    merges: Sequence[Merge],
     write: Callable[[PackWriter, Sequence[SegmentReader]], None],
-) -> Segment:
-    """Let ``write`` rewrite ``parts`` as one segment, the only one in ``pack`` (below ``root``).
+) -> list[Segment]:
+    """Let ``write`` rewrite the parts of each of ``merges`` as one segment in ``pack``, which is
+    below ``root``.
 
     Raises:
         StateError: a part is damaged or missing.
     """
-    reach(Point.MERGING)
-    readers = [read_segment(str(root), s) for s in parts.segments]
-    for reader in readers:
-        reader.verify()
     with PackWriter(root, pack) as writer:
-        write(writer, readers)
+        for parts in merges:
+            reach(Point.MERGING)
+            readers = [read_segment(str(root), s) for s in parts.segments]
+            for reader in readers:
+                reader.verify()
+            write(writer, readers)
     durable(root).upload(pack)
     reach(Point.MERGED)
-    return writer.segments[0]
+    return writer.segments
 
 
 def merged_pack() -> str:

@@ -18,7 +18,7 @@ from anabranch_runtime.exchange.fleet import BatchHosts
 from anabranch_runtime.probe.scope import ProbeScope
 from anabranch_runtime.rations.catch_up import Shedding
 from anabranch_runtime.sources.dealing import InputShares
-from anabranch_runtime.state.manifest import committed_segments
+from anabranch_runtime.state.committed import committed_segments
 from anabranch_runtime.state.measures import Bounds
 from anabranch_runtime.state.slices import Slice
 from anabranch_runtime.storage.segment import Segment

@@ -140,14 +140,14 @@ def test_up_that_cannot_become_ready_says_why(tmp_path: Path) -> None:
     up = Up(tmp_path / "home", tmp_path / "out")
     state = up.home / "state"
     (state / "manifest").mkdir(parents=True)
-    document = {"version": 1000, "crc": 0, "state": {}}
-    (state / "manifest" / "0.json").write_text(json.dumps(document))
+    manifest = state / "manifest" / "000000000000.json"
+    manifest.write_text(json.dumps({"version": 1000, "crc": 0, "state": {}}))
     started = _run(up, "up", *up.arguments, "--wait")
     assert started.returncode == 1
     assert "error: the runtime ended: " in started.stderr
     assert "[unknown-version]" in started.stderr
     # The check is repeated at the next start, and the state is in order now.
-    (state / "manifest" / "0.json").unlink()
+    manifest.unlink()
     with upped(tmp_path):
         pass
 

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from anabranch_contract.protocol.measurements import Writes
+from anabranch_runtime.driver import compactor as compactors
 from anabranch_runtime.driver.compactor import Compactor
+from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.epochs.merging import LARGEST, STALL
 from anabranch_runtime.errors import StateError
@@ -18,6 +20,7 @@ from anabranch_runtime.state.manifest import State
 from anabranch_runtime.storage.segment import Segment
 from anabranch_runtime.task.compact import Compaction, MergedSegment
 from tests.support.cases.states import RS, rules, segment
+from tests.support.worlds.driven import driver, expected, job, publish, results
 
 RULES = rules(0, {"q": RS})
 PATIENCE = 20
@@ -280,3 +283,46 @@ def test_merges_of_several_hosts_go_on_side_by_side(worker: Worker, tmp_path: Pa
     ended()
     found = commit(compactor, state)
     assert spans(found) == spans(found, "S/1") == [(0, 2)]
+
+
+def merging(url: str, folder: Path, damage: bool) -> Driver:
+    """A driver after the first batch that merges, with a damaged pack of R's segments if wanted."""
+    publish(url, 0)
+    one = driver(url, folder, every=1000, fanout=3)
+    for number in range(2):
+        one.run(job(number))
+    if damage:
+        part = one.state.stores["R/1"].segments[0]
+        path = folder / "state" / part.path
+        content = bytearray(path.read_bytes())
+        content[part.data[0] + part.data[1] // 2] ^= 1
+        path.write_bytes(content)
+    one.run(job(2))
+    return one
+
+
+def test_small_merges_share_a_pack(url: str, tmp_path: Path) -> None:
+    one = merging(url, tmp_path, damage=False)
+    (pack,) = one.compactor.pending
+    one.run(job(3))
+    merged = [s for store in one.state.stores.values() for s in store.segments if s.level]
+    assert [(s.store[0], s.path, s.rows) for s in merged] == [("R", pack, 3), ("S", pack, 3)]
+    assert results(tmp_path) == expected(4)
+
+
+def test_a_damaged_part_fails_its_own_merge_only(url: str, tmp_path: Path) -> None:
+    one = merging(url, tmp_path, damage=True)
+    outcomes = {m.segments[0].store: found for m, found in one.compactor._done}
+    error = outcomes.pop("R/1")
+    assert isinstance(error, StateError)
+    assert error.code == "damaged-segment"
+    (merged,) = outcomes.values()
+    assert isinstance(merged, Segment)
+    assert merged.rows == 3
+
+
+def test_large_merges_have_packs_of_their_own(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compactors, "TOGETHER", 1)
+    assert len(merging(url, tmp_path, damage=False).compactor.pending) == 2

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
+from typing import Any
+
+import pytest
 
 from anabranch_contract.plans.rations import Ranking
 from anabranch_contract.queries.joins import QueryId
+from anabranch_runtime.epochs import retention
 from anabranch_runtime.epochs.access import accesses
 from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.epochs.retention import (
@@ -16,7 +20,7 @@ from anabranch_runtime.epochs.retention import (
     watermarks,
 )
 from anabranch_runtime.state.debt import Debt, OwedBatches, OwedGoal
-from anabranch_runtime.state.manifest import State
+from anabranch_runtime.state.manifest import State, StoreState
 from tests.support.cases.states import (
     MINUTE,
     RS,
@@ -212,3 +216,46 @@ def _query(drawn: Random) -> str:
     )
     where = drawn.choice(["", " WHERE S.b > 3", " WHERE S.b > 3 AND S.a < 5", " WHERE S.a < 5"])
     return f"SELECT S.b FROM {joined}{where}"
+
+
+def test_expiry_after_batches_equals_expiry_of_every_store() -> None:
+    for seed in range(40):
+        draw = Random(seed)
+        known = rules(0, {"q": RST, "p": RS}, window=10 * MINUTE)
+        state, marks = at(enter_epoch(State(), known, 0), R=0, S=0, T=0), dict.fromkeys("RST", 0)
+        for _ in range(12):
+            moved = draw.sample("RST", draw.randrange(3))
+            marks |= {name: marks[name] + draw.randrange(15) * MINUTE for name in moved}
+            state = at(state, **marks)
+            for name in draw.sample(sorted(state.stores), draw.randrange(3)):
+                store = state.stores[name]
+                newest = draw.randrange(-20, 5) * MINUTE + max(marks.values())
+                fresh = segment(name, (3, 3), tau=[(newest - 1, newest)] * len(store.streams))
+                grown = replace(store, segments=(*store.segments, fresh))
+                state = replace(state, stores={**state.stores, name: grown})
+            debt = Debt()
+            if draw.random() < 0.2:
+                debt = Debt((OwedBatches(2, 3, (), dict.fromkeys("RST", 0)),))
+            state = replace(state, debt=debt)
+            # Another object of the same rules remembers no expiry.
+            whole = expire(state, replace(known))
+            state = expire(state, known)
+            assert state == whole
+
+
+def test_a_store_without_changes_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = rules(0, {"q": RS, "p": ST}, window=10 * MINUTE)
+    state = at(enter_epoch(State(), known, 0), R=0, S=0, T=0)
+    state = expire(with_segments(state, "R/1", (0, 5)), known)
+    seen = []
+
+    def counted(store: StoreState, *others: Any) -> StoreState:
+        seen.append(store.streams)
+        return store
+
+    monkeypatch.setattr(retention, "_expire_store", counted)
+    assert expire(state, known) is state
+    assert not seen
+    expire(at(state, T=MINUTE), known)
+    # Rows of S expire by the clocks of R and T, rows of R by the clock of S.
+    assert seen == [("S",)]

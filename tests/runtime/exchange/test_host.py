@@ -25,8 +25,12 @@ def test_what_nobody_needs_leaves_at_once_and_what_may_be_named_yet_later(tmp_pa
     pack("0000000004-failed-0-base")
     running = {pack("0000000005-b-0-base"), pack("merged-just-now")}
     pack("merged-never-named", AGE + 9)
-    sweep(tmp_path, needed, others, 5)
+    (tmp_path / "manifest").mkdir()
+    for number in (3, 4, 5):
+        (tmp_path / "manifest" / f"{number:012d}.json").touch()
+    sweep(tmp_path, needed, others, 5, 4)
     left = {f"segments/{p.name}" for p in (tmp_path / "segments").iterdir()}
     assert left == needed | running
+    assert [int(p.stem) for p in sorted((tmp_path / "manifest").iterdir())] == [4, 5]
     assert (tmp_path / "staging/old").exists()
     assert (tmp_path / "host").exists()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from random import Random
 
 import numpy as np
 import pytest
@@ -17,12 +17,18 @@ from anabranch_contract.queries.mirs import MirId
 from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state import manifest
-from anabranch_runtime.state.manifest import KEPT, KIND, Manifests, Speller, State, read_manifest
+from anabranch_runtime.state.manifest import (
+    KEPT,
+    KIND,
+    Manifests,
+    State,
+    packs_of,
+    read_manifest,
+)
 from anabranch_runtime.state.measured import Measurements
 from anabranch_runtime.state.measures import StreamMeter, pack
 from anabranch_runtime.state.values import KeyValues
-from anabranch_runtime.storage.documents import canonical
-from tests.support.cases.states import RS, base_store, measuring, mir_store, rules, segment
+from tests.support.cases.states import RS, base_store, mir_store, rules, segment
 
 
 def full_state() -> State:
@@ -75,7 +81,7 @@ def test_the_newest_counts_and_few_are_kept(tmp_path: Path) -> None:
     for batch in (9, 10, 11, 100):
         manifests.commit(State(next_batch=batch))
     assert manifests.load().next_batch == 100
-    assert len(list((tmp_path / "manifest").iterdir())) == KEPT + 1
+    assert len(manifests.kept()) == KEPT + 1
 
 
 def test_a_commit_that_was_interrupted_does_not_count(tmp_path: Path) -> None:
@@ -141,36 +147,119 @@ def test_broken_invariants_are_named(code: str, store: object) -> None:
     assert caught.value.code == code
 
 
-def test_the_text_of_a_state_is_canonical_whatever_was_spelled_before() -> None:
-    speller, state = Speller(), full_state()
-    x = state.stores["x"]
-    for change in (
-        {},
-        {"measured": {"arrivals": {"R": 4, "Größe": 1}}},
-        {"stores": {**state.stores, "x": replace(x, segments=(*x.segments, *x.segments))}},
-        {"stores": {"x": x}, "measured": {"edges": {}}},
-        {"measured": {"edges": {"R>S": EdgeStatistics(3, 2, 1e-7, 9, 2), "A>B": EdgeStatistics()}}},
-        {"measured": {"sketches": {"R": {"b": "", "a": "x"}}}, "next_batch": 5},
-    ):
-        fields: dict[str, Any] = dict(change)
-        state = measuring(state, **fields.pop("measured", {}))
-        state = replace(state, **fields)
-        for _ in range(2):
-            assert speller.spell(state).text == canonical(state)
+# --- chains of changes ---------------------------------------------------------------------------
 
 
-def test_entries_of_nested_records_are_spelled_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    speller, state, spelled = Speller(), full_state(), list[object]()
-    speller.spell(state)
+def grown(state: State, draw: Random) -> State:
+    """The state after a batch with some segments more, some merged, and some counts."""
+    number = state.next_batch
+    stores = dict(state.stores)
+    for name in draw.sample(sorted(stores), draw.randrange(len(stores) + 1)):
+        segments = list(stores[name].segments)
+        if len(segments) > 3 and draw.random() < 0.5:
+            at = draw.randrange(len(segments) - 1)
+            del segments[at : at + draw.randint(1, 2)]
+        segments.append(segment("x", (number, number)))
+        stores[name] = replace(stores[name], segments=tuple(segments))
+    if draw.random() < 0.2:
+        stores[f"z{number}"] = base_store("R", ((0, 1),), since=number)
+    if len(stores) > 2 and draw.random() < 0.2:
+        del stores[max(stores)]
+    known = state.measured
+    arrivals = {**known.arrivals, draw.choice("RST"): draw.randrange(5)}
+    state = replace(state, stores=stores, measured=replace(known, arrivals=arrivals))
+    return replace(state, next_batch=number + draw.randint(0, 1), epoch=state.epoch + 1)
 
-    def canonical_text(body: object) -> str:
-        spelled.append(body)
-        return canonical(body)
 
-    monkeypatch.setattr(manifest, "canonical", canonical_text)
-    fresh = EdgeStatistics(1)
-    speller.spell(measuring(state, edges={**state.measured.edges, "A>B": fresh}))
-    measured = state.measured
-    kept = [*state.stores.values(), *measured.sketches.values(), *measured.edges.values()]
-    assert any(body is fresh for body in spelled)
-    assert not any(body is one for body in spelled for one in kept)
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole manifests follow after few changes."""
+    monkeypatch.setattr(manifest, "MOST_LINKS", 5)
+    monkeypatch.setattr(manifest, "LEAST_GROWN", 4000)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_kept_state_is_read_back_from_its_chain(
+    seed: int, tmp_path: Path, short: None
+) -> None:
+    draw, state, manifests = Random(seed), full_state(), Manifests(tmp_path)
+    committed: dict[int, State] = {}
+    for _ in range(40):
+        manifests.commit(state)
+        committed = {n: s for n, s in committed.items() if n < state.next_batch}
+        committed[state.next_batch] = state
+        newest = [committed[n] for n in sorted(committed)[-KEPT - 1 :]][::-1]
+        assert [found for _, found in Manifests(tmp_path).kept()] == newest
+        assert manifests.named == frozenset().union(*map(packs_of, newest))
+        assert len(list((tmp_path / "manifest").iterdir())) <= 2 * (5 + KEPT + 1)
+        if draw.random() < 0.1:
+            manifests = Manifests(tmp_path)
+            manifests.kept()
+        state = grown(state, draw)
+    assert any(not whole(path) for path in (tmp_path / "manifest").iterdir())
+
+
+def whole(path: Path) -> bool:
+    return bool(json.loads(path.read_text())["commit"][0] is None)
+
+
+def chain(tmp_path: Path, commits: int) -> list[Path]:
+    """Paths of the manifests after ``commits`` commits; the first is whole."""
+    manifests, state = Manifests(tmp_path), full_state()
+    for batch in range(4, 4 + commits):
+        manifests.commit(replace(state, next_batch=batch))
+    paths = sorted((tmp_path / "manifest").iterdir())
+    assert [whole(path) for path in paths] == [True] + [False] * (commits - 1)
+    return paths
+
+
+def test_a_manifest_after_another_has_the_changes_alone(tmp_path: Path) -> None:
+    state, manifests = full_state(), Manifests(tmp_path)
+    many = {f"x{n}": state.stores["x"] for n in range(1000)}
+    state = replace(state, stores=many)
+    manifests.commit(state)
+    one = replace(many["x7"], segments=(*many["x7"].segments, segment("x", (4, 4))))
+    manifests.commit(replace(state, next_batch=5, stores=many | {"x7": one}))
+    sizes = [path.stat().st_size for path in sorted((tmp_path / "manifest").iterdir())]
+    assert sizes[1] < 1000 < sizes[0] / 100
+    assert manifests.load().stores["x7"] == one
+
+
+@pytest.mark.parametrize("damage", ["flipped", "cut", "gone", "another"])
+@pytest.mark.parametrize("place", [0, 2])
+def test_damage_within_a_chain_is_named_with_its_remedy(
+    damage: str, place: int, tmp_path: Path
+) -> None:
+    paths = chain(tmp_path, 6)
+    path, content = paths[place], paths[place].read_bytes()
+    if damage == "gone":
+        path.unlink()
+    elif damage == "another":
+        path.write_bytes(KIND.spelled([None, [{}, {}, []]]).encode())
+    else:
+        path.write_bytes(content[:-9] if damage == "cut" else content.replace(b"batch", b"bat\0h"))
+    for _, found in Manifests(tmp_path).kept():
+        assert isinstance(found, StateError)
+        assert (found.code, path.name in found.message) == ("damaged-manifest", True)
+        assert found.remedy
+    if damage != "gone":
+        path.write_bytes(content)
+        assert Manifests(tmp_path).load().next_batch == 9
+
+
+def test_damage_of_the_newest_link_leaves_the_one_before(tmp_path: Path) -> None:
+    paths = chain(tmp_path, 6)
+    paths[-1].write_bytes(paths[-1].read_bytes()[:-5])
+    found = [state for _, state in Manifests(tmp_path).kept()]
+    assert isinstance(found[0], StateError)
+    assert [s.next_batch for s in found[1:] if isinstance(s, State)] == [8, 7]
+
+
+def test_a_commit_deletes_at_most_two_manifests(tmp_path: Path, short: None) -> None:
+    manifests, state = Manifests(tmp_path), full_state()
+    before: set[str] = set()
+    for batch in range(4, 60):
+        manifests.commit(replace(state, next_batch=batch))
+        now = {path.name for path in (tmp_path / "manifest").iterdir()}
+        assert len(before - now) <= 2
+        before = now

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import StateError
-from anabranch_runtime.state import manifest
+from anabranch_runtime.state import committed
 from anabranch_runtime.state.manifest import manifest_path
 from anabranch_runtime.storage.segment import Segment
 from anabranch_runtime.task.context import BatchContext, live_segments
@@ -23,7 +23,7 @@ from tests.support.worlds.driven import driver, job, publish
 @pytest.fixture
 def one(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
     """A driver that merges nothing; a task does not wait for a manifest."""
-    monkeypatch.setattr(manifest, "PATIENCE", 0.0)
+    monkeypatch.setattr(committed, "PATIENCE", 0.0)
     publish(url, 0)
     return driver(url, tmp_path, every=1000, fanout=1000)
 
@@ -54,7 +54,9 @@ def test_a_description_does_not_grow_with_what_is_stored(one: Driver) -> None:
     assert many < few + 50
 
 
-def test_a_task_does_not_take_another_manifest_for_its_batchs(one: Driver) -> None:
+def test_a_task_does_not_take_another_manifest_for_its_batchs(
+    one: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     contexts(one, 3)
     late = contexts(one, 2)[0]
     root = one.settings.state
@@ -62,15 +64,20 @@ def test_a_task_does_not_take_another_manifest_for_its_batchs(one: Driver) -> No
     # A dead driver might leave another manifest under the batch's number.
     path = manifest_path(root, late.batch)
     path.write_bytes(manifest_path(root, late.batch + 1).read_bytes())
+    monkeypatch.setattr(committed, "_last", committed._Last())
     with pytest.raises(StateError) as caught:
         live_segments(late)
     assert caught.value.code == "missing-manifest"
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "flipped"])
-def test_a_manifest_that_is_not_whole_is_not_read(one: Driver, damage: str) -> None:
+@pytest.mark.parametrize("earlier", [0, 1])
+def test_a_manifest_that_is_not_whole_is_not_read(
+    one: Driver, damage: str, earlier: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     context = contexts(one, 3)[-1]
-    path = manifest_path(one.settings.state, context.batch)
+    path = manifest_path(one.settings.state, context.batch - earlier)
+    monkeypatch.setattr(committed, "_last", committed._Last())
     text = path.read_bytes()
     if damage == "gone":
         path.unlink()

@@ -11,6 +11,7 @@ from pathlib import Path
 from anabranch_contract import codec
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.plans.steps import CountedStep
+from anabranch_contract.protocol.batches import BatchReport
 from anabranch_contract.protocol.measurements import Writes
 from anabranch_contract.protocol.progress import Boundary, Mode, Progress, Resources, Telemetry
 from anabranch_runtime.control import Control
@@ -40,10 +41,12 @@ from anabranch_runtime.recovery.durability import Durability
 from anabranch_runtime.sinks.completeness import CompletenessFiles
 from anabranch_runtime.sinks.publisher import Publisher
 from anabranch_runtime.sinks.tail import Tails
-from anabranch_runtime.state.manifest import State
-from anabranch_runtime.state.slices import Backfill
-from anabranch_runtime.storage.segment import Segment
+from anabranch_runtime.state.derived import Derived
+from anabranch_runtime.state.manifest import State, StoreState
 from anabranch_runtime.views.upkeep import Views
+
+#: Least seconds between two reports of the progress after batches.
+PAUSE = 0.1
 
 
 @dataclass(eq=False)
@@ -87,10 +90,13 @@ class Reporting:
         self.interims = InterimReporter(control, state, self._names, seconds, early)
         self._telemetry = Telemetry()
         self._resources = Resources(memory_limit=settings.memory_limit)
+        #: Reports of batches since the last report of the progress; its ruleset, its failed queries
+        #: and its time.
+        self._batches: list[BatchReport] = []
+        self._reported = (state.ruleset, failed(state)), float("-inf")
         #: Last reported problems of queries and output of views.
         self._last: tuple[dict[str, str], ViewOutput] = {}, ViewOutput()
-        #: Store -> its segments and backfill in the last report, and their bytes.
-        self._bytes: dict[str, tuple[tuple[Segment, ...], Backfill | None, int]] = {}
+        self._bytes = Derived[StoreState, int](lambda _, store: store.bytes)
 
     def begin(self, state: State) -> None:
         """Start the run's reports."""
@@ -113,14 +119,25 @@ class Reporting:
         self.cpu.report()
         self.tails.open(state.next_batch, self._totals(state), self._written())
         self.publisher.retry()
-        if (self._problems(), self._shown(state)) != self._last:
+        if self._batches or (self._problems(), self._shown(state)) != self._last:
             self.report("running", state)
         self.show_stores(state)
         # Views decide unmatched left rows only after the batch.
         self._show_completeness(state)
 
+    def progress_made(self, state: State) -> None:
+        """Report the progress after a batch; live, only once :data:`PAUSE` seconds have passed
+        (:meth:`tick` reports the last batches), or queries may have begun or failed.
+        """
+        known, begun = self._reported
+        due = self.settings.mode is Mode.STEP or time.monotonic() >= begun + PAUSE
+        if due or known != (state.ruleset, failed(state)):
+            self.report("running", state)
+
     def report(self, phase: str, state: State, error: str | None = None) -> None:
-        """Report the progress of the pipeline in ``phase``."""
+        """Report the progress of the pipeline in ``phase``, and the batches since the last call."""
+        self._reported = (state.ruleset, failed(state)), time.monotonic()
+        batches, self._batches = self._batches, []
         problems, shown = self._last = self._problems(), self._shown(state)
         rationing, owed = self.rationer.rationing, len(state.debt.numbers)
         self.control.report(
@@ -143,7 +160,7 @@ class Reporting:
                 probes=state.measured.probes,
                 resources=replace(
                     self._resources,
-                    state_bytes=self._stored(state),
+                    state_bytes=sum(self._bytes.of(state.stores).values()),
                     processing_seconds=state.measured.processing_seconds,
                 ),
                 backfill=backfill.progress(state),
@@ -157,6 +174,7 @@ class Reporting:
                 ),
             ),
             state.queries,
+            batches,
         )
 
     def intake(self, state: State) -> None:
@@ -226,13 +244,15 @@ class Reporting:
     def batch(
         self, state: State, reports: Sequence[TaskReport], times: Times, ages: Iterable[float]
     ) -> None:
-        """Report and log the batch that ended in ``state``; ``ages``: each stream's oldest row."""
+        """Log the batch that ended in ``state``, and report it with the next progress; ``ages``:
+        each stream's oldest row.
+        """
         times = times._replace(committed=time.perf_counter())
         spent, phases = times.committed - times.started, times.phases(reports)
         self._telemetry = counted(self._telemetry, time.time(), spent, phases, ages)
         report = batch_report(state, reports, times)
         log_batch(report, reports)
-        self.control.report_batch(report)
+        self._batches.append(report)
 
     def _show_completeness(self, state: State, *, at_once: bool = False) -> None:
         left = self._shown(state).left
@@ -257,14 +277,3 @@ class Reporting:
         if self.views is None:
             return shown_on_disk(self.settings.results, self.durability.rules(state))
         return ViewOutput(self.views.shown(), self.views.left_rows())
-
-    def _stored(self, state: State) -> int:
-        """``state.bytes``, with cached sizes of stores that are unchanged since the last report."""
-        known, self._bytes = self._bytes, {}
-        for name, store in state.stores.items():
-            found = known.get(name)
-            # The size depends on the segments and the backfill only.
-            if found is None or found[0] is not store.segments or found[1] is not store.backfill:
-                found = (store.segments, store.backfill, store.bytes)
-            self._bytes[name] = found
-        return sum(size for _, _, size in self._bytes.values())

@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
 import redis as redis_client
 
 from anabranch_contract.protocol import batches as protocol
 from anabranch_contract.protocol.batches import BatchReport
+from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_runtime.control import Control
+from anabranch_runtime.driver.reporting import reporting
 from anabranch_runtime.driver.reporting.batch_report import Times, batch_report
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.state.manifest import State
@@ -48,9 +51,28 @@ def test_every_committed_batch_is_reported_once(url: str, tmp_path: Path) -> Non
     assert all(report.tasks == 1 and report.tuples for report in found)
 
 
+def test_live_the_reports_of_quick_batches_are_sent_together(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(url, 0)
+    one = driver(url, tmp_path, Mode.LIVE, every=1000)
+    monkeypatch.setattr(reporting, "PAUSE", 3600.0)
+    for number in range(3):
+        one.run(job(number))
+    # The first batch has begun a ruleset.
+    assert [report.batch for report in reports(url)] == [0]
+    one.tick()
+    assert [report.batch for report in reports(url)] == [0, 1, 2]
+    text = redis_client.Redis.from_url(url).get(KEYS.runtime)
+    assert Progress.loads(text).committed == 3  # type: ignore[arg-type]
+    monkeypatch.setattr(reporting, "PAUSE", 0.0)
+    one.run(job(3))
+    assert [report.batch for report in reports(url)] == [0, 1, 2, 3]
+
+
 def test_only_the_newest_are_kept(url: str) -> None:
     control = Control(url, KEYS.namespace)
     report = batch_report(State(), [], Times(0.0, 0.0, 0.0, 0.0))
-    for _ in range(protocol.BATCHES_KEPT + 5):
-        control.report_batch(report)
+    for _ in range(5):
+        control.report(Progress("running"), {}, [report] * (protocol.BATCHES_KEPT // 4))
     assert len(reports(url)) == protocol.BATCHES_KEPT

@@ -1,0 +1,128 @@
+"""Changes between two values of one JSON structure: a batch changes little of a large state.
+
+Values never change in place, so unchanged parts of two consecutive states are the same objects, and
+a comparison skips them. A change refers to the JSON forms of both values, so a reader needs no
+types: ``applied(to_json(before), difference(before, after, ())) == to_json(after)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, TypeVar
+
+from anabranch_contract import codec
+
+_T = TypeVar("_T")
+#: (elements kept, elements dropped, new elements) from one place of a list on.
+Splice = tuple[int, int, Sequence[_T]]
+
+
+class StateChange(codec.Row, frozen=True):
+    """Change of an object or of a list.
+
+    Attributes:
+        values: name -> new value. ``changes``: name -> change of its value.
+        removed: names that the object has no more.
+        splices: splices of the list, from its beginning on; elements after the last one are kept.
+    """
+
+    values: dict[str, Any]
+    changes: dict[str, StateChange]
+    removed: tuple[str, ...]
+    splices: tuple[tuple[int, int, tuple[Any, ...]], ...] = ()
+
+
+_ABSENT = object()
+
+
+def difference(before: Any, after: Any, inside: Collection[type]) -> StateChange:
+    """Return the change from ``before`` to ``after``: dataclasses of one type, or mappings.
+
+    Args:
+        inside: dataclasses whose fields are compared; a changed value of another one is small, and
+            faster written as a whole. Mappings are always compared.
+    """
+    old, new = _entries(before), _entries(after)
+    values, changes, common = dict[str, Any](), dict[str, StateChange](), 0
+    for name, value in new.items():
+        known = old.get(name, _ABSENT)
+        common += known is not _ABSENT
+        if known is value:
+            continue
+        kind = type(value)
+        alike = type(known) is kind
+        if alike and known and (kind is dict or kind in inside):
+            found = difference(known, value, inside)
+            if found != _NOTHING:
+                changes[name] = found
+        elif not alike or known != value:
+            splices = _splices(known, value) if alike and kind is tuple else ()
+            if splices:
+                changes[name] = StateChange({}, {}, (), splices)
+            else:
+                values[name] = value
+    removed = () if common == len(old) else tuple(name for name in old if name not in new)
+    return StateChange(values, changes, removed)
+
+
+def applied(value: Any, change: StateChange) -> Any:
+    """Return the JSON value after ``change``; ``value`` stays as it is.
+
+    Raises:
+        LookupError, TypeError, ValueError: the change is of another value.
+    """
+    if change.splices:
+        return spliced(value, change.splices)
+    found = {**value, **change.values}
+    for name in change.removed:
+        del found[name]
+    for name, inside in change.changes.items():
+        found[name] = applied(value[name], inside)
+    return found
+
+
+def spliced(known: Sequence[_T], splices: Iterable[Splice[_T]]) -> list[_T]:
+    """Return the list ``known`` after ``splices``.
+
+    Raises:
+        ValueError: the list is too short.
+    """
+    found, at = list[_T](), 0
+    for keep, drop, fresh in splices:
+        found += known[at : at + keep]
+        at += keep + drop
+        found += fresh
+    if at > len(known):
+        raise ValueError(f"{at} elements expected, {len(known)} found")
+    return [*found, *known[at:]]
+
+
+_NOTHING = StateChange({}, {}, ())
+
+
+def _entries(value: Any) -> dict[str, Any]:
+    if type(value) is dict:
+        return value
+    return {name: getattr(value, name) for name in value.__match_args__}
+
+
+def _splices(
+    before: tuple[Any, ...], after: tuple[Any, ...]
+) -> tuple[tuple[int, int, tuple[Any, ...]], ...]:
+    """Return the splices from one list to the other; empty if the lists share no element."""
+    places = {id(element): place for place, element in enumerate(before)}
+    found, fresh, kept, at = list[tuple[int, int, tuple[Any, ...]]](), list[Any](), 0, 0
+    for element in after:
+        place = places.get(id(element), -1)
+        if place < at:
+            fresh.append(element)
+            continue
+        if place > at or fresh:
+            found.append((kept, place - at, tuple(fresh)))
+            kept, fresh = 0, []
+        kept, at = kept + 1, place + 1
+    if not at:
+        return ()
+    if fresh or at < len(before):
+        found.append((kept, len(before) - at, tuple(fresh)))
+    return tuple(found)
