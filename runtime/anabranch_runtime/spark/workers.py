@@ -68,6 +68,17 @@ class Workers:
             if self._stage is None or self._stage.job.done():
                 self._stage = _Stage(self.session, self.tasks, self.work)
 
+    def warm(self) -> None:
+        """Start a stage, unless one runs, and wait until its tasks are ready for a batch.
+
+        Raises:
+            Py4JJavaError: a task does not start.
+        """
+        self.start()
+        stage = self._stage
+        assert stage is not None
+        stage.connect()
+
     def run(self, context: BatchContext) -> list[TaskReport]:
         """Run the batch of ``context``; return one report per task, in the order of tasks.
 
@@ -130,7 +141,7 @@ class _Stage:
 
     def run(self, context: BatchContext) -> list[TaskReport]:
         """Run a batch; raises the error of the stage's job if a connection is lost."""
-        self._connect()
+        self.connect()
         content = pickle.dumps(context)
         reports: dict[int, TaskReport] = {}
         try:
@@ -147,7 +158,7 @@ class _Stage:
             raise self._failure() from cause
         return [report for _, report in sorted(reports.items())]
 
-    def _connect(self) -> None:
+    def connect(self) -> None:
         """Wait until all tasks have connected."""
         if len(self._lines) == self._tasks:
             return
