@@ -185,7 +185,7 @@ class SparkPipeline:
     def _cause_of_batch(self, error: BaseException) -> BaseException:
         """The cause of a failed batch: an error of this package, if it is known."""
         try:
-            # Whoever has taken over may have deleted files of the batch.
+            # A successor may have deleted files of the batch.
             durable(self.settings.state).check()
         except StateError as taken:
             return taken
