@@ -12,20 +12,19 @@ import sys
 from collections.abc import MutableMapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import structlog
+from typing import TYPE_CHECKING, Any
 
 from anabranch_contract.collection import collect_rarely
 from anabranch_contract.connectors.addresses import masked
-from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.errors import StructuredError
 from anabranch_contract.protocol.progress import Mode
 from anabranch_contract.spark_settings import OPTION, VARIABLE, given_settings
-from anabranch_runtime.sources.permitted import resolve
 from anabranch_runtime.spark.session import starting
-from anabranch_runtime.storage.verify import Verify
+from anabranch_runtime.storage.depth import Verify
 from anabranch_runtime.task.memory import byte_size
+
+if TYPE_CHECKING:
+    from anabranch_contract.connectors.policy import AccessPolicy
 
 #: Executors' default folder for fetched state files, relative to their working directories.
 CACHE_DIRECTORY = "anabranch-cache"
@@ -131,6 +130,11 @@ def main(arguments: list[str] | None = None) -> int:
         "one per line)",
     )
     parser.add_argument(
+        "--standby",
+        action="store_true",
+        help="while another process runs the pipeline, wait, ready to take over at its end",
+    )
+    parser.add_argument(
         "--run", metavar="ID", help="id of this run in heartbeat and progress (default: random)"
     )
     parser.add_argument(
@@ -162,6 +166,8 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(str(error))
     collect_rarely()
     begun = starting(options.master, spark)
+    import structlog
+
     from anabranch_runtime.control import Control
     from anabranch_runtime.driver.exit_cause import report_cause
     from anabranch_runtime.driver.pipeline import SparkPipeline
@@ -208,7 +214,7 @@ def main(arguments: list[str] | None = None) -> int:
         os._exit(1)
 
     try:
-        SparkPipeline(settings, control, options.master, begun, abandon).run()
+        SparkPipeline(settings, control, options.master, begun, abandon, options.standby).run()
     except StructuredError as error:
         report(error)
         return 1
@@ -230,6 +236,9 @@ def _without_passwords(
 
 def _access(options: argparse.Namespace) -> AccessPolicy:
     """Read the access policy; it denies sources and sinks the pipeline's state and results."""
+    from anabranch_contract.connectors.policy import AccessPolicy
+    from anabranch_runtime.sources.permitted import resolve
+
     found = AccessPolicy.read(os.environ, vars(options), resolve).with_server(options.redis_url)
     return replace(
         found,

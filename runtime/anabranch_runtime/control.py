@@ -250,16 +250,18 @@ class Control:
         if changed:
             self._noted, self._reported = answers[-1], dict(activations)
 
-    def beat(self, state: str) -> None:
+    def beat(self, state: str, *, standby: bool = False) -> None:
         """Write the heartbeat, which lasts :data:`HEARTBEAT_MILLISECONDS`."""
         heartbeat = Heartbeat(self.run, os.getpid(), os.uname().nodename, state)
-        self._redis.set(self.keys.heartbeat, heartbeat.dumps(), px=HEARTBEAT_MILLISECONDS)
+        key = self.keys.standby if standby else self.keys.heartbeat
+        self._redis.set(key, heartbeat.dumps(), px=HEARTBEAT_MILLISECONDS)
 
-    def stop_beating(self) -> None:
+    def stop_beating(self, *, standby: bool = False) -> None:
         """Remove the heartbeat, unless another run has written it."""
-        text = cast("bytes | None", self._redis.get(self.keys.heartbeat))
+        key = self.keys.standby if standby else self.keys.heartbeat
+        text = cast("bytes | None", self._redis.get(key))
         if text is not None and Heartbeat.loads(text).run == self.run:
-            self._redis.delete(self.keys.heartbeat)
+            self._redis.delete(key)
 
     def report_view(self, query: str, rows: ViewRows) -> None:
         """Report the present result rows of a query with aggregation, ORDER BY or LIMIT (view)."""

@@ -264,7 +264,18 @@ class Chaos:
         self.server = server
         port = free_port()
         own = urlsplit(server).netloc
-        options = ("--port", str(port), "--allow-path", str(self.load), "--allow-host", own)
+        options: tuple[str, ...] = (
+            "--port",
+            str(port),
+            "--allow-path",
+            str(self.load),
+            "--allow-host",
+            own,
+        )
+        #: Every other seed has a standby of the runtime.
+        self.standby = seed % 2 == 0
+        if self.standby:
+            options = (*options, "--standby")
         self.up = Up(folder / "home", folder / "up-0.log", arguments=options)
         self.starts = 0
         url = f"http://127.0.0.1:{port}"
@@ -311,8 +322,9 @@ class Chaos:
 
     def strike(self, number: int) -> Strike:
         """One random strike, or several at a time; wait until the pipeline commits again."""
-        some = [t for t in Target if t is not Target.ALL]
-        targets: list[Target] = [self.chance.choice(list(Target))]
+        known = [t for t in Target if self.standby or t is not Target.STANDBY]
+        some = [t for t in known if t is not Target.ALL]
+        targets: list[Target] = [self.chance.choice(known)]
         if targets[0] is not Target.ALL and self.chance.random() < 0.2:
             targets = self.chance.sample(some, 2)
         blow = self.chance.choices([Blow.KILL, Blow.PAUSE, Blow.STOP], [6, 3, 1])[0]

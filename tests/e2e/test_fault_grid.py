@@ -57,6 +57,16 @@ def test_the_grid_with_rations_and_catch_up(component: Component, tmp_path: Path
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.parametrize("component", [Component.DRIVER, Component.JVM, Component.WORKER])
+def test_the_grid_with_a_standby(component: Component, tmp_path: Path) -> None:
+    cells = cells_of(component)
+    verdict = play_cells(cells, tmp_path / "grid", standby=True)
+
+    assert not verdict.problems, str(verdict)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.parametrize("component", Component)
 def test_the_grid(component: Component, tmp_path: Path) -> None:
     cells = cells_of(component)

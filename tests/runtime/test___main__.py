@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from anabranch_runtime.__main__ import main
@@ -44,3 +47,11 @@ def test_variables_are_held_to_the_same(
     with pytest.raises(SystemExit):
         main([*GIVEN])
     assert "ANABRANCH_MEETING_PORT" in capsys.readouterr().err
+
+
+def test_the_jvm_starts_before_libraries_are_imported() -> None:
+    """Imports of a second would delay every restart."""
+    code = "import sys, anabranch_runtime.__main__; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert not loaded & {"numba", "numpy", "pyarrow", "pyspark", "structlog", "pydantic"}

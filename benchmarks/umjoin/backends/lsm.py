@@ -27,10 +27,11 @@ import pyarrow as pa
 from anabranch_contract import codec
 from anabranch_contract.protocol.merging import FANOUT
 from anabranch_runtime.epochs.merging import LARGEST, STALL, merge_groups, replaced
+from anabranch_runtime.storage.depth import Verify
 from anabranch_runtime.storage.documents import Kind, read_document, write_document
 from anabranch_runtime.storage.segment import OFFSET_BITS, IndexKey, PackWriter, Segment
 from anabranch_runtime.storage.segment_cache import keep_open, open_segment
-from anabranch_runtime.storage.verify import Verify, verify_packs
+from anabranch_runtime.storage.verify import verify_packs
 from anabranch_runtime.task.compact import MERGED
 from benchmarks.umjoin.backends.delta import Part, append, joined, part_of
 from benchmarks.umjoin.backends.home import Home, diagnosing, later

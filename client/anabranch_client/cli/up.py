@@ -91,6 +91,13 @@ def up(
         list[str] | None,
         typer.Option(help="A further name that the service answers to (repeat)."),
     ] = None,
+    standby: Annotated[
+        bool,
+        typer.Option(
+            "--standby",
+            help="Keep a second runtime ready to take over when the first ends; it costs memory.",
+        ),
+    ] = False,
     wait: Annotated[
         bool, typer.Option("--wait", help="Start it in the background; return when it is ready.")
     ] = False,
@@ -136,6 +143,7 @@ def up(
         master=master,
         object_store=object_store,
         cache_directory=cache_directory,
+        standby=standby,
         host=host,
         auth=auth,
         allow_hostname=",".join(allow_hostname or ()),

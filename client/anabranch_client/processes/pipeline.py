@@ -57,6 +57,7 @@ class PipelineSpec:
         object_store: URL of the runtime's durable state; None: from the environment.
         cache_directory: folder on each host of a cluster for segments cached from the object store;
             None: from the environment.
+        standby: whether a second runtime waits for the end of the first, ready to take over.
         access: permissions of registrations.
         variables: further environment variables of the runtime, which other users can't see (unlike
             its command line).
@@ -79,6 +80,7 @@ class PipelineSpec:
     revise_batches: int | None = None
     object_store: str | None = None
     cache_directory: str | None = None
+    standby: bool = False
     access: Permissions = field(default_factory=Permissions)
     variables: Mapping[str, str] = field(default_factory=dict)
 

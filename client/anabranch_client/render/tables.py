@@ -482,6 +482,7 @@ def current_detail(current: CurrentEpoch) -> RenderableType:
         "running epoch": current.running,
         "by the rules of": current.epoch.epoch,
         "runtime": f"no heartbeat (it was {said})" if stale else said,
+        **({} if runtime is None or not runtime.standby else {"standby": runtime.standby}),
         "batches": None if runtime is None else runtime.committed,
         "input tuples": None if runtime is None else runtime.input_tuples,
         "state": None if runtime is None else size(runtime.state_bytes),

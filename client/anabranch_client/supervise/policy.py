@@ -7,6 +7,10 @@ Permanent causes stop it at once, as a restart would fail again; transient ones 
 
 Service and runtime are started when Redis answers. A member without signs of life for too long is
 killed and counts as ended.
+
+A standby is a second runtime that waits for the end of the first. It takes over by itself, and then
+counts as the runtime; another standby is started once the runtime works. A pipeline never ends
+because of its standby.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ class Member(StrEnum):
     REDIS = "Redis"
     SERVICE = "service"
     RUNTIME = "runtime"
+    STANDBY = "standby"
 
     def __str__(self) -> str:
         return self.value if self is Member.REDIS else f"the {self.value}"
@@ -64,14 +69,20 @@ PATIENT = frozenset(
 PAUSES = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0)
 #: Maximum number of restarts in a row without progress.
 MOST = 8
+#: Pause in seconds before a further restart of a standby.
+RARELY = 600.0
 #: Seconds of being up after which failures no longer count: without and with committed batches.
 STABLE, SETTLED = 60.0, 3.0
 #: Seconds that a member may take to start. For Redis and the runtime: without reporting that they
 #: are still loading, which may take long. (The runtime reports this for at most ten minutes.)
-STARTS = {Member.REDIS: 120.0, Member.SERVICE: 120.0, Member.RUNTIME: 120.0}
+STARTS = dict.fromkeys(Member, 120.0)
 #: Seconds without a sign of life after which a member counts as hanging. (The runtime's heartbeat
 #: is valid for ten more.) A pause of a few seconds, or a busy machine, must not cause a restart.
-SILENCE = {Member.REDIS: 30.0, Member.SERVICE: 30.0, Member.RUNTIME: 20.0}
+SILENCE = {**dict.fromkeys(Member, 30.0), Member.RUNTIME: 20.0}
+#: Seconds for which the runtime must have worked when a standby is started.
+CALM = 3.0
+#: Greatest age in seconds of a standby's last sign of life at which it counts as the successor.
+ALERT = 5.0
 #: Seconds between two turns of its loop above which the supervisor itself was suspended.
 LAPSE = 5.0
 
@@ -103,8 +114,10 @@ class Situation:
     """State of all members.
 
     Attributes:
-        at: the time of the last turn. ``ready``: whether all members have been up at one time.
+        at: the time of the last turn. ``ready``: whether all members, apart from the standby, have
+            been up at one time.
         external: whether Redis is an external server, which others restart.
+        standby: whether the runtime has a standby.
     """
 
     members: dict[Member, Standing] = field(
@@ -113,6 +126,7 @@ class Situation:
     at: float | None = None
     ready: bool = False
     external: bool = False
+    standby: bool = False
 
     def put(self, member: Member, standing: Standing) -> Situation:
         """A copy with one member's state changed."""
@@ -162,6 +176,11 @@ class StartProcess:
 
 
 @dataclass(frozen=True, slots=True)
+class Promote:
+    """Regard the standby as the runtime: it takes over."""
+
+
+@dataclass(frozen=True, slots=True)
 class Kill:
     """Kill all processes of a member's session at once."""
 
@@ -189,7 +208,7 @@ class GiveUp:
     cause: Cause
 
 
-Action = StartProcess | Kill | Say | AllReady | GiveUp
+Action = StartProcess | Promote | Kill | Say | AllReady | GiveUp
 
 
 def handle(now: Situation, event: Event) -> tuple[Situation, list[Action]]:
@@ -221,13 +240,13 @@ def _turn(now: Situation, at: float) -> tuple[Situation, list[Action]]:
     reachable = redis.phase is Phase.UP and at - redis.heard < LAPSE
     actions: list[Action] = []
     for member, standing in now.members.items():
-        if lapse or (member is Member.RUNTIME and not reachable):
+        if lapse or (member in (Member.RUNTIME, Member.STANDBY) and not reachable):
             # The paused supervisor could not receive signs, so their absence proves nothing.
             starting = standing.phase is Phase.STARTING
             standing = replace(standing, heard=at, since=at if starting else standing.since)
             now = now.put(member, standing)
         if standing.phase is Phase.WAITING:
-            if at >= standing.due and (member is Member.REDIS or reachable):
+            if at >= standing.due and _may_start(now, member, at, reachable=reachable):
                 actions.append(StartProcess(member))
                 now = now.put(member, replace(standing, phase=Phase.STARTING, since=at, heard=at))
             continue
@@ -240,6 +259,14 @@ def _turn(now: Situation, at: float) -> tuple[Situation, list[Action]]:
         elif standing.failures and standing.phase is Phase.UP and at - standing.since > STABLE:
             now = now.put(member, replace(standing, failures=0, first=None))
     return now, actions
+
+
+def _may_start(now: Situation, member: Member, at: float, *, reachable: bool) -> bool:
+    if member is Member.STANDBY:
+        runtime = now.members[Member.RUNTIME]
+        calm = runtime.phase is Phase.UP and at - runtime.since >= CALM
+        return now.standby and reachable and calm
+    return member is Member.REDIS or reachable
 
 
 def _hung(member: Member, standing: Standing, at: float) -> Cause | None:
@@ -256,12 +283,14 @@ def _ended(
     now: Situation, at: float, member: Member, cause: Cause
 ) -> tuple[Situation, list[Action]]:
     before = now.members[member]
-    if cause.code in FATAL or (cause.code == "ended" and not before.proven):
-        return now, [Kill(member), GiveUp(member, cause)]
     failures, first = before.failures + 1, before.first or cause
-    if failures > MOST and cause.code not in PATIENT:
-        return now, [Kill(member), GiveUp(member, _row(failures, first))]
-    pause = PAUSES[min(failures, len(PAUSES)) - 1]
+    if member is not Member.STANDBY:
+        if cause.code in FATAL or (cause.code == "ended" and not before.proven):
+            return now, [Kill(member), GiveUp(member, cause)]
+        if failures > MOST and cause.code not in PATIENT:
+            return now, [Kill(member), GiveUp(member, _row(failures, first))]
+    rarely = failures > MOST and member is Member.STANDBY
+    pause = RARELY if rarely else PAUSES[min(failures, len(PAUSES)) - 1]
     standing = replace(
         before,
         phase=Phase.WAITING,
@@ -271,6 +300,17 @@ def _ended(
         first=first,
         ended=at if before.failures == 0 else before.ended,
     )
+    successor = now.members[Member.STANDBY]
+    if (
+        member is Member.RUNTIME
+        and successor.phase is not Phase.WAITING
+        and at - successor.heard < ALERT
+    ):
+        # It is to be heard soon, as it has nothing to start.
+        standing = replace(standing, phase=Phase.UP, heard=at, proven=True)
+        now = now.put(Member.STANDBY, replace(successor, phase=Phase.WAITING, since=at))
+        text = f"{member} ended: {cause}; the standby takes over"
+        return now.put(member, standing), [Kill(member), Promote(), Say(text)]
     return now.put(member, standing), [Kill(member), _announcement(member, cause, before, pause)]
 
 
@@ -304,7 +344,8 @@ def _heard(now: Situation, at: float, member: Member, up: bool) -> tuple[Situati
     actions: list[Action] = []
     if before.failures:
         actions.append(Say(f"{member} works again after {at - before.ended:.1f} s"))
-    if not now.ready and all(s.phase is Phase.UP for s in now.members.values()):
+    needed = (s for m, s in now.members.items() if m is not Member.STANDBY)
+    if not now.ready and all(s.phase is Phase.UP for s in needed):
         now = replace(now, ready=True)
         actions.append(AllReady())
     return now, actions

@@ -15,7 +15,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from anabranch_client.processes.pipeline import answers
-from anabranch_contract.protocol.keys import Keys
+from anabranch_contract.protocol.keys import HEARTBEAT_MILLISECONDS, Keys
 from anabranch_contract.protocol.progress import Heartbeat, Progress
 
 #: Seconds between two checks.
@@ -33,6 +33,7 @@ class Signs:
         loading_at: when Redis last reported that it is still loading its file.
         service_at: when the service last answered.
         beat: the runtime's last heartbeat, and when it was read.
+        standby: its standby's last heartbeat, and when it was written.
         committed: id of the runtime's newest run, and its number of committed batches.
     """
 
@@ -40,6 +41,7 @@ class Signs:
     loading_at: float = 0.0
     service_at: float = 0.0
     beat: tuple[float, Heartbeat] | None = None
+    standby: tuple[float, Heartbeat] | None = None
     committed: tuple[str, int] = ("", 0)
     _over: threading.Event = field(default_factory=threading.Event)
 
@@ -70,7 +72,9 @@ class Signs:
 
     def _ask_redis(self, server: redis.Redis, keys: Keys) -> None:
         try:
-            beat, done = server.mget(keys.heartbeat, keys.runtime)
+            beat, done, standby = server.mget(keys.heartbeat, keys.runtime, keys.standby)
+            # A heartbeat is there for some time after the last one that was written.
+            lasts = -1 if standby is None else server.pttl(keys.standby)
         except redis.BusyLoadingError:
             self.loading_at = time.monotonic()
             return
@@ -81,6 +85,9 @@ class Signs:
         with contextlib.suppress(ValueError, TypeError, AttributeError):
             if beat is not None:
                 self.beat = (now, Heartbeat.loads(str(beat)))
+            if lasts > 0:
+                written = now - (HEARTBEAT_MILLISECONDS - lasts) / 1000
+                self.standby = (written, Heartbeat.loads(str(standby)))
             if done is not None:
                 found = Progress.loads(str(done))
                 self.committed = (found.run, found.committed)

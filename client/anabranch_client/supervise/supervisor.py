@@ -37,6 +37,7 @@ from anabranch_client.supervise.policy import (
     Kill,
     Member,
     Progressed,
+    Promote,
     Say,
     Situation,
     StartProcess,
@@ -81,6 +82,7 @@ class Supervisor:
     _seen: dict[Member, float] = field(default_factory=dict)
     _committed: tuple[str, int] = ("", 0)
     _run: str = ""
+    _next_run: str = ""
     _situation: Situation = field(default_factory=Situation)
     _failure: ProcessError | None = None
 
@@ -95,7 +97,7 @@ class Supervisor:
             log = spec.logs / "redis.log"
             self._server = prepare(spec.home / "redis", log, durable=spec.durable)
         self.redis_url = spec.redis_url or ("" if self._server is None else self._server.url)
-        self._situation = Situation(external=self._server is None)
+        self._situation = Situation(external=self._server is None, standby=spec.standby)
         self._signs.listen(self.redis_url, spec.namespace, self._listening)
         try:
             while not self.stop.wait(_TURN) and self._failure is None:
@@ -107,7 +109,7 @@ class Supervisor:
                 self._leave()
         finally:
             self._signs.close()
-            for member in (Member.RUNTIME, Member.SERVICE, Member.REDIS):
+            for member in reversed(Member):
                 child = self._children.pop(member, None)
                 if child is not None:
                     child.stop()
@@ -121,7 +123,8 @@ class Supervisor:
         now = time.monotonic()
         events: list[Event] = [
             Ended(now, member, self._cause(member, child, code))
-            for member, child in self._children.items()
+            for member in reversed(Member)  # The standby first: a dead one takes over nothing.
+            if (child := self._children.get(member)) is not None
             if (code := child.process.poll()) is not None
         ]
         signs, news = self._signs, events.append
@@ -131,9 +134,15 @@ class Supervisor:
             news(Heard(now, Member.REDIS, up=False))
         if self._new(Member.SERVICE, signs.service_at):
             news(Heard(now, Member.SERVICE))
-        beat = signs.beat
-        if beat is not None and beat[1].run == self._run and self._new(Member.RUNTIME, beat[0]):
-            news(Heard(now, Member.RUNTIME, up=beat[1].state != "starting"))
+        # A standby may have taken over already, and the runtime may wait for one elsewhere.
+        for beat, waits in ((signs.beat, False), (signs.standby, True)):
+            if beat is None:
+                continue
+            works = beat[1].state != "starting"
+            if beat[1].run == self._run and self._new(Member.RUNTIME, beat[0]):
+                news(Heard(now, Member.RUNTIME, up=works and not waits))
+            elif beat[1].run == self._next_run and self._new(Member.STANDBY, beat[0]):
+                news(Heard(beat[0], Member.STANDBY, up=works))
         committed = signs.committed
         if committed[0] == self._run and committed != self._committed:
             if self._committed[0] == self._run and committed[1] > self._committed[1]:
@@ -186,6 +195,9 @@ class Supervisor:
                     child.kill()
             case StartProcess(member):
                 self._start(member)
+            case Promote():
+                self._children[Member.RUNTIME] = self._children.pop(Member.STANDBY)
+                self._run, self._next_run = self._next_run, ""
             case AllReady():
                 self.ready()
             case GiveUp(member, cause):
@@ -220,13 +232,17 @@ class Supervisor:
         if member is Member.SERVICE:
             port = int(self.url.rpartition(":")[2]) if self.url else self.spec.port
             return spawn_service(self.spec, self.redis_url, port, extra)
+        run, options = uuid.uuid4().hex, ("--standby",) if self.spec.standby else ()
+        if member is Member.STANDBY:
+            self._next_run = run
+            return spawn_runtime(self.spec, self.redis_url, run, *options, extra=extra)
         channel = Channel(self.redis_url, self.spec.namespace)
         try:
             channel.clear_stop()
         finally:
             channel.close()
-        self._run = uuid.uuid4().hex
-        return spawn_runtime(self.spec, self.redis_url, self._run, extra=extra)
+        self._run = run
+        return spawn_runtime(self.spec, self.redis_url, run, *options, extra=extra)
 
     def _leave(self) -> None:
         """Let the runtime finish its batch and exit; the other members can be killed at any time.
@@ -234,6 +250,9 @@ class Supervisor:
         Raises:
             ProcessError: it exited with an error, or did not exit.
         """
+        standby = self._children.pop(Member.STANDBY, None)
+        if standby is not None:
+            standby.kill()
         child = self._children.get(Member.RUNTIME)
         if child is None:
             return

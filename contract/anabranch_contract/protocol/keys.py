@@ -142,6 +142,13 @@ class Keys:
         return self._key("heartbeat")
 
     @property
+    def standby(self) -> str:
+        """String with an expiry: JSON :class:`Heartbeat` of a runtime that waits for the end of
+        another one; absent: no runtime waits (runtime).
+        """
+        return self._key("standby")
+
+    @property
     def views(self) -> str:
         """Hash: query id -> JSON :class:`ViewRows` of its view (runtime)."""
         return self._key("views")

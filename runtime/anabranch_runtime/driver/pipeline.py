@@ -41,8 +41,9 @@ from anabranch_runtime.driver.exit_cause import redis_away
 from anabranch_runtime.driver.reporting.heartbeat import LONG, Heart
 from anabranch_runtime.driver.reporting.source_health import SourceHealth
 from anabranch_runtime.driver.settings import DriverSettings
+from anabranch_runtime.driver.turn import Standby, turn
 from anabranch_runtime.epochs.task_report import TaskReport
-from anabranch_runtime.errors import PipelineError
+from anabranch_runtime.errors import PipelineError, StateError
 from anabranch_runtime.exchange.lines import TaskListener
 from anabranch_runtime.sources.awaited import awaited_marks
 from anabranch_runtime.sources.batch_input import Sources
@@ -56,12 +57,11 @@ from anabranch_runtime.sources.recordings.recording import Recording, batches_of
 from anabranch_runtime.spark.executors import Executors
 from anabranch_runtime.spark.job import unfit_workers
 from anabranch_runtime.spark.merges import by_owner
-from anabranch_runtime.spark.session import parallelism, starting, warm_up
+from anabranch_runtime.spark.session import await_loss, parallelism, starting, warm_up
 from anabranch_runtime.spark.watchdog import Watchdog
 from anabranch_runtime.spark.workers import Workers
 from anabranch_runtime.storage.disk_errors import diagnosed
 from anabranch_runtime.storage.durable import attach, durable
-from anabranch_runtime.storage.pipeline_lock import exclusive
 from anabranch_runtime.task.compact import compact
 from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.memory import check_limit
@@ -111,6 +111,8 @@ class SparkPipeline:
     Attributes:
         begun: Spark's session, if its start has already begun; otherwise :meth:`run` begins it.
         abandon: ends the process at once with an error, if an orderly end is impossible.
+        standby: whether to wait, ready to take over, while another process runs the pipeline.
+        workers: resident workers of batches on one machine, once Spark has started.
     """
 
     settings: DriverSettings
@@ -118,6 +120,10 @@ class SparkPipeline:
     master: str
     begun: Future[SparkSession] | None = None
     abandon: Callable[[StructuredError], None] | None = None
+    standby: bool = False
+    workers: Workers | None = field(default=None, init=False)
+    _session: SparkSession | None = field(default=None, init=False)
+    _warmed: bool = field(default=False, init=False)
 
     def run(self) -> None:
         """Run until a stop is requested, or until a batch fails.
@@ -127,16 +133,15 @@ class SparkPipeline:
         """
         # The state is checked while the JVM starts.
         begun = self.begun or starting(self.master, self.settings.spark)
+        standby = Standby(self.control, partial(self._warm, begun)) if self.standby else None
         try:
             self.settings.state.mkdir(parents=True, exist_ok=True)
             (self.settings.state / RECORDINGS).mkdir(exist_ok=True)
             kept = attach(self.settings.state, self.settings.object_store)
-            with (
-                exclusive(self.settings.state),
-                kept.held(),
-                Heart(self.control).beating() as heart,
-            ):
-                self._run(begun, heart)
+            with turn(self.settings.state, kept, standby) as mine:
+                if mine:
+                    with Heart(self.control).beating() as heart:
+                        self._run(begun, heart)
         except Exception as error:
             found = self._cause_of(error)
             if found is error:
@@ -145,19 +150,48 @@ class SparkPipeline:
         finally:
             _stop(begun)
 
+    def _warm(self, begun: Future[SparkSession]) -> None:
+        """Wait for Spark's session and workers, which a batch then finds ready."""
+        session = self._started(begun)
+        if self.workers is not None:
+            self.workers.warm()
+        elif not self._warmed:
+            self._warmed = True
+            # There may be no slots for its executors before the running process has ended.
+            threading.Thread(target=_warm_up, args=(session,), name="warm-up", daemon=True).start()
+
+    def _started(self, begun: Future[SparkSession]) -> SparkSession:
+        """Wait for Spark's session; from now on, the end of its JVM ends this process."""
+        session = _session(begun)
+        if self._session is None:
+            self._session = session
+            if is_local(self.master):
+                self.workers = self._workers(session)
+            threading.Thread(target=self._await_loss, name="jvm", daemon=True).start()
+        return session
+
+    def _await_loss(self) -> None:
+        """Abandon the process when its JVM ends: an orderly end would wait for calls of the JVM."""
+        assert self._session is not None
+        code = await_loss(self._session)
+        if self.abandon is not None:
+            durable(self.settings.state).give_up()
+            self.abandon(_lost(f"it has ended, exit code {code}"))
+
     def _cause_of(self, error: Exception) -> Exception:
         """The cause of ``error`` if it is known, otherwise ``error`` itself."""
         found = diagnosed(error, (self.settings.state, self.settings.results))
         if isinstance(found, (Py4JError, ConnectionError)):
-            return PipelineError(
-                "spark-lost",
-                f"Spark's JVM does not answer any more: {error}",
-                remedy="see the log above for why; start the runtime again, nothing is lost",
-            )
+            return _lost(str(error))
         return redis_away(found, self.control) if isinstance(found, RedisError) else found
 
     def _cause_of_batch(self, error: BaseException) -> BaseException:
         """The cause of a failed batch: an error of this package, if it is known."""
+        try:
+            # A successor may have deleted files of the batch.
+            durable(self.settings.state).check()
+        except StateError as taken:
+            return taken
         if isinstance(error, Py4JJavaError):
             return unfit_workers(error) or PipelineError(
                 "query-failed", masked(f"a batch has failed: {error}")
@@ -167,16 +201,17 @@ class SparkPipeline:
     def _run(self, begun: Future[SparkSession], heart: Heart) -> None:
         driver = Driver(self.settings, self.control)
         driver.announce()
-        session = _session(begun)
-        local = is_local(self.master)
+        session = self._started(begun)
+        local, workers = is_local(self.master), self.workers or self._workers(session)
         # On a cluster only the tasks know how many of them share a host.
-        tasks = session.sparkContext.defaultParallelism if local else 1
-        check_limit(self.settings.memory_limit, tasks)
+        check_limit(
+            self.settings.memory_limit, session.sparkContext.defaultParallelism if local else 1
+        )
         # Workers start while sources are opened; the first batch waits for the rest. On a cluster
         # executors may still come.
-        workers = self._workers(session)
-        ready = workers.start if local else partial(_warm_up, session)
-        threading.Thread(target=ready, name="warm-up", daemon=True).start()
+        if not self._warmed:
+            ready = workers.start if local else partial(_warm_up, session)
+            threading.Thread(target=ready, name="warm-up", daemon=True).start()
         views = driver.reporting.views = self._views(session, driver)
         driver.reporting.show_views(driver.state)
         cluster = driver.cluster = None if local else self._cluster(workers)
@@ -421,6 +456,14 @@ def _compactor(root: Path, cluster: Cluster | None) -> Compactor:
     return Compactor(root, work, beside=True, queue=cluster.office_of)
 
 
+def _lost(reason: str) -> PipelineError:
+    return PipelineError(
+        "spark-lost",
+        f"Spark's JVM does not answer any more: {reason}",
+        remedy="see the log above for why; start the runtime again, nothing is lost",
+    )
+
+
 def _session(begun: Future[SparkSession]) -> SparkSession:
     """Wait for the session that ``begun`` starts.
 
@@ -468,6 +511,6 @@ def _stop(begun: Future[SparkSession]) -> None:
 def _warm_up(session: SparkSession) -> None:
     try:
         warm_up(session)
-    except (Py4JError, ConnectionError) as error:
+    except (Py4JError, ConnectionError, PipelineError) as error:
         # The first batch reports the actual error of the workers.
         _LOG.warning("workers not warmed up", error=str(error)[:500])

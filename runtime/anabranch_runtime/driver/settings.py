@@ -10,7 +10,7 @@ from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.protocol.merging import FANOUT
 from anabranch_contract.protocol.progress import Mode
 from anabranch_runtime.state.slices import Throttle
-from anabranch_runtime.storage.verify import Verify
+from anabranch_runtime.storage.depth import Verify
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ class Stage:
             AnabranchRuntimeError: the error of a task, if it has sent one, or if tasks have gone.
             Exception: the error of the job.
         """
-        self._connect()
+        self.connect()
         self.orders += 1
         rounds, reports = GatherRounds(self.tasks), dict[int, Any]()
         text = pickle.dumps(DriverMessage(self.orders, content))
@@ -138,7 +138,7 @@ class Stage:
                 self.job.exception(timeout=GRACE)
                 break
 
-    def _connect(self) -> None:
+    def connect(self) -> None:
         """Wait until all tasks have called.
 
         Raises:

@@ -15,10 +15,11 @@ from anabranch_runtime.recovery.journal import Journal
 from anabranch_runtime.recovery.logs import Prefixes, check_logs, prefixes
 from anabranch_runtime.recovery.rulesets import Rulesets
 from anabranch_runtime.state.manifest import KEPT, Manifests, State
+from anabranch_runtime.storage.depth import Verify
 from anabranch_runtime.storage.durable import Durable, durable
 from anabranch_runtime.storage.object_store import UNAVAILABLE
 from anabranch_runtime.storage.segment import Segment
-from anabranch_runtime.storage.verify import REMEDY, Verify
+from anabranch_runtime.storage.verify import REMEDY
 
 _LOG = structlog.get_logger("anabranch.runtime")
 #: Seconds between two searches for leftovers of failed attempts and lost merges.

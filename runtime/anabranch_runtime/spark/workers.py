@@ -98,6 +98,17 @@ class Workers:
             run = partial(self._run, tasks, places)
             self._stage = None if leave else Stage(self.listener, tasks, run, self._cancel)
 
+    def warm(self) -> None:
+        """Start a stage, unless one runs, and wait until its tasks are ready for a batch.
+
+        Raises:
+            Py4JJavaError: a task does not start.
+        """
+        self.start()
+        stage = self._stage
+        assert stage is not None
+        stage.connect()
+
     def run(self, context: BatchContext) -> list[TaskReport]:
         """Run the batch of ``context``; return one report per task, in the order of tasks.
 

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anabranch_runtime.errors import StateError
+from anabranch_runtime.storage.depth import Verify
 from anabranch_runtime.storage.object_store import Remote
 from anabranch_runtime.storage.segment import Segment
-from anabranch_runtime.storage.verify import REMEDY, Verify, verify_file
+from anabranch_runtime.storage.verify import REMEDY, verify_file
 
 
 @dataclass(frozen=True, slots=True)

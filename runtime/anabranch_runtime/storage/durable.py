@@ -29,18 +29,13 @@ import structlog
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.storage.cache import Cached, evictions, fetch, missing
+from anabranch_runtime.storage.depth import Verify
 from anabranch_runtime.storage.documents import Kind, read_document, sync_directory, write_document
 from anabranch_runtime.storage.lease import StoreLease, taken
 from anabranch_runtime.storage.leftovers import ListedFile, leftovers
 from anabranch_runtime.storage.object_store import ChangedError, Remote, Version, open_remote
 from anabranch_runtime.storage.segment import Segment
-from anabranch_runtime.storage.verify import (
-    Verify,
-    each_pack,
-    verify_file,
-    verify_footer,
-    verify_packs,
-)
+from anabranch_runtime.storage.verify import each_pack, verify_file, verify_footer, verify_packs
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
@@ -78,9 +73,22 @@ class Durable:
         """Address of the object store; None: the directory is the only storage."""
         return None
 
-    def held(self) -> AbstractContextManager[None]:
-        """Hold a lock on the pipeline (lease), in addition to the directory's lock."""
+    def held(self, *, standby: bool = False) -> AbstractContextManager[None]:
+        """Hold a lock on the pipeline (lease), in addition to the directory's lock.
+
+        ``standby``: other processes wait for the end of this one, or this one for another's.
+        """
         return nullcontext()
+
+    def check(self) -> None:
+        """Check that this process still holds the lease.
+
+        Raises:
+            StateError: ``store-taken``; or the object store can't be read.
+        """
+
+    def give_up(self) -> None:
+        """Give up the lease, before an abrupt end of this process."""
 
     def adopt(self) -> None:
         """Replace the directory's documents by the object store's; called before the first read.
@@ -189,6 +197,8 @@ class Mirrored(Durable):
     remote: Remote
     limit: int | None = None
     _lease: StoreLease | None = None
+    #: The lease that this process would like to hold.
+    _seen: StoreLease | None = None
     #: Document -> its version in the object store when this process last read or wrote it.
     _versions: dict[str, Version] = field(default_factory=dict)
     #: Background thread that deletes packs and old documents, in the order of the calls.
@@ -210,15 +220,18 @@ class Mirrored(Durable):
         return self.remote.uri
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold the lease on the object store.
+    def held(self, *, standby: bool = False) -> Iterator[None]:
+        """Hold the lease on the object store. A standby calls this again and again.
 
         Raises:
             StateError: ``store-in-use``.
         """
-        self._lease = StoreLease(self.remote, self.root)
+        if self._seen is None:
+            self._seen = StoreLease(self.remote, self.root, standby)
+        self._lease = self._seen
         try:
             with self._lease.held():
+                self._seen = None
                 try:
                     yield
                 finally:
@@ -227,6 +240,16 @@ class Mirrored(Durable):
         finally:
             self._settle()
             self._lease = None
+
+    def check(self) -> None:
+        """Check that this process still holds the lease on the object store."""
+        if self._lease is not None:
+            self._lease.check()
+
+    def give_up(self) -> None:
+        """Give up the lease on the object store."""
+        if self._lease is not None:
+            self._lease.give_up()
 
     def adopt(self) -> None:
         """Replace the directory's documents by the object store's. If this is empty and the
@@ -262,8 +285,7 @@ class Mirrored(Durable):
             StateError: the object store can't be written to, or another process owns it now.
         """
         self._settle()
-        if self._lease is not None:
-            self._lease.check()
+        self.check()
         self._put(self._name(path), kind.spelled(body).encode())
         if path.parent.name == "manifest":
             reach(Point.COMMITTING)

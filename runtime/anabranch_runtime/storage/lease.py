@@ -3,9 +3,10 @@
 The lease is an object with its owner and the time of its last renewal. A process may take it if
 there is none, if its owner has given it up or has not renewed it for ``STALE`` seconds, or if its
 owner was a process with the same state directory on the same host: that process has ended, since
-this process holds the directory's lock. A lease is written only by compare-and-swap
-(``object_store``): of several processes that try to take it one succeeds, and an owner that has
-lost it finds out at its next renewal.
+this process holds the directory's lock. A standby watches the lease: it takes it once the owner has
+missed :data:`MISSED` renewals, by the standby's own clock. A lease is written only by
+compare-and-swap (``object_store``): of several processes that try to take it one succeeds, and an
+owner that has lost it finds out at its next renewal.
 
 The lease decides which process continues. It does not protect the data: documents, too, are written
 by compare-and-swap, so a process that was suspended or has a wrong clock overwrites nothing.
@@ -32,6 +33,9 @@ NAME = "lease.json"
 #: Seconds between two renewals, and seconds without renewal until a lease may be taken. Hosts'
 #: clocks may differ by the difference of these values.
 RENEWAL, STALE = 10.0, 60.0
+#: Seconds between two renewals by an owner with standbys, and missed renewals after which one of
+#: them takes the lease.
+OFTEN, MISSED = 1.0, 3
 #: Renewal time of a lease that its owner has given up.
 GIVEN_UP = 0.0
 
@@ -40,25 +44,37 @@ _LOG = structlog.get_logger("anabranch.runtime")
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The owner of a lease; ``time``: time of the last renewal, in seconds since 1970."""
+    """The owner of a lease.
+
+    Attributes:
+        time: time of the last renewal, in seconds since 1970. ``every``: seconds between renewals.
+    """
 
     owner: str
     host: str
     root: str
     process: int
     time: float
+    every: float
 
 
 @dataclass(slots=True)
 class StoreLease:
-    """This process's lease on the object store."""
+    """This process's lease on the object store.
+
+    Attributes:
+        standby: whether this process waits for the end of another owner, or others for its own.
+    """
 
     remote: Remote
     root: Path
+    standby: bool = False
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     _ended: threading.Event = field(default_factory=threading.Event)
     #: Version of the lease that this process last read or wrote.
     _known: Version | None = None
+    #: When this process first read that version (``time.monotonic``).
+    _since: float = 0.0
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -67,7 +83,9 @@ class StoreLease:
         Raises:
             StateError: ``store-in-use``: another process holds the lease.
         """
-        holder, self._known = self._read()
+        holder, version = self._read()
+        if version != self._known:
+            self._known, self._since = version, time.monotonic()
         if holder is not None and not self._free(holder):
             raise self._in_use(holder)
         try:
@@ -83,8 +101,13 @@ class StoreLease:
         finally:
             self._ended.set()
             thread.join()
-            with suppress(StateError, ChangedError):
-                self._renew(GIVEN_UP)
+            self.give_up()
+
+    def give_up(self) -> None:
+        """Let another process take the lease at once."""
+        self._ended.set()
+        with suppress(StateError, ChangedError):
+            self._renew(GIVEN_UP)
 
     def check(self) -> None:
         """Check that no other process has taken the lease.
@@ -98,10 +121,12 @@ class StoreLease:
 
     def _free(self, holder: Owner) -> bool:
         mine = (os.uname().nodename, str(self.root))
+        if self.standby and time.monotonic() - self._since > MISSED * holder.every:
+            return True
         return time.time() - holder.time > STALE or (holder.host, holder.root) == mine
 
     def _keep(self) -> None:
-        while not self._ended.wait(RENEWAL):
+        while not self._ended.wait(self._every):
             try:
                 self._renew()
             except (StateError, ChangedError) as error:
@@ -116,8 +141,13 @@ class StoreLease:
         """
         host, process = os.uname().nodename, os.getpid()
         moment = time.time() if when is None else when
-        content = json.dumps(asdict(Owner(self.id, host, str(self.root), process, moment))).encode()
+        owner = Owner(self.id, host, str(self.root), process, moment, self._every)
+        content = json.dumps(asdict(owner)).encode()
         self._known = self.remote.replace(NAME, content, self._known)
+
+    @property
+    def _every(self) -> float:
+        return OFTEN if self.standby else RENEWAL
 
     def _read(self) -> tuple[Owner | None, Version | None]:
         """Return the lease's owner (None: unknown) and the object's version."""

@@ -13,11 +13,11 @@ import os
 import zlib
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from enum import StrEnum
 from pathlib import Path
 
 from anabranch_contract import codec
 from anabranch_runtime.errors import StateError
+from anabranch_runtime.storage.depth import Verify
 from anabranch_runtime.storage.documents import unknown_version
 from anabranch_runtime.storage.segment import MAGIC, VERSION, Segment
 
@@ -29,13 +29,6 @@ REMEDY = (
     f"{BACKUP}, or start again from the sources with an empty state directory, empty results and "
     "another namespace"
 )
-
-
-class Verify(StrEnum):
-    """Extent of the check at a start: ``FULL`` every byte, ``FOOTERS`` only pack footers."""
-
-    FULL = "full"
-    FOOTERS = "footers"
 
 
 def verify_packs(

@@ -17,8 +17,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import pyarrow as pa
-
 from anabranch_runtime.errors import PipelineError
 
 _MIB = 1 << 20
@@ -148,6 +146,8 @@ class PrivateMemory:
         Otherwise the next batch would seem to need this memory.
         """
         if budget.total is not None and self.look() > budget.total // 2:
+            import pyarrow as pa  # Parsing the command line must not wait for it.
+
             pa.default_memory_pool().release_unused()
             trim = _trim()
             if trim is not None:

@@ -82,7 +82,8 @@ async function readEpoch(number) {
 /** The runtime's state as text; without a heartbeat the reported state is outdated. */
 function runtimeState(runtime) {
   const ended = ["stopped", "failed"].includes(runtime.state);
-  return runtime.stale && !ended ? `no heartbeat (it was ${runtime.state})` : runtime.state;
+  const state = runtime.stale && !ended ? `no heartbeat (it was ${runtime.state})` : runtime.state;
+  return runtime.standby ? `${state}, with a standby` : state;
 }
 
 /** Header text: number of streams that can't be read. The list below it has the reasons. */

@@ -32,7 +32,10 @@ def epoch_summary(kept: KeptSummary, revisions: int, progress: Progress | None) 
 
 
 def runtime_out(
-    progress: Progress | None, heartbeat: Heartbeat | None, sources: SourceStates
+    progress: Progress | None,
+    heartbeat: Heartbeat | None,
+    standby: Heartbeat | None,
+    sources: SourceStates,
 ) -> RuntimeOut | None:
     """Summary of the runtime's progress, and whether the runtime is alive."""
     if progress is None:
@@ -44,6 +47,7 @@ def runtime_out(
         exhausted=given.exhausted,
         row_limit=given.row_limit,
         stale=heartbeat is None,
+        standby=standby.host if standby is not None and standby.state == "working" else None,
         input_tuples=sum(c.get("input", 0) for c in progress.streams.values()),
         late_tuples=sum(c.get("late", 0) for c in progress.streams.values()),
         ahead_tuples=sum(c.get("ahead", 0) for c in progress.streams.values()),

@@ -41,7 +41,8 @@ class Store(StreamStore, PlanStore, ReportStore):
             **dict.fromkeys((keys.tokens, keys.token_uses, self.runs_key), "hash"),
             **dict.fromkeys((keys.leader, keys.lineage, keys.approval), "hash"),
             **dict.fromkeys((keys.settings, keys.cursor, keys.runtime, keys.state), "string"),
-            **dict.fromkeys((keys.heartbeat, keys.lease, self._own("sequence")), "string"),
+            **dict.fromkeys((keys.heartbeat, keys.standby, keys.lease), "string"),
+            self._own("sequence"): "string",
             **dict.fromkeys((keys.published, keys.listeners), "zset"),
             keys.boundaries: "list",
         }

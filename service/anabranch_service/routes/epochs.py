@@ -71,7 +71,12 @@ async def current_epoch(ctx: Ctx, response: Response) -> CurrentEpoch:
     return CurrentEpoch(
         running=running,
         epoch=epoch_out(record, progress),
-        runtime=runtime_out(progress, await ctx.store.heartbeat(), await ctx.store.sources()),
+        runtime=runtime_out(
+            progress,
+            await ctx.store.heartbeat(),
+            await ctx.store.standby(),
+            await ctx.store.sources(),
+        ),
         saving=saving_out([epoch_summary(one, n, progress) for one, n in recent], ctx.clock()),
     )
 

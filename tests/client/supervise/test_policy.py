@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 
 from anabranch_client.supervise.policy import (
+    ALERT,
+    CALM,
     FATAL,
     MOST,
     PATIENT,
     PAUSES,
+    RARELY,
     SETTLED,
     SILENCE,
     STABLE,
@@ -24,6 +27,7 @@ from anabranch_client.supervise.policy import (
     Member,
     Phase,
     Progressed,
+    Promote,
     Say,
     Situation,
     StartProcess,
@@ -31,6 +35,8 @@ from anabranch_client.supervise.policy import (
     handle,
 )
 
+#: All members of a pipeline without a standby.
+MEMBERS = [member for member in Member if member is not Member.STANDBY]
 KILLED = Cause("killed", "it was killed (signal 9)")
 
 
@@ -71,8 +77,8 @@ class World:
 def world() -> World:
     """All are up."""
     world = World()
-    world.turns(4, *Member)
-    assert all(s.phase is Phase.UP for s in world.now.members.values())
+    world.turns(4, *MEMBERS)
+    assert all(world.phase(member) is Phase.UP for member in MEMBERS)
     return world
 
 
@@ -89,18 +95,18 @@ def test_redis_comes_first_and_ready_is_said_once() -> None:
         StartProcess(Member.RUNTIME),
     ]
     assert world.turns(2, Member.REDIS, Member.SERVICE) == []
-    assert world.turns(1, *Member) == [AllReady()]
-    assert world.turns(5, *Member) == []
+    assert world.turns(1, *MEMBERS) == [AllReady()]
+    assert world.turns(5, *MEMBERS) == []
 
 
-@pytest.mark.parametrize("member", list(Member))
+@pytest.mark.parametrize("member", MEMBERS)
 def test_one_that_dies_is_started_again_at_once(world: World, member: Member) -> None:
     kill, say = world.end(member)
     assert kill == Kill(member)
     assert isinstance(say, Say)
     assert "it was killed (signal 9) [killed]; it is started again at once" in say.text
-    assert StartProcess(member) in world.turns(1, *(m for m in Member if m is not member))
-    (again,) = world.turns(1, *Member)
+    assert StartProcess(member) in world.turns(1, *(m for m in MEMBERS if m is not member))
+    (again,) = world.turns(1, *MEMBERS)
     assert isinstance(again, Say)
     assert again.text == f"{member} works again after 2.0 s"
 
@@ -125,17 +131,17 @@ def test_pauses_grow_and_a_row_ends_with_what_began_it(world: World) -> None:
     assert "no such column" in give_up.cause.message
 
 
-@pytest.mark.parametrize("member", list(Member))
+@pytest.mark.parametrize("member", MEMBERS)
 @pytest.mark.parametrize("way", ["progress", "health"])
 def test_a_row_is_over_with_progress_or_health(world: World, member: Member, way: str) -> None:
     for _ in range(3 * MOST):
         assert "GiveUp" not in kinds(world.end(member))
-        world.turns(3, *set(Member) - {member})
+        world.turns(3, *set(MEMBERS) - {member})
         if way == "progress":
-            world.turns(SETTLED + 1, *Member)
+            world.turns(SETTLED + 1, *MEMBERS)
             world.send(Progressed(world.at))
         else:
-            world.turns(STABLE + 2, *Member)
+            world.turns(STABLE + 2, *MEMBERS)
         assert world.now.members[member].failures == 0
 
 
@@ -145,8 +151,8 @@ def test_the_runtimes_progress_says_nothing_about_one_that_dies_as_soon_as_it_is
 ) -> None:
     for failures in range(1, 4):
         world.end(member)
-        world.turns(PAUSES[failures] + 1, *set(Member) - {member})
-        world.turns(1, *Member)
+        world.turns(PAUSES[failures] + 1, *set(MEMBERS) - {member})
+        world.turns(1, *MEMBERS)
         world.send(Progressed(world.at))
         assert world.now.members[member].failures == failures
 
@@ -172,7 +178,7 @@ def test_what_passes_is_waited_for_and_said_once(world: World, code: str) -> Non
         assert StartProcess(Member.RUNTIME) in actions
     assert len(said) == 1
     assert "it is tried again until that is over" in said[0].text
-    (over,) = world.turns(1, *Member)
+    (over,) = world.turns(1, *MEMBERS)
     assert isinstance(over, Say)
     assert "works again after" in over.text
 
@@ -193,11 +199,11 @@ def test_one_that_is_killed_while_it_starts_is_started_again() -> None:
     assert kinds(world.end(Member.SERVICE)) == ["Kill", "Say"]
 
 
-@pytest.mark.parametrize("member", list(Member))
+@pytest.mark.parametrize("member", MEMBERS)
 def test_a_pause_is_forgiven_and_a_hang_is_not(world: World, member: Member) -> None:
-    others = [m for m in Member if m is not member]
+    others = [m for m in MEMBERS if m is not member]
     assert world.turns(SILENCE[member] - 1, *others) == []
-    assert world.turns(1, *Member) == []
+    assert world.turns(1, *MEMBERS) == []
     actions = world.turns(SILENCE[member] + 2, *others)
     assert Kill(member) in actions
     (say,) = [a for a in actions if isinstance(a, Say)]
@@ -216,7 +222,7 @@ def test_nobody_is_blamed_for_what_could_not_be_heard(world: World) -> None:
 
 
 def test_service_and_runtime_wait_for_redis(world: World) -> None:
-    for member in Member:
+    for member in MEMBERS:
         world.end(member)
     assert world.turns(2) == [StartProcess(Member.REDIS)]
     (say, *starts) = world.turns(1, Member.REDIS)
@@ -235,7 +241,7 @@ def test_a_start_takes_as_long_as_it_takes_but_not_for_ever(world: World) -> Non
 @pytest.mark.parametrize("member", [Member.REDIS, Member.RUNTIME])
 def test_one_that_says_that_it_reads_is_starting(world: World, member: Member) -> None:
     """Redis its file, the runtime its state."""
-    others = tuple(m for m in Member if m is not member)
+    others = tuple(m for m in MEMBERS if m is not member)
     world.end(member)
     world.turns(1, *others)
     for _ in range(int(3 * STARTS[member])):
@@ -250,7 +256,7 @@ def test_one_that_says_that_it_reads_is_starting(world: World, member: Member) -
 
 def test_somebody_elses_redis_is_waited_for() -> None:
     world = World(external=True)
-    world.turns(4, *Member)
+    world.turns(4, *MEMBERS)
     actions: list[Action] = []
     for _ in range(50):
         actions += world.turns(SILENCE[Member.REDIS], Member.SERVICE)
@@ -258,3 +264,77 @@ def test_somebody_elses_redis_is_waited_for() -> None:
     said = [a.text for a in actions if isinstance(a, Say) and a.aloud]
     assert len(said) == 1
     assert "[redis-away]" in said[0]
+
+
+def with_standby() -> World:
+    """A pipeline whose standby is up too."""
+    world = World()
+    world.now = Situation(standby=True)
+    assert StartProcess(Member.STANDBY) not in world.turns(3, Member.REDIS, Member.SERVICE)
+    assert AllReady() in world.turns(1, *MEMBERS)
+    assert world.turns(CALM, *MEMBERS) == [StartProcess(Member.STANDBY)]
+    world.turns(2, *Member)
+    return world
+
+
+def test_a_standby_takes_over_without_a_start() -> None:
+    world = with_standby()
+    kill, promote, say = world.end(Member.RUNTIME)
+    assert (kill, promote) == (Kill(Member.RUNTIME), Promote())
+    assert isinstance(say, Say)
+    assert say.text.endswith("[killed]; the standby takes over")
+    # Another one is started after a while.
+    assert world.turns(CALM - 1, *MEMBERS) == []
+    assert world.turns(1, *MEMBERS) == [StartProcess(Member.STANDBY)]
+
+
+def test_a_standby_that_takes_over_and_hangs_is_killed() -> None:
+    world = with_standby()
+    world.end(Member.RUNTIME)
+    others = (Member.REDIS, Member.SERVICE)
+    actions = world.turns(SILENCE[Member.RUNTIME] + 1, *others)
+    assert Kill(Member.RUNTIME) in actions
+    assert "GiveUp" not in kinds(actions)
+
+
+def test_a_standby_without_a_sign_of_life_does_not_take_over() -> None:
+    world = with_standby()
+    world.turns(ALERT + 1, *MEMBERS)
+    assert Promote() not in world.end(Member.RUNTIME)
+    assert StartProcess(Member.RUNTIME) in world.turns(1, Member.REDIS, Member.SERVICE)
+
+
+def test_a_dead_standby_does_not_take_over() -> None:
+    world = with_standby()
+    world.end(Member.STANDBY)
+    assert Promote() not in world.end(Member.RUNTIME)
+    assert StartProcess(Member.RUNTIME) in world.turns(1, Member.REDIS, Member.SERVICE)
+
+
+@pytest.mark.parametrize("code", ["ended", *sorted(FATAL)])
+def test_a_standby_never_ends_the_pipeline(code: str) -> None:
+    world = with_standby()
+    for _ in range(2 * MOST):
+        actions = world.end(Member.STANDBY, Cause(code, "no"))
+        assert "GiveUp" not in kinds(actions)
+        world.turns(PAUSES[-1] + 1, *MEMBERS)
+    assert world.phase(Member.STANDBY) is Phase.WAITING
+    assert StartProcess(Member.STANDBY) in world.turns(RARELY, *MEMBERS)
+
+
+def test_a_failure_for_good_ends_the_pipeline_despite_a_standby() -> None:
+    world = with_standby()
+    cause = Cause("redis-lost", "no", "restore it")
+    assert world.end(Member.RUNTIME, cause) == [
+        Kill(Member.RUNTIME),
+        GiveUp(Member.RUNTIME, cause),
+    ]
+
+
+def test_standbys_that_fail_one_after_the_other_are_counted() -> None:
+    """Each takes over, and dies before the first commit."""
+    world = with_standby()
+    for _ in range(MOST):
+        assert "GiveUp" not in kinds(world.end(Member.RUNTIME))
+        world.turns(PAUSES[-1] + 1, Member.REDIS, Member.SERVICE)
+    assert "GiveUp" in kinds(world.end(Member.RUNTIME))

@@ -24,11 +24,11 @@ from anabranch_runtime.recovery import durability
 from anabranch_runtime.storage import lease as leases
 from anabranch_runtime.storage import object_store as remotes
 from anabranch_runtime.storage.cache import Cached, evictions
+from anabranch_runtime.storage.depth import Verify
 from anabranch_runtime.storage.durable import Mirrored, attach, durable
 from anabranch_runtime.storage.lease import StoreLease
 from anabranch_runtime.storage.object_store import Remote, open_remote
 from anabranch_runtime.storage.segment_cache import close_all
-from anabranch_runtime.storage.verify import Verify
 from tests.support.scenarios.run import local
 from tests.support.surroundings.folders import passing_folder
 from tests.support.worlds.driven import expected, publish, results

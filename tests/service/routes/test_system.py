@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.protocol.progress import Heartbeat, Progress
 from tests.service.conftest import PAIR
 from tests.support.worlds.service import Service
 
@@ -38,6 +38,20 @@ def test_a_runtime_that_is_not_heard_of_is_stale(shop: Service) -> None:
     shop.redis.delete(shop.keys.heartbeat)
     current = shop.get("/v1/epochs/current")["runtime"]
     assert (current["state"], current["stale"]) == ("running", True)
+
+
+def test_a_standby_is_named_once_it_is_ready(shop: Service) -> None:
+    shop.plan(-1)
+    shop.progress(Progress("running", epoch=0, epoch_starts={"0": 0}))
+
+    def standby() -> object:
+        return shop.get("/v1/epochs/current")["runtime"]["standby"]
+
+    assert standby() is None
+    shop.redis.set(shop.keys.standby, Heartbeat("next", 2, "other", "starting").dumps())
+    assert standby() is None
+    shop.redis.set(shop.keys.standby, Heartbeat("next", 2, "other").dumps())
+    assert standby() == "other"
 
 
 def test_metrics_tell_requests_by_route_and_the_newest_plan(shop: Service) -> None:

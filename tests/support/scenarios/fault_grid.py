@@ -19,6 +19,7 @@ import signal
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -29,15 +30,17 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
+import redis
 import yaml
 
 from anabranch_client.processes.children import session
-from anabranch_client.processes.pipeline import Pipeline, running
+from anabranch_client.processes.pipeline import Pipeline, running, spawn_runtime
 from anabranch_client.replay.player import ScenarioObserver
 from anabranch_client.replay.replay import run_to_report
 from anabranch_client.replay.scenario import load_scenario
 from anabranch_client.rest.api import Client
-from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.protocol.keys import Keys
+from anabranch_contract.protocol.progress import Heartbeat, Progress
 from anabranch_runtime.faults import OF_BAD_INPUT, OF_INGEST, OF_STORE, OF_VIEWS, Point
 from anabranch_runtime.state.manifest import Manifests
 from tests.support.oracles.ledger import made_good, read_rations
@@ -92,8 +95,13 @@ class Striker:
     redis: StoppableRedis
     done: list[Cell] = field(default_factory=list)
     rationed: bool = False
+    standby: bool = False
     #: How often the runtime ended by itself (on a machine that is too busy) and was started again.
     unprovoked: int = 0
+    #: How often a standby took over.
+    taken_over: int = 0
+    _next_run: str = ""
+    _ready: bool = False
     _struck: float | None = None
     _base: int = 0
     #: For how many cells the policy has been set.
@@ -102,6 +110,7 @@ class Striker:
     def turn(self, pipeline: Pipeline) -> bool:
         """Take the next action; return whether the pipeline is expected to be well."""
         if len(self.done) == len(self.cells):
+            self._end_standby(pipeline)
             return True
         cell = self.cells[len(self.done)]
         if self._struck is not None:
@@ -113,6 +122,8 @@ class Striker:
         if progress is not None and progress.state == "failed":
             return False
         if progress is None or progress.committed == 0:
+            return True
+        if self.standby and not self._ready and not self._await_standby(pipeline, cell):
             return True
         armed, held = self.folder / cell.point, self.folder / f"{cell.point}.held"
         # A held runtime reports no further policy.
@@ -145,8 +156,43 @@ class Striker:
             return False
         assert code != 0, "the runtime left as if nothing had happened"
         pipeline.children.remove(runtime)
-        pipeline.start_runtime()
+        standby = next((c for c in pipeline.children if c.name == "standby"), None)
+        if standby is None:
+            pipeline.start_runtime()
+        else:
+            # It takes over by itself; only its process is regarded as another one's.
+            standby.name, pipeline.run = "runtime", self._next_run
+            self.taken_over += 1
         return True
+
+    def _await_standby(self, pipeline: Pipeline, cell: Cell) -> bool:
+        """Hold the driver before a batch until a standby is ready; then arm the cell's point."""
+        armed = self.folder / Point.CHOOSING
+        held = self.folder / f"{Point.CHOOSING}.held"
+        if not armed.exists() and not held.exists():
+            armed.touch()
+        self._ready = self._has_standby(pipeline) and held.exists() and held.read_text() != ""
+        if self._ready and cell.point is not Point.CHOOSING:
+            (self.folder / cell.point).touch()
+            held.unlink()
+        return self._ready
+
+    def _has_standby(self, pipeline: Pipeline) -> bool:
+        """Start a standby, unless there is one; return whether it is ready."""
+        if not any(c.name == "standby" for c in pipeline.children):
+            self._next_run = uuid.uuid4().hex
+            child = spawn_runtime(pipeline.spec, pipeline.redis_url, self._next_run, "--standby")
+            child.name = "standby"
+            pipeline.children.append(child)
+        with redis.Redis.from_url(pipeline.redis_url, decode_responses=True) as server:
+            text = server.get(Keys(pipeline.spec.namespace).standby)
+        found = None if text is None else Heartbeat.loads(str(text))
+        return found is not None and (found.run, found.state) == (self._next_run, "working")
+
+    def _end_standby(self, pipeline: Pipeline) -> None:
+        for child in [c for c in pipeline.children if c.name == "standby"]:
+            pipeline.children.remove(child)
+            child.kill()
 
     def _strike(self, pipeline: Pipeline, cell: Cell, holder: int, held: Path) -> None:
         runtime = next(c for c in pipeline.children if c.name == "runtime")
@@ -187,7 +233,7 @@ class Striker:
             return False
         cell.seconds = time.monotonic() - struck
         self.done.append(cell)
-        self._struck = None
+        self._struck, self._ready = None, False
         return True
 
 
@@ -221,6 +267,7 @@ def play_cells(
     *,
     revise: int | None = None,
     rationed: bool = False,
+    standby: bool = False,
 ) -> Verdict:
     """Replay a scenario that is long enough for ``cells``, and check its results.
 
@@ -229,6 +276,7 @@ def play_cells(
         revise: after how many batches of an epoch, which then has more, its rules are revised.
         rationed: batches withhold tuples by the service's schedule, and make that good, in turns
             from cell to cell. In a replay the service measures where it revises.
+        standby: a standby takes over from a runtime that is killed.
     """
     faults = folder / "faults"
     faults.mkdir(parents=True)
@@ -244,7 +292,7 @@ def play_cells(
     played = path.with_name("PLAYED.yaml")
     played.write_text(yaml.safe_dump(document, sort_keys=False))
     scenario = load_scenario(played)
-    redis = StoppableRedis()
+    server = StoppableRedis()
     before = os.environ.get("ANABRANCH_FAULTS")
     os.environ["ANABRANCH_FAULTS"] = str(faults)
     try:
@@ -253,10 +301,10 @@ def play_cells(
             parallelism=scenario.parallelism,
             epoch_batches=scenario.every,
             revise_batches=revise,
-            redis_url=redis.url,
+            redis_url=server.url,
         )
         with running(spec) as plain:
-            striker = Striker(faults, cells, redis, rationed=rationed)
+            striker = Striker(faults, cells, server, rationed=rationed, standby=standby)
             pipeline = StruckPipeline(
                 plain.spec, plain.channel, plain.redis_url, plain.children, striker=striker
             )
@@ -265,8 +313,10 @@ def play_cells(
         os.environ.pop("ANABRANCH_FAULTS")
         if before is not None:
             os.environ["ANABRANCH_FAULTS"] = before
-        redis.close()
+        server.close()
     assert striker.unprovoked < 5, "the runtime ends by itself"
+    restarts = sum(c.restarts for c in cells) + striker.unprovoked
+    assert striker.taken_over == (restarts if standby else 0)
     missing = [f"{c.component}@{c.point}" for c in cells[len(striker.done) :]]
     assert not missing, f"the replay was over before {missing}"
     withheld = _withheld(folder / "out") if rationed else ()
@@ -390,6 +440,7 @@ def main() -> int:
     parser.add_argument("--components", nargs="*", type=Component, default=list(Component))
     parser.add_argument("--points", nargs="*", type=Point, default=list(STEPS))
     parser.add_argument("--rationed", action="store_true", help="with rations and catch-up")
+    parser.add_argument("--standby", action="store_true", help="with a standby of the runtime")
     parser.add_argument("--read", nargs="+", type=Path, help="run nothing: cells of --json runs")
     options = parser.parse_args()
     everything: list[Cell] = []
@@ -404,7 +455,12 @@ def main() -> int:
         # Left behind where a cell fails.
         folder = Path(tempfile.mkdtemp(prefix=f"fault-grid-{component}-"))
         revise = 1 if options.rationed else None
-        verdict = play_cells(cells, folder / "grid", revise=revise, rationed=options.rationed)
+        verdict = play_cells(
+            *(cells, folder / "grid"),
+            revise=revise,
+            rationed=options.rationed,
+            standby=options.standby,
+        )
         if not verdict.problems:
             shutil.rmtree(folder)
         everything += cells

@@ -25,7 +25,8 @@ from anabranch_client.errors import ClientError
 from anabranch_client.processes.channel import Channel
 from anabranch_client.rest.api import Client
 from anabranch_client.supervise.home import TOKEN_VARIABLE, holder_of
-from anabranch_contract.protocol.progress import Progress
+from anabranch_contract.protocol.keys import Keys
+from anabranch_contract.protocol.progress import Heartbeat, Progress
 from tests.support.worlds.processes import PATIENCE, wait_until
 
 NAMESPACE = "anabranch"
@@ -34,11 +35,16 @@ JOIN = "SELECT a.id AS x, b.id AS y FROM a JOIN b ON a.k = b.k"
 
 
 class Target(StrEnum):
-    """Victim of a kill: one process, or all but ``up`` itself."""
+    """Victim of a kill: one process, the runtime with all its processes, or all but ``up`` itself.
+
+    Driver, JVM and worker are parts of the runtime, not of its standby.
+    """
 
     DRIVER = "driver"
     JVM = "jvm"
     WORKER = "worker"
+    RUNTIME = "runtime"
+    STANDBY = "standby"
     SERVICE = "service"
     REDIS = "redis"
     ALL = "all"
@@ -166,7 +172,29 @@ class Up:
     def find(self, target: Target) -> list[psutil.Process]:
         """The processes that ``target`` names, without up itself."""
         family = [p for p in self.family() if p.pid != (self.process and self.process.pid)]
+        if target in _OF_RUNTIME:
+            leader = self._leader(standby=target is Target.STANDBY)
+            family = [p for p in family if _session(p) == leader]
+            if target in (Target.RUNTIME, Target.STANDBY):
+                return family
         return [p for p in family if target is Target.ALL or _is(p, target)]
+
+    def _leader(self, *, standby: bool) -> int | None:
+        """Process id of the runtime, or of its standby, by its heartbeat."""
+        keys = Keys(NAMESPACE)
+        with contextlib.suppress(redis.RedisError), self.redis() as server:
+            text = server.get(keys.standby if standby else keys.heartbeat)
+            return None if text is None else Heartbeat.loads(str(text)).pid
+        return None
+
+    def has_standby(self) -> bool:
+        """Whether a standby is ready to take over."""
+        with contextlib.suppress(redis.RedisError), self.redis() as server:
+            text = server.get(Keys(NAMESPACE).standby)
+            found = None if text is None else Heartbeat.loads(str(text))
+            # A heartbeat outlives its process by some seconds.
+            return found is not None and found.state == "working" and psutil.pid_exists(found.pid)
+        return False
 
     def kill(self, target: Target, number: signal.Signals = signal.SIGKILL) -> int:
         """Send a signal to those processes, at once; how many there were."""
@@ -231,6 +259,17 @@ def upped(folder: Path, **changes: Any) -> Iterator[Up]:
         yield up
     finally:
         up.close()
+
+
+#: Targets that are parts of a runtime or a standby.
+_OF_RUNTIME = (Target.DRIVER, Target.JVM, Target.WORKER, Target.RUNTIME, Target.STANDBY)
+
+
+def _session(process: psutil.Process) -> int | None:
+    try:
+        return os.getsid(process.pid)
+    except OSError:
+        return None
 
 
 def _variable(process: psutil.Process) -> str | None:

@@ -122,7 +122,8 @@ class RationingOut(Document):
 class RuntimeOut(Document):
     """Progress of the runtime, as reported to the service.
 
-    ``state`` is the last reported one; without a heartbeat it is ``stale``. ``backfill`` maps
+    ``state`` is the last reported one; without a heartbeat it is ``stale``. ``standby`` is the host
+    of a runtime that is ready to take over (null: none is). ``backfill`` maps
     stores being filled from stored rows to the completed share. ``waiting_tuples`` (approximate)
     have arrived but are unread, for streams that the runtime reads itself; the next batch reads
     ``row_limit`` of them (null: no limit). ``private_bytes`` is the private memory of the last
@@ -151,6 +152,7 @@ class RuntimeOut(Document):
     source_errors: dict[str, str]
     unread_pieces: dict[str, int]
     rationing: RationingOut | None = None
+    standby: str | None = None
 
 
 class SavingOut(Document):

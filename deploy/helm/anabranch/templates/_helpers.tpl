@@ -84,7 +84,7 @@ imagePullSecrets:
 {{- $ports := .Values.runtime.ports -}}
 {{- $executors := .Values.executors -}}
 {{- $conf := dict
-  "spark.driver.host" (printf "%s-driver.%s.svc" $name .Release.Namespace)
+  "spark.driver.host" (printf "$(POD_NAME).%s-driver.%s.svc" $name .Release.Namespace)
   "spark.driver.bindAddress" "0.0.0.0"
   "spark.driver.port" $ports.driver
   "spark.driver.blockManager.port" $ports.blockManager
@@ -97,7 +97,7 @@ imagePullSecrets:
   "spark.kubernetes.namespace" .Release.Namespace
   "spark.kubernetes.container.image" .Values.image.runtime
   "spark.kubernetes.container.image.pullPolicy" .Values.image.pullPolicy
-  "spark.kubernetes.driver.pod.name" (printf "%s-driver-0" $name)
+  "spark.kubernetes.driver.pod.name" "$(POD_NAME)"
   "spark.kubernetes.authenticate.executor.serviceAccountName" (printf "%s-executor" $name)
   "spark.kubernetes.executor.podTemplateFile" "/etc/anabranch/executor.yaml"
 -}}

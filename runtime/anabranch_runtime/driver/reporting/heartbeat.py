@@ -27,10 +27,10 @@ LONG = 600.0
 
 
 class Heart:
-    """Writes the heartbeat; see the module docstring."""
+    """Writes the heartbeat; see the module docstring. A ``standby`` has one under another key."""
 
-    def __init__(self, control: Control) -> None:
-        self._control = control
+    def __init__(self, control: Control, *, standby: bool = False) -> None:
+        self._control, self._standby = control, standby
         self._state = "starting"
         self._until = time.monotonic() + LONG
         self._over = threading.Event()
@@ -55,13 +55,13 @@ class Heart:
             self._over.set()
             thread.join()
             with contextlib.suppress(RedisError):
-                self._control.stop_beating()
+                self._control.stop_beating(standby=self._standby)
 
     def _beat(self) -> None:
         while True:
             if time.monotonic() < self._until:
                 # A server that is unreachable gets no heartbeats.
                 with contextlib.suppress(RedisError):
-                    self._control.beat(self._state)
+                    self._control.beat(self._state, standby=self._standby)
             if self._over.wait(EVERY):
                 return

@@ -129,6 +129,10 @@ class ReportStore(RedisRecords):
         """The runtime's heartbeat; None if it has expired."""
         return await reply_record(Heartbeat, "heartbeat", self.redis.get(self.keys.heartbeat))
 
+    async def standby(self) -> Heartbeat | None:
+        """The heartbeat of a runtime that waits for the end of another one; None: none waits."""
+        return await reply_record(Heartbeat, "standby", self.redis.get(self.keys.standby))
+
     async def state(self) -> StateReport | None:
         """The contents of the stores, or None before the runtime's first report."""
         return await reply_record(StateReport, "state", self.redis.get(self.keys.state))

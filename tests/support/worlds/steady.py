@@ -1,0 +1,91 @@
+"""A steady input of a pipeline, and its results compared with DuckDB's join of all of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Protocol
+
+import duckdb
+import pyarrow as pa
+import redis
+
+from anabranch_client.rest.api import Client
+from tests.support.worlds.processes import wait_until
+from tests.support.worlds.up import JOIN, NAMESPACE
+
+#: Rows of a stream with one key, and so results per row.
+ALIKE = 4
+
+
+class Running(Protocol):
+    """A pipeline in the namespace :data:`NAMESPACE`; its results are below ``home``."""
+
+    home: Path
+
+    def client(self) -> AbstractContextManager[Client]:
+        """Return a client of its service."""
+
+    def redis(self) -> AbstractContextManager[redis.Redis]:
+        """Return a connection to its Redis."""
+
+
+def register(up: Running) -> None:
+    """Register two Redis Streams and their join, and wait until it is active."""
+    with up.client() as client:
+        for stream in "ab":
+            columns = (("id", "bigint"), ("k", "bigint"))
+            client.create_stream(stream, columns, source={"format": "redis-stream"})
+        client.create_query(JOIN, name="q")
+        wait_until("the query to be active", lambda: client.query("q").status == "active")
+
+
+@contextlib.contextmanager
+def fed(up: Running, every: float = 0.05) -> Iterator[None]:
+    """Append a row per stream ``every`` seconds; rows are lost while Redis is away."""
+    over = threading.Event()
+
+    def feed() -> None:
+        number = 0
+        with up.redis() as server:
+            while not over.wait(every):
+                document = json.dumps({"id": number, "k": number // ALIKE})
+                for stream in "ab":
+                    with contextlib.suppress(redis.RedisError):
+                        server.xadd(f"{NAMESPACE}:stream:{stream}", {"data": document})
+                number += 1
+
+    thread = threading.Thread(target=feed, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def differences(up: Running, patience: float = 120.0) -> tuple[int, int, int]:
+    """Wait for all results of the rows in Redis; return the numbers of missing results, of doubled
+    or wrong ones, and of right ones.
+    """
+    with duckdb.connect() as database:
+        with up.redis() as server:
+            for stream in "ab":
+                entries: Any = server.xrange(f"{NAMESPACE}:stream:{stream}")
+                rows = [json.loads(fields["data"]) for _, fields in entries]
+                database.register(stream, pa.Table.from_pylist(rows))
+        wanted = set(database.execute(JOIN).fetchall())
+        deadline = time.monotonic() + patience
+        while True:
+            files = [str(p) for p in (up.home / "results" / "q").glob("*.parquet")]
+            found = database.execute("SELECT x, y FROM read_parquet(?)", [files]).fetchall()
+            if len(found) >= len(wanted) or time.monotonic() > deadline:
+                break
+            time.sleep(0.5)
+    right = wanted & set(found)
+    return len(wanted) - len(right), len(found) - len(right), len(right)
