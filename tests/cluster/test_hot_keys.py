@@ -14,7 +14,8 @@ from tests.support.worlds.hosted_replay import begin
 from tests.support.worlds.hosts import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
-BATCHES, ROWS, EVERY = 10, 300, 2
+#: The first batches may run before all executors are there.
+BATCHES, ROWS, EVERY = 24, 120, 2
 #: Every so many-th row of R and of S has the one value.
 HOT, VALUES = 4, 300
 
@@ -36,7 +37,7 @@ def test_hot_values_are_dealt_and_results_exact(world: Cluster, tmp_path: Path) 
     scenario = write(folder, key, batches=BATCHES, rows=ROWS, every=EVERY, parallelism=12)
     replay = begin(world, scenario)
     try:
-        replay.await_commits(3 * EVERY + 1)
+        replay.await_commits(10 * EVERY + 1)
         *_, snapshot = replay.snapshots()
         hot = {str(s.id): s.hot for s in published(world, snapshot.epoch).stores if s.hot}
         assert {one.hosts for values in hot.values() for one in values} == {3}, snapshot

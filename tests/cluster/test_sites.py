@@ -13,7 +13,8 @@ from tests.support.worlds.hosted_replay import begin
 from tests.support.worlds.hosts import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
-BATCHES, ROWS, EVERY, PARTITIONS = 12, 300, 2, 48
+#: The first batches may run before all executors are there.
+BATCHES, ROWS, EVERY, PARTITIONS = 30, 300, 2, 48
 #: Number of values of a key; each stream keeps to a third of them but for one row in OTHERS.
 VALUES, OTHERS = 300, 10
 
@@ -35,7 +36,7 @@ def test_streams_at_sites_are_read_there_and_sent_less(world: Cluster, tmp_path:
     sites = dict(zip("rst", sorted(world.workers)[:3], strict=True))
     replay = begin(world, scenario(tmp_path / "sites", sites))
     try:
-        replay.await_commits(5 * EVERY + 1)
+        replay.await_commits(14 * EVERY + 1)
         *_, last = replay.snapshots()
         verdict = replay.verdict()
         assert not verdict.problems, f"{verdict}\n{replay.log[-3000:]}"
@@ -45,7 +46,7 @@ def test_streams_at_sites_are_read_there_and_sent_less(world: Cluster, tmp_path:
     # By chance a third of what arrives is local.
     assert last.locality is not None
     assert last.locality > 0.55
-    assert "no executor is at the site" not in replay.log
+    assert "no executor is at the site" not in replay.log.partition('"hosts": 3')[2]
 
 
 def test_a_stream_whose_site_is_nowhere_is_read_all_the_same(

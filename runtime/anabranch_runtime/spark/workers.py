@@ -73,8 +73,9 @@ class Workers:
         """Start a stage, unless one runs that has all slots of batches. Waits for an executor.
 
         Args:
-            idle: whether no batch waits. Then nothing is started without executors, after a stage
-                that failed before its first batch, or in a slot that another job may need.
+            idle: whether no batch waits. Then nothing is started before the first batch, without
+                executors, after a stage that failed before its first batch, or in a slot that
+                another job may need.
 
         Raises:
             PipelineError: ``no-executors``.
@@ -85,7 +86,8 @@ class Workers:
             if (running or idle) and now < self._next:
                 return
             self._next = now + LOOK
-            if idle and not running and (self.shared or (stage is not None and not stage.orders)):
+            # At the first batch most executors have come.
+            if idle and not running and (self.shared or stage is None or not stage.orders):
                 return
             if idle and not slots_now(self.session):
                 return

@@ -162,9 +162,14 @@ def test_the_only_slot_is_held_for_batches_only(workers: Workers, slots: Slots) 
 
 
 def test_without_executors_an_idle_pipeline_waits_for_none(workers: Workers, slots: Slots) -> None:
-    slots.count = 0
     workers.start(idle=True)
     assert not slots.stages
+    assert _run(workers, 0) == 3
+    assert workers._stage is not None
+    workers._stage.close(cancel=False)
+    slots.count = 0
+    workers.start(idle=True)
+    assert slots.stages == [3]
 
 
 def test_a_stage_lost_between_batches_is_replaced_before_the_next(
@@ -182,7 +187,7 @@ def test_a_stage_lost_between_batches_is_replaced_before_the_next(
 
 def test_a_stage_that_can_not_start_fails_its_batch_only(workers: Workers, slots: Slots) -> None:
     slots.failing = True
-    workers.start(idle=True)
+    workers.start()
     assert workers._stage is not None
     workers._stage.job.exception(timeout=10)
     for _ in range(3):
