@@ -54,16 +54,15 @@ def measure(up: Killable, target: Target, rest: float = _REST) -> float:
     """Seconds from the kill of ``target`` to the next commit, while rows keep arriving."""
     up.wait_for_commits(3)
     time.sleep(rest)
-    before = up.committed()
+    before, run = up.committed(), up.progress()
+    assert run is not None
     began = time.monotonic()
     up.kill(target)
     killed = time.monotonic()
     if target in (Target.DRIVER, Target.JVM, Target.RUNTIME, Target.ALL):
         # A batch may be committed between the look and the kill.
-        run = up.progress()
-        while (now := up.progress()) is None or run is None or now.run == run.run:
+        while (now := up.progress()) is None or now.run == run.run:
             assert time.monotonic() - killed < _PATIENCE, f"{target}: {up.text()}"
-            run = run or now
             time.sleep(0.02)
         before = max(before, now.committed)
     else:
