@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,12 @@ from anabranch_runtime.index.keys import key_vector
 from anabranch_runtime.index.rounds import lane_of, mixed, same_value
 
 _INTEGERS = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64, pa.date32(): 32}
+
+
+def hash_at(at: int, row: int, width: int, data: int) -> int:
+    """The hash of a value, by the kernel."""
+    lane: Any = np.uint64(lane_of(at, row, width, data))
+    return int(mixed(lane))
 
 
 def location(column: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -33,7 +40,7 @@ def test_strings_have_the_hash_of_their_key_vector(seed: int) -> None:
     column = strings(Random(seed), 200)
     at, _, _, width, data = location(column).tolist()
     wanted = key_vector([column], ["string"]).hashes.tolist()
-    assert [int(mixed(np.uint64(lane_of(at, n, width, data)))) for n in range(200)] == wanted
+    assert [hash_at(at, n, width, data) for n in range(200)] == wanted
 
 
 @pytest.mark.parametrize("kind", _INTEGERS, ids=str)
@@ -46,7 +53,7 @@ def test_integers_have_the_hash_of_their_key_vector(kind: pa.DataType) -> None:
     at = location(column).tolist()[0]
     key = "date" if pa.types.is_date(kind) else "bigint"
     wanted = key_vector([column], [key]).hashes.tolist()
-    assert [int(mixed(np.uint64(lane_of(at, n, width, 0)))) for n in range(len(values))] == wanted
+    assert [hash_at(at, n, width, 0) for n in range(len(values))] == wanted
 
 
 @pytest.mark.parametrize("seed", range(5))
