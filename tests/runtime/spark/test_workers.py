@@ -26,7 +26,7 @@ from tests.support.worlds.resident import STRIKES, TASKS
     scope="module",
     params=[
         f"local[{TASKS}]",
-        pytest.param(f"local-cluster[{TASKS},1,640]", marks=pytest.mark.slow),
+        pytest.param(f"local-cluster[{TASKS},1,1024]", marks=pytest.mark.slow),
     ],
 )
 def strikes(request: pytest.FixtureRequest) -> dict[str, dict[str, Any]]:
