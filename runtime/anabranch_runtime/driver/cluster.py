@@ -71,7 +71,7 @@ def take_staged(
     """
     staging = Path(context.staging)
     wanted = {
-        name: staging / str(number) / Path(name).name
+        name: staging / str(number) / Path(name).parent.name / Path(name).name
         for number, report in enumerate(reports)
         for name in (*report.files.values(), *report.late.values())
     }
