@@ -55,13 +55,11 @@ def test_what_an_interrupted_batch_left_is_collected(url: str, tmp_path: Path) -
     with pytest.raises(Killed):
         one.run(die(after=job(1)))
     assert set((tmp_path / "state" / "segments").iterdir()) > kept
-    (tmp_path / "state" / "exchange" / "dead").mkdir(parents=True)
     (tmp_path / "state" / "segments" / "x.pack.partial").touch()
 
     again = driver(url, tmp_path)
 
     assert set((tmp_path / "state" / "segments").iterdir()) == kept
-    assert not (tmp_path / "state" / "exchange").exists()
     assert list((tmp_path / "results" / ".staging").iterdir()) == []
     again.run(job(1))
     assert results(tmp_path) == expected(2)

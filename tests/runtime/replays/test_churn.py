@@ -6,6 +6,7 @@ from pathlib import Path
 
 import redis as redis_client
 
+from anabranch_contract import codec
 from anabranch_contract.protocol.activations import Activation
 from anabranch_runtime.epochs.forgetting import GRACE
 from tests.support.cases.states import RS, ST
@@ -28,13 +29,12 @@ def test_what_is_kept_does_not_grow_with_queries_that_have_ended(url: str, tmp_p
         one.run(job(epoch))
         state = one.state
         assert len(state.queries) <= 1 + COMING * (GRACE + 1)
-        newest = max((tmp_path / "state" / "manifest").iterdir())
         progress = redis.get(KEYS.runtime)
         assert isinstance(progress, bytes)
         histories = sum(len(s.history) for s in state.streams.values())
         choice = max((tmp_path / "state" / "journal").iterdir()).stat().st_size
         rulesets = len(list((tmp_path / "state" / "rulesets").iterdir()))
-        sizes.append((newest.stat().st_size, len(progress), histories, choice, rulesets))
+        sizes.append((len(codec.dumps(state)), len(progress), histories, choice, rulesets))
     for early, late in zip(sizes[15:18], sizes[33:36], strict=True):
         # Segments and epochs' starts are some bytes more; 108 queries have ended in between.
         assert late[0] <= early[0] + 18 * 250

@@ -166,7 +166,7 @@ def test_batches_go_on_meanwhile_and_are_repeated(url: str, tmp_path: Path) -> N
             with pytest.raises(Killed):
                 one.run(die(job(8)))
             one = driver(url, tmp_path)
-    for path in sorted((tmp_path / "state" / "manifest").iterdir())[1:]:
+    for path in sorted((tmp_path / "state" / "manifest").iterdir())[-2:]:
         path.write_bytes(b"{}")
     again = driver(url, tmp_path)
     assert again.state.next_batch == last - 1
