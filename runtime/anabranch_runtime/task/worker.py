@@ -163,7 +163,7 @@ class _Task:
             self._deliver,
             self._alone,
             self._failed,
-            follows=traffic is None and not self.rationing.goals,
+            follows=traffic is None and not self.rationing.edges,
         )
         needs = Needs(self.layout.routes) if traffic is None else needs_of(self.layout, context)
         self.courier = Courier(self.layout, traffic, needs)
