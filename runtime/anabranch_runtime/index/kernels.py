@@ -65,7 +65,7 @@ def passing(hashes_at: int, probes: int, table: int, words: int, out_at: int) ->
 
 
 @njit(cache=True, nogil=True)
-def _wider(values: I32, used: int, room: int) -> I32:
+def wider(values: I32, used: int, room: int) -> I32:
     """A copy of ``values`` with a capacity of ``room``."""
     wider = np.empty(room, np.int32)
     wider[:used] = values[:used]
@@ -190,7 +190,7 @@ def match(
             if used + hits > most:
                 return positions[:0].copy(), rows[:0].copy(), found, counted, held, True
             room = 2 * (used + hits)
-            positions, rows = _wider(positions, used, room), _wider(rows, used, room)
+            positions, rows = wider(positions, used, room), wider(rows, used, room)
         positions_at, rows_at = np.int64(positions.ctypes.data), np.int64(rows.ctypes.data)
         for k in range(hits):
             i = np.int64(load32(hit_at, k))
@@ -206,7 +206,7 @@ def match(
                     if used + hits - k > most:
                         return positions[:0].copy(), rows[:0].copy(), found, counted, held, True
                     room = 2 * (used + hits)
-                    positions, rows = _wider(positions, used, room), _wider(rows, used, room)
+                    positions, rows = wider(positions, used, room), wider(rows, used, room)
                     positions_at = np.int64(positions.ctypes.data)
                     rows_at = np.int64(rows.ctypes.data)
                 store32(positions_at, used, position)
@@ -302,13 +302,19 @@ def pick(values: Any, positions: I32, out: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
+def mixed(word: int) -> int:
+    """The mix of a word; ``keys.mix`` documents the bijection."""
+    h = word + np.uint64(0x9E3779B97F4A7C15)
+    h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return h ^ (h >> np.uint64(31))
+
+
+@njit(cache=True, nogil=True)
 def mix(words: U64, out: U64) -> None:
-    """Write the mixed ``words`` to ``out``; ``keys.mix`` documents the bijection."""
+    """Write the mixed ``words`` to ``out``."""
     for i in range(len(words)):
-        h = words[i] + np.uint64(0x9E3779B97F4A7C15)
-        h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        out[i] = h ^ (h >> np.uint64(31))
+        out[i] = mixed(words[i])
 
 
 @njit(cache=True, nogil=True)

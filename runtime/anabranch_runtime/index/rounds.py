@@ -21,7 +21,9 @@ from anabranch_runtime.index.kernels import (
     SHIFT,
     STARTS,
     WORDS,
+    mixed,
     passing,
+    wider,
 )
 from anabranch_runtime.index.words import load8, load16, load32, load64
 
@@ -275,8 +277,8 @@ def match_round(
                             )  # fmt: skip
                         if used == room:
                             room = 2 * room
-                            positions = _wider(positions, room)
-                            tables, found = _wider(tables, room), _wider(found, room)
+                            positions = wider(positions, used, room)
+                            tables, found = wider(tables, used, room), wider(found, used, room)
                         positions[used] = first + i
                         tables[used] = segments[s, TABLE]
                         found[used] = row
@@ -304,15 +306,6 @@ def match_round(
             totals[rule, FOUND] += anywhere[i]
         ends[e] = used
     return len(edges), positions[:used].copy(), tables[:used].copy(), found[:used].copy(), ends
-
-
-@njit(cache=True, nogil=True)
-def mixed(word: int) -> int:
-    """The mix of a word, as ``keys.mix``."""
-    h = word + np.uint64(0x9E3779B97F4A7C15)
-    h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return h ^ (h >> np.uint64(31))
 
 
 @njit(cache=True, nogil=True)
@@ -380,13 +373,6 @@ def entries_from(wanted: int, stored: int, buckets: int, shift: int) -> tuple[in
     while at < stop and load64(stored, at) < wanted:
         at += 1
     return at, stop
-
-
-@njit(cache=True, nogil=True)
-def _wider(values: I32, room: int) -> I32:
-    wider = np.empty(room, np.int32)
-    wider[: len(values)] = values
-    return wider
 
 
 def warm() -> None:

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 from anabranch_runtime.index.gather import place_of
+from anabranch_runtime.index.kernels import mixed
 from anabranch_runtime.index.keys import key_vector
-from anabranch_runtime.index.rounds import lane_of, mixed, same_value
+from anabranch_runtime.index.rounds import lane_of, same_value
 
 _INTEGERS = {pa.int8(): 8, pa.int16(): 16, pa.int32(): 32, pa.int64(): 64, pa.date32(): 32}
 
