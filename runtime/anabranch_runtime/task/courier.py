@@ -75,10 +75,10 @@ class Courier:
 
     def probe(self, work: ProbeWork, partial: Partial, rule: ProbeRule) -> None:
         """Probe with ``partial`` by ``rule``, on this host and on others."""
-        access = work.access(rule)
         if self.traffic is None:
-            self._probe(work, partial, rule, access, partial.length)
+            self._probe(work, partial, rule, partial.length)
             return
+        access = work.access(rule)
         if access.tiles:
             self._hop(work, partial, rule, -1)
         if access.gaps:
@@ -141,10 +141,10 @@ class Courier:
 
     def _here(self, work: ProbeWork, partial: Partial, rule: ProbeRule, at: int, of: int) -> None:
         """Probe on this host with ``partial``, the part of ``of`` tuples that stays on it."""
-        access = work.access(rule)
         if at < 0:
-            self._probe(work, partial, rule, replace(access, gaps=(), fill=()), of)
+            self._probe(work, partial, rule, of)
             return
+        access = work.access(rule)
         last = at + 1 == len(rule.fill)
         for made in work.guard(rule, work.pieces.fill(partial, rule, access, at)):
             if last:
@@ -152,17 +152,17 @@ class Courier:
             else:
                 self._hop(work, made, rule, at + 1)
 
-    def _probe(
-        self, work: ProbeWork, partial: Partial, rule: ProbeRule, access: Access, of: int
-    ) -> None:
+    def _probe(self, work: ProbeWork, partial: Partial, rule: ProbeRule, of: int) -> None:
         """Probe on this host, in a round if possible."""
         if work.rounds is None or not work.rounds.add(partial, rule, of):
-            self.alone(work, partial, rule, access, of)
+            self.alone(work, partial, rule, of)
 
-    def alone(
-        self, work: ProbeWork, partial: Partial, rule: ProbeRule, access: Access, of: int
-    ) -> None:
+    def alone(self, work: ProbeWork, partial: Partial, rule: ProbeRule, of: int) -> None:
         """Probe on this host with ``partial``, the part of ``of`` tuples that stays on it."""
+        access = work.access(rule)
+        if self.traffic is not None:
+            # Gaps are filled by hops of their own.
+            access = replace(access, gaps=(), fill=())
         meters = work.pieces.prober.meters
         before = meters[rule.out].pairs
         for joined in work.guard(rule, work.pieces.probe(partial, rule, access)):

@@ -18,7 +18,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,7 +51,6 @@ from anabranch_runtime.rations.freshness import oldest_starts
 from anabranch_runtime.rations.limits import rationing
 from anabranch_runtime.rations.shares import Ranks, Wanted
 from anabranch_runtime.sinks.late import LATE, write_late
-from anabranch_runtime.state.coverage import Access
 from anabranch_runtime.state.debt import CatchUp
 from anabranch_runtime.state.slices import SegmentRows, Slice, SliceReport
 from anabranch_runtime.storage.durable import attach
@@ -449,12 +448,7 @@ class _Task:
         self.courier.probe(self.main, partial, rule)
 
     def _alone(self, partial: Partial, rule: ProbeRule, of: int) -> None:
-        self.courier.alone(self.main, partial, rule, self._here(rule), of)
-
-    def _here(self, rule: ProbeRule) -> Access:
-        """The tiles that a rule probes on this host; with several, gaps are filled by hops."""
-        access = self.context.scope.access[rule.out]
-        return access if self.traffic is None else replace(access, gaps=(), fill=())
+        self.courier.alone(self.main, partial, rule, of)
 
     def _failed(self, rule: ProbeRule, error: AnabranchRuntimeError) -> None:
         self.failures.add(ownership(self.ruleset).of_edge(rule.out), error)
