@@ -20,7 +20,7 @@ from anabranch_client.processes.meter import cpu_seconds, tree
 from anabranch_contract.protocol.profile import CpuGroup
 from anabranch_contract.rest.profile import CpuProfile, ProfileOut
 from tests.support.surroundings.terminal import piped
-from tests.support.worlds.processes import LivePipeline, live_pipeline
+from tests.support.worlds.processes import LivePipeline, live_pipeline, meanwhile
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 STREAMS = ("a", "b", "c")
@@ -39,9 +39,9 @@ QUERIES = {
 @contextmanager
 def fed(folder: Path) -> Iterator[None]:
     """Drop a file into each stream's folder at a steady pace, seconds of event time apart."""
-    over, draw = threading.Event(), np.random.default_rng(7)
+    draw = np.random.default_rng(7)
 
-    def feed() -> None:
+    def feed(over: threading.Event) -> None:
         for number in itertools.count():
             for name in STREAMS:
                 times = [START + timedelta(seconds=number)] * ROWS
@@ -56,13 +56,8 @@ def fed(folder: Path) -> Iterator[None]:
             if over.wait(EVERY):
                 return
 
-    thread = threading.Thread(target=feed, daemon=True)
-    thread.start()
-    try:
+    with meanwhile(feed):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def begin(live: LivePipeline, folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,6 +28,19 @@ def wait_until(what: str, holds: Callable[[], bool], seconds: float = PATIENCE) 
     while not holds():
         assert time.monotonic() < deadline, f"{what}: not within {seconds:.0f} s"
         time.sleep(0.05)
+
+
+@contextmanager
+def meanwhile(work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Run ``work`` in a thread during the ``with`` block; its event is set at the block's end."""
+    over = threading.Event()
+    thread = threading.Thread(target=work, args=(over,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def kill(pipeline: Pipeline, name: str) -> None:

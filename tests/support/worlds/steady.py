@@ -16,7 +16,7 @@ import pyarrow as pa
 import redis
 
 from anabranch_client.rest.api import Client
-from tests.support.worlds.processes import wait_until
+from tests.support.worlds.processes import meanwhile, wait_until
 from tests.support.worlds.up import JOIN, NAMESPACE
 
 #: Rows of a stream with one key, and so results per row.
@@ -48,9 +48,8 @@ def register(up: Running) -> None:
 @contextlib.contextmanager
 def fed(up: Running, every: float = 0.05) -> Iterator[None]:
     """Append a row per stream ``every`` seconds; rows are lost while Redis is away."""
-    over = threading.Event()
 
-    def feed() -> None:
+    def feed(over: threading.Event) -> None:
         number = 0
         with up.redis() as server:
             while not over.wait(every):
@@ -60,13 +59,8 @@ def fed(up: Running, every: float = 0.05) -> Iterator[None]:
                         server.xadd(f"{NAMESPACE}:stream:{stream}", {"data": document})
                 number += 1
 
-    thread = threading.Thread(target=feed, daemon=True)
-    thread.start()
-    try:
+    with meanwhile(feed):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def differences(up: Running, patience: float = 120.0) -> tuple[int, int, int]:

@@ -27,7 +27,7 @@ from anabranch_client.rest.api import Client
 from anabranch_client.supervise.home import TOKEN_VARIABLE, holder_of
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Heartbeat, Progress
-from tests.support.worlds.processes import PATIENCE, wait_until
+from tests.support.worlds.processes import PATIENCE, meanwhile, wait_until
 
 NAMESPACE = "anabranch"
 COLUMNS = (("id", "bigint"), ("k", "bigint"), ("ts", "timestamp"))
@@ -223,9 +223,8 @@ class Up:
     @contextmanager
     def fed(self, every: float = 0.05) -> Iterator[None]:
         """A light load meanwhile: a row per stream ``every`` seconds; lost where Redis is away."""
-        over = threading.Event()
 
-        def feed() -> None:
+        def feed(over: threading.Event) -> None:
             with self.redis() as server:
                 number = 0
                 while not over.wait(every):
@@ -234,13 +233,8 @@ class Up:
                             server.xadd(f"{NAMESPACE}:stream:{stream}", {"data": row(number)})
                     number += 1
 
-        thread = threading.Thread(target=feed, daemon=True)
-        thread.start()
-        try:
+        with meanwhile(feed):
             yield
-        finally:
-            over.set()
-            thread.join()
 
 
 def row(number: int) -> str:
