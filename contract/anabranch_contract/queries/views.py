@@ -22,9 +22,15 @@ from anabranch_contract.queries.types import DataType, TypeKind
 CHANGE, VERSION = "anabranch_change", "anabranch_version"
 #: Column that identifies a row of a view without grouping: its rank.
 RANK = "anabranch_rank"
+#: Place of a row in its partition where joined rows are ranked: ``rank()`` or the like.
+PLACE = "anabranch_place"
+#: Grouping column of GROUPING SETS: bit ``i`` from the right is set if the ``i``-th key from the
+#: right is not grouped by, as ``grouping_id()`` in Spark.
+GROUPING_ID = "grouping_id"
 #: The two grouping columns of a time window.
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 _TIMESTAMP = DataType(TypeKind.TIMESTAMP)
+_BIGINT = DataType(TypeKind.BIGINT)
 
 
 class Change(StrEnum):
@@ -46,16 +52,37 @@ class AggregateFunction(StrEnum):
     STDDEV_POP = "stddev_pop"
     VAR_SAMP = "var_samp"
     VAR_POP = "var_pop"
+    #: ``column`` of the row with the greatest or least ``by``; of equal ones the greatest or least.
+    MAX_BY = "max_by"
+    MIN_BY = "min_by"
+    #: Of numbers, by interpolation; of any ordered type, a value that is there. ``option``: p.
+    PERCENTILE_CONT = "percentile_cont"
+    PERCENTILE_DISC = "percentile_disc"
+    #: Texts in the order of ``by``, then of themselves, joined by ``option``.
+    LISTAGG = "listagg"
+    #: Of the pairs (``column``, ``by``) in which both are known.
+    CORR = "corr"
+    COVAR_POP = "covar_pop"
+    COVAR_SAMP = "covar_samp"
 
 
 class ViewAggregate(Row, frozen=True):
-    """The aggregate ``name`` over the joined rows' ``column`` (None: over the rows)."""
+    """The aggregate ``name`` over the joined rows' ``column`` (None: over the rows).
+
+    Attributes:
+        by: column with the function's second argument, or its sort key.
+        option: a constant argument: fraction of a percentile, separator of texts.
+        descending: whether ``by`` sorts descending.
+    """
 
     name: str
     function: AggregateFunction
     column: str | None
     distinct: bool
     type: DataType
+    by: str | None = None
+    option: str = ""
+    descending: bool = False
 
 
 class Total(Row, frozen=True):
@@ -72,12 +99,16 @@ class Total(Row, frozen=True):
 class TimeWindow(Row, frozen=True):
     """Time windows as in Spark, in microseconds: they are ``length`` long and begin ``start`` after
     every multiple of ``slide`` since 1970. A row is in every window that contains its ``column``.
+
+    A *session* of a group's rows ends ``length`` after its last row; rows with shorter distances
+    are in one session.
     """
 
     column: str
     length: int
     slide: int
     start: int = 0
+    session: bool = False
 
 
 class SortKey(Row, frozen=True):
@@ -86,6 +117,14 @@ class SortKey(Row, frozen=True):
     expr: Expr
     descending: bool = False
     nulls_first: bool = True
+
+
+class RankFunction(StrEnum):
+    """Functions that rank the rows of a partition; equal sort keys have one rank or not."""
+
+    ROW_NUMBER = "row_number"
+    RANK = "rank"
+    DENSE_RANK = "dense_rank"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +138,11 @@ class View:
         order: sort keys; ties are broken by identity, then by all columns.
         limit: maximum number of rows after the first ``offset`` rows; None: all.
         totals: aggregates over all groups, which expressions may read besides keys and aggregates.
+        sets: GROUPING SETS: positions in ``keys`` of the keys grouped by, one entry per set; the
+            other keys are NULL. Empty: one set of all keys.
+        partition: without grouping: columns of the joined rows, for each of whose values there is
+            a ranking of its own; ``limit`` is of each.
+        ranking: function whose values up to ``limit`` are kept.
     """
 
     grouped: bool
@@ -111,6 +155,9 @@ class View:
     limit: int | None = None
     offset: int = 0
     totals: tuple[Total, ...] = ()
+    sets: tuple[tuple[int, ...], ...] = ()
+    partition: tuple[tuple[str, DataType], ...] = ()
+    ranking: RankFunction = RankFunction.ROW_NUMBER
 
     @property
     def whole(self) -> bool:
@@ -120,15 +167,19 @@ class View:
     @property
     def group_keys(self) -> tuple[tuple[str, DataType], ...]:
         """All grouping columns; empty without grouping, or if all rows form one group."""
+        keys = self.keys
+        if self.sets:
+            keys = (*keys, (GROUPING_ID, _BIGINT))
         if self.window is None:
-            return self.keys
-        return (*self.keys, (WINDOW_START, _TIMESTAMP), (WINDOW_END, _TIMESTAMP))
+            return keys
+        return (*keys, (WINDOW_START, _TIMESTAMP), (WINDOW_END, _TIMESTAMP))
 
     @property
     def hidden(self) -> tuple[Output, ...]:
-        """Grouping columns that the SELECT list lacks, with unique names."""
+        """Grouping or partition columns that the SELECT list lacks, with unique names."""
         shown = {o.expr for o in self.projection}
-        keys = (Column("", name, kind) for name, kind in self.group_keys)
+        known = self.group_keys if self.grouped else self.partition
+        keys = (Column("", name, kind) for name, kind in known)
         taken = {o.name.lower() for o in self.projection}
         found = []
         for key in keys:
@@ -143,17 +194,17 @@ class View:
     @property
     def identity(self) -> tuple[str, ...]:
         """The columns that identify a changed row; empty: the view has one row only."""
-        if not self.grouped:
-            return (RANK,)
         names = {o.expr: o.name for o in reversed((*self.projection, *self.hidden))}
-        return tuple(names[Column("", name, kind)] for name, kind in self.group_keys)
+        known = self.group_keys if self.grouped else self.partition
+        rank = () if self.grouped else (RANK,)
+        return (*(names[Column("", name, kind)] for name, kind in known), *rank)
 
 
 def change_columns(view: View) -> tuple[tuple[str, DataType], ...]:
     """Return (name, type) of a change's columns: the view's, hidden grouping columns, rank, kind of
     change, and version.
     """
-    rank = () if view.grouped else ((RANK, DataType(TypeKind.BIGINT)),)
+    rank = () if view.grouped else ((RANK, _BIGINT),)
     return (
         *((o.name, o.expr.type) for o in (*view.projection, *view.hidden)),
         *rank,
