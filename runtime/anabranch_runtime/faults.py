@@ -55,12 +55,10 @@ class Point(StrEnum):
     """Beside batches: segments are about to be merged."""
     MERGED = "merged"
     """Beside batches: the merged segment's pack is complete; no manifest names it."""
-    RELEASING = "releasing"
-    """Beside batches: the release of joined rows to a view is logged but not yet carried out."""
-    RELEASED = "released"
-    """Beside batches: joined rows are visible to the view's Spark query."""
     VIEWED = "viewed"
-    """Beside batches: the sink has a view's new version; Spark's commit log lacks it."""
+    """Beside batches: the sink has a table's new version; no manifest counts it."""
+    KEEPING = "keeping"
+    """Beside batches: a checkpoint of tables is complete; no manifest names it."""
     LANDING = "landing"
     """Beside batches: an ingest query's rows are written to a file, not yet renamed."""
     LANDED = "landed"
@@ -78,7 +76,7 @@ OF_STORE = frozenset((Point.UPLOADED, Point.COMMITTING))
 OF_BAD_INPUT = frozenset((Point.LEFT_OUT,))
 
 #: Points that only a pipeline with views passes.
-OF_VIEWS = frozenset((Point.RELEASING, Point.RELEASED, Point.VIEWED))
+OF_VIEWS = frozenset((Point.VIEWED, Point.KEEPING))
 
 #: Points that only a pipeline with Spark's own sources (ingest queries) passes.
 OF_INGEST = frozenset((Point.LANDING, Point.LANDED, Point.FORGETTING))

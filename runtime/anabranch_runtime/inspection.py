@@ -91,9 +91,10 @@ def verify(root: Path) -> dict[str, Any]:
         Number of packs and bytes read, and per damaged or missing pack its error and remedy.
     """
     segments: dict[str, list[Segment]] = defaultdict(list)
-    for store in newest(root).stores.values():
-        for segment in store.kept:
-            segments[segment.path].append(segment)
+    state = newest(root)
+    stored = (segment for store in state.stores.values() for segment in store.kept)
+    for segment in (*stored, *state.tables.segments):
+        segments[segment.path].append(segment)
     problems = []
     for path, parts in sorted(segments.items()):
         try:

@@ -44,6 +44,7 @@ from anabranch_runtime.driver.reporting.progress import ProgressReporter
 from anabranch_runtime.driver.reporting.reporting import Reporting
 from anabranch_runtime.driver.revisions import Revisions
 from anabranch_runtime.driver.settings import DriverSettings
+from anabranch_runtime.driver.tables import Apart, Tables
 from anabranch_runtime.epochs import backfill
 from anabranch_runtime.epochs.failed_queries import surviving, withdraw
 from anabranch_runtime.epochs.layout import layouts
@@ -88,15 +89,23 @@ class Driver:
         state: the committed state. ``durability``: its files. ``cycle``: the next batch's epoch.
         publisher: delivers results; ``pipeline`` adds the writers that need Spark.
         compactor: merges between batches; ``pipeline`` replaces it by one in the background.
+        tables: tables that post-join parts maintain.
         cluster: coordinator of tasks whose hosts share only the object store; None: other tasks.
         progress: input, and its progress. ``rationer``: chooses the rations of batches.
         reporting: reports of committed batches.
     """
 
     def __init__(
-        self, settings: DriverSettings, control: Control, total_batches: int | None = None
+        self,
+        settings: DriverSettings,
+        control: Control,
+        total_batches: int | None = None,
+        tables: Tables | None = None,
     ) -> None:
         """Recover the state.
+
+        Args:
+            tables: maintains tables; None: in a process of its own.
 
         Raises:
             StateError: the state is damaged, or another pipeline's; nothing has been deleted.
@@ -115,6 +124,8 @@ class Driver:
         )
         self.publisher = Publisher(results, self.state.next_batch, writers)
         self.compactor = Compactor(root)
+        apart = Apart(settings, control.url, namespace, self.publisher.writers)
+        self.tables = tables or Tables(root, apart)
         self._ledger = Ledger(results)
         limit = settings.memory_limit
         target = settings.target_latency if live else None
@@ -124,7 +135,7 @@ class Driver:
         self.progress = ProgressReporter(control, self._rate_limiter)
         self.reporting = Reporting(
             *(settings, control, self.durability, self.publisher, self.progress),
-            *(self._revisions, self.rationer, self.state, total_batches),
+            *(self._revisions, self.rationer, self.tables, self.state, total_batches),
         )
         self._identity = ""
         #: Zero of the clock, which excludes interruptions of the run (``event_time.idleness``).
@@ -139,6 +150,7 @@ class Driver:
         Raises:
             StateError: state and Redis belong to different pipelines (``storage.pipeline_lock``).
         """
+        self.tables.begin(self.state)
         fresh = self.state.next_batch == 0 and self.state.epoch < 0
         self._identity = identify(self.settings.state, self.control, fresh=fresh)
         self.durability.rulesets.restore(self.durability.used)
@@ -195,6 +207,7 @@ class Driver:
         ruleset = surviving(self.durability.rulesets.get(self._newest_of(published)), self.state)
         steps = self.reporting.steps(self.state)
         state = batches.enter_idle(self.state, ruleset, self.cycle.epoch, steps)
+        state = self.tables.entered(state, ruleset)
         self.durability.manifests.commit(state)
         self.state = state
         self.reporting.committed(state, ruleset)
@@ -305,6 +318,7 @@ class Driver:
         )
         state = end_versions(state, loads, feeds, time.time())
         state = replace(self.compactor.settle(state), offsets=choice.offsets, feeds=feeds)
+        state = self.tables.settled(state, ruleset, reports)
         self.durability.manifests.commit(state)
         reach(Point.COMMITTED)
         self.state = state
@@ -448,7 +462,7 @@ class Driver:
         staged = [(q, task, Path(file)) for task, r in numbered for q, file in r.files.items()]
         late = [(s, task, Path(file)) for task, r in numbered for s, file in r.late.items()]
         reach(Point.STAGED)
-        located = self.publisher.publish(number, ruleset.queries, staged, shedding.sampled)
+        located = self.publisher.publish(number, ruleset.queries, staged)
         publish_late(self.settings.results, number, late)
         wanted = rations or self.rationer.schedule is not None or self._ledger.records(number)
         known = batches.reads(context, self.state, read.ranges()) if read and wanted else None

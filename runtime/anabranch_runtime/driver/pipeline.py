@@ -24,7 +24,6 @@ import structlog
 from py4j.protocol import Py4JError, Py4JJavaError
 from redis.exceptions import RedisError
 
-from anabranch_contract.connectors.sinks import SinkKind
 from anabranch_contract.connectors.sources import RECORDED
 from anabranch_contract.errors import StructuredError
 from anabranch_contract.protocol.keys import Keys
@@ -33,7 +32,7 @@ from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.spark_settings import is_local
 from anabranch_runtime.control import Control
 from anabranch_runtime.driver.batch_loop import BatchLoop
-from anabranch_runtime.driver.beside import Beside, checkpoints_of, spark_writers
+from anabranch_runtime.driver.beside import Beside, spark_writers
 from anabranch_runtime.driver.cluster import Cluster
 from anabranch_runtime.driver.compactor import Compactor
 from anabranch_runtime.driver.driver import Driver
@@ -41,6 +40,7 @@ from anabranch_runtime.driver.exit_cause import redis_away
 from anabranch_runtime.driver.reporting.heartbeat import LONG, Heart
 from anabranch_runtime.driver.reporting.source_health import SourceHealth
 from anabranch_runtime.driver.settings import DriverSettings
+from anabranch_runtime.driver.tables import OF_SPARK
 from anabranch_runtime.driver.turn import Standby, turn
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.errors import PipelineError, StateError
@@ -65,7 +65,6 @@ from anabranch_runtime.storage.durable import attach, durable
 from anabranch_runtime.task.compact import compact
 from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.memory import check_limit
-from anabranch_runtime.views.upkeep import Views
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -212,8 +211,7 @@ class SparkPipeline:
         if not self._warmed:
             ready = workers.start if local else partial(_warm_up, session)
             threading.Thread(target=ready, name="warm-up", daemon=True).start()
-        views = driver.reporting.views = self._views(session, driver)
-        driver.reporting.show_views(driver.state)
+        sinks = self._sinks(session, driver)
         cluster = driver.cluster = None if local else self._cluster(workers)
         driver.compactor = _compactor(self.settings.state, cluster)
         apart = None
@@ -238,7 +236,7 @@ class SparkPipeline:
             heart.well(LONG)
             driver.publisher.retry(now=True)
             if self.settings.mode is Mode.STEP:
-                views.drain()
+                driver.tables.drain()
             driver.finish()
         except Exception as error:
             with contextlib.suppress(RedisError):
@@ -249,8 +247,9 @@ class SparkPipeline:
             workers.close()
             workers.listener.close()
             health.ingest.close()
-            with contextlib.suppress(Py4JError, ConnectionError):
-                views.close()
+            driver.tables.close()
+            if sinks is not None:
+                sinks.close()
         driver.report("stopped")
 
     def _workers(self, session: SparkSession) -> Workers:
@@ -272,25 +271,15 @@ class SparkPipeline:
         token = workers.listener.address.token
         return Cluster(token, self.settings.cluster.cache, self.settings.cache_size)
 
-    def _views(self, session: SparkSession, driver: Driver) -> Views | Beside:
-        """Add Spark's writers of sinks to the publisher, and start maintaining views."""
+    def _sinks(self, session: SparkSession, driver: Driver) -> Beside | None:
+        """Add Spark's writers of sinks to the publisher; returns their process, if any."""
         settings, namespace = self.settings, self.control.keys.namespace
-        views: Views | Beside
         if is_local(self.master):
             driver.publisher.writers |= spark_writers(session, settings, namespace)
-            views = Views(
-                session,
-                settings.results,
-                checkpoints_of(settings),
-                driver.publisher.writers,
-                self.control.report_view,
-                driver.reporting.tails.feed_version,
-            )
-        else:
-            views = Beside(settings, self.control.url, namespace)
-            driver.publisher.writers |= dict.fromkeys((SinkKind.FILES, SinkKind.TABLE), views.write)
-        views.begin(driver.state.next_batch, driver.state.queries)
-        return views
+            return None
+        beside = Beside(settings, namespace)
+        driver.publisher.writers |= dict.fromkeys(OF_SPARK, beside.write)
+        return beside
 
     def _stream(
         self,

@@ -50,6 +50,12 @@ def withdraw(reports: Sequence[TaskReport], ruleset: Ruleset) -> dict[str, Failu
         for query in found:
             report.results.pop(query, None)
             report.files.pop(query, None)
+            report.joined = [s for s in report.joined if s.store != query]
+        if found:
+            report.feeds = {
+                join: tuple(q for q in readers if q not in found)
+                for join, readers in report.feeds.items()
+            }
             report.rations.caught_up.pop(query, None)
     return found
 

@@ -20,6 +20,8 @@ class TaskReport:
     Attributes:
         segments: written segments, in the order of writing.
         results: query -> number of result rows. ``files``: query -> staged file of these rows.
+        joined: rows of joins with post-join parts (``sinks.joined_rows``). ``feeds``: joins whose
+            rows several queries share -> these queries.
         late: stream -> staged file of rejected tuples.
         unread: pieces of input assigned to the task that it could not read.
         failures: query -> expression error that made it fail.
@@ -33,6 +35,8 @@ class TaskReport:
     segments: list[Segment] = field(default_factory=list)
     results: dict[str, int] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
+    joined: list[Segment] = field(default_factory=list)
+    feeds: dict[str, tuple[str, ...]] = field(default_factory=dict)
     late: dict[str, str] = field(default_factory=dict)
     unread: list[UnreadNote] = field(default_factory=list)
     failures: dict[str, Failure] = field(default_factory=dict)
@@ -48,7 +52,7 @@ class TaskReport:
     @property
     def packs(self) -> set[str]:
         """The packs that the task has written."""
-        return {s.path for s in (*self.segments, *self.backfill.segments)}
+        return {s.path for s in (*self.segments, *self.backfill.segments, *self.joined)}
 
     @property
     def tuples(self) -> int:

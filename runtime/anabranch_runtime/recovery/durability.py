@@ -116,6 +116,7 @@ def recover(root: Path, manifests: Manifests, choices: Journal, depth: Verify) -
             if isinstance(found, StateError):
                 raise found
             segments = [s for store in found.stores.values() for s in store.kept]
+            segments += found.tables.segments
             durable(root).verify(segments, depth, verified)
         except StateError as error:
             if error.code in _TELL_NOTHING:

@@ -29,7 +29,6 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from anabranch_runtime.errors import SinkError
-from anabranch_runtime.sinks import view_inputs
 from anabranch_runtime.sinks.parquet import ResultWriter, batch_of, version_of
 
 HOME = ".merging"
@@ -80,13 +79,12 @@ def merge_results(results: Path, settled: int, large: int = LARGE) -> MergedResu
         for folder in sorted(p for p in results.iterdir() if p.is_dir() and p.name[0] != "."):
             files = _files(folder)
             before += len(files)
-            if not view_inputs.home_of(results, folder.name).exists():
-                old = [file for file in files if (batch_of(file) or 0) < settled]
-                groups = _groups(old, large)
-                for group in groups:
-                    _merge(results, folder, group)
-                queries += bool(groups)
-                files = _files(folder)
+            old = [file for file in files if (batch_of(file) or 0) < settled]
+            groups = _groups(old, large)
+            for group in groups:
+                _merge(results, folder, group)
+            queries += bool(groups)
+            files = _files(folder)
             after += len(files)
             size += sum(file.stat().st_size for file in files)
         _settle(results)

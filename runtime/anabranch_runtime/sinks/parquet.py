@@ -13,6 +13,7 @@ files and their names are on the disk (``durable``).
 from __future__ import annotations
 
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -56,14 +57,11 @@ def project(
     return pa.RecordBatch.from_arrays([*arrays, *beside], schema=schema)
 
 
-class ResultWriter:
-    """Writes one task's results of one batch for one query, in an existing folder."""
+class RowBuffer(ABC):
+    """Gathers one task's rows of one query in a batch, and writes them page by page."""
 
-    def __init__(self, path: Path, schema: pa.Schema, page: int) -> None:
-        """Open the file; ``page``: maximum bytes of rows buffered for a row group."""
-        # Opened here rather than by Arrow, whose detection of the file system takes longer.
-        self._file = pa.OSFile(str(path), "wb")
-        self._writer = pq.ParquetWriter(self._file, schema, use_dictionary=False)
+    def __init__(self, schema: pa.Schema, page: int) -> None:
+        """``page``: maximum bytes of rows that wait."""
         self._pending: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
         self._page, self._width = page, _fixed_width(schema)
@@ -77,7 +75,7 @@ class ResultWriter:
         return max(1, min(GROUP_ROWS, int(self._page / self._width)))
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Append rows; small batches are gathered into row groups."""
+        """Append rows."""
         self._pending.append(batch)
         self._rows += batch.num_rows
         self._bytes += batch.nbytes
@@ -86,15 +84,36 @@ class ResultWriter:
             self._flush()
 
     def close(self) -> None:
-        """Write the pending rows and finish the file."""
+        """Write the pending rows."""
         self._flush()
-        self._writer.close()
-        self._file.close()
 
     def _flush(self) -> None:
         if self._pending:
-            self._writer.write_table(pa.Table.from_batches(self._pending, self.schema))
+            self._write(pa.Table.from_batches(self._pending, self.schema))
         self._pending, self._rows, self._bytes = [], 0, 0
+
+    @abstractmethod
+    def _write(self, rows: pa.Table) -> None: ...
+
+
+class ResultWriter(RowBuffer):
+    """Writes one task's results of one batch for one query, in an existing folder."""
+
+    def __init__(self, path: Path, schema: pa.Schema, page: int) -> None:
+        """Open the file; ``page``: maximum bytes of rows buffered for a row group."""
+        super().__init__(schema, page)
+        # Opened here rather than by Arrow, whose detection of the file system takes longer.
+        self._file = pa.OSFile(str(path), "wb")
+        self._writer = pq.ParquetWriter(self._file, schema, use_dictionary=False)
+
+    def close(self) -> None:
+        """Write the pending rows and finish the file."""
+        super().close()
+        self._writer.close()
+        self._file.close()
+
+    def _write(self, rows: pa.Table) -> None:
+        self._writer.write_table(rows)
 
 
 class ParquetSink:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -12,11 +12,9 @@ import structlog
 from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.connectors.sinks import SinkKind
 from anabranch_contract.plans.ruleset import QuerySpec
-from anabranch_contract.queries.outer_joins import part_number
 from anabranch_contract.queries.runs import number_of, query_of
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks import redis_stream
-from anabranch_runtime.sinks import view_inputs as inputs
 from anabranch_runtime.sinks.delivery import Delivery, Write
 from anabranch_runtime.sinks.merged import settle
 from anabranch_runtime.sinks.outbox import Outbox
@@ -68,41 +66,27 @@ class Publisher:
         batch: int,
         queries: Iterable[QuerySpec],
         staged: Iterable[tuple[str, int, Path]],
-        sampled: Collection[str] = (),
     ) -> dict[str, tuple[Path, ...]]:
         """Make a batch's staged files, (query, task, file), available before the batch commits.
 
         May be called again for the same batch with the same rows: they are not duplicated, if the
         sink is idempotent (``docs/sinks.md``).
 
-        Args:
-            sampled: queries whose rows have columns with inclusion probabilities (``sampling``).
-
         Returns:
-            Query -> files with its rows; empty if the rows are a view's input.
+            Query -> files with its rows.
 
         Raises:
             SinkError: too many batches wait for a sink.
         """
-        known = {str(query.id): query for query in queries}
-        sinks = {name: query.sink for name, query in known.items()}
-        joined: dict[str, dict[int, list[Path]]] = {}
+        sinks = {str(query.id): query.sink for query in queries}
         own: list[tuple[str, int, Path]] = []
         outside: dict[str, list[Path]] = {}
         for query, task, file in sorted(staged):
-            spec = known[query]
-            if spec.has_post_join:
-                parts = joined.setdefault(str(spec.left_of or query), {})
-                parts.setdefault(part_number(query), []).append(file)
-            elif sinks[query].kind is SinkKind.PARQUET:
+            if sinks[query].kind is SinkKind.PARQUET:
                 own.append((query, task, file))
             else:
                 outside.setdefault(query, []).append(file)
         found = self._files.publish(batch, own)
-        for query, parts in joined.items():
-            home = inputs.home_of(self.results, query)
-            inputs.stage(home, batch, parts, sampled=query in sampled)
-            found[query] = ()
         for query, files in outside.items():
             delivery = Delivery(query, sinks[query], batch, tuple(files))
             found[query] = self._deliver(delivery)

@@ -185,8 +185,9 @@ def with_spare_slots(master: str) -> tuple[str, int | None]:
     """A local master with two slots more than batches use, and how many those use.
 
     A batch's barrier stage needs all its slots at the same moment, which would have to wait for the
-    tasks of others, or for ever for one after the other. So views have a slot of their own, which
-    they use in turns, and so have ingest queries. On a cluster slots are the cluster's affair.
+    tasks of others, or for ever for one after the other. So sinks that Spark writes have a slot of
+    their own, which they use in turns, and so have ingest queries. On a cluster slots are the
+    cluster's affair.
 
     >>> with_spare_slots("local[2]"), with_spare_slots("spark://host:7077")
     (('local[4]', 2), ('spark://host:7077', None))

@@ -32,6 +32,7 @@ from anabranch_runtime.state.offsets import Offsets
 from anabranch_runtime.state.placement import Hosts
 from anabranch_runtime.state.slices import Backfill
 from anabranch_runtime.state.table_versions import TableVersions
+from anabranch_runtime.state.tables import TablesState
 from anabranch_runtime.state.unread import FeedState
 from anabranch_runtime.storage.documents import Kind, Spelling, checksum, read_text
 from anabranch_runtime.storage.durable import durable
@@ -187,6 +188,7 @@ class State:
         rationed: the newest batches that withheld tuples from probes, oldest first
             (``sinks.ledger`` has all such batches).
         debt: withheld results that a catch-up still owes.
+        tables: tables that post-join parts maintain.
     """
 
     next_batch: int = 0
@@ -203,16 +205,18 @@ class State:
     rationed: tuple[RationedBatches, ...] = ()
     debt: Debt = field(default_factory=Debt)
     hosts: Hosts = field(default_factory=Hosts)
+    tables: TablesState = field(default_factory=TablesState)
 
     @property
     def bytes(self) -> int:
-        """Bytes of all live segments and of the results of backfills."""
-        return sum(store.bytes for store in self.stores.values())
+        """Bytes of all live segments, of the results of backfills, and of tables."""
+        return sum(store.bytes for store in self.stores.values()) + self.tables.bytes
 
     @property
     def kept(self) -> Iterator[Segment]:
         """Every segment whose file is needed."""
         yield from (source.segment for source in self.debt.sources)
+        yield from self.tables.segments
         for store in self.stores.values():
             yield from store.kept
 
@@ -249,7 +253,7 @@ class State:
 
 
 #: Parts of a state that are large where little of them changes.
-_INSIDE = frozenset((State, Measurements, StoreState, Backfill, Debt, Hosts))
+_INSIDE = frozenset((State, Measurements, StoreState, Backfill, Debt, Hosts, TablesState))
 
 
 class Commit(codec.Row, frozen=True):

@@ -188,7 +188,6 @@ class PackWriter:
         taus = [
             _numpy(batch.column(TAU + n)) if TAU + n in batch.schema.names else None for n in names
         ]
-        data = self._stream(batch)
         segment = Segment(
             store=store,
             partition=partition,
@@ -199,7 +198,7 @@ class PackWriter:
             tau_min=tuple(None if t is None else int(t.min()) for t in taus),
             tau_max=tuple(None if t is None else int(t.max()) for t in taus),
             level=level,
-            data=data,
+            data=self._stream(batch),
             indexes=tuple(
                 (
                     key.name,
@@ -213,6 +212,15 @@ class PackWriter:
                 )
                 for key, index in indexes
             ),
+        )
+        self.segments.append(segment)
+        return segment
+
+    def add_plain(self, rows: pa.RecordBatch, *, store: str, batch: int) -> Segment:
+        """Append rows without arrival numbers, event times or indexes."""
+        data = self._stream(rows)
+        segment = Segment(
+            store, 0, self._name, rows.num_rows, batch, batch, (), (), 0, data, indexes=()
         )
         self.segments.append(segment)
         return segment

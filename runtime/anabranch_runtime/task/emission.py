@@ -8,7 +8,8 @@ nothing more of its query is written.
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,23 +21,28 @@ from anabranch_contract.protocol.measurements import Writes
 from anabranch_contract.protocol.profile import CpuGroup
 from anabranch_contract.queries.joins import Label, QueryId
 from anabranch_runtime.columns.arrays import Bools
+from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.cpu import add_time
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.exchange.routing import pack, unpack
 from anabranch_runtime.exchange.traffic import Letter
+from anabranch_runtime.expressions.evaluate import evaluate
 from anabranch_runtime.expressions.failures import EVALUATION, Failures
 from anabranch_runtime.probe.latest import Latest
 from anabranch_runtime.probe.probe import FEW, check
 from anabranch_runtime.rations.limits import RationLimits
 from anabranch_runtime.rations.shares import Ranks, Wanted, kept_by
+from anabranch_runtime.sinks.joined_rows import JoinedRows, rows_schema
 from anabranch_runtime.sinks.outer_rows import left_row_columns
-from anabranch_runtime.sinks.parquet import ResultWriter, output_schema, project
+from anabranch_runtime.sinks.parquet import ResultWriter, RowBuffer, output_schema, project
 from anabranch_runtime.sinks.sampling import slots, with_slots
-from anabranch_runtime.storage.partial import Partial, concat_alike, shape
+from anabranch_runtime.storage.partial import Partial, concat_alike, fetcher, shape
+from anabranch_runtime.storage.segment import PackWriter
 from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.courier import Courier
 from anabranch_runtime.task.memory import PrivateMemory
+from anabranch_runtime.task.shared_rows import SharedRows, feeds, shared_rows
 
 #: Kind of messages with results that visit all hosts to be checked.
 LEAVING = "leaving"
@@ -52,6 +58,7 @@ class Emission:
 
     Attributes:
         page: maximum bytes of a query's results that wait in memory.
+        pack: begins the pack of the joined rows.
         report, failures: records of written results and of failed queries.
     """
 
@@ -64,17 +71,30 @@ class Emission:
     courier: Courier
     memory: PrivateMemory
     page: int
+    pack: Callable[[str], AbstractContextManager[PackWriter]]
     report: TaskReport
     failures: Failures
-    _writers: dict[str, ResultWriter] = field(default_factory=dict)
+    #: Query -> the queries that share its joined rows in this batch.
+    _shared: dict[QueryId, SharedRows] = field(init=False, default_factory=dict)
+    _writers: dict[str, RowBuffer] = field(default_factory=dict)
+    #: The open pack of joined rows, and its writer.
+    _rows: tuple[AbstractContextManager[PackWriter], PackWriter] | None = None
     #: Few results of equal shape, and one of their rules, that are written together.
     _gathered: dict[Hashable, tuple[OutputRule, list[Partial]]] = field(default_factory=dict)
     _waiting: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.rationing.goals:
+            self._shared = shared_rows(self.layout.ruleset, self.context.scope)
+            self.report.feeds = feeds(self._shared.values())
 
     def output(self, found: Wanted, rule: OutputRule) -> None:
         """Write the results of a probe that ``rule`` outputs and rations admit, now or at the next
         :meth:`flush`.
         """
+        shared = self._shared.get(rule.query)
+        if shared is not None and shared.queries[0] != rule.query:
+            return
         partial = found.by(self.rationing.goal(rule.query, found.partial.start))
         if partial.length <= FEW and self._is_simple(rule):
             alike = shape(partial)
@@ -114,13 +134,16 @@ class Emission:
             due: whether they are results of this batch (``NOW``) or of earlier ones (``OWED``).
             at, origin: progress of results that visit all hosts, see :meth:`_current`.
         """
-        if rule.query in self.failures.found:
+        queries = (rule.query,)
+        if due == NOW and rule.query in self._shared:
+            queries = self._shared[rule.query].queries
+        if all(query in self.failures.found for query in queries):
             return
         started = time.process_time()
         try:
             rows = self._emit(partial, rule, due, at, origin)
         except EVALUATION as error:
-            self.failures.add([rule.query], error)
+            self.failures.add(queries, error)
             return
         measured = self.report.measured
         seconds = add_time(measured.cpu, CpuGroup.SINK, rule.query, started)
@@ -133,7 +156,7 @@ class Emission:
         self.emit(unpack(letter.rows), rule, due, int(at), int(origin))
 
     def close(self) -> None:
-        """Close the result files."""
+        """Close the result files, and the pack of joined rows."""
         measured = self.report.measured
         for query, writer in self._writers.items():
             started = time.process_time()
@@ -141,6 +164,10 @@ class Emission:
             # The last row group is encoded here; in small batches it has all rows.
             seconds = add_time(measured.cpu, CpuGroup.SINK, query, started)
             measured.emitted += Writes(seconds=seconds)
+        if self._rows is not None:
+            pack, rows = self._rows
+            pack.__exit__(None, None, None)
+            self.report.joined += rows.segments
 
     def _alike(self, partial: Partial, query: QueryId) -> Partial:
         """``partial`` without results that a sibling member's ration withholds.
@@ -173,35 +200,70 @@ class Emission:
         if due == OWED:
             paid = report.rations.caught_up
             paid[query.id] = paid.get(query.id, 0) + partial.length
-        report.results[query.id] = report.results.get(query.id, 0) + partial.length
+        shared = self._shared.get(query.id) if due == NOW else None
+        for one in (query.id,) if shared is None else shared.queries:
+            report.results[one] = report.results.get(one, 0) + partial.length
         if self.rationing.goals:
             kept = report.rations.kept.setdefault(query.id, {})
             kept[partial.start] = kept.get(partial.start, 0) + partial.length
         if query.sink.kind is SinkKind.COUNT:
             return partial.length
-        writer, done = self._writer(query), 0
+        writer, done = self._writer(query, shared), 0
         while done < partial.length:
             piece = partial.cut(done, done + writer.room)
-            writer.add(self._projected(query, piece, writer.schema, self._marks(due)))
+            if shared is not None:
+                writer.add(self._columns_of(shared, piece, writer.schema))
+            else:
+                writer.add(self._projected(query, piece, writer.schema, self._marks(due)))
             done += piece.length
         self.memory.glance()
         return partial.length
 
-    def _writer(self, query: QuerySpec) -> ResultWriter:
-        writer = self._writers.get(query.id)
+    def _writer(self, query: QuerySpec, shared: SharedRows | None) -> RowBuffer:
+        name = query.id if shared is None else shared.name
+        writer = self._writers.get(name)
         if writer is None:
+            writer = self._writers[name] = self._opened(query, shared)
+        return writer
+
+    def _opened(self, query: QuerySpec, shared: SharedRows | None) -> RowBuffer:
+        if not query.has_post_join:
             staging = Path(self.context.staging)
-            if not self._writers:
+            if not self.report.files:
                 staging.mkdir(parents=True, exist_ok=True)
             # No folder per query: making and removing hundreds of them takes longer than a batch.
             path = staging / f"{query.id}.{self.task}.parquet"
-            schema = output_schema(query)
-            if query.id in self.context.shedding.sampled:
-                streams = (self.layout.stream(label) for _, label, _ in query.members)
-                schema = with_slots(schema, slots(streams))
-            writer = self._writers[query.id] = ResultWriter(path, schema, self.page)
             self.report.files[query.id] = str(path)
-        return writer
+            return ResultWriter(path, output_schema(query), self.page)
+        if self._rows is None:
+            pack = self.pack("rows")
+            self._rows = pack, pack.__enter__()
+        schema, name = rows_schema(query), str(query.id)
+        if shared is not None:
+            kinds = {n: arrow_type(expr.type) for n, expr in shared.columns.items()}
+            schema, name = pa.schema(kinds), shared.name
+        elif query.id in self.context.shedding.sampled:
+            streams = (self.layout.stream(label) for _, label, _ in query.members)
+            schema = with_slots(schema, slots(streams))
+        return JoinedRows(self._rows[1], name, self.context.batch, schema, self.page)
+
+    def _columns_of(
+        self, shared: SharedRows, results: Partial, schema: pa.Schema
+    ) -> pa.RecordBatch:
+        """Joined rows for several queries. A column that can't be evaluated fails its readers, and
+        is NULL for the others.
+        """
+        read, arrays = fetcher(results), list[pa.Array]()
+        for (name, expr), kind in zip(shared.columns.items(), schema.types, strict=True):
+            readers = [q for q in shared.readers[name] if q not in self.failures.found]
+            try:
+                if readers:
+                    arrays.append(evaluate(expr, read, results.length))
+                    continue
+            except EVALUATION as error:
+                self.failures.add(readers, error)
+            arrays.append(pa.nulls(results.length, kind))
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _marks(self, due: str) -> Mapping[str, int]:
         """Stream -> watermark at the start of the batch whose results are written."""
@@ -253,9 +315,9 @@ class Emission:
             assert outer is not None
             beside = left_row_columns(query, outer.partner, results, marks)
             return project(query, results, schema, beside)
-        if query.id not in self.context.shedding.sampled:
+        if query.id not in self.context.shedding.sampled or not query.has_post_join:
             return project(query, results, schema)
-        rows = project(query, results, output_schema(query))
+        rows = project(query, results, rows_schema(query))
         count = (len(schema) - rows.num_columns) // 2
         kept = kept_by(results, query, self.layout, self.rationing, self.ranks, count)
         return pa.RecordBatch.from_arrays([*rows.columns, *kept], schema=schema)

@@ -209,6 +209,7 @@ class _Task:
             self.courier,
             self.memory,
             self.budget.page,
+            self.inserts.pack,
             self.report,
             self.failures,
         )

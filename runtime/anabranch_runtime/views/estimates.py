@@ -15,21 +15,18 @@ probability ``p``, and the integral weighs their product by ``1 - q``. With a si
 of them: by the Efron-Stein inequality the expected sum is then at least the variance. For averages
 the residuals are summed, hence the sums of products.
 
-A table per version is kept as a file, like the view's (``table``), so that a repeated version
-starts from the same table.
+The corrections are part of the view's checkpoints.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from anabranch_contract.plans.ruleset import QuerySpec
 from anabranch_contract.queries.scaling import scalable
@@ -42,7 +39,6 @@ from anabranch_runtime.views.table import texts
 
 #: Maximum number of groups with corrections per view.
 MOST_GROUPS = 100_000
-_GIVEN_UP = "too-large"
 #: Columns: a group as a JSON object; number of distinct ranks of its rows in sampled batches.
 GROUP, KEPT_RANKS = "group", "ranks"
 #: Per measured column: corrections of its count and its sum, and the variances and covariance of
@@ -67,48 +63,19 @@ def schema_of_estimates(view: View) -> pa.Schema:
     return pa.schema([*fields, *((name, pa.float64()) for name in parts)])
 
 
-@dataclass(frozen=True, slots=True)
-class Estimates:
-    """The tables of corrections of one view, one file per version in ``folder``."""
+def after(before: pa.Table | None, query: QuerySpec, view: View, rows: pa.Table) -> Any:
+    """Add the corrections of a sampled batch's joined ``rows`` to those ``before``; None: there are
+    too many groups, or there were.
+    """
+    if before is None:
+        return None
+    found = added_up([before, corrections(query, view, rows)])
+    return None if found.num_rows > MOST_GROUPS else found
 
-    folder: Path
-    view: View
 
-    def before(self, version: int) -> pa.Table | None:
-        """Return the corrections of the last version before ``version``; None: too many groups."""
-        if (self.folder / _GIVEN_UP).exists():
-            return None
-        older = [path for v, path in self._files() if v < version]
-        schema = schema_of_estimates(self.view)
-        return pq.read_table(older[-1], schema=schema) if older else schema.empty_table()
-
-    def keep(self, version: int, table: pa.Table) -> pa.Table | None:
-        """Write and return the corrections of ``version``; None if they have too many groups."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        if table.num_rows > MOST_GROUPS:
-            (self.folder / _GIVEN_UP).touch()
-            for _, path in self._files():
-                path.unlink()
-            return None
-        fresh = self.folder / f"{version:010d}.new"
-        pq.write_table(table, fresh)
-        fresh.rename(self.folder / f"{version:010d}.parquet")
-        for _, path in [f for f in self._files() if f[0] <= version][:-2]:
-            path.unlink()
-        return table
-
-    def after(self, version: int, query: QuerySpec, batches: Iterable[Sequence[Path]]) -> Any:
-        """Add the corrections of sampled ``batches`` (lists of files) to the last version's table,
-        and keep the result as the table of ``version``; None if it is too large.
-        """
-        table = self.before(version)
-        found = [corrections(query, self.view, files) for files in batches]
-        if table is None or not found:
-            return table
-        return self.keep(version, added_up([table, *found]))
-
-    def _files(self) -> list[tuple[int, Path]]:
-        return sorted((int(p.stem), p) for p in self.folder.glob("*.parquet"))
+def are_sampled(rows: pa.Table) -> bool:
+    """Whether joined rows carry inclusion probabilities."""
+    return RANK.format(0) in rows.column_names
 
 
 def added_up(tables: Sequence[pa.Table]) -> pa.Table:
@@ -119,12 +86,10 @@ def added_up(tables: Sequence[pa.Table]) -> pa.Table:
     return pa.table([sums[GROUP], *(sums[f"{n}_sum"] for n in names)], schema=schema)
 
 
-def corrections(query: QuerySpec, view: View, files: Sequence[Path]) -> pa.Table:
+def corrections(query: QuerySpec, view: View, rows: pa.Table) -> pa.Table:
     """Compute the corrections from one batch's joined rows."""
-    slots = _slots(files)
-    schema = with_slots(output_schema(query), slots)
-    rows = pa.concat_tables([pq.read_table(f, schema=schema, use_threads=False) for f in files])
-    rows = rows.combine_chunks()
+    slots = sum(SHARE.format(n) in rows.column_names for n in range(rows.num_columns))
+    rows = rows.select(with_slots(output_schema(query), slots).names).combine_chunks()
     at, identities = _groups(view, rows)
     coded = identities.dictionary_encode()
     groups, codes = len(coded.dictionary), coded.indices.to_numpy().astype(np.int64)
@@ -210,11 +175,6 @@ def _floats(column: pa.ChunkedArray) -> Floats:
 def _numbers(column: pa.ChunkedArray) -> Ints:
     found: Ints = column.to_numpy()
     return found
-
-
-def _slots(files: Sequence[Path]) -> int:
-    names = pq.read_schema(files[0]).names
-    return sum(SHARE.format(n) in names for n in range(len(names)))
 
 
 def _groups(view: View, rows: pa.Table) -> tuple[Ints, pa.Array]:

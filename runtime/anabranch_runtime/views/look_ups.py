@@ -11,11 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from anabranch_contract.queries.expressions import Column
 from anabranch_contract.queries.outer_joins import JoinKind, OuterJoin
@@ -31,19 +29,25 @@ Columns = tuple[tuple[str, DataType], ...]
 _NONE = -1
 
 
-def results(outer: OuterJoin, files: Sequence[Sequence[Path]]) -> pa.Table:
+def columns_of(outer: OuterJoin) -> list[Columns]:
+    """Return the columns of left rows, then of each look-up's pairs (left row, table row)."""
+    columns = [outer.left]
+    for look_up in outer.look_ups:
+        columns.append((*columns[look_up.parent], *look_up.columns))
+    return columns
+
+
+def results(outer: OuterJoin, tables: Sequence[pa.Table]) -> pa.Table:
     """Compute the results of one batch.
 
     Args:
-        files: files of left rows, then per look-up the files of its pairs (left row, table row).
+        tables: left rows, then the pairs of each look-up, with the columns of :func:`columns_of`.
 
     Raises:
         ExpressionError: a condition or an output column can't be evaluated for a row.
     """
-    columns = [outer.left]
-    for look_up in outer.look_ups:
-        columns.append((*columns[look_up.parent], *look_up.columns))
-    tables = [_read(some, names) for some, names in zip(files, columns, strict=True)]
+    columns = columns_of(outer)
+    tables = [_columns(one, names) for one, names in zip(tables, columns, strict=True)]
     rows = [np.arange(tables[0].num_rows)]
     for number, look_up in enumerate(outer.look_ups, 1):
         names = [name for name, _ in columns[look_up.parent]]
@@ -52,10 +56,9 @@ def results(outer: OuterJoin, files: Sequence[Sequence[Path]]) -> pa.Table:
     return _shown(outer, tables, rows)
 
 
-def _read(files: Sequence[Path], columns: Columns) -> pa.Table:
+def _columns(rows: pa.Table, columns: Columns) -> pa.Table:
     schema = pa.schema([(name, arrow_type(kind)) for name, kind in columns])
-    found = [pq.read_table(file, columns=schema.names).cast(schema) for file in files]
-    return pa.concat_tables([schema.empty_table(), *found]).combine_chunks()
+    return rows.select(schema.names).cast(schema).combine_chunks()
 
 
 @dataclass(frozen=True, slots=True)

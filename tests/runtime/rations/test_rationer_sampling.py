@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import redis as redis_client
 
@@ -20,10 +19,11 @@ from anabranch_contract.plans.rations import (
 from anabranch_contract.protocol.activations import LeftOut
 from anabranch_runtime.control import fetch_ruleset
 from anabranch_runtime.driver.attempts import Job
+from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.index.ranks import WHOLE, limit, ranks
 from anabranch_runtime.rations.rationer import SAMPLE
-from anabranch_runtime.sinks import view_inputs as inputs
+from anabranch_runtime.sinks.joined_rows import read_rows
 from anabranch_runtime.sinks.sampling import RANK, SHARE
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.task.context import BatchContext
@@ -66,14 +66,10 @@ def job(columns: dict[str, Any]) -> Job:
     return run
 
 
-def staged(folder: Path, batch: int) -> pa.Table:
-    home = inputs.home_of(folder / "results", "q") / "pending" / f"{batch:010d}"
-    return pq.read_table(home / "00000.parquet")
-
-
-def is_sampled(folder: Path, batch: int) -> bool:
-    home = inputs.home_of(folder / "results", "q") / "pending" / f"{batch:010d}"
-    return (home / "_sampled").exists()
+def staged(one: Driver, batch: int) -> pa.Table:
+    """Joined rows of a batch."""
+    (found,) = [r for r in one.state.tables.rounds if r.batch == batch]
+    return read_rows(str(one.settings.state), found.rows, pa.schema([]))
 
 
 def test_pairs_of_one_stream_need_the_ranks_of_both(url: str, tmp_path: Path) -> None:
@@ -81,8 +77,7 @@ def test_pairs_of_one_stream_need_the_ranks_of_both(url: str, tmp_path: Path) ->
     one = driver(url, tmp_path, every=10)
     old, new = tuples(0, 12), tuples(12, 30)
     one.run(job(old))
-    assert staged(tmp_path, 0).column_names == ["k1", "k2"]
-    assert not is_sampled(tmp_path, 0)
+    assert staged(one, 0).column_names == ["k1", "k2"]
     offer(url, BY_TIME, SHARES, catch_up=False)
     one.run(job(new))
     rank = ranks(BY_TIME, lambda name: new[name], 30, 1).tolist()
@@ -98,14 +93,13 @@ def test_pairs_of_one_stream_need_the_ranks_of_both(url: str, tmp_path: Path) ->
                     least[r] = min(least.get(r, 1.0), most / WHOLE)
                 wanted[x, y] = least
     found = {}
-    for row in staged(tmp_path, 1).to_pylist():
+    for row in staged(one, 1).to_pylist():
         slots = [(row[RANK.format(n)], row[SHARE.format(n)]) for n in range(2)]
         found[row["k1"], row["k2"]] = {r: share for r, share in slots if share < 1}
     assert found == wanted
     assert {len(slots) for slots in wanted.values()} == {1, 2}
     # Members with one rank have one slot, also where they are different tuples.
     assert any(len(w) == 1 and min(p) >= 12 and p[0] != p[1] for p, w in wanted.items())
-    assert is_sampled(tmp_path, 1)
     assert one.state.queries["q"].left_out == (LeftOut(share=0.35),)
 
 
@@ -114,8 +108,7 @@ def test_what_is_owed_is_not_sampled(url: str, tmp_path: Path) -> None:
     one = driver(url, tmp_path, every=10)
     offer(url, BY_TIME, SHARES, catch_up=True)
     one.run(job(tuples(0, 30)))
-    assert staged(tmp_path, 0).column_names == ["k1", "k2"]
-    assert not is_sampled(tmp_path, 0)
+    assert staged(one, 0).column_names == ["k1", "k2"]
     assert one.state.queries["q"].left_out == ()
     assert one.state.queries["q"].owed > 0
 
@@ -136,7 +129,7 @@ def test_a_key_class_is_noted(shares: tuple[float, float], url: str, tmp_path: P
     again = driver(url, tmp_path, every=10)
     assert again.state.queries["q"] == one.state.queries["q"]
     if shares[0]:
-        table = staged(tmp_path, 1)
+        table = staged(one, 1)
         kept = ranks(BY_KEY, lambda _: table[key[0]].combine_chunks(), table.num_rows, 0)
         assert np.array_equal(kept, table[RANK.format(0)].to_numpy())
         # Members of this batch have the same rank: one slot is enough.

@@ -9,12 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 
@@ -31,8 +29,8 @@ from anabranch_runtime.views.estimates import (
     GROUP,
     KEPT_RANKS,
     MOST_GROUPS,
-    Estimates,
     added_up,
+    after,
     corrections,
     schema_of_estimates,
 )
@@ -84,9 +82,17 @@ def _ranks(unit: NDArray[np.int64], batch: int) -> NDArray[np.int64]:
 
 
 def draw(
-    folder: Path, rows: Population, shares: Sequence[NDArray[np.float64]], batch: int
+    rows: Population, shares: Sequence[NDArray[np.float64]], batch: int
 ) -> tuple[pa.Table, NDArray[np.bool_]]:
-    """The corrections by one batch in which ``rows`` came, and which of them were kept.
+    """The corrections by one batch in which ``rows`` came, and which of them were kept."""
+    found, kept = sample(rows, shares, batch)
+    return corrections(QUERY, VIEW, found), kept
+
+
+def sample(
+    rows: Population, shares: Sequence[NDArray[np.float64]], batch: int
+) -> tuple[pa.Table, NDArray[np.bool_]]:
+    """The joined rows of one batch in which ``rows`` came, and which of them were kept.
 
     Args:
         shares: of each slot, what its rows are given.
@@ -101,12 +107,9 @@ def draw(
     schema = with_slots(output_schema(QUERY), len(found))
     assert [f.name for f in schema][2:4] == [RANK.format(0), SHARE.format(0)]
     table = pa.table(columns, schema=schema).filter(pa.array(kept))
-    # As several tasks write them: rows of one unit are in several files.
-    paths = []
-    for task in range(2):
-        paths.append(folder / f"{task}.parquet")
-        pq.write_table(table.filter(pa.array(np.arange(table.num_rows) % 2 == task)), paths[-1])
-    return corrections(QUERY, VIEW, paths), kept
+    # As several tasks write them: rows of one unit are in several pieces.
+    pieces = [table.filter(pa.array(np.arange(table.num_rows) % 2 == task)) for task in range(2)]
+    return pa.concat_tables(pieces), kept
 
 
 def answers(rows: Population, kept: NDArray[np.bool_], table: pa.Table) -> NDArray[np.float64]:
@@ -147,12 +150,12 @@ def truth(rows: Population) -> NDArray[np.float64]:
 
 
 def simulate(
-    folder: Path, rows: Population, shares: Sequence[NDArray[np.float64]]
+    rows: Population, shares: Sequence[NDArray[np.float64]]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The answers of all seeds, less the truth, and their errors: (seed, group, column) each."""
     found = []
     for batch in SEEDS:
-        table, kept = draw(folder, rows, shares, batch)
+        table, kept = draw(rows, shares, batch)
         found.append(answers(rows, kept, table))
     every = np.array(found)
     return every[..., 0] - truth(rows), every[..., 1]
@@ -172,9 +175,9 @@ def _variances(
 
 
 @pytest.mark.parametrize("share", [0.3, 0.7])
-def test_one_goal(share: float, tmp_path: Path) -> None:
+def test_one_goal(share: float) -> None:
     rows = population(1)
-    missed, errors = simulate(tmp_path, rows, [np.full(len(rows.group), share)])
+    missed, errors = simulate(rows, [np.full(len(rows.group), share)])
     # A ratio has a bias, small beside its error.
     assert _is_unbiased(missed, but=np.array([0, 0, 0.1]))
     estimated, met = _variances(missed, errors)
@@ -185,13 +188,13 @@ def test_one_goal(share: float, tmp_path: Path) -> None:
     assert (covered[:, :2] < 0.99).all()
 
 
-def test_goals_with_one_rank_and_different_shares(tmp_path: Path) -> None:
+def test_goals_with_one_rank_and_different_shares() -> None:
     """A unit's rows may be of several goals: those with the smaller share are kept within the
     others.
     """
     rows = population(2)
     share = np.where(np.arange(len(rows.group)) % 3 == 0, 0.35, 0.6)
-    missed, errors = simulate(tmp_path, rows, [share])
+    missed, errors = simulate(rows, [share])
     assert _is_unbiased(missed, but=np.array([0, 0, 0.1]))
     estimated, met = _variances(missed, errors)
     assert (estimated / met > 0.75).all()
@@ -199,31 +202,31 @@ def test_goals_with_one_rank_and_different_shares(tmp_path: Path) -> None:
     assert ((np.abs(missed) <= errors).mean(axis=0) > 0.88).all()
 
 
-def test_rows_that_need_two_ranks(tmp_path: Path) -> None:
+def test_rows_that_need_two_ranks() -> None:
     """Errors may be too large then, and not too small."""
     rows = population(3, units=200, slots=2)
     length = len(rows.group)
     second = np.where(np.arange(length) % 2 == 0, 0.7, 1.0)
-    missed, errors = simulate(tmp_path, rows, [np.full(length, 0.6), second])
+    missed, errors = simulate(rows, [np.full(length, 0.6), second])
     assert _is_unbiased(missed, but=np.array([0, 0, 0.1]))
     estimated, met = _variances(missed, errors)
     assert (estimated / met > 0.8).all()
     assert ((np.abs(missed) <= errors).mean(axis=0) > 0.9).all()
 
 
-def test_rows_alone_would_seem_more_certain_than_they_are(tmp_path: Path) -> None:
+def test_rows_alone_would_seem_more_certain_than_they_are() -> None:
     """The reason for units: the variance by rows is several times too small."""
     rows = population(4)
     share = 0.5
-    missed, _ = simulate(tmp_path, rows, [np.full(len(rows.group), share)])
+    missed, _ = simulate(rows, [np.full(len(rows.group), share)])
     by_rows = truth(rows)[:, 0] * (1 - share) / share
     assert (missed[..., 0].var(axis=0, ddof=1) > 1.5 * by_rows).all()
 
 
-def test_several_batches_add_up(tmp_path: Path) -> None:
+def test_several_batches_add_up() -> None:
     rows = population(5)
     share = [np.full(len(rows.group), 0.5)]
-    tables = [draw(tmp_path, rows, share, batch)[0] for batch in range(3)]
+    tables = [draw(rows, share, batch)[0] for batch in range(3)]
     together = added_up([schema_of_estimates(VIEW).empty_table(), *tables])
     assert together.schema == schema_of_estimates(VIEW)
     assert together.num_rows == GROUPS
@@ -235,9 +238,9 @@ def test_several_batches_add_up(tmp_path: Path) -> None:
                 assert value == pytest.approx(sum(p[0][name] for p in parts if p))
 
 
-def test_few_ranks_have_no_error(tmp_path: Path) -> None:
+def test_few_ranks_have_no_error() -> None:
     rows = population(6, units=6)
-    table, kept = draw(tmp_path, rows, [np.full(len(rows.group), 0.9)], 1)
+    table, kept = draw(rows, [np.full(len(rows.group), 0.9)], 1)
     found = answers(rows, kept, table)
     assert max(table[KEPT_RANKS].to_pylist()) < 10
     assert np.isnan(found[..., 1]).all()
@@ -253,32 +256,16 @@ def test_a_group_without_corrections_is_as_it_is() -> None:
     assert np.isnan(found[..., 1]).all()
 
 
-def test_tables_by_version(tmp_path: Path) -> None:
+def test_too_many_groups_have_no_estimates() -> None:
     rows = population(8)
     share = [np.full(len(rows.group), 0.5)]
-    folder = tmp_path / "rows"
-    folder.mkdir()
-    kept = Estimates(tmp_path / "estimates", VIEW)
-
-    def make(version: int, batch: int) -> pa.Table:
-        draw(folder, rows, share, batch)
-        return kept.after(version, QUERY, [sorted(folder.glob("*.parquet"))])
-
-    first = make(1, 10)
-    second = make(2, 20)
-    assert second != first
-    # Made again, it is the same; the one before it is still there.
-    assert make(2, 20) == second
-    assert kept.before(2) == first
-    # Nothing sampled: the table stays.
-    assert kept.after(5, QUERY, []) == second
-    third = make(6, 30)
-    assert kept.before(7) == third
-    assert len(list((tmp_path / "estimates").iterdir())) == 2
-    large = pa.concat_tables([third.slice(0, 1)] * (MOST_GROUPS + 1))
-    assert kept.keep(7, large) is None
-    assert kept.before(8) is None
-    assert make(8, 40) is None
+    table, found = draw(rows, share, 10)[0], sample(rows, share, 10)[0]
+    assert after(None, QUERY, VIEW, found) is None
+    large = table.slice(0, 1).take(pa.array([0] * MOST_GROUPS))
+    names = pa.array([str(n) for n in range(MOST_GROUPS)], pa.large_string())
+    large = large.set_column(0, GROUP, names)
+    assert after(large, QUERY, VIEW, found) is None
+    assert after(large.slice(0, 5), QUERY, VIEW, found) == added_up([large.slice(0, 5), table])
 
 
 def test_an_average_is_counted_beside() -> None:

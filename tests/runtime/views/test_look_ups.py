@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch_contract.plans.ruleset import QuerySpec
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamKind, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.passes import parse_sql
-from anabranch_runtime.faults import Point
-from anabranch_runtime.sinks import view_inputs as inputs
-from anabranch_runtime.views import versions
 from anabranch_runtime.views.look_ups import results
-from anabranch_runtime.views.versions import Maker, place_of
 from tests.support.worlds.look_up_replays import without_nan
 
 Row = tuple[Any, ...]
@@ -59,8 +52,8 @@ def rows(*columns: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Row]]:
     return st.lists(st.tuples(*columns), max_size=8)
 
 
-def joined(query: JoinQuery, db: duckdb.DuckDBPyConnection, folder: Path) -> list[Path]:
-    """The file with what a batch finds for one of the joins."""
+def joined(query: JoinQuery, db: duckdb.DuckDBPyConnection) -> pa.Table:
+    """The rows that a batch finds for one of the joins."""
     relations = {m.alias: query.relation_of(m.label) for m in query.members}
     alias_of = {str(m.label): m.alias for m in query.members}
 
@@ -78,101 +71,35 @@ def joined(query: JoinQuery, db: duckdb.DuckDBPyConnection, folder: Path) -> lis
         where = " AND ".join(str(f) for f in relation.filter) or "true"
         sources.append(f"(SELECT * FROM {relation.stream} WHERE {where}) {alias}")
     where = " AND ".join(conditions) or "true"
-    found = db.sql(f"SELECT {shown} FROM {', '.join(sources)} WHERE {where}").to_arrow_table()
-    file = folder / f"{query.id}.parquet"
-    pq.write_table(found, file)
-    # One task of two has found nothing.
-    empty = folder / f"{query.id}-empty.parquet"
-    pq.write_table(found.slice(0, 0), empty)
-    return [empty, file]
+    return db.sql(f"SELECT {shown} FROM {', '.join(sources)} WHERE {where}").to_arrow_table()
 
 
 @given(sql=st.sampled_from(STATEMENTS), s=rows(FEW, FEW), t=rows(FEW, FEW), u=rows(FEW, DOUBLES))
 def test_results_are_those_of_the_statement(
-    sql: str, s: list[Row], t: list[Row], u: list[Row], tmp_path_factory: pytest.TempPathFactory
+    sql: str, s: list[Row], t: list[Row], u: list[Row]
 ) -> None:
     query = parse_sql("q", sql, STREAMS)
     assert query.outer is not None
     assert query.left is not None
-    folder = tmp_path_factory.mktemp("look-ups")
     with duckdb.connect() as db:
         for name, found in (("s", s), ("t", t), ("u", u)):
             kinds = [pa.float64() if c == "z" else pa.int64() for c in COLUMNS[name]]
             arrays = list(zip(*found, strict=True)) or [() for _ in kinds]
             columns = [pa.array(list(a), k) for a, k in zip(arrays, kinds, strict=True)]
             db.register(name, pa.table(columns, names=list(COLUMNS[name])))
-        files = [joined(part, db, folder) for part in (query.left, query, *query.others)]
-        made = results(query.outer, files)
+        tables = [joined(part, db) for part in (query.left, query, *query.others)]
+        made = results(query.outer, tables)
         wanted = db.execute(
             sql.replace("LEFT SEMI", "SEMI").replace("LEFT ANTI", "ANTI")
         ).fetchall()
     assert without_nan(tuple(r.values()) for r in made.to_pylist()) == without_nan(wanted)
 
 
-def test_pairs_of_other_rows_are_an_error(tmp_path: Path) -> None:
+def test_pairs_of_other_rows_are_an_error() -> None:
     """Pairs that do not come from the left rows of the batch are noticed."""
     query = parse_sql("q", STATEMENTS[0], STREAMS)
     assert query.outer is not None
     left = pa.table({"l1": pa.array([1, 1], pa.int64())})
     pairs = pa.table({"l1": pa.array([1], pa.int64()), "r1": pa.array([5], pa.int64())})
-    for name, table in (("left", left), ("pairs", pairs)):
-        pq.write_table(table, tmp_path / name)
     with pytest.raises(AssertionError, match="pairs without their rows"):
-        results(query.outer, [[tmp_path / "left"], [tmp_path / "pairs"]])
-
-
-class CrashError(BaseException):
-    """A death of the driver."""
-
-
-@pytest.mark.parametrize("times", range(1, 7))
-def test_a_batch_is_given_once_however_often_the_driver_dies(
-    times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two batches with equal left rows: only the second finds a partner."""
-    query = parse_sql("q", STATEMENTS[0], STREAMS)
-    members = tuple((m.alias, m.label, m.relation) for m in query.members)
-    spec = QuerySpec(
-        query.id, members, query.bounds, query.projection, view=query.view, outer=query.outer
-    )
-    home = inputs.home_of(tmp_path, "q")
-    for batch, found in enumerate(([], [5])):
-        left, pairs = tmp_path / "left", tmp_path / "pairs"
-        ones = pa.array([1] * len(found), pa.int64())
-        pq.write_table(pa.table({"l1": pa.array([1], pa.int64())}), left)
-        pq.write_table(pa.table({"l1": ones, "r1": pa.array(found, pa.int64())}), pairs)
-        inputs.stage(home, batch, {0: [left], 1: [pairs]})
-    reached = 0
-
-    def die(point: Point) -> None:
-        nonlocal reached
-        reached += 1
-        if reached == times:
-            raise CrashError
-
-    for module in (inputs, versions):
-        monkeypatch.setattr(module, "reach", die)
-    shown: dict[str, int] = {}
-    place = place_of(spec, home, tmp_path / "checkpoints")
-    written: list[tuple[int, int]] = []
-
-    def maker() -> Maker:
-        def follow(_: str, version: int, rows: pa.Table, total: int) -> None:
-            written.append((version, total))
-
-        session: Any = None
-        return Maker(
-            session, tmp_path, {}, lambda *_: None, shown.__setitem__, lambda *_: None, follow
-        )
-
-    with pytest.raises(CrashError):
-        maker().look_up(place, 2)
-    maker().look_up(place, 2)
-    files = sorted((tmp_path / "q").glob("*.parquet"))
-    assert [pq.read_table(f).to_pylist() for f in files] == [
-        [{"a": 1, "b": None}],
-        [{"a": 1, "b": 5}],
-    ]
-    assert sorted(set(written)) == [(1, 1), (2, 2)]
-    assert shown == {"q": 2}
-    assert not inputs.waiting(home, 2)
+        results(query.outer, [left, pairs])

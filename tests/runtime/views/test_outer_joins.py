@@ -6,16 +6,10 @@ import datetime as dt
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.worlds.outer_runs import BEGIN, Drawn, OuterRun, draw, run_seed
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-pytestmark = pytest.mark.spark
 
 
 def at(minute: int) -> dt.datetime:
@@ -27,18 +21,14 @@ FEW = (0, 1, 4, 5)
 
 
 @pytest.mark.parametrize("seed", FEW)
-def test_a_random_join_is_what_the_oracle_says(
-    seed: int, spark: SparkSession, tmp_path: Path
-) -> None:
-    run_seed(spark, tmp_path, seed)
+def test_a_random_join_is_what_the_oracle_says(seed: int, tmp_path: Path) -> None:
+    run_seed(tmp_path, seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 250))
-def test_many_random_joins_are_what_the_oracle_says(
-    seed: int, spark: SparkSession, tmp_path: Path
-) -> None:
-    run_seed(spark, tmp_path, seed)
+def test_many_random_joins_are_what_the_oracle_says(seed: int, tmp_path: Path) -> None:
+    run_seed(tmp_path, seed)
 
 
 def test_the_seeds_have_every_kind() -> None:
@@ -50,7 +40,7 @@ def test_the_seeds_have_every_kind() -> None:
 
 
 @pytest.fixture
-def start(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[[str], OuterRun]]:
+def start(tmp_path: Path) -> Iterator[Callable[[str], OuterRun]]:
     runs: list[OuterRun] = []
 
     def begin(kind: str) -> OuterRun:
@@ -62,12 +52,12 @@ def start(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[[str], Outer
             "",
             "a.ts + INTERVAL 10 MINUTE",
         )
-        runs.append(OuterRun(spark, tmp_path, drawn))
+        runs.append(OuterRun(tmp_path, drawn))
         return runs[-1]
 
     yield begin
     for run in runs:
-        run.views.close()
+        run.tables.close()
 
 
 def test_a_pair_comes_at_once_and_a_lonely_row_when_it_is_certain(
@@ -75,14 +65,14 @@ def test_a_pair_comes_at_once_and_a_lonely_row_when_it_is_certain(
 ) -> None:
     run = start("left")
     run.feed([("a", 1, 7, at(0)), ("a", 2, 8, at(0)), ("c", 1, 5, at(3))])
-    run.views.drain()
+    run.tables.drain()
     assert run.table() == [(7, 5)]
     # With five minutes of lateness a partner at minute 10 may still come.
     run.feed([("c", 9, 0, at(14))])
-    run.views.drain()
+    run.tables.drain()
     assert run.table() == [(7, 5)]
     run.feed([("c", 9, 0, at(16))])
-    run.views.drain()
+    run.tables.drain()
     assert run.table() == run.wanted() == [(7, 5), (8, None)]
 
 
@@ -91,7 +81,7 @@ def test_rows_that_agree_are_as_many_as_they_were(start: Callable[[str], OuterRu
     run.feed([("a", 1, 7, at(0)), ("a", 1, 7, at(0)), ("a", 2, 7, at(0)), ("c", 2, 0, at(1))])
     run.feed([("a", 1, 7, at(0))])
     run.feed([("c", 9, 0, at(30))])
-    run.views.drain()
+    run.tables.drain()
     assert run.table() == run.wanted() == [(7,), (7,), (7,)]
 
 
@@ -100,19 +90,18 @@ def test_a_row_whose_deadline_is_past_when_it_comes_is_decided_at_once(
 ) -> None:
     run = start("left")
     run.feed([("c", 9, 0, at(100)), ("c", 1, 5, at(1))])
-    run.views.drain()
+    run.tables.drain()
     # Stream a is far behind stream c, whose tuples are stored, and which sends nothing any more.
     run.feed([("a", 1, 7, at(0)), ("a", 2, 8, at(0)), ("a", 2, 8, at(0)), ("a", 1, 7, at(80))])
-    run.views.drain()
+    run.tables.drain()
     assert run.table() == run.wanted() == [(7, 5), (7, None), (8, None), (8, None)]
 
 
 def test_the_clock_alone_decides(start: Callable[[str], OuterRun]) -> None:
     run = start("anti")
     run.feed([("a", 1, 7, at(0))])
-    run.views.drain()
-    run.views.close()
-    run.begin()
+    run.tables.drain()
+    run.world.restart()
     run.feed([("c", None, 0, at(60))])
-    run.views.drain()
+    run.tables.drain()
     assert run.table() == [(7,)]

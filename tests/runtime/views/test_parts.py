@@ -1,6 +1,6 @@
 """Views over joined rows with some withheld by rations report completeness and scaled values.
 
-Runs through Spark, with restarts and repeated versions, are compared with sums over lists of rows.
+Runs with restarts and failed attempts are compared with sums over lists of rows.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ import pytest
 
 from anabranch_contract.plans.rations import Ranking
 from anabranch_contract.protocol.activations import Activation, LeftOut
-from anabranch_runtime.errors import SinkError
 from anabranch_runtime.index.ranks import WHOLE, limit, ranks
-from anabranch_runtime.sinks import view_inputs as inputs
 from anabranch_runtime.views.parts import BATCH, COMPLETENESS
 from tests.support.worlds.view_runs import Drawn, ViewRun, draw_rows
 
@@ -29,12 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
-
     #: A row's groups.
     Keys = Callable[[dict[str, Any]], list[dict[str, Any]]]
-
-pytestmark = pytest.mark.spark
 
 RANKING = Ranking((("n", "bigint"), ("ts", "timestamp")), by_batch=True)
 EVERYTHING = "count(*) AS c, count(n) AS cn, sum(n) AS s, avg(n) AS a, CAST(avg(d) AS DOUBLE) AS e"
@@ -57,30 +51,27 @@ class Sampled:
     shares: list[float] = field(default_factory=list)
 
     def feed(self, rows: pa.RecordBatch, share: float, *, fail: bool = False) -> None:
-        """Feed a batch and keep a ``share`` of it; ``fail``: the first try at its version fails."""
-        run, batch = self.run, self.run.next_batch
+        """Feed a batch and keep a ``share`` of it; ``fail``: publishing fails at first."""
+        run, batch = self.run, self.run.world.state.next_batch
         found = ranks(RANKING, rows.column, rows.num_rows, batch)
         mask = found < limit(share)
         kept = rows.filter(pa.array(mask))
         slots = [(pa.array(found[mask]), pa.array(np.full(mask.sum(), limit(share) / WHOLE)))]
-        run.stage(kept, slots if share < 1 else ())
         for row, rank in zip(kept.to_pylist(), found[mask].tolist(), strict=True):
             self.kept.append({**row, "weight": 1 / share, "share": share, "unit": (batch, rank)})
         self.withheld += kept.num_rows * (1 / share - 1)
-        run.next_batch += 1
         if share < 1:
             self.shares.append(share)
         gaps = (LeftOut(share=min(self.shares)),) if self.shares else ()
         results = len(self.kept)
         run.missing = Activation(0, {}, results=results, withheld=self.withheld, left_out=gaps)
         run.refuses = fail
-        run.commit()
+        run.feed(kept, slots=slots if share < 1 else ())
         if fail:
-            with pytest.raises(SinkError, match="not now"):
-                run.views.drain()
+            run.tables.drain()
             run.refuses = False
             run.restart()
-        run.views.drain()
+        run.tables.drain()
 
     def check(self, keys: Keys) -> int:
         """Compare the view's figures with sums over lists; return the number of stated errors."""
@@ -89,7 +80,7 @@ class Sampled:
         for row in self.kept:
             for key in keys(row):
                 groups[json.dumps(key)].append(row)
-        assert told.batch == self.run.next_batch - 1
+        assert told.batch == self.run.world.state.next_batch - 1
         assert told.completeness == pytest.approx(len(self.kept) / (len(self.kept) + self.withheld))
         assert len(told.scaled) == len(told.rows) == len(groups)
         errors = 0
@@ -144,17 +135,17 @@ def _expected(rows: list[dict[str, Any]]) -> dict[str, tuple[float | None, float
 
 
 @pytest.fixture
-def start(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[[str], ViewRun]]:
+def start(tmp_path: Path) -> Iterator[Callable[[str], ViewRun]]:
     """Begins a view; closed at the end."""
     runs: list[ViewRun] = []
 
     def begin(sql: str) -> ViewRun:
-        runs.append(ViewRun(spark, tmp_path / str(len(runs)), Drawn(sql, "")))
+        runs.append(ViewRun(tmp_path / str(len(runs)), Drawn(sql, ""), rng=Random(len(runs))))
         return runs[-1]
 
     yield begin
     for run in runs:
-        run.views.close()
+        run.tables.close()
 
 
 def _windows(row: dict[str, Any]) -> list[dict[str, Any]]:
@@ -199,12 +190,10 @@ def test_where_nothing_is_missing_nothing_is_said(start: Callable[[str], ViewRun
     run = start(BY_KEY)
     rng = Random(2)
     run.feed(draw_rows(rng, 50, 0))
-    run.views.drain()
+    run.tables.drain()
     told = run.told["v"]
     assert (told.batch, told.completeness, told.partial, told.whole) == (0, 1.0, (), ())
     assert (told.scaled, told.unscaled) == ((), None)
-    home = inputs.home_of(run.folder / "results", "v")
-    assert not (home / "estimates").exists()
     for path in (run.folder / "results" / "v").glob("*.parquet"):
         assert pq.read_schema(path).metadata is None
 
@@ -225,7 +214,7 @@ def test_what_is_owed_is_not_scaled(start: Callable[[str], ViewRun]) -> None:
     run, rng = start(BY_KEY), Random(4)
     run.missing = Activation(0, {}, results=60, owed=60.0)
     run.feed(draw_rows(rng, 60, 0))
-    run.views.drain()
+    run.tables.drain()
     told = run.told["v"]
     assert told.completeness == 0.5
     assert told.unscaled is not None
@@ -234,7 +223,7 @@ def test_what_is_owed_is_not_scaled(start: Callable[[str], ViewRun]) -> None:
     assert [m.column for m in told.partial] == ["", "m"]
     run.missing = Activation(0, {}, results=120, caught_up=60)
     run.feed(draw_rows(rng, 60, 0))
-    run.views.drain()
+    run.tables.drain()
     told = run.told["v"]
     assert (told.completeness, told.partial, told.whole, told.unscaled) == (1.0, (), (), None)
 
@@ -243,7 +232,7 @@ def test_what_was_blind_is_not_known(start: Callable[[str], ViewRun]) -> None:
     run, rng = start(BY_KEY), Random(5)
     run.missing = Activation(0, {}, results=60, blind=1, left_out=(LeftOut(),))
     run.feed(draw_rows(rng, 60, 0))
-    run.views.drain()
+    run.tables.drain()
     told = run.told["v"]
     assert set(told.whole) == {False}
     for row in map(json.loads, told.scaled):
@@ -261,7 +250,7 @@ def test_views_without_counts_say_so(start: Callable[[str], ViewRun]) -> None:
         run = start(sql)
         run.missing = missing
         run.feed(draw_rows(rng, 60, 0))
-        run.views.drain()
+        run.tables.drain()
         told = run.told["v"]
         assert [m.code for m in told.partial] == codes
         assert told.unscaled is not None

@@ -18,6 +18,7 @@ from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.attempts import Job
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.settings import DriverSettings
+from anabranch_runtime.driver.tables import here
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.task.context import BatchContext
@@ -66,7 +67,8 @@ def driver(
         **others,
     )
     settings.state.mkdir(parents=True, exist_ok=True)
-    found = Driver(settings, Control(url, "test"))
+    tables = here(settings.state, settings.results, {}, lambda *_: None)
+    found = Driver(settings, Control(url, "test"), tables=tables)
     found.announce()
     return found
 

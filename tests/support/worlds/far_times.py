@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime as dt
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -18,9 +17,6 @@ from anabranch_contract.queries.types import parse_type
 from tests.support.worlds import outer_runs, view_runs
 from tests.support.worlds.outer_runs import EPOCH, OuterRun
 from tests.support.worlds.view_runs import ViewRun
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 MILLISECOND, SECOND, DAY = 1_000, 1_000_000, 86_400_000_000
 FIRST = (dt.datetime(1, 1, 1, tzinfo=dt.UTC) - EPOCH) // dt.timedelta(microseconds=1)
@@ -88,10 +84,10 @@ def draw_windows(rng: Random) -> view_runs.Drawn:
     return view_runs.Drawn(spark, duck)
 
 
-def run_windows(session: SparkSession, folder: Path, seed: int) -> tuple[str, int]:
+def run_windows(folder: Path, seed: int) -> tuple[str, int]:
     """A random view over windows; its statement, and how many rows it ends with."""
     rng = Random(seed)
-    run = ViewRun(session, folder, draw_windows(rng))
+    run = ViewRun(folder, draw_windows(rng), rng=rng)
     lateness, mark = rng.choice(_LATENESS), None
     try:
         for times in draw_times(rng, rng.randint(2, 5), 30):
@@ -110,7 +106,7 @@ def run_windows(session: SparkSession, folder: Path, seed: int) -> tuple[str, in
         run.check()
         return run.drawn.spark, len(run.wanted())
     finally:
-        run.views.close()
+        run.tables.close()
 
 
 def draw_outer(rng: Random) -> outer_runs.Drawn:
@@ -129,7 +125,7 @@ def draw_outer(rng: Random) -> outer_runs.Drawn:
     return outer_runs.Drawn(kind, shown, "a", f"c.k = a.k AND {on}", "", deadline)
 
 
-def run_outer(session: SparkSession, folder: Path, seed: int) -> tuple[str, int]:
+def run_outer(folder: Path, seed: int) -> tuple[str, int]:
     """A random outer join; its statement, and how many rows it ends with."""
     rng = Random(seed)
     sort = parse_type(rng.choice(("timestamp", "timestamp", "timestamp_ntz")))
@@ -139,7 +135,7 @@ def run_outer(session: SparkSession, folder: Path, seed: int) -> tuple[str, int]
         "a": Stream(StreamName("a"), columns, "ts", lateness=rng.choice(_LATENESS)),
         "c": Stream(StreamName("c"), columns, "ts", lateness=rng.choice(bounded)),
     }
-    run = OuterRun(session, folder, draw_outer(rng), streams)
+    run = OuterRun(folder, draw_outer(rng), streams, rng)
     try:
         for times in draw_times(rng, rng.randint(3, 6), 30):
             run.feed(
@@ -147,19 +143,18 @@ def run_outer(session: SparkSession, folder: Path, seed: int) -> tuple[str, int]
             )
             _then(rng, run)
         run.feed([("c", None, 0, rng.choice((LAST, max(row[4] for row in run.rows))))])
-        run.views.drain()
+        run.tables.drain()
         found, wanted = run.table(), run.wanted()
         assert found == wanted, f"{run.drawn.spark}\n{found}\n{wanted}"
         return run.drawn.spark, len(wanted)
     finally:
-        run.views.close()
+        run.tables.close()
 
 
 def _then(rng: Random, run: ViewRun | OuterRun) -> None:
     """After a batch: nothing, a look, or a restart."""
     then = rng.random()
     if then < 0.4:
-        run.views.drain()
+        run.tables.drain()
     elif then < 0.6:
-        run.views.close()
-        run.begin()
+        run.world.restart()

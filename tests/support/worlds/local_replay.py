@@ -26,7 +26,7 @@ from anabranch_contract.plans.patches import is_patch
 from anabranch_contract.plans.plan import Backfilling
 from anabranch_contract.plans.rations import Ration, RationSchedule
 from anabranch_contract.plans.ruleset import Ruleset, RulesetId
-from anabranch_contract.protocol.activations import Activation
+from anabranch_contract.protocol.activations import Activation, ViewRows
 from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.outer_joins import registered
@@ -34,6 +34,7 @@ from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.reporting import state_publisher as state_teller
 from anabranch_runtime.driver.settings import DriverSettings
+from anabranch_runtime.driver.tables import Tables, here
 from anabranch_runtime.epochs.failed_queries import failed, surviving
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.index import filters
@@ -50,7 +51,6 @@ from anabranch_runtime.storage.segment_cache import close_all
 from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.memory import Budget, budget
 from anabranch_runtime.task.worker import run_task
-from anabranch_runtime.views.upkeep import Views
 from tests.support.cases.random_rations import planned_rations, random_rations
 from tests.support.oracles.invariants import Watch
 from tests.support.oracles.ledger import made_good, read_rations
@@ -92,7 +92,7 @@ class LocalReplay:
             computed. ``throttle``: how much of that a batch does.
         objects: folder that is the object store behind the state, if there is one.
         cache_size: bytes of packs that stay in front of it.
-        views: makes the views of a driver, which knows its state already; None: joined rows wait.
+        tables: makes the maintained tables of a driver, from state and results directory.
         losses: batches before which the machine is lost: another goes on with an empty state
             directory. It needs ``objects``.
         report: after the run, what a replay's report says (``tests.support.worlds.replay_check``).
@@ -113,7 +113,7 @@ class LocalReplay:
     throttle: Throttle = field(default_factory=Throttle)
     objects: Path | None = None
     cache_size: int | None = None
-    views: Callable[[Driver], Views] | None = None
+    tables: Callable[[Path, Path], Tables] = lambda root, results: here(root, results, {}, _ignore)
     losses: frozenset[int] = frozenset()
     report: dict[str, Any] = field(init=False, default_factory=dict)
     spans: dict[str, tuple[int | None, int | None]] = field(init=False, default_factory=dict)
@@ -138,6 +138,10 @@ class LocalReplay:
 
     def _script(self) -> Script:
         return self.script or Script(tasks=((self.tasks,),))
+
+
+def _ignore(query: str, rows: ViewRows) -> None:
+    """Drop the rows of a view."""
 
 
 class _Run:
@@ -233,6 +237,7 @@ class _Run:
                     continue
             self._committed(driver.state)
             batch += 1
+        driver.tables.drain()
         driver.finish()
         self._finish(driver.state)
         return {**self._told(), **driver.state.queries}
@@ -248,7 +253,8 @@ class _Run:
         fetch_ruleset.cache_clear()
         task_ruleset.cache_clear()
         close_all()
-        driver = Driver(self.settings, self.control, self.batches)
+        tables = self.replay.tables(self.settings.state, self.settings.results)
+        driver = Driver(self.settings, self.control, self.batches, tables)
         if self.deaths:
             commit = driver.durability.manifests.commit
 
@@ -268,8 +274,6 @@ class _Run:
             driver.rationer.rations = drawn  # type: ignore[method-assign]
         if self.script.owed:
             driver.rationer.schedule = RationSchedule(0, 0, (), (), catch_up=True)
-        if self.replay.views is not None:
-            driver.reporting.views = self.replay.views(driver)
         driver.announce()
         self.driver = driver
         return driver

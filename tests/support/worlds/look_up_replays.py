@@ -13,26 +13,23 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from anabranch_contract.protocol.activations import Activation, ViewRows
+from anabranch_contract.protocol.activations import Activation
 from anabranch_planner.passes import parse_sql
-from anabranch_runtime.driver.driver import Driver
-from anabranch_runtime.views.upkeep import Views
+from anabranch_runtime.driver.tables import Tables
 from tests.support.oracles.oracle import Oracle
 from tests.support.plain_service import stream_of
 from tests.support.scenarios.file import read_scenario
 from tests.support.scenarios.script import draw
+from tests.support.worlds.kept_tables import lagging
 from tests.support.worlds.local_replay import LocalReplay
 from tests.support.worlds.outer_runs import emitted
 from tests.support.worlds.view_runs import comparable
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 BEGIN = dt.datetime(1969, 12, 31, 23, 0, tzinfo=dt.UTC)
 NEAR = "{a}.ts BETWEEN {b}.ts - INTERVAL '10' MINUTE AND {b}.ts + INTERVAL '10' MINUTE"
@@ -46,19 +43,6 @@ COLUMNS = {
     "t": {"k": pa.int32(), "x": pa.int64(), "y": pa.string()},
     "u": {"x": pa.int64(), "z": pa.float64()},
 }
-
-
-class NoSpark:
-    """In the place of a session where nothing needs one: look-ups by themselves."""
-
-    def __init__(self) -> None:
-        self.conf = self
-
-    def newSession(self) -> NoSpark:
-        return self
-
-    def set(self, *_: str) -> None:
-        """Nothing is set up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,17 +118,16 @@ class LookUpReplay:
     """Some statements over random streams and tables, in ``folder``.
 
     Attributes:
-        session: Spark's, where statements have views.
+        above: whether statements have views over the look-ups.
         hosts: whether tasks are on several hosts.
     """
 
     folder: Path
     redis: str
     seed: int
-    session: SparkSession | None = None
+    above: bool = False
     hosts: bool = False
     drawn: dict[str, Drawn] = field(init=False, default_factory=dict)
-    views: list[Views] = field(init=False, default_factory=list)
 
     def play(self) -> Counter[str]:
         """Run, and compare; counts of events.
@@ -153,9 +136,9 @@ class LookUpReplay:
             AssertionError: something else has been emitted than should have been.
         """
         rng = Random(self.seed)
-        count = 1 if self.session is not None else rng.randint(1, 3)
+        count = 1 if self.above else rng.randint(1, 3)
         for n in range(count):
-            self.drawn[f"q{n}"] = draw_statement(rng, above=self.session is not None)
+            self.drawn[f"q{n}"] = draw_statement(rng, above=self.above)
         batches = rng.randint(4, 9)
         path = self._write(batches, rng)
         out = self.folder / "out"
@@ -164,14 +147,15 @@ class LookUpReplay:
         rationed = frozenset(b for b in range(batches) if rng.random() < 0.2)
         hosts = tuple(rng.choice((1, 2, 3)) for _ in range(batches)) if self.hosts else (1,)
         script = replace(script, rationed=rationed, hosts=hosts)
-        replay = LocalReplay(path, out, self.redis, script=script, views=self._attach)
-        try:
-            activations = replay.run()
-            self.views[-1].drain()
-            shown = self.views[-1].shown()
-        finally:
-            for one in self.views:
-                one.close()
+        lags, made = Random(self.seed + 1), list[Tables]()
+
+        def tables(root: Path, results: Path) -> Tables:
+            made.append(lagging(root, results, lags))
+            return made[-1]
+
+        replay = LocalReplay(path, out, self.redis, script=script, tables=tables)
+        activations = replay.run()
+        shown = {name: one.shown for name, one in made[-1].counts().items()}
         oracle = replay.oracle()
         try:
             for name, drawn in self.drawn.items():
@@ -179,16 +163,6 @@ class LookUpReplay:
         finally:
             oracle.close()
         return replay.events
-
-    def _attach(self, driver: Driver) -> Views:
-        for one in self.views:
-            one.close()
-        session: Any = self.session or NoSpark()
-        results = self.folder / "out" / "results"
-        made = Views(session, results, self.folder / "checkpoints", {}, _ignore)
-        made.begin(driver.state.next_batch)
-        self.views[:] = [made]
-        return made
 
     def _write(self, batches: int, rng: Random) -> Path:
         streams: dict[str, Any] = {}
@@ -300,7 +274,3 @@ def _row(name: str, base: int, rng: Random) -> list[Any]:
 def without_nan(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """``rows`` in an order, with a text for NaN, which equals nothing."""
     return comparable([tuple("NaN" if v != v else v for v in row) for row in rows])
-
-
-def _ignore(query: str, rows: ViewRows) -> None:
-    """Drop the rows of a view."""

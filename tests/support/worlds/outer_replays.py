@@ -1,6 +1,6 @@
 """Outer, semi and anti joins in whole runs whose probes are rationed, with kills; the oracle.
 
-Planner, driver and tasks run as in :mod:`.local_replay`, views in Spark. Emitted rows must follow
+Planner, driver and tasks run as in :mod:`.local_replay`. Emitted rows must follow
 from the ledger beside the results: all pairs that were not withheld, and all left rows that were
 not withheld and can't have had a withheld pair. Paid debts count as never withheld.
 """
@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -20,22 +20,19 @@ import pyarrow.parquet as pq
 import yaml
 
 from anabranch_contract.plans.rations import Ranking
-from anabranch_contract.protocol.activations import LeftRows, ViewRows
+from anabranch_contract.protocol.activations import LeftRows
 from anabranch_contract.queries.joins import JoinQuery
 from anabranch_planner.passes import parse_sql
-from anabranch_runtime.driver.driver import Driver
+from anabranch_runtime.driver.tables import Tables
 from anabranch_runtime.index.ranks import WHOLE, limit, ranks
 from anabranch_runtime.sinks.completeness import Completeness
-from anabranch_runtime.views.upkeep import Views
 from tests.support.oracles.ledger import made_good, read_completeness, read_rations
 from tests.support.scenarios.script import Script, draw
 from tests.support.worlds import outer_runs
+from tests.support.worlds.kept_tables import lagging
 from tests.support.worlds.local_replay import LocalReplay
 from tests.support.worlds.outer_runs import BEGIN, STREAMS, Drawn
 from tests.support.worlds.view_runs import MINUTE
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 #: (batch, k, v, ts) of a stream's rows.
 Rows = list[tuple[int, int | None, int, dt.datetime]]
@@ -71,7 +68,6 @@ class OuterReplay:
         keys: how many keys tuples have, beside NULL. ``sizes``: of the batches of a stream.
     """
 
-    session: SparkSession
     folder: Path
     redis: str
     seed: int
@@ -81,7 +77,6 @@ class OuterReplay:
     drawn: Drawn = field(init=False)
     query: JoinQuery = field(init=False)
     rows: dict[str, Rows] = field(init=False)
-    views: list[Views] = field(init=False, default_factory=list)
 
     def play(self) -> Verdict:
         """Run, and compare."""
@@ -94,40 +89,19 @@ class OuterReplay:
         script = self._script(batches)
         out = self.folder / "out"
         out.mkdir()
-        drains = Random(self.seed + 1)
-        drivers: list[Driver] = []
+        lags, made = Random(self.seed + 1), list[Tables]()
 
-        def attach(driver: Driver) -> Views:
-            drivers[:] = [driver]
-            for one in self.views:
-                one.close()
-            checkpoints = self.folder / "checkpoints"
-            made = Views(self.session, out / "results", checkpoints, {}, _ignore)
-            made.begin(driver.state.next_batch)
-            self.views[:] = [made]
-            commit = driver.durability.manifests.commit
+        def tables(root: Path, results: Path) -> Tables:
+            made.append(lagging(root, results, lags))
+            return made[-1]
 
-            def committed(state: Any) -> None:
-                if drains.random() < 0.3:
-                    made.drain()
-                commit(state)
-
-            driver.durability.manifests.commit = committed  # type: ignore[method-assign]
-            return made
-
-        replay = LocalReplay(path, out, self.redis, script=script, views=attach)
-        try:
-            replay.run()
-            self.views[-1].drain()
-            drivers[-1].finish()
-        finally:
-            for one in self.views:
-                one.close()
+        replay = LocalReplay(path, out, self.redis, script=script, tables=tables)
+        replay.run()
         events = replay.events
         found = outer_runs.emitted(out / "results" / "v", self.query)
-        assert self.views[-1].shown() == {"v": len(found)}, self.drawn.spark
+        assert made[-1].counts()["v"].shown == len(found), self.drawn.spark
         wanted, share, missing = self._wanted(out / "results", batches, events)
-        left, said = self.views[-1].left_rows()["v"], read_completeness(out / "results", "v")
+        left, said = made[-1].left_rows()["v"], read_completeness(out / "results", "v")
         return Verdict(self.drawn.spark, found, wanted, events, share, missing, left, said)
 
     def _script(self, batches: int) -> Script:
@@ -253,10 +227,6 @@ class OuterReplay:
         connection.execute("CREATE TABLE ranked (k INT, rank BIGINT)")
         ranked = list(zip(known, numbers, strict=True))
         connection.executemany("INSERT INTO ranked VALUES (?, ?)", ranked)
-
-
-def _ignore(query: str, rows: ViewRows) -> None:
-    """Drop the rows: no client reads them."""
 
 
 def _micros(moment: dt.datetime) -> int:

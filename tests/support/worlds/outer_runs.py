@@ -11,25 +11,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
 from anabranch_contract.protocol.activations import ViewRows
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.passes import parse_sql
+from anabranch_runtime.driver.tables import Tables
 from anabranch_runtime.sinks import outer_rows
-from anabranch_runtime.sinks import view_inputs as inputs
 from anabranch_runtime.sinks.parquet import output_schema
-from anabranch_runtime.views.upkeep import Views
+from tests.support.worlds.kept_tables import TableWorld
 from tests.support.worlds.view_runs import MINUTE, comparable, current_rows
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 BEGIN = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -123,38 +119,30 @@ class OuterRun:
     in microseconds where no moment of Python's is that early or late.
     """
 
-    session: SparkSession
     folder: Path
     drawn: Drawn
     streams: Mapping[str, Stream] = field(default_factory=lambda: STREAMS)
+    rng: Random = field(default_factory=lambda: Random(0))
     query: JoinQuery = field(init=False)
-    views: Views = field(init=False)
+    world: TableWorld = field(init=False)
     #: (stream, batch, k, v, ts in microseconds) of tuples that were not late.
     rows: list[tuple[str, int, int | None, int, int]] = field(init=False, default_factory=list)
     marks: dict[str, int] = field(init=False, default_factory=dict)
-    next_batch: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self.query = parse_sql("v", self.drawn.spark, self.streams)
-        self.begin()
-
-    def begin(self) -> None:
-        """Start, or start again."""
-        (self.folder / "results").mkdir(parents=True, exist_ok=True)
-        self.views = Views(
-            self.session, self.folder / "results", self.folder / "views", {}, self._tell
-        )
-        self.views.begin(self.next_batch)
-        self._committed()
-
-    def _tell(self, query: str, rows: ViewRows) -> None:
-        assert self.drawn.above is not None, "an outer join is no table"
-
-    def _committed(self) -> None:
         streams = tuple(self.streams.values())
         relations = tuple({r.id: r for q in self.query.planned for r in q.relations}.values())
         ruleset = Ruleset(0, streams, relations, (self._spec(self.query),), (), (), (), ())
-        self.views.committed(self.next_batch, self.marks, ruleset)
+        self.world = TableWorld(self.folder, ruleset, self.rng, self._tell)
+
+    @property
+    def tables(self) -> Tables:
+        """The maintained tables."""
+        return self.world.tables
+
+    def _tell(self, query: str, rows: ViewRows) -> None:
+        assert self.drawn.above is not None, "an outer join is no table"
 
     def _spec(self, query: JoinQuery) -> QuerySpec:
         members = tuple((m.alias, m.label, m.relation) for m in query.members)
@@ -170,20 +158,18 @@ class OuterRun:
 
     def feed(self, arriving: Sequence[tuple[str, int | None, int, dt.datetime | int]]) -> None:
         """One batch of (stream, k, v, ts), which commits."""
-        batch = self.next_batch
+        batch = self.world.state.next_batch
         for name, k, v, ts in arriving:
             moment = ts if isinstance(ts, int) else (ts - EPOCH) // dt.timedelta(microseconds=1)
             if moment >= self.marks.get(name, moment):
                 self.rows.append((name, batch, k, v, moment))
-        files = [self._found(query, batch) for query in self.query.planned]
-        home = inputs.home_of(self.folder / "results", "v")
-        inputs.stage(home, batch, {1: [files[0]], 0: [files[1]]})
+        joined = {str(query.id): self._found(query, batch) for query in self.query.planned}
         for name, stream in self.streams.items():
             seen = [r[4] for r in self.rows if r[0] == name]
             if seen and stream.lateness is not None:
                 self.marks[name] = max(seen) - stream.lateness
-        self.next_batch += 1
-        self._committed()
+        marks = {stream: self.marks.get(name) for name, stream in self.streams.items()}
+        self.world.feed({name: rows for name, rows in joined.items() if rows.num_rows}, marks)
 
     def _connection(self) -> duckdb.DuckDBPyConnection:
         connection = duckdb.connect()
@@ -197,8 +183,8 @@ class OuterRun:
                 )
         return connection
 
-    def _found(self, query: JoinQuery, batch: int) -> Path:
-        """Write a batch's results of one of the joins: rows whose last member arrives in it."""
+    def _found(self, query: JoinQuery, batch: int) -> pa.Table:
+        """A batch's results of one of the joins: rows whose last member arrives in it."""
         alias_of = {m.label: m.alias for m in query.members}
         shown = ", ".join(
             f"{alias_of[o.expr.alias]}.{o.expr.name} AS {o.name}"  # type: ignore[union-attr,index]
@@ -217,13 +203,11 @@ class OuterRun:
             found = connection.sql(
                 f"SELECT {shown} FROM {source} WHERE {' AND '.join(conditions)}"
             ).to_arrow_table()
-        path = self.folder / f"{len(alias_of)}.parquet"
         schema = output_schema(self._spec(query))
         mark = pa.scalar(self.marks.get("c"), schema.field(outer_rows.FLOOR).type)
         found = found.append_column(outer_rows.FLOOR, pa.repeat(mark, found.num_rows))
         columns = [found[f.name].cast(f.type) for f in schema]
-        pq.write_table(pa.table(columns, schema=schema), path)
-        return path
+        return pa.table(columns, schema=schema)
 
     def table(self) -> list[tuple[Any, ...]]:
         """Emitted rows; of a view, its current rows."""
@@ -283,10 +267,10 @@ def should_be(
     return comparable(connection.execute(statement).fetchall())
 
 
-def run_seed(session: SparkSession, folder: Path, seed: int) -> tuple[str, int]:
+def run_seed(folder: Path, seed: int) -> tuple[str, int]:
     """A random statement over random tuples, some of them late, with restarts."""
     rng = Random(seed)
-    run = OuterRun(session, folder, draw(rng))
+    run = OuterRun(folder, draw(rng), rng=rng)
     try:
         base = 0
         for _ in range(rng.randint(3, 6)):
@@ -303,16 +287,15 @@ def run_seed(session: SparkSession, folder: Path, seed: int) -> tuple[str, int]:
             base += rng.choice((0, 10, 30))
             then = rng.random()
             if then < 0.3:
-                run.views.drain()
+                run.tables.drain()
             elif then < 0.5:
-                run.views.close()
-                run.begin()
+                run.world.restart()
         # The clock moves, so that whatever was decided before it is given.
         run.feed([("c", None, 0, BEGIN + dt.timedelta(minutes=base + 40))])
-        run.views.drain()
+        run.tables.drain()
         found, wanted = run.table(), run.wanted()
         assert found == wanted, f"{run.drawn.spark}\n{found}\n{wanted}"
-        assert run.views.shown() == {"v": len(wanted)}, run.drawn.spark
+        assert run.tables.counts()["v"].shown == len(wanted), run.drawn.spark
         return run.drawn.spark, len(wanted)
     finally:
-        run.views.close()
+        run.tables.close()

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
@@ -27,14 +26,11 @@ from anabranch_contract.queries.types import parse_type
 from anabranch_contract.queries.views import View
 from anabranch_planner.passes import parse_sql
 from anabranch_runtime.columns.arrow_types import arrow_type
+from anabranch_runtime.driver.tables import Tables
 from anabranch_runtime.expressions.evaluate import evaluate
-from anabranch_runtime.sinks import view_inputs as inputs
 from anabranch_runtime.sinks.parquet import output_schema
 from anabranch_runtime.sinks.sampling import with_slots
-from anabranch_runtime.views.upkeep import Views
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.support.worlds.kept_tables import TableWorld
 
 MINUTE = 60_000_000
 _BEGIN = int(dt.datetime(2024, 1, 1, tzinfo=dt.UTC).timestamp()) * 1_000_000
@@ -186,21 +182,26 @@ def current_rows(folder: Path, view: View) -> list[tuple[Any, ...]]:
 
 @dataclass(slots=True)
 class ViewRun:
-    """A view at work in ``folder``."""
+    """A view at work in ``folder``.
 
-    session: SparkSession
+    Attributes:
+        told: the view's rows as last published. ``refuses``: whether publishing fails.
+        written: version -> rows that it has written, and rows up to it.
+        mark: the stream's watermark.
+        missing: gaps of the joined rows, as of the last batch.
+    """
+
     folder: Path
     drawn: Drawn
     sink: SinkSpec = field(default_factory=SinkSpec)
+    rng: Random = field(default_factory=lambda: Random(0))
     told: dict[str, ViewRows] = field(init=False, default_factory=dict)
-    #: Version -> rows that it has written, and rows up to it.
     written: dict[int, tuple[int, int]] = field(init=False, default_factory=dict)
     query: QuerySpec = field(init=False)
-    views: Views = field(init=False)
+    relations: Any = field(init=False)
+    world: TableWorld = field(init=False)
     rows: list[pa.RecordBatch] = field(init=False, default_factory=list)
-    next_batch: int = field(init=False, default=0)
     mark: int | None = field(init=False, default=None)
-    #: Gaps of the joined rows, as of the last batch.
     missing: Activation | None = field(init=False, default=None)
     refuses: bool = field(init=False, default=False)
 
@@ -215,9 +216,7 @@ class ViewRun:
             found.view,
         )
         self.relations = found.relations
-        self.begin()
-
-    relations: Any = field(init=False)
+        self.world = TableWorld(self.folder, self.ruleset(), self.rng, self.tell, self.follow)
 
     @property
     def view(self) -> View:
@@ -225,16 +224,10 @@ class ViewRun:
         assert self.query.view is not None
         return self.query.view
 
-    def begin(self) -> None:
-        """Start, or start again."""
-        results = self.folder / "results"
-        results.mkdir(parents=True, exist_ok=True)
-        self.views = Views(self.session, results, self.folder / "views", {}, self.tell, self.follow)
-        self.views.begin(self.next_batch, self._activations())
-        self.commit()
-
-    def _activations(self) -> dict[str, Activation]:
-        return {} if self.missing is None else {"v": self.missing}
+    @property
+    def tables(self) -> Tables:
+        """The maintained tables."""
+        return self.world.tables
 
     def tell(self, query: str, rows: ViewRows) -> None:
         """Take note of a view's rows, unless the run ``refuses``."""
@@ -247,16 +240,15 @@ class ViewRun:
         assert query == "v"
         self.written[version] = rows.num_rows, total
 
-    def _marks(self) -> dict[str, int]:
-        return {} if self.mark is None else {"t": self.mark}
-
     def ruleset(self, *, with_view: bool = True) -> Ruleset:
         """The ruleset that has the view, or not."""
         queries = (self.query,) if with_view else ()
         return Ruleset(0, (STREAM,), self.relations, queries, (), (), (), ())
 
-    def stage(self, rows: pa.RecordBatch, slots: Sequence[tuple[pa.Array, pa.Array]] = ()) -> None:
-        """The joined rows of the next batch, as its tasks would write them.
+    def stage(
+        self, rows: pa.RecordBatch, slots: Sequence[tuple[pa.Array, pa.Array]] = ()
+    ) -> dict[str, pa.Table]:
+        """The joined rows of the next batch, as its tasks would find them.
 
         Args:
             slots: of a rationed batch, ranks and shares of the rows (``sinks.sampling``).
@@ -265,46 +257,40 @@ class ViewRun:
         kept = rows
         for condition in relation.filter:
             kept = kept.filter(_evaluated(condition, kept))
-        schema = output_schema(self.query)
         arrays = [_evaluated(o.expr, kept) for o in self.query.projection]
-        schema = with_slots(schema, len(slots))
+        schema = with_slots(output_schema(self.query), len(slots))
         arrays += [array for slot in slots for array in slot]
-        home = inputs.home_of(self.folder / "results", "v")
-        staged = self.folder / "staged.parquet"
-        pq.write_table(pa.Table.from_arrays(arrays, schema=schema), staged)
-        inputs.stage(home, self.next_batch, {1: [staged]}, sampled=bool(slots))
+        return {"v": pa.Table.from_arrays(arrays, schema=schema)}
 
-    def feed(self, rows: pa.RecordBatch, mark: int | None = None) -> None:
+    def feed(
+        self,
+        rows: pa.RecordBatch,
+        mark: int | None = None,
+        slots: Sequence[tuple[pa.Array, pa.Array]] = (),
+    ) -> None:
         """One committed batch; ``mark`` is the stream's watermark after it."""
-        self.stage(rows)
         self.rows.append(rows)
-        self.next_batch += 1
         self.mark = mark
-        self.commit()
-
-    def commit(self) -> None:
-        """Report the staged batch as committed."""
-        activations = self._activations()
-        self.views.committed(self.next_batch, self._marks(), self.ruleset(), activations)
+        self.world.queries = {} if self.missing is None else {"v": self.missing}
+        self.world.feed(self.stage(rows, slots), {STREAM: mark})
 
     def restart(self) -> None:
         """Close, and start again from disk."""
-        self.views.close()
-        self.begin()
+        self.world.restart()
 
     def check(self) -> None:
         """Bring the view up to date, and compare."""
-        self.views.drain()
+        self.tables.drain()
         found, wanted = self.table(), self.wanted()
         assert found == wanted, f"{self.drawn.spark}\n{found}\n{wanted}"
-        assert self.views.shown() == {"v": len(wanted)}, self.drawn.spark
+        assert self.tables.counts()["v"].shown == len(wanted), self.drawn.spark
         # Changes are numbered without a gap, whatever was made again.
         numbers, total = sorted(self.written.items()), 0
         for _, (rows, upto) in numbers:
             total += rows
             assert upto == total, self.drawn.spark
         if numbers:
-            assert self.views.written() == {"v": (numbers[-1][0], total)}, self.drawn.spark
+            assert self.tables.written() == {"v": (numbers[-1][0], total)}, self.drawn.spark
 
     def table(self) -> list[tuple[Any, ...]]:
         """The view's rows by its changes: the last of each identity."""
@@ -336,12 +322,12 @@ def comparable(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return sorted((tuple(map(plain, row)) for row in rows), key=repr)
 
 
-def run_seed(session: SparkSession, folder: Path, seed: int) -> tuple[str, int]:
+def run_seed(folder: Path, seed: int) -> tuple[str, int]:
     """A random view over random rows, looked at now and then, with restarts and batches that are
     tried in vain; the statement, and how many rows it ends with.
     """
     rng = Random(seed)
-    run = ViewRun(session, folder, draw_view(rng))
+    run = ViewRun(folder, draw_view(rng), rng=rng)
     base = 0
     try:
         for _ in range(rng.randint(2, 5)):
@@ -356,9 +342,14 @@ def run_seed(session: SparkSession, folder: Path, seed: int) -> tuple[str, int]:
             elif then < 0.55:
                 run.restart()
             elif then < 0.65:
-                run.stage(rows)
+                run.world.stage(run.stage(rows))
                 run.restart()
+            elif then < 0.75 and run.rows:
+                # The state is rolled back by a batch, which comes again.
+                mark, last = run.mark, run.rows.pop()
+                run.world.roll_back()
+                run.feed(last, mark)
         run.check()
         return run.drawn.spark, len(run.wanted())
     finally:
-        run.views.close()
+        run.tables.close()

@@ -39,8 +39,8 @@ class CpuReporter:
         self._ruleset: Ruleset | None = None
         #: Keys of the running ruleset's uses, by group and name.
         self._keys: dict[tuple[CpuGroup, str], _Key] = {}
-        #: Metered seconds of this process, and seconds of the tasks' processes.
-        self._here = self._tasks = 0.0
+        #: Metered seconds of this process, of the tasks' processes, and of other processes.
+        self._here = self._tasks = self._others = 0.0
         self._thread = threading.local()
         self._next = 0.0
 
@@ -58,6 +58,10 @@ class CpuReporter:
             self._ruleset, self._keys = ruleset, {}
         for task in tasks:
             self._tasks += self._add(task)
+
+    def of_tables(self, uses: CpuUses) -> None:
+        """Add the uses of the process that maintains tables."""
+        self._others += self._add(uses)
 
     def _add(self, uses: CpuUses) -> float:
         """Add ``uses``; returns their sum."""
@@ -77,6 +81,8 @@ class CpuReporter:
         spark = rest.pop(CpuGroup.SPARK, 0.0)
         if "tasks" in rest:
             rest["tasks"] -= self._tasks
+        if "others" in rest:
+            rest["others"] -= self._others
         rest["driver"] = time.process_time() - self._here
         uses = [CpuUse(*key, seconds) for key, seconds in self._spent.items() if seconds]
         uses += [CpuUse(CpuGroup.UNATTRIBUTED, name, (), s) for name, s in rest.items()]

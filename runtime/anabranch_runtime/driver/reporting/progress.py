@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import structlog
 
-from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.activations import LeftRows
 from anabranch_contract.protocol.intake import InputProgress, StreamIntake
 from anabranch_runtime.control import Control
@@ -19,7 +17,6 @@ from anabranch_runtime.sources.batch_input import Sources
 from anabranch_runtime.sources.rate_limiter import RateLimiter
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.state.unread import FeedState
-from anabranch_runtime.views.counts import all_left, all_shown
 
 _LOG = structlog.get_logger("anabranch.runtime")
 
@@ -35,17 +32,6 @@ class ViewOutput:
 
     rows: dict[str, int] = field(default_factory=dict)
     left: dict[str, LeftRows] = field(default_factory=dict)
-
-
-def shown_on_disk(results: Path, rules: Ruleset | None) -> ViewOutput:
-    """The counts of an earlier run, from the ``results`` directory.
-
-    A view without a count has no rows, whatever its number of joined rows. So the result has an
-    entry for every view of ``rules``.
-    """
-    queries = () if rules is None else rules.queries
-    none = {str(q.id): 0 for q in queries if q.has_post_join and q.left_of is None}
-    return ViewOutput(none | all_shown(results), all_left(results))
 
 
 @dataclass(slots=True)

@@ -15,7 +15,6 @@ from anabranch_contract.protocol.batches import BatchReport
 from anabranch_contract.protocol.measurements import Writes
 from anabranch_contract.protocol.progress import Boundary, Mode, Progress, Resources, Telemetry
 from anabranch_runtime.control import Control
-from anabranch_runtime.driver.beside import Beside
 from anabranch_runtime.driver.fold_reports import (
     snapshot,
     steps_seen,
@@ -25,13 +24,14 @@ from anabranch_runtime.driver.fold_reports import (
 from anabranch_runtime.driver.reporting.batch_report import Times, batch_report, counted, log_batch
 from anabranch_runtime.driver.reporting.cpu_reporter import CpuReporter
 from anabranch_runtime.driver.reporting.interim_reporter import EARLY, InterimReporter, Written
-from anabranch_runtime.driver.reporting.progress import ProgressReporter, ViewOutput, shown_on_disk
+from anabranch_runtime.driver.reporting.progress import ProgressReporter, ViewOutput
 from anabranch_runtime.driver.reporting.state_publisher import StatePublisher
 from anabranch_runtime.driver.revisions import Revisions
 from anabranch_runtime.driver.settings import DriverSettings
+from anabranch_runtime.driver.tables import Tables
 from anabranch_runtime.epochs import backfill
 from anabranch_runtime.epochs.failed_queries import failed
-from anabranch_runtime.epochs.retention import clocks, watermarks
+from anabranch_runtime.epochs.retention import watermarks
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.measure.join_samples import Steps
@@ -43,7 +43,6 @@ from anabranch_runtime.sinks.publisher import Publisher
 from anabranch_runtime.sinks.tail import Tails
 from anabranch_runtime.state.derived import Derived
 from anabranch_runtime.state.manifest import State, StoreState
-from anabranch_runtime.views.upkeep import Views
 
 #: Least seconds between two reports of the progress after batches.
 PAUSE = 0.1
@@ -55,7 +54,7 @@ class Reporting:
 
     Attributes:
         total_batches: total number of batches, if it is known.
-        views: maintains post-join views; None: joined rows wait on disk.
+        tables: tables that post-join parts maintain.
         tails: passes new results to clients that follow queries.
         samples: samples of streams. ``interims``: interim measurements. ``stores``: store contents.
         cpu: CPU time by use.
@@ -69,16 +68,17 @@ class Reporting:
     progress: ProgressReporter
     revisions: Revisions
     rationer: Rationer
+    tables: Tables
     state: InitVar[State]
     total_batches: int | None
 
     def __post_init__(self, state: State) -> None:
         settings, control = self.settings, self.control
-        self.views: Views | Beside | None = None
         self.tails = Tails(control.url, control.keys, settings.results)
         self.samples = Samples()
         self.stores = StatePublisher(settings.state, control)
         self.cpu = CpuReporter(control)
+        self.tables.beside = self.cpu.of_tables
         self.merge_bytes = 0
         self._completeness = CompletenessFiles(settings.results)
         self._names = Steps()
@@ -169,7 +169,7 @@ class Reporting:
                     self._telemetry,
                     watermarks=watermarks(state),
                     parked=self.publisher.parked(),
-                    view_lag={} if self.views is None else self.views.lag(),
+                    view_lag=self.tables.lag(),
                     merge_bytes=self.merge_bytes,
                 ),
             ),
@@ -186,13 +186,6 @@ class Reporting:
         """Report the contents of stores, if a report is due."""
         rules, last = self.durability.rules, self.exhausted(state)
         self.stores.show(state, lambda: rules(state), at_once=last)
-
-    def show_views(self, state: State, ruleset: Ruleset | None = None) -> None:
-        """Pass the committed state to views, with its ruleset."""
-        rules = self.durability.rules(state) if ruleset is None else ruleset
-        if self.views is not None and rules is not None:
-            # Owed results may still arrive: clocks of views wait for them.
-            self.views.committed(state.next_batch, clocks(state), rules, state.queries)
 
     def end_epoch(self, state: State, epoch: int) -> None:
         """Report the end of ``epoch`` with its statistics.
@@ -229,7 +222,7 @@ class Reporting:
     def committed(self, state: State, ruleset: Ruleset) -> None:
         """Report a committed state that runs ``ruleset``."""
         self.progress.direct(state)
-        self.show_views(state, ruleset)
+        self.tables.committed(state, ruleset)
         self.interims.committed(state, ruleset)
 
     def results(
@@ -265,15 +258,13 @@ class Reporting:
 
     def _written(self) -> dict[str, tuple[int, int]]:
         """View or outer join -> its last written version, and rows written so far."""
-        return {} if self.views is None else self.views.written()
+        return self.tables.written()
 
     def _problems(self) -> dict[str, str]:
         """Query -> error that prevents the delivery of its results."""
-        views = {} if self.views is None else self.views.problems()
-        return {**self.publisher.problems(), **views}
+        return {**self.publisher.problems(), **self.tables.problems()}
 
     def _shown(self, state: State) -> ViewOutput:
-        """Rows of views and outer joins; from disk while Spark starts."""
-        if self.views is None:
-            return shown_on_disk(self.settings.results, self.durability.rules(state))
-        return ViewOutput(self.views.shown(), self.views.left_rows())
+        rows = dict.fromkeys(state.tables.held, 0)
+        rows |= {name: one.shown for name, one in self.tables.counts().items()}
+        return ViewOutput(rows, self.tables.left_rows())

@@ -1,31 +1,25 @@
-"""Times of any year: no row of a view or of an outer join is lost to Spark's watermark."""
+"""Clocks of views; times of any year: no row of a view or of an outer join is lost."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
 from anabranch_planner.passes import parse_sql
-from anabranch_runtime.sinks import view_inputs as inputs
-from anabranch_runtime.views.clock import clock_of
-from anabranch_runtime.views.event_time import FIRST
+from anabranch_runtime.views.clock import FIRST, clock_of
 from tests.support.scenarios.seeds import mostly_slow
 from tests.support.worlds.far_times import run_outer, run_windows
 from tests.support.worlds.outer_runs import STREAMS
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 #: 28 and 29: left rows whose deadlines had passed waited for the partner's stream, which was at the
 #: end of the year 9999.
 OUTER = (28, 1, 0, 3, 29)
 
 
-def test_a_bound_longer_than_all_of_time_leaves_a_clock_that_can_be_written(tmp_path: Path) -> None:
+def test_a_bound_longer_than_all_of_time_leaves_a_clock_that_can_be_written() -> None:
     query = parse_sql(
         "v",
         "SELECT window.start AS s, count(*) AS n FROM a JOIN c ON c.k = a.k AND c.ts BETWEEN "
@@ -38,33 +32,24 @@ def test_a_bound_longer_than_all_of_time_leaves_a_clock_that_can_be_written(tmp_
     ruleset = Ruleset(0, streams, query.relations, (spec,), (), (), (), ())
     clock = clock_of(spec, ruleset, {"a": 0, "c": 0})
     assert clock == FIRST
-    home = inputs.home_of(tmp_path, "v")
-    assert inputs.release(home, 1, clock, always=True)
-    assert inputs.released_clock(home) == FIRST
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("seed", mostly_slow(range(5), 2))
-def test_no_row_of_any_year_is_missing_in_windows(
-    seed: int, spark: SparkSession, tmp_path: Path
-) -> None:
-    run_windows(spark, tmp_path, seed)
+def test_no_row_of_any_year_is_missing_in_windows(seed: int, tmp_path: Path) -> None:
+    run_windows(tmp_path, seed)
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("seed", mostly_slow(OUTER, 2))
-def test_no_left_row_of_any_year_is_missing(seed: int, spark: SparkSession, tmp_path: Path) -> None:
-    run_outer(spark, tmp_path, seed)
+def test_no_left_row_of_any_year_is_missing(seed: int, tmp_path: Path) -> None:
+    run_outer(tmp_path, seed)
 
 
-@pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 200))
 @pytest.mark.parametrize("run", [run_windows, run_outer])
 def test_many_times_of_any_year(
-    run: Callable[[SparkSession, Path, int], object],
+    run: Callable[[Path, int], object],
     seed: int,
-    spark: SparkSession,
     tmp_path: Path,
 ) -> None:
-    run(spark, tmp_path, seed)
+    run(tmp_path, seed)

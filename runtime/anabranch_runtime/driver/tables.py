@@ -1,0 +1,428 @@
+"""The driver's side of maintained tables: a process of their own, and what the state says of them.
+
+Tables are included in a second process, so that many of them do not delay batches. It starts with
+the first table, has the memory of the tables, and needs neither Spark nor the driver's answers: all
+that it depends on is in the state (``state.tables``). Sinks that only Spark can write are written
+by the driver, on the process's request.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from anabranch_contract.connectors.sinks import SinkKind
+from anabranch_contract.plans.ruleset import Ruleset
+from anabranch_contract.protocol.activations import LeftRows, ViewRows
+from anabranch_contract.protocol.keys import Keys
+from anabranch_runtime.control import Control
+from anabranch_runtime.cpu import CpuUses
+from anabranch_runtime.driver.settings import DriverSettings
+from anabranch_runtime.epochs.task_report import TaskReport
+from anabranch_runtime.errors import PipelineError, SinkError
+from anabranch_runtime.sinks.delivery import Delivery, Write
+from anabranch_runtime.sinks.publisher import local_writers
+from anabranch_runtime.sinks.tail import Tails
+from anabranch_runtime.state.manifest import State
+from anabranch_runtime.state.tables import TableCounts, TablesState
+from anabranch_runtime.storage.durable import attach
+from anabranch_runtime.views import rounds
+from anabranch_runtime.views.checkpoints import write_checkpoint
+from anabranch_runtime.views.keeper import Keeper, News, Status
+
+#: Sinks that only Spark writes.
+OF_SPARK = (SinkKind.FILES, SinkKind.TABLE)
+
+
+class Peer(Protocol):
+    """The side that includes rounds: another process, or this one (tests)."""
+
+    def load(self, tables: TablesState, next_batch: int) -> None:
+        """Begin with the tables of the state before ``next_batch``."""
+
+    def hear(self, news: News) -> None:
+        """Take note of a committed batch."""
+
+    def take(self) -> list[Status]:
+        """Return the statuses since the last call."""
+
+    def drain(self) -> None:
+        """Include all rounds, and retry all tables that have failed once."""
+
+    def close(self) -> None:
+        """End after the running round."""
+
+
+@dataclass(slots=True)
+class Tables:
+    """Maintained tables of one pipeline.
+
+    Attributes:
+        root: the state directory. ``peer``: includes the rounds.
+        beside: called with CPU seconds of the peer, by use.
+    """
+
+    root: Path
+    peer: Peer
+    beside: Callable[[CpuUses], None] = field(default=lambda _: None)
+    _next_batch: int = field(init=False, default=0)
+    #: What the peer knows of the state.
+    _told: TablesState = field(init=False, default_factory=TablesState)
+    #: The last status, and the sum of those that no state has yet.
+    _status: Status = field(init=False, default_factory=lambda: Status(0))
+    _open: Status | None = field(init=False, default=None)
+    _counts: dict[str, TableCounts] = field(init=False, default_factory=dict)
+
+    def begin(self, state: State) -> None:
+        """Continue the tables of an earlier run; called before the first batch."""
+        self._next_batch, self._told = state.next_batch, state.tables
+        self._counts = dict(state.tables.counts)
+        self._status = Status(state.next_batch)
+        if state.tables.held:
+            self._status = Status(min(held.next for held in state.tables.held.values()))
+            self.peer.load(state.tables, state.next_batch)
+
+    def entered(self, state: State, ruleset: Ruleset) -> State:
+        """Return ``state``, about to be committed, with the tables of new queries of ``ruleset``,
+        which begin with the next batch.
+        """
+        return rounds.entered(state, ruleset, state.next_batch, self._write)
+
+    def settled(self, state: State, ruleset: Ruleset, reports: list[TaskReport]) -> State:
+        """Return the ``state`` after a batch, about to be committed, with the batch's round, new
+        tables, and the progress of the others.
+        """
+        state = rounds.entered(state, ruleset, state.next_batch - 1, self._write)
+        self._look()
+        progress, self._open = self._open, None
+        if progress is not None:
+            state = rounds.settled(state, progress)
+        return rounds.with_round(state, ruleset, reports)
+
+    def committed(self, state: State, ruleset: Ruleset) -> None:
+        """Pass on a committed state, which runs ``ruleset``.
+
+        Raises:
+            PipelineError: ``views-lost``: the process has ended.
+        """
+        before, after = self._told, state.tables
+        self._next_batch, self._told = state.next_batch, after
+        if not before.held and not after.held:
+            return
+        known = {one.batch for one in before.rounds}
+        packs = {segment.path for segment in before.checkpoints}
+        self.peer.hear(
+            News(
+                state.next_batch,
+                tuple(one for one in after.rounds if one.batch not in known),
+                {n: held for n, held in after.held.items() if before.held.get(n) != held},
+                tuple(c for c in after.checkpoints if c.path not in packs),
+                frozenset(rounds.post_joins(ruleset)),
+                rounds.window_clocks(state, ruleset),
+            )
+        )
+
+    def problems(self) -> dict[str, str]:
+        """Return, by query, why its table is not up to date."""
+        self._look()
+        return dict(self._status.problems)
+
+    def lag(self) -> dict[str, int]:
+        """Return, by query, the number of committed batches that its table does not include."""
+        self._look()
+        status, end = self._status, self._next_batch
+        return {
+            name: max(end - status.behind.get(name, status.next), 0) for name in self._told.held
+        }
+
+    def counts(self) -> dict[str, TableCounts]:
+        """Return the counts of delivered versions by query, including ended queries."""
+        self._look()
+        return self._counts
+
+    def written(self) -> dict[str, tuple[int, int]]:
+        """Return, by query, the last version with changes and the number of changes written."""
+        return {name: (one.version, one.written) for name, one in self.counts().items()}
+
+    def left_rows(self) -> dict[str, LeftRows]:
+        """Return, by outer join, counts of left rows that can get no more partners."""
+        return {name: one.left for name, one in self.counts().items() if one.left is not None}
+
+    def drain(self) -> None:
+        """Bring all tables up to date.
+
+        Raises:
+            SinkError: a table can't be brought up to date.
+        """
+        if self._told.held:
+            self.peer.drain()
+        for name, problem in self.problems().items():
+            raise SinkError(
+                "view-failed",
+                problem,
+                field=f"queries.{name}",
+                remedy="correct it and start the pipeline again: nothing is lost",
+            )
+
+    def close(self) -> None:
+        """Stop; what is not included yet continues at the next start."""
+        self.peer.close()
+        self._look()
+
+    def _look(self) -> None:
+        for status in self.peer.take():
+            self.beside(status.cpu)
+            self._counts |= status.counts
+            self._status = status
+            known = self._open
+            if known is not None:
+                status = replace(
+                    status,
+                    counts={**known.counts, **status.counts},
+                    checkpoint=status.checkpoint or known.checkpoint,
+                    ended=(*known.ended, *status.ended),
+                )
+            self._open = status
+
+    def _write(self, batch: int, tables: Any) -> Any:
+        return write_checkpoint(self.root, batch, tables)
+
+
+@dataclass(slots=True)
+class Here:
+    """Includes rounds in this process, when they are asked for."""
+
+    keeper: Keeper
+    _statuses: list[Status] = field(default_factory=list)
+
+    def load(self, tables: TablesState, next_batch: int) -> None:
+        """As :class:`Peer`."""
+        self.keeper.load(tables, next_batch)
+
+    def hear(self, news: News) -> None:
+        """As :class:`Peer`; a round at once."""
+        self.keeper.hear(news)
+        while not self.keeper.idle:
+            self.keeper.work()
+        self._statuses.append(self.keeper.status())
+
+    def take(self) -> list[Status]:
+        """As :class:`Peer`."""
+        found, self._statuses = self._statuses, []
+        return found
+
+    def drain(self) -> None:
+        """As :class:`Peer`."""
+        self.keeper.work(at_once=True)
+        while not self.keeper.up_to_date:
+            self.keeper.work()
+        self._statuses.append(self.keeper.status())
+
+    def close(self) -> None:
+        """As :class:`Peer`."""
+
+
+class Apart:
+    """Includes rounds in a process of its own, which starts with the first table.
+
+    Raises (all methods): PipelineError: ``views-lost``: the process has ended.
+    """
+
+    def __init__(
+        self,
+        settings: DriverSettings,
+        url: str,
+        namespace: str,
+        writers: Mapping[SinkKind, Write],
+    ) -> None:
+        """``writers``: writers of the sinks that only Spark writes."""
+        self._arguments = settings, url, namespace
+        self._writers = writers
+        self._process: BaseProcess | None = None
+        self._calls: Connection | None = None
+        self._changed = threading.Condition()
+        self._statuses: list[Status] = []
+        self._drained = 0
+        self._lost: BaseException | None = None
+        self._reader: threading.Thread | None = None
+
+    def load(self, tables: TablesState, next_batch: int) -> None:
+        """As :class:`Peer`."""
+        self._send(("load", tables, next_batch))
+
+    def hear(self, news: News) -> None:
+        """As :class:`Peer`."""
+        self._send(("hear", news))
+
+    def take(self) -> list[Status]:
+        """As :class:`Peer`."""
+        with self._changed:
+            found, self._statuses = self._statuses, []
+        return found
+
+    def drain(self) -> None:
+        """As :class:`Peer`."""
+        with self._changed:
+            wanted = self._drained + 1
+        self._send(("drain",))
+        with self._changed:
+            self._changed.wait_for(lambda: self._drained >= wanted or self._lost is not None)
+            if self._drained < wanted:
+                raise self._gone()
+
+    def close(self) -> None:
+        """As :class:`Peer`."""
+        if self._process is None or self._calls is None:
+            return
+        process, self._process = self._process, None
+        with suppress(OSError):
+            self._calls.send(("close",))
+        process.join()
+        if self._reader is not None:
+            self._reader.join()
+        self._calls.close()
+
+    def _send(self, message: object) -> None:
+        if self._process is None:
+            self._start()
+        assert self._calls is not None
+        if self._lost is not None:
+            raise self._gone()
+        try:
+            self._calls.send(message)
+        except OSError as cause:
+            raise self._gone() from cause
+
+    def _start(self) -> None:
+        # A fork would inherit locks held by threads, and the JVM's connection, of this process.
+        context = multiprocessing.get_context("spawn")
+        self._calls, theirs = context.Pipe()
+        self._process = context.Process(
+            target=serve, args=(theirs, *self._arguments), name="tables", daemon=True
+        )
+        self._process.start()
+        theirs.close()
+        self._reader = threading.Thread(target=self._read, name="tables", daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        calls = self._calls
+        assert calls is not None
+        while True:
+            try:
+                kind, content = calls.recv()
+            except (EOFError, OSError) as error:
+                with self._changed:
+                    self._lost = self._lost or error
+                    self._changed.notify_all()
+                return
+            if kind == "deliver":
+                calls.send(("delivered", self._deliver(content)))
+                continue
+            with self._changed:
+                if kind == "status":
+                    self._statuses.append(content)
+                elif kind == "drained":
+                    self._drained += 1
+                else:
+                    self._lost = content
+                self._changed.notify_all()
+
+    def _deliver(self, delivery: Delivery) -> Exception | None:
+        try:
+            self._writers[delivery.sink.kind](delivery)
+        except Exception as error:  # noqa: BLE001 - raised in the other process
+            return picklable(error)
+        return None
+
+    def _gone(self) -> Exception:
+        if isinstance(self._lost, Exception) and not isinstance(self._lost, (EOFError, OSError)):
+            return self._lost
+        return PipelineError(
+            "views-lost",
+            "the process that maintains the tables of queries has ended",
+            remedy="see the log above for why; start the runtime again, nothing is lost",
+        )
+
+
+def serve(calls: Connection, settings: DriverSettings, url: str, namespace: str) -> None:
+    """Main function of the process: include rounds until the driver closes the connection."""
+    attach(settings.state, settings.object_store, settings.cache_size)
+    waiting: list[tuple[Any, ...]] = []
+
+    def by_driver(delivery: Delivery) -> None:
+        calls.send(("deliver", delivery))
+        while (message := calls.recv())[0] != "delivered":
+            waiting.append(message)
+        if message[1] is not None:
+            raise message[1]
+
+    local = local_writers(
+        url=url, namespace=namespace, state=settings.state, access=settings.access
+    )
+    control = Control(url, namespace)
+    tails = Tails(url, Keys(namespace), settings.results)
+    writers = {**local, **dict.fromkeys(OF_SPARK, by_driver)}
+    keeper = Keeper(
+        settings.state, settings.results, writers, control.report_view, tails.feed_version
+    )
+    try:
+        _serve(calls, keeper, waiting)
+    except (EOFError, OSError):
+        # The driver has gone.
+        os._exit(0)
+    except Exception as error:  # noqa: BLE001 - raised in the driver
+        calls.send(("failed", picklable(error)))
+
+
+def _serve(calls: Connection, keeper: Keeper, waiting: list[tuple[Any, ...]]) -> None:
+    draining = False
+    while True:
+        while waiting or calls.poll(0 if draining or not keeper.idle else keeper.pause):
+            kind, *content = waiting.pop(0) if waiting else calls.recv()
+            if kind == "close":
+                return
+            if kind == "load":
+                keeper.load(*content)
+            elif kind == "hear":
+                keeper.hear(*content)
+            else:
+                draining = True
+                keeper.work(at_once=True)
+        if not keeper.idle:
+            keeper.work()
+        calls.send(("status", keeper.status()))
+        if draining and keeper.up_to_date:
+            calls.send(("drained", None))
+            draining = False
+
+
+def picklable(error: Exception) -> Exception:
+    """``error``, or a RuntimeError with its text if it can't be pickled."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # noqa: BLE001 - pickling runs the error's own code
+        return RuntimeError(str(error))
+    return error
+
+
+def here(
+    root: Path,
+    results: Path,
+    writers: Mapping[SinkKind, Write],
+    publish: Callable[[str, ViewRows], None],
+    follow: Callable[[str, int, pa.Table, int], None] = lambda *_: None,
+) -> Tables:
+    """Return tables that are maintained in this process (tests)."""
+    return Tables(root, Here(Keeper(root, results, writers, publish, follow)))

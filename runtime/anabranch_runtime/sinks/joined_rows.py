@@ -1,0 +1,100 @@
+"""Joined rows of queries with post-join parts: written by tasks, read by maintained tables.
+
+A task writes its rows of all such joins of a batch as one pack (``storage.segment``), a segment or
+more per join. The manifest of the batch names them (``state.tables``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from anabranch_contract.plans.ruleset import QuerySpec
+from anabranch_contract.queries.expressions import Output
+from anabranch_runtime.sinks.parquet import RowBuffer, output_schema
+from anabranch_runtime.storage.segment import PackWriter, Segment
+from anabranch_runtime.storage.segment_cache import read_segment
+
+#: Prefix of columns beside a query's own, which are no expressions over streams.
+HIDDEN = "anabranch_"
+
+
+class JoinedRows(RowBuffer):
+    """Writes the rows of one join in one batch to a pack."""
+
+    def __init__(
+        self, writer: PackWriter, join: str, batch: int, schema: pa.Schema, page: int
+    ) -> None:
+        """``page``: maximum bytes of a segment, if its rows are not wider."""
+        super().__init__(schema, page)
+        self._pack, self._join, self._batch = writer, join, batch
+
+    def _write(self, rows: pa.Table) -> None:
+        (together,) = rows.combine_chunks().to_batches() or [None]
+        if together is not None:
+            self._pack.add_plain(together, store=self._join, batch=self._batch)
+
+
+def column_name(output: Output) -> str:
+    """Return the name of a column of joined rows: equal expressions have equal names."""
+    return str(output.expr)
+
+
+def rows_schema(query: QuerySpec) -> pa.Schema:
+    """Return the schema of a query's joined rows; left rows and pairs keep their names."""
+    schema = output_schema(query)
+    if query.has_outer_join:
+        return schema
+    names = [column_name(output) for output in query.projection]
+    return pa.schema(dict(zip(names, schema.types, strict=True)))
+
+
+class JoinedBatch:
+    """The joined rows of one batch, by query; each pack is read once."""
+
+    def __init__(
+        self, root: str, segments: Sequence[Segment], feeds: Mapping[str, Sequence[str]]
+    ) -> None:
+        """``feeds``: joins whose rows several queries share -> these queries."""
+        self._root = root
+        self._joins: dict[str, list[Segment]] = {}
+        #: Query, or part of an outer join -> joins with its rows.
+        self._read_by: dict[str, list[str]] = {}
+        for segment in segments:
+            self._joins.setdefault(segment.store, []).append(segment)
+        for join in self._joins:
+            for reader in feeds.get(join, (join,)):
+                self._read_by.setdefault(reader, []).append(join)
+        self._tables: dict[str, pa.Table] = {}
+
+    def __contains__(self, reader: str) -> bool:
+        return reader in self._read_by
+
+    def rows(self, reader: str, query: QuerySpec) -> pa.Table | None:
+        """Return the rows of ``reader``, a query or a part of its outer join; None: none.
+
+        Columns have the names of the projection; further ones (``sampling``) come last.
+
+        Raises:
+            StateError: a pack is missing or damaged.
+        """
+        joins = self._read_by.get(reader)
+        if joins is None:
+            return None
+        found = [self._of(self._table(join), query) for join in joins]
+        return pa.concat_tables(found) if len(found) > 1 else found[0]
+
+    def _of(self, rows: pa.Table, query: QuerySpec) -> pa.Table:
+        if query.has_outer_join:
+            return rows
+        own = {output.name: rows[column_name(output)] for output in query.projection}
+        more = [n for n in rows.column_names if n.startswith(HIDDEN) and "." not in n]
+        return pa.table({**own, **{name: rows[name] for name in more}})
+
+    def _table(self, join: str) -> pa.Table:
+        found = self._tables.get(join)
+        if found is None:
+            parts = [read_segment(self._root, one).batch for one in self._joins[join]]
+            found = self._tables[join] = pa.Table.from_batches(parts)
+        return found

@@ -1,0 +1,90 @@
+"""Maintained tables in the state: rounds of joined rows, and checkpoints of the tables.
+
+A *round* has the joined rows of one batch. A table (the post-join part of a query) includes the
+rounds one after the other, beside the batches. A *checkpoint* has the contents of some tables after
+some round. So a table is read from its last checkpoint and the rounds since, and the same rounds
+give the same versions. Rounds that all checkpoints include are dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from anabranch_contract.codec import Row
+from anabranch_contract.protocol.activations import Activation, LeftRows
+from anabranch_runtime.storage.segment import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Joined rows of a batch, and all else that its versions of the tables depend on.
+
+    Attributes:
+        rows: the rows; ``Segment.store`` is the join (a query, or a part of an outer join).
+        feeds: joins whose rows several queries share -> these queries.
+        clocks: outer join with a stream -> microseconds that the partner's watermark has reached;
+            joins without an entry have no clock.
+        missing: query -> counts of its withheld results as of the batch, if it ever had any.
+    """
+
+    batch: int
+    rows: tuple[Segment, ...]
+    feeds: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    clocks: dict[str, int] = field(default_factory=dict)
+    missing: dict[str, Activation] = field(default_factory=dict)
+
+
+class Held(Row, frozen=True):
+    """Place of a table in the checkpoints.
+
+    Attributes:
+        pack: the checkpoint's pack. ``next``: first round that the checkpoint does not include.
+    """
+
+    pack: str
+    next: int
+
+
+class TableCounts(Row, frozen=True):
+    """Counts of a table's output.
+
+    Attributes:
+        shown: number of present rows; of an outer join without a view, rows emitted so far.
+        version: the last version with changes; -1: none. ``written``: changes written so far.
+        left: of an outer join, its left rows that can get no more partners.
+    """
+
+    shown: int = 0
+    version: int = -1
+    written: int = 0
+    left: LeftRows | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TablesState:
+    """All maintained tables of a pipeline.
+
+    Attributes:
+        rounds: rounds that some checkpoint does not include, in order.
+        checkpoints: the checkpoints that ``held`` names.
+        held: query -> its last checkpoint, as long as its table is maintained.
+        counts: query -> counts of delivered versions; those of ended queries stay.
+    """
+
+    rounds: tuple[Round, ...] = ()
+    checkpoints: tuple[Segment, ...] = ()
+    held: dict[str, Held] = field(default_factory=dict)
+    counts: dict[str, TableCounts] = field(default_factory=dict)
+
+    @property
+    def segments(self) -> Iterator[Segment]:
+        """The segments whose packs are needed."""
+        yield from self.checkpoints
+        for one in self.rounds:
+            yield from one.rows
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of rounds and checkpoints."""
+        return sum(segment.bytes for segment in self.segments)

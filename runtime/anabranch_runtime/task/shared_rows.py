@@ -1,0 +1,77 @@
+"""Joins whose rows several post-join parts read: computed and written once for all of them.
+
+Two queries share their joined rows if they have the same members, are output on the same edges
+under the same conditions, and see the same tuples. Their rows then have the columns of both.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Hashable
+from dataclasses import dataclass, field
+
+from anabranch_contract.connectors.sinks import SinkKind
+from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
+from anabranch_contract.queries.expressions import Expr
+from anabranch_contract.queries.joins import QueryId
+from anabranch_runtime.epochs.per_ruleset import per_ruleset
+from anabranch_runtime.probe.scope import ProbeScope
+from anabranch_runtime.sinks.joined_rows import column_name
+
+#: Prefix of the names of shared joins.
+SHARED = "shared:"
+
+
+@dataclass(frozen=True, slots=True)
+class SharedRows:
+    """Queries that share their joined rows.
+
+    Attributes:
+        name: name of the join (``Segment.store``).
+        columns: column -> its expression. ``readers``: column -> the queries that read it.
+    """
+
+    name: str
+    queries: tuple[QueryId, ...]
+    columns: dict[str, Expr] = field(default_factory=dict)
+    readers: dict[str, list[QueryId]] = field(default_factory=lambda: defaultdict(list))
+
+
+def shared_rows(ruleset: Ruleset, scope: ProbeScope) -> dict[QueryId, SharedRows]:
+    """Return the sharing queries of a batch, by query: the first of them computes the rows."""
+    alike: dict[Hashable, list[QuerySpec]] = defaultdict(list)
+    for query, conditions in _conditions(ruleset):
+        seen = tuple(sorted(scope.visible.get(query.id, {}).items()))
+        alike[conditions, scope.activated[query.id], seen].append(query)
+    found: dict[QueryId, SharedRows] = {}
+    for some in alike.values():
+        if len(some) < 2:
+            continue
+        one = SharedRows(f"{SHARED}{some[0].id}", tuple(q.id for q in some))
+        for query in some:
+            found[query.id] = one
+            for output in query.projection:
+                name = column_name(output)
+                one.columns.setdefault(name, output.expr)
+                one.readers[name].append(query.id)
+    return found
+
+
+def feeds(found: Collection[SharedRows]) -> dict[str, tuple[str, ...]]:
+    """Return name of a shared join -> its queries."""
+    return {one.name: tuple(map(str, one.queries)) for one in found}
+
+
+@per_ruleset
+def _conditions(ruleset: Ruleset) -> list[tuple[QuerySpec, Hashable]]:
+    """Return the queries that may share rows, each with all that its joined rows depend on."""
+    rules: dict[QueryId, list[Hashable]] = defaultdict(list)
+    for rule in ruleset.output_rules:
+        rules[rule.query].append((rule.edge, rule.bounds, tuple(map(str, rule.residuals))))
+    labels = {query.id: tuple(label for _, label, _ in query.members) for query in ruleset.queries}
+    return [
+        (query, (frozenset(rules[query.id]), frozenset(labels[query.id]), query.freshness))
+        for query in ruleset.queries
+        if query.view is not None and not query.has_outer_join
+        if query.sink.kind is not SinkKind.COUNT
+    ]

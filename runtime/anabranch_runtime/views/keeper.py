@@ -1,0 +1,482 @@
+"""Maintenance of all post-join parts beside the batches: rounds in, versions of their tables out.
+
+A round is included in all tables before the next one. A table that fails (a sum overflows, its sink
+refuses rows) is put aside and retried after growing pauses, while the others go on; its rounds wait
+in the state. Every now and then the tables that have changed are written as a checkpoint, so that
+earlier rounds can be dropped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import structlog
+
+from anabranch_contract.connectors.sinks import SinkKind
+from anabranch_contract.protocol.activations import ViewRows
+from anabranch_contract.protocol.profile import CpuGroup
+from anabranch_runtime.cpu import CpuUses, metered, take_metered
+from anabranch_runtime.errors import SinkError
+from anabranch_runtime.faults import Point, reach
+from anabranch_runtime.sinks.delivery import Delivery, Write
+from anabranch_runtime.sinks.joined_rows import JoinedBatch
+from anabranch_runtime.sinks.parquet import version_file
+from anabranch_runtime.sinks.publisher import FIRST_PAUSE, first_line, pause_after
+from anabranch_runtime.sources.permitted import masked
+from anabranch_runtime.state.tables import Held, Round, TableCounts, TablesState
+from anabranch_runtime.storage.documents import sync_filesystem
+from anabranch_runtime.storage.segment import Segment
+from anabranch_runtime.views.checkpoints import read_checkpoint, write_checkpoint
+from anabranch_runtime.views.kept import KeptView
+
+_LOG = structlog.get_logger("anabranch.runtime")
+
+#: A checkpoint is due once the rounds since the last one have taken so many seconds (and this many
+#: times as long as it took), or so many bytes (or as many as the tables), or so many rounds.
+SECONDS, RATIO, BYTES, ROUNDS = 2.0, 10.0, 1 << 25, 1024
+#: Seconds after which present rows are published though more rounds wait.
+STALE = 0.5
+#: Folder in the results directory for files that are about to be delivered.
+STAGING = ".views"
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """A committed batch, as far as tables are concerned.
+
+    Attributes:
+        next_batch: the next batch. ``rounds``: new rounds before it.
+        held, checkpoints: new places of tables in checkpoints, and these checkpoints.
+        wanted: the queries whose tables go on; None: unknown.
+        clocks: view -> event time before which no joined row can come (microseconds).
+    """
+
+    next_batch: int
+    rounds: tuple[Round, ...] = ()
+    held: Mapping[str, Held] = field(default_factory=dict)
+    checkpoints: tuple[Segment, ...] = ()
+    wanted: frozenset[str] | None = None
+    clocks: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A checkpoint that no manifest names yet.
+
+    Attributes:
+        next: first round that its tables do not include.
+        written: the queries whose tables it has. ``unchanged``: queries whose tables are as in
+            their last checkpoints.
+    """
+
+    segment: Segment
+    next: int
+    written: tuple[str, ...]
+    unchanged: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Progress of the maintenance.
+
+    Attributes:
+        next: first round that is not included in all tables but ``behind``.
+        behind: table put aside -> first round that it does not include.
+        problems: query -> error because of which its table is behind.
+        counts: query -> counts of delivered versions, where they have changed.
+        checkpoint: the last new one.
+        ended: queries whose tables are no longer maintained.
+        cpu: CPU seconds by use since the last status.
+    """
+
+    next: int
+    behind: Mapping[str, int] = field(default_factory=dict)
+    problems: Mapping[str, str] = field(default_factory=dict)
+    counts: Mapping[str, TableCounts] = field(default_factory=dict)
+    checkpoint: Checkpoint | None = None
+    ended: tuple[str, ...] = ()
+    cpu: CpuUses = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Aside:
+    """A table that has failed.
+
+    Attributes:
+        next: first round that it does not include.
+        version, rows: rows that its sink has not taken; None: the table itself has failed.
+    """
+
+    next: int
+    problem: str
+    failures: int = 1
+    retry: float = 0.0
+    version: int = -1
+    rows: pa.Table | None = None
+
+
+@dataclass(slots=True)
+class Keeper:
+    """Keeps the tables of one pipeline up to date.
+
+    Attributes:
+        root: the state directory. ``results``: the results directory.
+        writers: writers of external sinks.
+        publish: called with a view's present rows, for the REST API.
+        follow: called with the rows that a version has written, for clients that follow the query.
+        delivered: query -> counts of delivered versions, also of an earlier run.
+        next: the next round.
+    """
+
+    root: Path
+    results: Path
+    writers: Mapping[SinkKind, Write]
+    publish: Callable[[str, ViewRows], None]
+    follow: Callable[[str, int, pa.Table, int], None] = field(default=lambda *_: None)
+    delivered: dict[str, TableCounts] = field(init=False, default_factory=dict)
+    next: int = field(init=False, default=0)
+    _views: dict[str, KeptView] = field(init=False, default_factory=dict)
+    _held: dict[str, Held] = field(init=False, default_factory=dict)
+    _packs: dict[str, Segment] = field(init=False, default_factory=dict)
+    _rounds: dict[int, Round] = field(init=False, default_factory=dict)
+    _next_batch: int = field(init=False, default=0)
+    _wanted: frozenset[str] | None = field(init=False, default=None)
+    _aside: dict[str, _Aside] = field(init=False, default_factory=dict)
+    #: Query -> counts that :meth:`status` has not reported yet.
+    _counts: dict[str, TableCounts] = field(init=False, default_factory=dict)
+    #: Views whose present rows are to be published, and the time of the oldest change.
+    _changed: dict[str, float] = field(init=False, default_factory=dict)
+    _publish_after: float = field(init=False, default=0.0)
+    #: Tables that have changed since the last checkpoint, and the seconds and bytes of the rounds.
+    _dirty: set[str] = field(init=False, default_factory=set)
+    _spent: float = field(init=False, default=0.0)
+    _length: float = field(init=False, default=0.0)
+    _checkpoint: Checkpoint | None = field(init=False, default=None)
+    _clocks: Mapping[str, int] = field(init=False, default_factory=dict)
+    #: The pack of the checkpoint that no manifest names yet.
+    _unnamed: str | None = field(init=False, default=None)
+
+    def load(self, tables: TablesState, next_batch: int) -> None:
+        """Begin with the tables of the state before ``next_batch``.
+
+        Raises:
+            StateError: a checkpoint can't be read.
+        """
+        self.delivered = dict(tables.counts)
+        self._hear(News(next_batch, tables.rounds, tables.held, tables.checkpoints))
+
+    def hear(self, news: News) -> None:
+        """Take note of a committed batch.
+
+        Raises:
+            StateError: a checkpoint can't be read.
+        """
+        for name in news.held:
+            if name not in self._views:
+                self.delivered.pop(name, None)
+        self._hear(news)
+
+    def _hear(self, news: News) -> None:
+        self._packs |= {segment.path: segment for segment in news.checkpoints}
+        fresh = [n for n in news.held if n not in self._views]
+        self._held |= news.held
+        self._next_batch, self._wanted = news.next_batch, news.wanted
+        if self._unnamed is not None and any(h.pack == self._unnamed for h in news.held.values()):
+            self._unnamed = None
+        needed = {held.pack for held in self._held.values()}
+        self._packs = {path: segment for path, segment in self._packs.items() if path in needed}
+        if not self._views and fresh:
+            # At a start, rounds that some checkpoints include come again.
+            self.next = min(self._held[name].next for name in fresh)
+        self._rounds |= {one.batch: one for one in news.rounds}
+        self._clocks = news.clocks
+        self._read(fresh)
+        for name in fresh:
+            self._begin(name)
+        oldest = min((held.next for held in self._held.values()), default=self.next)
+        self._rounds = {batch: one for batch, one in self._rounds.items() if batch >= oldest}
+        self._end()
+
+    @property
+    def up_to_date(self) -> bool:
+        """Whether all rounds are included in all tables but those that have failed."""
+        return self.next >= self._next_batch
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is due now."""
+        now = time.monotonic()
+        waiting = any(one.retry <= now for one in self._aside.values())
+        shown = not self._changed or now < self._publish_after
+        return self.up_to_date and not waiting and shown
+
+    @property
+    def pause(self) -> float:
+        """Seconds until something is due, if no batch comes."""
+        now = time.monotonic()
+        times = [one.retry for one in self._aside.values()]
+        times += [self._publish_after] if self._changed else []
+        return max(0.0, min((at - now for at in times), default=60.0))
+
+    def work(self, *, at_once: bool = False) -> None:
+        """Include the next round, and retry tables that have failed.
+
+        Args:
+            at_once: whether to retry all of them now.
+        """
+        for name in list(self._aside):
+            if at_once or self._aside[name].retry <= time.monotonic():
+                self._retry(name)
+        if not self.up_to_date:
+            one = self._rounds.get(self.next)
+            self.next += 1
+            if one is not None:
+                self._include(one)
+        if self.up_to_date:
+            clocks, self._clocks = self._clocks, {}
+            for name, clock in clocks.items():
+                if name in self._views and name not in self._aside:
+                    self._views[name].forget(clock)
+        self._end()
+        self._publish()
+        if self._is_due():
+            self._write_checkpoint()
+
+    def status(self) -> Status:
+        """Return the progress; counts, checkpoint and CPU time are reported once."""
+        counts, self._counts = self._counts, {}
+        checkpoint, self._checkpoint = self._checkpoint, None
+        ended = tuple(name for name in self._held if name not in self._views)
+        for name in ended:
+            del self._held[name]
+        return Status(
+            self.next,
+            {name: one.next for name, one in self._aside.items()},
+            {name: f"view: {one.problem}" for name, one in self._aside.items()},
+            counts,
+            checkpoint,
+            ended,
+            take_metered(),
+        )
+
+    # --- rounds ------------------------------------------------------------------------------
+
+    def _include(self, one: Round) -> None:
+        began = time.monotonic()
+        joined, wrote = JoinedBatch(str(self.root), one.rows, one.feeds), False
+        for name, view in self._views.items():
+            if name in self._aside or one.batch < self._held[name].next:
+                continue
+            if name in one.clocks or any(join in joined for join in view.joins):
+                wrote |= self._include_in(name, view, one, joined)
+        if wrote:
+            sync_filesystem(self.results)
+        self._spent += time.monotonic() - began
+
+    def _include_in(self, name: str, view: KeptView, one: Round, joined: JoinedBatch) -> bool:
+        """Include a round in one table; returns whether result files were written."""
+        self._dirty.add(name)
+        try:
+            with metered(CpuGroup.VIEW, name):
+                rows = view.include(one, joined)
+        except Exception as error:  # noqa: BLE001 - whatever fails, the others go on
+            self._fail(name, one.batch, error)
+            return False
+        return self._deliver(name, one.batch + 1, rows)
+
+    def _deliver(self, name: str, version: int, rows: pa.Table | None) -> bool:
+        """Write a version's rows to the sink; returns whether result files were written."""
+        view = self._views[name]
+        earlier = self.delivered.get(name)
+        self._changed.setdefault(name, time.monotonic())
+        if rows is None or (earlier is not None and version <= earlier.version):
+            self._note(name, view.counts)
+            return False
+        try:
+            with metered(CpuGroup.VIEW, name):
+                self._write(view, version, rows)
+                reach(Point.VIEWED)
+        except Exception as error:  # noqa: BLE001 - whatever a connector raises, rows wait
+            self._fail(name, version, error, (version, rows))
+            return False
+        self.follow(name, version, rows, view.counts.written)
+        self._note(name, view.counts)
+        return view.query.sink.kind is SinkKind.PARQUET
+
+    def _write(self, view: KeptView, version: int, rows: pa.Table) -> None:
+        query = view.query
+        folder = self.results / query.id
+        if query.sink.kind is SinkKind.PARQUET:
+            folder.mkdir(parents=True, exist_ok=True)
+            target = version_file(folder, version)
+            fresh = target.with_suffix(".new")
+            pq.write_table(rows, fresh)
+            fresh.rename(target)
+            return
+        writer = self.writers.get(query.sink.kind)
+        if writer is None:
+            raise SinkError("no-writer", f"no writer for sinks of format {query.sink.format}")
+        staged = self.results / STAGING / f"{query.id}.parquet"
+        staged.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(rows, staged)
+        writer(Delivery(view.name, query.sink, version, (staged,)))
+        staged.unlink()
+
+    def _note(self, name: str, counts: TableCounts) -> None:
+        known = self.delivered.get(name)
+        if known is not None and counts.version < known.version:
+            # An earlier run has delivered more.
+            return
+        if counts != known:
+            self.delivered[name] = self._counts[name] = counts
+
+    def _publish(self) -> None:
+        """Publish the present rows of changed views; while rounds wait, only what is stale."""
+        now = time.monotonic()
+        if now < self._publish_after:
+            return
+        for name, since in list(self._changed.items()):
+            if name not in self._aside and not self.up_to_date and now < since + STALE:
+                continue
+            del self._changed[name]
+            view = self._views.get(name)
+            if view is None or name in self._aside:
+                continue
+            try:
+                with metered(CpuGroup.VIEW, name):
+                    shown = view.shown()
+                    if shown is not None:
+                        self.publish(name, shown)
+            except Exception as error:  # noqa: BLE001 - Redis is away, or an expression fails
+                _LOG.warning("view not shown", query=name, error=masked(first_line(error)))
+                self._changed[name], self._publish_after = since, now + FIRST_PAUSE
+                return
+
+    # --- failures ----------------------------------------------------------------------------
+
+    def _fail(
+        self,
+        name: str,
+        following: int,
+        error: Exception,
+        waiting: tuple[int, pa.Table] | None = None,
+    ) -> None:
+        known, message = self._aside.get(name), masked(first_line(error))
+        failures = 1 if known is None else known.failures + 1
+        version, rows = waiting or (-1, None)
+        self._aside[name] = _Aside(
+            following,
+            message,
+            failures,
+            time.monotonic() + pause_after(failures),
+            version,
+            rows,
+        )
+        _LOG.warning("view failed", query=name, error=message, times=failures)
+
+    def _retry(self, name: str) -> None:
+        """Deliver what a table's sink has refused, or read the table again; catch up."""
+        aside = self._aside[name]
+        if aside.rows is not None:
+            if not self._try_again(name, aside):
+                return
+            following = aside.next
+        else:
+            failures = aside.failures
+            try:
+                self._read([name])
+                self._begin(name)
+            except Exception as error:  # noqa: BLE001 - an object store may be away
+                self._fail(name, aside.next, error)
+                return
+            if self._aside[name].failures > failures:
+                return
+            following = self._held[name].next
+        view = self._views[name]
+        while following < self.next:
+            one = self._rounds.get(following)
+            following += 1
+            if one is None:
+                continue
+            joined = JoinedBatch(str(self.root), one.rows, one.feeds)
+            if name in one.clocks or any(join in joined for join in view.joins):
+                failures = self._aside[name].failures
+                self._include_in(name, view, one, joined)
+                if self._aside[name].failures > failures:
+                    return
+        del self._aside[name]
+        sync_filesystem(self.results)
+        _LOG.info("view works again", query=name)
+
+    def _try_again(self, name: str, aside: _Aside) -> bool:
+        failures = aside.failures
+        self._deliver(name, aside.version, aside.rows)
+        return self._aside[name].failures == failures
+
+    # --- beginning and end -------------------------------------------------------------------
+
+    def _read(self, names: Iterable[str]) -> None:
+        """Read tables from their checkpoints."""
+        by_pack: dict[str, list[str]] = {}
+        for name in names:
+            by_pack.setdefault(self._held[name].pack, []).append(name)
+        for pack, some in by_pack.items():
+            for kept in read_checkpoint(self.root, self._packs[pack], some):
+                view = self._views[str(kept.query.id)] = KeptView.of(kept, self.results)
+                self._changed.setdefault(view.name, time.monotonic())
+
+    def _begin(self, name: str) -> None:
+        """Deliver version 0 of a table without rounds."""
+        if name in self.delivered:
+            return
+        self._dirty.add(name)
+        try:
+            changes = self._views[name].first()
+        except Exception as error:  # noqa: BLE001 - an expression over aggregates of nothing
+            self._fail(name, self._held[name].next, error)
+            return
+        if self._deliver(name, 0, changes):
+            sync_filesystem(self.results)
+
+    def _end(self) -> None:
+        """Forget tables of ended queries that have included all of their rounds."""
+        if self._wanted is None or not self.up_to_date:
+            return
+        for name in [n for n in self._views if n not in self._wanted and n not in self._aside]:
+            self._publish()
+            del self._views[name]
+            self._changed.pop(name, None)
+            self._dirty.discard(name)
+
+    # --- checkpoints -------------------------------------------------------------------------
+
+    def _is_due(self) -> bool:
+        if self._unnamed is not None or not self._dirty:
+            return False
+        waiting = [one for batch, one in self._rounds.items() if batch < self.next]
+        size = sum(segment.bytes for one in waiting for segment in one.rows)
+        state = sum(view.bytes for view in self._views.values())
+        return (
+            self._spent > max(SECONDS, RATIO * self._length)
+            or size > max(BYTES, state)
+            or len(waiting) > ROUNDS
+        )
+
+    def _write_checkpoint(self) -> None:
+        began = time.monotonic()
+        some = [n for n in self._views if n in self._dirty and n not in self._aside]
+        if not some:
+            return
+        tables = [self._views[name].kept(self.next) for name in some]
+        segment = write_checkpoint(self.root, self._next_batch, tables)
+        others = [n for n in self._views if n not in self._aside and n not in some]
+        self._checkpoint = Checkpoint(segment, self.next, tuple(some), tuple(others))
+        self._unnamed = segment.path
+        self._dirty.difference_update(some)
+        self._length, self._spent = time.monotonic() - began, 0.0
+        reach(Point.KEEPING)

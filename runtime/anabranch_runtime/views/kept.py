@@ -1,0 +1,216 @@
+"""One query's post-join part: an outer join, a view, or a view over an outer join, with its state.
+
+It includes the rounds of joined rows one after the other. What a round gives depends on the state
+and the round only, so repeated rounds give the same versions. After an error the state may have
+included a part of the round; it is read again from its checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from anabranch_contract.plans.ruleset import QuerySpec
+from anabranch_contract.protocol.activations import Activation, LeftRows, ViewRows, counted
+from anabranch_contract.queries.outer_joins import LEFT_SUFFIX, pairs_id
+from anabranch_runtime.columns.arrow_types import arrow_type, schema_of
+from anabranch_runtime.sinks.joined_rows import JoinedBatch
+from anabranch_runtime.sinks.rows import json_rows
+from anabranch_runtime.state.tables import Round, TableCounts
+from anabranch_runtime.tables.outer import DecidedRows
+from anabranch_runtime.tables.table import MaintainedTable
+from anabranch_runtime.views import estimates, look_ups
+from anabranch_runtime.views.checkpoints import KeptTable
+from anabranch_runtime.views.parts import VersionRows, of_part, told
+from anabranch_runtime.views.undecided import Undecided
+
+#: Maximum number of a view's rows that the REST API shows.
+MOST_SHOWN = 1000
+
+
+@dataclass(slots=True)
+class KeptView:
+    """The post-join part of ``query``.
+
+    Attributes:
+        results: the results directory, with the ledger of withheld results.
+        counts: counts up to the last included round.
+        batch: the last included round; -1: none.
+    """
+
+    query: QuerySpec
+    results: Path
+    counts: TableCounts = field(default_factory=TableCounts)
+    batch: int = -1
+    _table: MaintainedTable | None = field(init=False, default=None)
+    _decided: DecidedRows | None = field(init=False, default=None)
+    _undecided: Undecided | None = field(init=False, default=None)
+    #: Corrections of estimates; None: too large.
+    _corrections: pa.Table | None = field(init=False, default=None)
+    _missing: Activation | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        query, outer = self.query, self.query.outer
+        if query.view is not None:
+            self._table = MaintainedTable(query.view, self._read_by_view)
+            self._corrections = estimates.schema_of_estimates(query.view).empty_table()
+        if outer is not None and not outer.look_ups:
+            self._decided = DecidedRows(query)
+            self._undecided = Undecided(query, self.results)
+            self.counts = TableCounts(left=LeftRows(outer.kind))
+
+    @property
+    def _read_by_view(self) -> pa.Schema:
+        outer = self.query.outer
+        return schema_of(self.query.projection if outer is None else outer.projection)
+
+    @property
+    def name(self) -> str:
+        """Name of the query."""
+        return str(self.query.id)
+
+    @property
+    def joins(self) -> tuple[str, ...]:
+        """The joins whose rows it reads."""
+        outer = self.query.outer
+        if outer is None:
+            return (self.name,)
+        pairs = (pairs_id(self.name, n) for n in range(1, len(outer.look_ups) + 1))
+        return (self.name + LEFT_SUFFIX, *(pairs if outer.look_ups else (self.name,)))
+
+    @property
+    def bytes(self) -> int:
+        """Approximate bytes of its state in memory."""
+        parts = (self._table, self._decided)
+        return sum(part.bytes for part in parts if part is not None)
+
+    def first(self) -> pa.Table | None:
+        """Return the changes of version 0, the table before any row; None: it is empty."""
+        if self._table is None:
+            return None
+        changes = self._table.first_changes(0)
+        return self._counted(changes, 0) if changes.num_rows else None
+
+    def include(self, batch: Round, joined: JoinedBatch) -> pa.Table | None:
+        """Include a round; return the rows for the sink (a view's changes, an outer join's rows);
+        None: there are none.
+
+        Raises:
+            ExpressionError, StateError: the state is unusable until it is read again.
+        """
+        self.batch, version = batch.batch, batch.batch + 1
+        rows = self._results(batch, joined)
+        view = self.query.view
+        known = counted(batch.missing, self.name, self.counts.left)
+        if known is not None and known.incomplete:
+            self._missing = replace(known, earlier=())
+        if view is None:
+            if rows is not None:
+                self.counts = replace(self.counts, shown=self.counts.shown + rows.num_rows)
+            return self._counted(rows, version)
+        if rows is None:
+            return None
+        assert self._table is not None
+        if estimates.are_sampled(rows):
+            self._corrections = estimates.after(self._corrections, self.query, view, rows)
+        changes = self._table.apply(rows.select(self._read_by_view.names), None, version)
+        return told(self._counted(changes, version), self._part())
+
+    def forget(self, clock: int) -> None:
+        """Drop groups of windows that ended before ``clock`` (microseconds)."""
+        if self._table is not None:
+            self._table.forget(clock)
+
+    def shown(self) -> ViewRows | None:
+        """Return the view's first rows; None for an outer join without a view."""
+        view = self.query.view
+        if self._table is None or view is None:
+            return None
+        first = self._table.rows(MOST_SHOWN)
+        wanted = {o.name for o in view.projection}
+        names = [n for n in first.column_names if n in wanted]
+        rows = tuple(json_rows(_together(first.select(names))).to_pylist())
+        shown = ViewRows(self.counts.version, len(self._table), tuple(names), rows, self.batch)
+        return of_part(shown, view, first, self._part(), above=self.query.outer is not None)
+
+    def kept(self, following: int) -> KeptTable:
+        """Return the table for a checkpoint that includes all rounds before ``following``."""
+        contents = list[pa.RecordBatch]()
+        parts = [
+            () if self._table is None else self._table.dump(),
+            () if self._decided is None else self._decided.dump(),
+            () if self._corrections is None else [_together(self._corrections)],
+        ]
+        missing = "" if self._missing is None else self._missing.dumps()
+        sizes = [[len(part)] for part in parts]
+        contents.append(pa.record_batch([*sizes, [missing]], names=["table", "outer", "more", "m"]))
+        contents += (batch for part in parts for batch in part)
+        return KeptTable(self.query, following, self.counts, contents)
+
+    @classmethod
+    def of(cls, kept: KeptTable, results: Path) -> KeptView:
+        """Return the view that :meth:`kept` has described."""
+        found = cls(kept.query, results)
+        if kept.contents is None:
+            return found
+        head, *rest = kept.contents
+        tables, outer, _, missing = (c[0].as_py() for c in head.columns)
+        found.counts, found.batch = kept.counts, kept.next - 1
+        view = kept.query.view
+        if view is not None:
+            own = rest[:tables]
+            found._table = MaintainedTable.load(view, found._read_by_view, own)
+            more = rest[tables + outer :]
+            found._corrections = pa.Table.from_batches(more) if more else None
+        if found._decided is not None:
+            found._decided = DecidedRows.load(kept.query, rest[tables : tables + outer])
+        found._missing = Activation.loads(missing) if missing else None
+        return found
+
+    def _results(self, batch: Round, joined: JoinedBatch) -> pa.Table | None:
+        """Return the rows that the view reads, or that an outer join gives; None: none."""
+        outer = self.query.outer
+        if outer is None:
+            return joined.rows(self.name, self.query)
+        if outer.look_ups:
+            columns = look_ups.columns_of(outer)
+            schemas = [pa.schema([(n, arrow_type(k)) for n, k in some]) for some in columns]
+            found = [joined.rows(join, self.query) for join in self.joins]
+            if found[0] is None:
+                return None
+            filled = [
+                s.empty_table() if t is None else t for t, s in zip(found, schemas, strict=True)
+            ]
+            return look_ups.results(outer, filled)
+        assert self._decided is not None
+        assert self._undecided is not None
+        left, pairs = (joined.rows(join, self.query) for join in self.joins)
+        clock = batch.clocks.get(self.name)
+        rows, decided = self._decided.apply(left, pairs, clock, batch.batch, self._undecided)
+        if self.counts.left is not None:
+            self.counts = replace(self.counts, left=self.counts.left.plus(decided))
+        return rows if rows.num_rows else None
+
+    def _part(self) -> VersionRows:
+        return VersionRows(self.batch, self._missing, self._corrections)
+
+    def _counted(self, rows: pa.Table | None, version: int) -> pa.Table | None:
+        if self._table is not None:
+            self.counts = replace(self.counts, shown=len(self._table))
+        if rows is None or not rows.num_rows:
+            return None
+        written = self.counts.written + rows.num_rows
+        self.counts = replace(self.counts, version=version, written=written)
+        return rows
+
+
+def _together(rows: pa.Table) -> pa.RecordBatch:
+    batches: Sequence[pa.RecordBatch] = rows.combine_chunks().to_batches()
+    if batches:
+        return batches[0]
+    return pa.RecordBatch.from_arrays(
+        [pa.nulls(0, f.type) for f in rows.schema], schema=rows.schema
+    )
