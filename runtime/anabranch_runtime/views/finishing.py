@@ -10,13 +10,14 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from anabranch_contract.queries.expressions import Column, Expr
 from anabranch_contract.queries.scaling import scalable
 from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_contract.queries.views import AggregateFunction, View, ViewAggregate
 from anabranch_runtime.columns.arrow_types import arrow_type, schema_of
-from anabranch_runtime.expressions.evaluate import evaluate, filter_mask
+from anabranch_runtime.expressions.evaluate import Fetch, evaluate, filter_mask
 
 #: Names of the columns with sort keys (by number), and with the result of HAVING.
 SORT, KEPT = "anabranch_sort_{}", "anabranch_kept"
@@ -81,13 +82,19 @@ def finished_schema(view: View) -> pa.Schema:
 
 
 def finished(
-    view: View, rows: pa.RecordBatch, totals: Mapping[str, pa.Scalar] | None = None
+    view: View,
+    rows: pa.RecordBatch,
+    totals: Mapping[str, pa.Scalar] | None = None,
+    present: NDArray[np.bool_] | None = None,
 ) -> pa.RecordBatch:
-    """Compute the view's columns, sort keys and HAVING for ``rows`` (groups); ``totals``: name ->
-    aggregate over all groups.
+    """Compute the view's columns, sort keys and HAVING for ``rows`` (groups).
 
-    If HAVING is false for a row, only its identity is computed and its other columns are NULL,
-    because their expressions might fail.
+    If a row is not present or HAVING is false for it, only its identity is computed and its other
+    columns are NULL, because their expressions might fail.
+
+    Args:
+        totals: name -> aggregate over all groups.
+        present: mask of the groups that have rows; None: all.
 
     Raises:
         ExpressionError: an expression fails on a row, as it would in Spark.
@@ -101,7 +108,7 @@ def finished(
         found: pa.Array = rows.column(column.name)
         return found
 
-    mask = None if view.having is None else filter_mask([view.having], fetch, length)
+    mask = _kept(view, fetch, length, present)
     kept = np.ones(length, np.bool_) if mask is None else mask
     schema = finished_schema(view)
     identity = frozenset(view.identity)
@@ -122,3 +129,19 @@ def finished(
         [a.cast(f.type) if a.type != f.type else a for a, f in zip(arrays, schema, strict=True)],
         schema=schema,
     )
+
+
+def _kept(
+    view: View, fetch: Fetch, length: int, present: NDArray[np.bool_] | None
+) -> NDArray[np.bool_] | None:
+    """Return the mask of present groups for which HAVING is true; None: all groups."""
+    if present is None or present.all():
+        return None if view.having is None else filter_mask([view.having], fetch, length)
+    kept = present.copy()
+    if view.having is not None:
+        some = np.flatnonzero(present)
+        picked = pa.array(some)
+        mask = filter_mask([view.having], lambda c: fetch(c).take(picked), len(some))
+        if mask is not None:
+            kept[some] = mask
+    return kept

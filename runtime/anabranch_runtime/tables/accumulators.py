@@ -1,0 +1,168 @@
+"""Parts of the state of a group: counts, sums, and least values, each some words of a state row.
+
+Counts and sums are linear in the rows' weights. With ``once``, a collection of the column's values
+(``collections``), each distinct value counts once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch_runtime.columns.arrays import Ints
+from anabranch_runtime.tables import sums, trees
+from anabranch_runtime.tables.inputs import Inputs
+from anabranch_runtime.tables.words import Field, Layout, Texts
+
+
+class Accumulator(Protocol):
+    """Words of a state row that are updated by rows."""
+
+    @property
+    def width(self) -> int:
+        """Number of words."""
+
+    @property
+    def once(self) -> int | None:
+        """Number of the collection whose distinct values are counted; None: all rows."""
+
+    def add(self, state: Ints, at: int, index: Ints, rows: Inputs, weights: Ints) -> None:
+        """Add weighted ``rows`` to the words from ``at`` on; ``index``: state row of each."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """The number of rows without NULL in ``columns``."""
+
+    columns: tuple[str, ...]
+    once: int | None = None
+
+    width: ClassVar[int] = 1
+
+    def add(self, state: Ints, at: int, index: Ints, rows: Inputs, weights: Ints) -> None:
+        """Add the rows' weights."""
+        sums.add_counts(state, at, index, rows.valid(*self.columns), weights)
+
+
+@dataclass(frozen=True, slots=True)
+class IntegerSum:
+    """The sum of an integer column, of 128 bits."""
+
+    column: str
+    once: int | None = None
+
+    width: ClassVar[int] = 2
+
+    def add(self, state: Ints, at: int, index: Ints, rows: Inputs, weights: Ints) -> None:
+        """Add the weighted values."""
+        values, valid = rows.integers(self.column), rows.valid(self.column)
+        sums.add_integers(state.view(np.uint64), at, index, values, valid, weights)
+
+
+@dataclass(frozen=True, slots=True)
+class DecimalSum:
+    """The sum of a decimal column's unscaled values, of 192 bits."""
+
+    column: str
+    once: int | None = None
+
+    width: ClassVar[int] = 3
+
+    def add(self, state: Ints, at: int, index: Ints, rows: Inputs, weights: Ints) -> None:
+        """Add the weighted values."""
+        low, high = rows.halves(self.column)
+        valid = rows.valid(self.column)
+        unsigned = state.view(np.uint64)
+        sums.add_decimals(unsigned, at, index, low.view(np.uint64), high, valid, weights)
+
+
+@dataclass(frozen=True, slots=True)
+class FloatSum:
+    """The sum of a column as doubles; with ``other``, over the rows in which both are known."""
+
+    column: str
+    other: str | None = None
+    once: int | None = None
+
+    width: ClassVar[int] = sums.FLOAT_WORDS
+
+    def add(self, state: Ints, at: int, index: Ints, rows: Inputs, weights: Ints) -> None:
+        """Add the weighted values."""
+        values = rows.floats(self.column)
+        valid = rows.valid(self.column, *(() if self.other is None else (self.other,)))
+        unsigned, floats = state.view(np.uint64), state.view(np.float64)
+        sums.add_floats(unsigned, floats, at, index, values, valid, weights)
+
+
+@dataclass(frozen=True, slots=True)
+class ProductSum:
+    """The sum of the products of two columns as doubles, over the rows in which both are known, and
+    the column ``known``.
+    """
+
+    column: str
+    other: str
+    known: str | None = None
+    once: int | None = None
+
+    width: ClassVar[int] = sums.FLOAT_WORDS
+
+    def add(self, state: Ints, at: int, index: Ints, rows: Inputs, weights: Ints) -> None:
+        """Add the weighted products."""
+        x, y = rows.floats(self.column), rows.floats(self.other)
+        valid = rows.valid(self.column, self.other, *(() if self.known is None else (self.known,)))
+        unsigned, floats = state.view(np.uint64), state.view(np.float64)
+        sums.add_products(unsigned, floats, at, index, x, y, valid, weights)
+
+
+class Least:
+    """The least tuple of ``columns`` so far, if rows are never deleted.
+
+    Attributes:
+        layout: fields of the tuple. ``known``: the columns in which NULL excludes a row.
+    """
+
+    once = None
+
+    def __init__(
+        self, columns: tuple[str, ...], fields: tuple[Field, ...], known: str, pool: Texts
+    ) -> None:
+        self.columns = columns
+        self.layout = Layout(fields, pool)
+        self.known = known
+
+    @property
+    def width(self) -> int:
+        """Return the number of words: whether there is a tuple, and the tuple."""
+        return 1 + self.layout.width
+
+    def add(self, state: Ints, at: int, index: Ints, rows: Inputs, weights: Ints) -> None:
+        """Keep the lesser one of the present tuple and those of ``rows``."""
+        given = self.layout.encode([rows.column(name) for name in self.columns])
+        pool = self.layout.pool
+        trees.least(
+            state,
+            at,
+            index,
+            given,
+            rows.valid(self.known),
+            self.layout.texts,
+            pool.data,
+            pool.ends,
+        )
+
+    def value(self, state: Ints, at: int, field: int) -> pa.Array:
+        """Return the values of one field; NULL where there is no tuple."""
+        words = np.ascontiguousarray(state[:, at + 1 : at + self.width])
+        return masked(self.layout.column(words, field), state[:, at] != 0)
+
+
+def masked(column: pa.Array, valid: np.typing.NDArray[np.bool_]) -> pa.Array:
+    """Return ``column`` with NULL where it is not ``valid``."""
+    if valid.all():
+        return column
+    return column.take(pa.array(np.arange(len(column)), mask=~valid))

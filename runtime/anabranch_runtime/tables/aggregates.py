@@ -1,0 +1,374 @@
+"""A group's aggregates: their parts in a state row, and their values with Spark's types and errors.
+
+The first word of a state row is the group's net number of rows. Aggregates share parts: ``sum(x)``
+and ``avg(x)`` have one sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch_contract.queries.types import INTEGRAL, DataType, TypeKind
+from anabranch_contract.queries.views import AggregateFunction, ViewAggregate
+from anabranch_runtime.columns.arrays import Bools, Floats, Ints, overflow
+from anabranch_runtime.columns.arrow_types import arrow_type
+from anabranch_runtime.expressions import arithmetic
+from anabranch_runtime.tables import sums
+from anabranch_runtime.tables.accumulators import (
+    Accumulator,
+    Count,
+    DecimalSum,
+    FloatSum,
+    IntegerSum,
+    Least,
+    ProductSum,
+)
+from anabranch_runtime.tables.collections import Collection
+from anabranch_runtime.tables.inputs import Inputs
+from anabranch_runtime.tables.words import Field, Texts, decimal_column
+
+_F = AggregateFunction
+_DOUBLE = DataType(TypeKind.DOUBLE)
+_VARIANCES = frozenset({_F.VAR_POP, _F.VAR_SAMP, _F.STDDEV_POP, _F.STDDEV_SAMP})
+_ROOTS = frozenset({_F.STDDEV_POP, _F.STDDEV_SAMP})
+_SAMPLES = frozenset({_F.VAR_SAMP, _F.STDDEV_SAMP, _F.COVAR_SAMP})
+#: Decimal places after which a quotient is rounded twice by Spark (``arithmetic``).
+_EXACT_SCALE = 20
+
+#: Values of an aggregate: from state rows, and the slots of their groups.
+Value = Callable[[Ints, Ints], pa.Array]
+
+
+class Aggregates:
+    """The aggregates of a view's groups.
+
+    Attributes:
+        width: number of words of a state row.
+    """
+
+    def __init__(
+        self,
+        aggregates: Sequence[ViewAggregate],
+        kinds: Mapping[str, DataType],
+        pool: Texts,
+        *,
+        deletes: bool,
+    ) -> None:
+        self._kinds, self._pool, self._deletes = kinds, pool, deletes
+        self.collections: list[Collection] = []
+        self._known_collections: dict[object, int] = {}
+        self.parts: list[tuple[Accumulator, int]] = []
+        self._places: dict[object, int] = {}
+        self.width = 0
+        self._part(Count(()))
+        self._values = [self._value(a) for a in aggregates]
+        self._counted = {part.once for part, _ in self.parts}
+
+    # --- updates ---------------------------------------------------------------------------------
+
+    def add(self, state: Ints, slots: Ints, index: Ints, rows: Inputs, weights: Ints) -> None:
+        """Add weighted ``rows`` to state rows, and to the collections.
+
+        Args:
+            slots: the slot of each row's group. ``index``: its row of ``state``.
+        """
+        once: dict[int | None, Ints] = {None: weights}
+        for number, collection in enumerate(self.collections):
+            counted = number in self._counted
+            once[number] = collection.add(slots, rows, weights, crossings=counted)
+        for part, at in self.parts:
+            part.add(state, at, index, rows, once[part.once])
+
+    def undo(self) -> None:
+        """Take back what the last :meth:`add` did to the collections."""
+        for collection in self.collections:
+            collection.undo()
+
+    def settle(self) -> None:
+        """Keep what the last :meth:`add` did to the collections."""
+        for collection in self.collections:
+            collection.settle()
+
+    def make_room(self, slots: int) -> None:
+        """Prepare for slots below ``slots``."""
+        for collection in self.collections:
+            collection.values.make_room(slots)
+
+    def clear(self, slots: Ints) -> None:
+        """Forget the values of the groups ``slots``."""
+        for collection in self.collections:
+            collection.values.clear(slots)
+
+    def blank(self, state: Ints, slots: Ints) -> Bools:
+        """Return the mask of groups whose state is that of a new group."""
+        found: Bools = np.logical_not(state.any(axis=1))
+        for collection in self.collections:
+            found = found & collection.values.empty(slots)
+        return found
+
+    def values(self, state: Ints, slots: Ints) -> list[pa.Array]:
+        """Return the aggregates' columns.
+
+        Raises:
+            ExpressionError: a sum does not fit its type.
+        """
+        return [value(state, slots) for value in self._values]
+
+    @property
+    def bytes(self) -> int:
+        """Return the size of the collections in memory."""
+        return sum(c.values.bytes for c in self.collections)
+
+    # --- parts -----------------------------------------------------------------------------------
+
+    def _part(self, part: Accumulator, key: object = None) -> int:
+        """Return the place of ``part`` (equal to ``key``) in state rows."""
+        key = part if key is None else key
+        place = self._places.get(key)
+        if place is None:
+            place = self._places[key] = self.width
+            self.parts.append((part, place))
+            self.width += part.width
+        return place
+
+    def _collection(
+        self,
+        columns: tuple[str, ...],
+        fields: tuple[Field, ...],
+        known: str,
+        *,
+        numbers: bool = False,
+    ) -> int:
+        key = (columns, fields, known, numbers)
+        number = self._known_collections.get(key)
+        if number is None:
+            number = self._known_collections[key] = len(self.collections)
+            made = Collection(columns, fields, known, self._pool, numbers=numbers)
+            self.collections.append(made)
+        return number
+
+    def _of_column(self, name: str) -> int:
+        """Return the number of the collection of a column's values."""
+        return self._collection((name,), (Field(self._kinds[name], nullable=False),), name)
+
+    def _value(self, aggregate: ViewAggregate) -> Value:
+        function, column = aggregate.function, aggregate.column
+        if column is None:
+            return lambda state, _: pa.array(state[:, 0])
+        if function in (_F.MIN, _F.MAX):
+            return self._extreme(aggregate, (column,), column)
+        if function in (_F.MIN_BY, _F.MAX_BY):
+            assert aggregate.by is not None
+            return self._extreme(aggregate, (aggregate.by, column), aggregate.by)
+        if function in (_F.PERCENTILE_CONT, _F.PERCENTILE_DISC):
+            return self._percentile(aggregate, column)
+        if function is _F.LISTAGG:
+            return self._list(aggregate, column)
+        once = self._of_column(column) if aggregate.distinct else None
+        if function is _F.COUNT:
+            at = self._part(Count((column,), once))
+            return lambda state, _: pa.array(state[:, at])
+        if function in (_F.SUM, _F.AVG):
+            return self._sum(aggregate, column, once)
+        return self._moments(aggregate, column, once)
+
+    # --- sums ------------------------------------------------------------------------------------
+
+    def _sum(self, aggregate: ViewAggregate, column: str, once: int | None) -> Value:
+        kind, result = self._kinds[column], aggregate.type
+        counted = self._part(Count((column,), once))
+        mean = aggregate.function is _F.AVG
+        if kind.kind in INTEGRAL:
+            at = self._part(IntegerSum(column, once))
+            return lambda state, _: _integers(state, at, state[:, counted], result, mean=mean)
+        if kind.kind is TypeKind.DECIMAL:
+            at = self._part(DecimalSum(column, once))
+            return lambda state, _: _decimals(state, at, state[:, counted], kind, result, mean=mean)
+        at = self._part(FloatSum(column, None, once))
+        return lambda state, _: _floats(state, at, state[:, counted], mean=mean)
+
+    def _moments(self, aggregate: ViewAggregate, column: str, once: int | None) -> Value:
+        function = aggregate.function
+        if function in _VARIANCES:
+            x = self._part(FloatSum(column, None, once))
+            xx = self._part(ProductSum(column, column, once=once))
+            n = self._part(Count((column,), once))
+            return lambda state, _: _spread(state, n, (x, x, xx), function)
+        other = aggregate.by
+        assert other is not None
+        n = self._part(Count((column, other)))
+        x = self._part(FloatSum(column, other))
+        y = self._part(FloatSum(other, column))
+        xy = self._part(ProductSum(column, other))
+        if function is not _F.CORR:
+            return lambda state, _: _spread(state, n, (x, y, xy), function)
+        xx = self._part(ProductSum(column, column, other))
+        yy = self._part(ProductSum(other, other, column))
+        return lambda state, _: _correlation(state, n, (x, y, xy), xx, yy)
+
+    # --- least values and collections ------------------------------------------------------------
+
+    def _extreme(self, aggregate: ViewAggregate, columns: tuple[str, ...], known: str) -> Value:
+        greatest = aggregate.function in (_F.MAX, _F.MAX_BY)
+        last = len(columns) - 1
+        if self._deletes:
+            fields = tuple(Field(self._kinds[c], nullable=n > 0) for n, c in enumerate(columns))
+            collection = self.collections[self._collection(columns, fields, known)]
+            rank = -1 if greatest else 0
+            return lambda _, slots: collection.at(slots, np.full(len(slots), rank), last)
+        fields = tuple(
+            Field(self._kinds[c], greatest, not greatest, nullable=n > 0)
+            for n, c in enumerate(columns)
+        )
+        least = Least(columns, fields, known, self._pool)
+        at = self._part(least, (columns, fields, known))
+        found = next(part for part, place in self.parts if place == at)
+        assert isinstance(found, Least)
+        return lambda state, _: found.value(state, at, last)
+
+    def _percentile(self, aggregate: ViewAggregate, column: str) -> Value:
+        fraction = Fraction(Decimal(aggregate.option))
+        if aggregate.function is _F.PERCENTILE_CONT:
+            field = Field(_DOUBLE, nullable=False)
+            number = self._collection((column,), (field,), column, numbers=True)
+            share = float(1 - fraction if aggregate.descending else fraction)
+            values = self.collections[number]
+            return lambda _, slots: values.interpolated(slots, share)
+        field = Field(self._kinds[column], aggregate.descending, nullable=False)
+        values = self.collections[self._collection((column,), (field,), column)]
+        return lambda _, slots: values.discrete(slots, *fraction.as_integer_ratio())
+
+    def _list(self, aggregate: ViewAggregate, column: str) -> Value:
+        fields = [Field(self._kinds[column], nullable=False)]
+        columns = [column]
+        if aggregate.by == column:
+            fields = [Field(self._kinds[column], aggregate.descending, nullable=False)]
+        elif aggregate.by is not None:
+            down = aggregate.descending
+            fields.insert(0, Field(self._kinds[aggregate.by], down, not down))
+            columns.insert(0, aggregate.by)
+        number = self._collection(tuple(columns), tuple(fields), column)
+        values, kind = self.collections[number], arrow_type(aggregate.type)
+        return lambda _, slots: values.listed(
+            slots, aggregate.option, kind, once=aggregate.distinct
+        )
+
+
+def _integers(state: Ints, at: int, counts: Ints, kind: DataType, *, mean: bool) -> pa.Array:
+    low, high = state[:, at], state[:, at + 1]
+    none = counts == 0
+    fits = high == low >> np.int64(63)
+    if mean:
+        unsigned = np.ascontiguousarray(low).view(np.uint64).astype(np.float64)
+        sums_ = np.where(fits, low.astype(np.float64), high * 2.0**64 + unsigned)
+        return pa.array(sums_ / np.where(none, 1, counts), mask=none)
+    if not (fits | none).all():
+        raise overflow(kind)
+    return pa.array(low, mask=none)
+
+
+def _decimals(
+    state: Ints, at: int, counts: Ints, given: DataType, kind: DataType, *, mean: bool
+) -> pa.Array:
+    low, middle, high = state[:, at], state[:, at + 1], state[:, at + 2]
+    none = counts == 0
+    valid = None if not none.any() else ~none
+    total = DataType(TypeKind.DECIMAL, min(given.precision + 10, 38), given.scale)
+    if mean:
+        fits = (high == low >> np.int64(63)) & (middle == low >> np.int64(63))
+        factor = 10 ** (kind.scale - given.scale)
+        small = fits & (np.abs(low.astype(np.float64)) < 2.0**62 / factor)
+        if (small | none).all() and kind.scale <= _EXACT_SCALE:
+            some = np.abs(np.where(none, 1, counts))
+            size, rest = np.divmod(np.abs(low) * factor, some)
+            size += 2 * rest >= some
+            signed = np.where((low < 0) == (counts < 0), size, -size)
+            return decimal_column(signed, signed >> np.int64(63), valid, arrow_type(kind))
+    # Of more than 128 bits is no decimal.
+    if not ((high == middle >> np.int64(63)) | none).all():
+        raise overflow(total)
+    column = decimal_column(low, middle, valid, pa.decimal128(38, given.scale))
+    wanted = total if mean else kind
+    bound = _pair(10**wanted.precision)
+    negative = middle < 0
+    with np.errstate(over="ignore"):
+        size_low = np.where(negative, -low, low).view(np.uint64)
+        size_high = np.where(negative, ~middle + (low == 0), middle).view(np.uint64)
+    beyond = (size_high > bound[1]) | ((size_high == bound[1]) & (size_low >= bound[0]))
+    if (beyond & ~none).any():
+        raise overflow(wanted)
+    if not mean:
+        return decimal_column(low, middle, valid, arrow_type(kind))
+    divisor = pa.array(np.where(none, 1, counts)).cast(pa.decimal128(20, 0))
+    return arithmetic.binary("div", column, divisor, kind)
+
+
+def _pair(value: int) -> tuple[np.uint64, np.uint64]:
+    """Return the low and high words of a positive integer below 2^128."""
+    return np.uint64(value & (2**64 - 1)), np.uint64(value >> 64)
+
+
+def _float_sums(state: Ints, at: int) -> Floats:
+    out = np.empty(len(state))
+    sums.float_sums(state.view(np.uint64), state.view(np.float64), at, out)
+    return out
+
+
+def _floats(state: Ints, at: int, counts: Ints, *, mean: bool) -> pa.Array:
+    none = counts == 0
+    found = _float_sums(state, at)
+    if mean:
+        found /= np.where(none, 1, counts)
+    return pa.array(found, mask=none)
+
+
+def _central(state: Ints, counts: Ints, places: tuple[int, int, int]) -> Floats:
+    """Return ``n * sum(x y) - sum(x) * sum(y)``."""
+    out, doubtful = np.zeros(len(state)), np.zeros(len(state), np.bool_)
+    unsigned, floats = state.view(np.uint64), state.view(np.float64)
+    sums.central_moments(unsigned, floats, counts, *places, out, doubtful)
+    for row in np.flatnonzero(doubtful):
+        x, y, xy = (_fraction(state[row], at) for at in places)
+        out[row] = float(int(counts[row]) * xy - x * y)
+    return out
+
+
+def _fraction(row: Ints, at: int) -> Fraction:
+    """Return the exact value of a float sum."""
+    fixed = int.from_bytes(row[at : at + sums.FIXED].tobytes(), "little", signed=True)
+    beside = row[at + sums.FIXED : at + sums.FIXED + 2].view(np.float64)
+    return Fraction(fixed, 2**-sums.LAST_BIT) + sum((Fraction(v) for v in beside), Fraction())
+
+
+def _spread(
+    state: Ints, at: int, places: tuple[int, int, int], function: AggregateFunction
+) -> pa.Array:
+    """Return a variance, standard deviation or covariance; NULL of too few rows."""
+    counts = np.ascontiguousarray(state[:, at])
+    found = _central(state, counts, places)
+    sample = function in _SAMPLES
+    none = counts <= (1 if sample else 0)
+    n = np.where(none, 2, counts).astype(np.float64)
+    found = found / n / (n - 1 if sample else n)
+    if function in _VARIANCES:
+        found = np.where(found < 0, 0.0, found)
+    if function in _ROOTS:
+        found = np.sqrt(found)
+    return pa.array(found, mask=none)
+
+
+def _correlation(state: Ints, at: int, places: tuple[int, int, int], xx: int, yy: int) -> pa.Array:
+    """Return the correlation; NULL of fewer than two pairs, or where a column is constant."""
+    counts = np.ascontiguousarray(state[:, at])
+    x, y, _ = places
+    both = _central(state, counts, places)
+    one, other = _central(state, counts, (x, x, xx)), _central(state, counts, (y, y, yy))
+    none = (counts <= 1) | (one <= 0) | (other <= 0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        size = np.sqrt(np.where(none, 1.0, one)) * np.sqrt(np.where(none, 1.0, other))
+    return pa.array(both / size, mask=none)

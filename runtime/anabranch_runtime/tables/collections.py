@@ -1,0 +1,119 @@
+"""Values of groups with their net weights, for aggregates that do not follow from sums."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch_contract.queries.types import DataType, TypeKind
+from anabranch_runtime.columns.arrays import Bools, Ints
+from anabranch_runtime.tables import trees
+from anabranch_runtime.tables.accumulators import masked
+from anabranch_runtime.tables.inputs import Inputs
+from anabranch_runtime.tables.kernels import NONE
+from anabranch_runtime.tables.ordered import Ordered
+from anabranch_runtime.tables.words import Field, Layout, Texts, text_column
+
+_DOUBLE = DataType(TypeKind.DOUBLE)
+
+
+class Collection:
+    """The tuples of ``columns`` of each group, in order.
+
+    Attributes:
+        known: the column in which NULL excludes a row.
+        numbers: whether values are converted to doubles.
+    """
+
+    def __init__(
+        self,
+        columns: tuple[str, ...],
+        fields: tuple[Field, ...],
+        known: str,
+        pool: Texts,
+        *,
+        numbers: bool = False,
+    ) -> None:
+        self.columns, self.known, self.numbers = columns, known, numbers
+        self.values = Ordered(Layout(fields, pool))
+        self._last: tuple[Ints, Ints, Ints] | None = None
+
+    def add(self, slots: Ints, rows: Inputs, weights: Ints, *, crossings: bool) -> Ints:
+        """Add weighted ``rows`` to the groups ``slots``; returns see :meth:`Ordered.add`."""
+        if self.numbers:
+            columns = [pa.array(rows.floats(name)) for name in self.columns]
+        else:
+            columns = [rows.column(name) for name in self.columns]
+        tuples = self.values.layout.encode(columns)
+        valid = rows.valid(self.known)
+        if len(valid):
+            slots = np.where(valid, slots, NONE)
+        crossed = self.values.add(slots, tuples, weights, crossings=crossings)
+        self._last = slots, tuples, weights
+        return crossed
+
+    def undo(self) -> None:
+        """Take back the last :meth:`add`, unless it has been settled."""
+        if self._last is not None:
+            slots, tuples, weights = self._last
+            self.values.add(slots, tuples, -weights)
+            self._last = None
+
+    def settle(self) -> None:
+        """Keep the last :meth:`add`."""
+        self._last = None
+
+    def at(self, slots: Ints, ranks: Ints, field: int) -> pa.Array:
+        """Return the values of ``field`` at each rank (negative: from the end), or NULL."""
+        nodes = self.values.at(slots, ranks)
+        found: Bools = nodes != NONE
+        words = self.values.words[np.where(found, nodes, 0)]
+        if not found.all():
+            words[~found] = 0
+        return masked(self.values.layout.column(words, field), found)
+
+    def interpolated(self, slots: Ints, fraction: float) -> pa.Array:
+        """Return the percentile at ``fraction`` of each group, interpolated, as in Spark."""
+        totals = self.values.totals(slots)
+        position = fraction * np.maximum(totals - 1, 0)
+        low, high = np.floor(position), np.ceil(position)
+        lower, higher = (
+            np.asarray(self.at(slots, r.astype(np.int64), 0).fill_null(0.0), dtype=np.float64)
+            for r in (low, high)
+        )
+        with np.errstate(invalid="ignore", over="ignore"):
+            values = (high - position) * lower + (position - low) * higher
+        values = np.where((low == high) | (lower == higher), lower, values)
+        values = np.where(np.isnan(lower) & np.isnan(higher), np.nan, values)
+        return pa.array(values, mask=totals == 0)
+
+    def discrete(self, slots: Ints, numerator: int, denominator: int) -> pa.Array:
+        """Return the first value of each group whose share of values up to it is at least
+        ``numerator / denominator``.
+        """
+        totals = self.values.totals(slots)
+        if numerator * int(totals.max(initial=0)) < 2**62:
+            ranks = -(-numerator * totals // denominator)
+        else:
+            exact = [-(-numerator * int(n) // denominator) for n in totals]
+            ranks = np.array(exact, np.int64)
+        return self.at(slots, np.where(totals > 0, np.maximum(ranks, 1) - 1, 0), 0)
+
+    def listed(self, slots: Ints, separator: str, kind: pa.DataType, *, once: bool) -> pa.Array:
+        """Return the texts of each group (the last field), joined by ``separator``."""
+        values, pool = self.values, self.values.layout.pool
+        walk = values.walk(slots)
+        between = np.frombuffer(separator.encode(), np.uint8)
+        offsets, data = trees.listed(
+            walk.nodes,
+            walk.times,
+            walk.ends,
+            values.layout.width - 1,
+            values.words,
+            between,
+            pool.data,
+            pool.ends,
+            once,
+        )
+        found = np.diff(walk.ends, prepend=0) > 0
+        return text_column(offsets, data, None if found.all() else found, kind)

@@ -1,0 +1,334 @@
+"""Maintained tables of groups: aggregates, HAVING, SELECT list, and their order with LIMIT."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch_contract.queries.expressions import Column
+from anabranch_contract.queries.types import DataType, TypeKind
+from anabranch_contract.queries.views import View
+from anabranch_runtime.columns.arrays import Bools, Ints
+from anabranch_runtime.tables.aggregates import Aggregates
+from anabranch_runtime.tables.changes import Changes
+from anabranch_runtime.tables.inputs import Inputs
+from anabranch_runtime.tables.ordered import Ordered
+from anabranch_runtime.tables.slots import Slots
+from anabranch_runtime.tables.totals import totals_of
+from anabranch_runtime.tables.windows import grouping_ids, grouping_keys, windows
+from anabranch_runtime.tables.words import Field, Layout, Texts, grown, plain_column
+from anabranch_runtime.views.finishing import (
+    KEPT,
+    SORT,
+    count_fields,
+    finished,
+    shown_schema,
+)
+
+_BIGINT = DataType(TypeKind.BIGINT)
+_NONE = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Update:
+    """Outcome of a batch for its groups, before it is kept.
+
+    Attributes:
+        slots: the groups. ``state``: their new state rows.
+        rows: their rows (``finishing.finished``).
+        kept: mask of groups that are shown. ``words``, ``sorts``: their rows and sort keys.
+    """
+
+    slots: Ints
+    state: Ints
+    rows: pa.RecordBatch
+    kept: Bools
+    words: Ints
+    sorts: Ints
+
+
+class GroupedTable:
+    """The state of a grouped view without sessions."""
+
+    def __init__(self, view: View, kinds: Mapping[str, DataType], *, deletes: bool) -> None:
+        self.view = view
+        self._kinds = kinds
+        self.pool = Texts()
+        self._changes = Changes(view)
+        keys = [Field(kind) for _, kind in view.keys]
+        keys += [Field(_BIGINT, nullable=False)] * (bool(view.sets) + (view.window is not None))
+        # All rows form one group without keys, of one constant word.
+        self._one_group = not keys
+        self._keys = Layout(keys or [Field(_BIGINT, nullable=False)], self.pool)
+        self._slots = Slots(self._keys.width)
+        self._aggregates = Aggregates(view.aggregates, kinds, self.pool, deletes=deletes)
+        self._state = np.zeros((self._slots.room, self._aggregates.width), np.int64)
+        self._start_outputs()
+        self._present = np.zeros(self._slots.room, np.bool_)
+        self._count = 0
+        self._top = _NONE
+        if self._one_group:
+            self._slots.find(np.zeros((1, 1), np.int64))
+
+    def _start_outputs(self) -> None:
+        view, shown = self.view, shown_schema(self.view)
+        known = {Column("", name, kind): n for n, (name, kind) in enumerate(view.group_keys)}
+        #: Output column -> grouping column whose value it is; others are in ``_shown``.
+        self._copied: dict[str, int] = {}
+        fields: list[Field] = []
+        self._shown_names: list[str] = []
+        for output in (*view.projection, *view.hidden):
+            place = known.get(output.expr) if isinstance(output.expr, Column) else None
+            if place is not None:
+                self._copied[output.name] = place
+            else:
+                self._shown_names.append(output.name)
+                fields.append(Field(output.expr.type, exact=True))
+        for field in count_fields(view):
+            self._shown_names.append(field.name)
+            fields.append(Field(_BIGINT))
+        self._names = [*shown.names, *(f.name for f in count_fields(view))]
+        self._outputs = Layout(fields, self.pool)
+        self._shown = np.zeros((self._slots.room, self._outputs.width), np.int64)
+        sorts = [Field(s.expr.type, s.descending, s.nulls_first) for s in view.order]
+        # Groups equal in all sort keys are ordered by their identity, then their number.
+        ties = [Field(kind) for _, kind in view.group_keys] if view.order or view.whole else []
+        self._sorts = Layout([*sorts, *ties], self.pool)
+        self._order = np.zeros((self._slots.room, self._sorts.width), np.int64)
+        number = Field(_BIGINT, nullable=False)
+        self._ordered = Ordered(Layout([*self._sorts.fields, number], self.pool))
+
+    # --- updates ---------------------------------------------------------------------------------
+
+    def apply(self, rows: Inputs, weights: Ints, version: int) -> pa.Table:
+        """Add weighted rows; see :meth:`table.MaintainedTable.apply`."""
+        rows, weights, tuples = self._repeated(rows, weights)
+        slots, fresh = self._slots.find(tuples)
+        self._make_room(fresh)
+        touched, index = self._slots.distinct(slots)
+        if self.view.totals:
+            # Totals may change the rows of all groups.
+            index = touched[index]
+            touched = self._slots.all()
+            index = np.searchsorted(touched, index)
+        state = self._state[touched]
+        try:
+            self._aggregates.add(state, slots, index, rows, weights)
+            update = self._updated(touched, state)
+        except BaseException:
+            self._aggregates.undo()
+            self._slots.drop(fresh)
+            raise
+        self._aggregates.settle()
+        return self._keep(update, version)
+
+    def first_changes(self, version: int) -> pa.Table:
+        """Return the row that aggregates without GROUP BY have without any input."""
+        if not self._one_group:
+            return self._changes.nothing()
+        slots = self._slots.all()
+        return self._keep(self._updated(slots, self._state[slots]), version)
+
+    def restore(self) -> None:
+        """Compute all groups' rows from their state."""
+        slots = self._slots.all()
+        if len(slots):
+            self._keep(self._updated(slots, self._state[slots]), 0)
+
+    def _repeated(self, rows: Inputs, weights: Ints) -> tuple[Inputs, Ints, Ints]:
+        """Return the rows once per group, with their weights and the words of their groups."""
+        view = self.view
+        starts = None
+        if view.window is not None:
+            picked, starts = windows(view.window, rows)
+            if len(picked) != len(rows) or view.window.length != view.window.slide:
+                rows, weights = rows.taken(picked), weights[picked]
+        if self._one_group:
+            return rows, weights, np.zeros((len(rows), 1), np.int64)
+        keys = [rows.column(name) for name, _ in view.keys]
+        if view.sets:
+            many = len(view.sets)
+            keys = grouping_keys(view, keys)
+            keys.append(pa.array(np.repeat(np.array(grouping_ids(view), np.int64), len(rows))))
+            rows = rows.taken(np.tile(np.arange(len(rows)), many))
+            weights = np.tile(weights, many)
+            starts = None if starts is None else np.tile(starts, many)
+        if starts is not None:
+            keys.append(pa.array(starts))
+        return rows, weights, self._keys.encode(keys)
+
+    def _make_room(self, fresh: Ints) -> None:
+        room = self._slots.room
+        if len(self._state) < room:
+            self._state = grown(self._state, room)
+            self._shown = grown(self._shown, room)
+            self._order = grown(self._order, room)
+            present = np.zeros(room, np.bool_)
+            present[: len(self._present)] = self._present
+            self._present = present
+        self._aggregates.make_room(room)
+        self._state[fresh] = 0
+        self._present[fresh] = False
+
+    def _updated(self, slots: Ints, state: Ints) -> _Update:
+        """Compute the rows of ``slots`` from their state rows.
+
+        Raises:
+            ExpressionError: an aggregate overflows, or an expression fails.
+        """
+        view = self.view
+        keys = self._key_columns(slots)
+        values = self._aggregates.values(state, slots)
+        live = np.ones(len(slots), np.bool_) if self._one_group else state[:, 0] > 0
+        names = [name for name, _ in view.group_keys] + [a.name for a in view.aggregates]
+        columns = [*keys, *values]
+        if not columns:
+            names, columns = [""], [pa.nulls(len(slots))]
+        groups = pa.RecordBatch.from_arrays(columns, names=names)
+        totals = totals_of(view, groups, live) if view.totals else None
+        rows = finished(view, groups, totals, live)
+        kept = rows.column(KEPT).to_numpy(zero_copy_only=False)
+        words = self._outputs.encode([rows.column(name) for name in self._shown_names])
+        if not self._shown_names:
+            words = np.zeros((len(slots), 0), np.int64)
+        sorts = np.zeros((len(slots), 0), np.int64)
+        if self._sorts.fields:
+            found = [rows.column(SORT.format(n)) for n in range(len(view.order))]
+            sorts = self._sorts.encode([*found, *keys])
+        return _Update(slots, state, rows, kept, words, sorts)
+
+    def _key_columns(self, slots: Ints) -> list[pa.Array]:
+        if self._one_group:
+            return []
+        view, words = self.view, self._slots.words[slots]
+        columns = self._keys.decode(words, 0, len(view.keys) + bool(view.sets))
+        if view.window is not None:
+            start = np.ascontiguousarray(words[:, -1])
+            for moments in (start, start + view.window.length):
+                columns.append(plain_column(moments, None, pa.timestamp("us", "UTC")))
+        return columns
+
+    def _keep(self, update: _Update, version: int) -> pa.Table:
+        """Keep an update, and return its changes."""
+        slots, kept = update.slots, update.kept
+        before = self._present[slots]
+        differs = kept & (~before | (self._shown[slots] != update.words).any(axis=1))
+        gone = before & ~kept
+        self._state[slots] = update.state
+        if self.view.limit is not None:
+            moved = differs | gone | (kept & (self._order[slots] != update.sorts).any(axis=1))
+            self._move(slots[moved & before], None)
+        self._shown[slots] = update.words
+        self._order[slots] = update.sorts
+        self._present[slots] = kept
+        self._count += int(kept.sum()) - int(before.sum())
+        if self.view.limit is not None:
+            self._move(None, slots[moved & kept])
+            changes = self._of_top(slots[differs], version)
+        elif differs.any() or gone.any():
+            changes = self._changed(
+                update.rows, np.flatnonzero(differs), np.flatnonzero(gone), version
+            )
+        else:
+            changes = self._changes.nothing()
+        self._drop_blank(update)
+        return changes
+
+    def _changed(self, rows: pa.RecordBatch, upserts: Ints, gone: Ints, version: int) -> pa.Table:
+        identity = self.view.identity
+        both = pa.array(np.concatenate([upserts, gone]) if len(gone) else upserts)
+        some = pa.array(upserts)
+        columns = {
+            name: rows.column(name).take(both if name in identity else some)
+            for name in shown_schema(self.view).names
+        }
+        return self._changes.table(columns, len(upserts), len(gone), version)
+
+    def _drop_blank(self, update: _Update) -> None:
+        if self._one_group:
+            return
+        empty = update.state[:, 0] == 0
+        if not empty.any():
+            return
+        slots = update.slots[empty]
+        blank = self._aggregates.blank(update.state[empty], slots)
+        self._slots.drop(slots[blank])
+
+    # --- LIMIT -----------------------------------------------------------------------------------
+
+    def _move(self, gone: Ints | None, come: Ints | None) -> None:
+        """Remove groups from, or add groups to, the order of groups."""
+        for slots, weight in ((gone, -1), (come, 1)):
+            if slots is not None and len(slots):
+                tuples = np.column_stack([self._order[slots], slots])
+                zeros = np.zeros(len(slots), np.int64)
+                self._ordered.add(zeros, tuples, np.full(len(slots), weight, np.int64))
+
+    def _of_top(self, differing: Ints, version: int) -> pa.Table:
+        """Return the changes of the first groups, if the rows of ``differing`` have changed."""
+        before, self._top = self._top, self._first(self.view.limit)
+        came = self._top[~np.isin(self._top, before)]
+        changed = self._top[np.isin(self._top, differing)]
+        upserts = np.union1d(came, changed)
+        gone = before[~np.isin(before, self._top)]
+        if not len(upserts) and not len(gone):
+            return self._changes.nothing()
+        return self._changes.table(self._columns(upserts, gone), len(upserts), len(gone), version)
+
+    def _first(self, limit: int | None) -> Ints:
+        """Return the slots of the first groups after OFFSET, in order."""
+        most = None if limit is None else self.view.offset + limit
+        walk = self._ordered.walk(np.zeros(1, np.int64), most)
+        slots: Ints = self._ordered.words[walk.nodes[self.view.offset :], -1]
+        return slots
+
+    def _columns(self, slots: Ints, gone: Ints = _NONE) -> dict[str, pa.Array]:
+        """Return the output columns of ``slots``; identity columns also of ``gone``."""
+        keys = self._key_columns(np.concatenate([slots, gone]))
+        own = dict(zip(self._shown_names, self._outputs.decode(self._shown[slots]), strict=True))
+        found = {}
+        for name in self._names:
+            if name in self._copied:
+                column = keys[self._copied[name]]
+                found[name] = column if name in self.view.identity else column[: len(slots)]
+            else:
+                found[name] = own[name]
+        return found
+
+    # --- reading ---------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        if self.view.limit is None:
+            return self._count
+        return max(0, min(self._count - self.view.offset, self.view.limit))
+
+    def rows(self, limit: int | None, *, counts: bool = False) -> pa.Table:
+        """Return the first present rows in order; ``counts``: with the counts of averages."""
+        if self.view.limit is not None:
+            slots = self._top if limit is None else self._top[:limit]
+        else:
+            slots = np.flatnonzero(self._present & self._slots.alive)
+            if self.view.order:
+                tuples = np.column_stack([self._order[slots], slots])
+                sorted_ = Ordered(self._ordered.layout)
+                sorted_.add(np.zeros(len(slots), np.int64), tuples, np.ones(len(slots), np.int64))
+                walk = sorted_.walk(np.zeros(1, np.int64), limit)
+                slots = sorted_.words[walk.nodes, -1]
+            elif limit is not None:
+                slots = slots[:limit]
+        columns = self._columns(slots)
+        schema = shown_schema(self.view)
+        if counts:
+            schema = pa.schema([*schema, *count_fields(self.view)])
+        arrays = [columns[f.name].cast(f.type) for f in schema]
+        return pa.Table.from_arrays(arrays, schema=schema)
+
+    @property
+    def bytes(self) -> int:
+        """Return the approximate size in memory."""
+        arrays = (self._state, self._shown, self._order, self._present)
+        others = (self.pool, self._slots, self._aggregates, self._ordered)
+        return sum(a.nbytes for a in arrays) + sum(o.bytes for o in others)

@@ -1,0 +1,90 @@
+"""Columns of a batch of joined rows, converted once for all aggregates that read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch_contract.queries.types import FLOATING, INTEGRAL, DataType, TypeKind
+from anabranch_runtime.columns.arrays import Bools, Floats, Ints, conform, present
+from anabranch_runtime.tables.words import floats_of, halves, integers_of, read_only
+
+#: Mask that stands for all rows.
+ALL: Bools = np.empty(0, np.bool_)
+
+
+def one_batch(rows: pa.Table | pa.RecordBatch) -> pa.RecordBatch:
+    """Return ``rows`` as one batch."""
+    if isinstance(rows, pa.RecordBatch):
+        return rows
+    columns = [c.combine_chunks() if c.num_chunks != 1 else c.chunk(0) for c in rows.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+
+
+class Inputs:
+    """The rows of ``batch`` with the declared types ``kinds`` of its columns."""
+
+    __slots__ = ("_columns", "_floats", "_integers", "_valid", "batch", "kinds")
+
+    def __init__(self, batch: pa.RecordBatch, kinds: Mapping[str, DataType]) -> None:
+        self.batch = batch
+        self.kinds = kinds
+        self._columns: dict[str, pa.Array] = {}
+        self._valid: dict[str, Bools] = {}
+        self._floats: dict[str, Floats] = {}
+        self._integers: dict[str, Ints] = {}
+
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+    def taken(self, rows: Ints) -> Inputs:
+        """Return the rows with these numbers."""
+        return Inputs(self.batch.take(pa.array(rows)), self.kinds)
+
+    def column(self, name: str) -> pa.Array:
+        """Return the column ``name`` in the Arrow type of its declared type."""
+        found = self._columns.get(name)
+        if found is None:
+            found = self._columns[name] = conform(self.batch.column(name), self.kinds[name])
+        return found
+
+    def valid(self, *names: str) -> Bools:
+        """Return the mask of rows without NULL in the columns ``names``; empty: all rows."""
+        found = ALL
+        for name in names:
+            one = self._valid.get(name)
+            if one is None:
+                mask = present(self.column(name))
+                one = self._valid[name] = ALL if mask is None else mask
+            found = one if not len(found) else found & one if len(one) else found
+        return found
+
+    def floats(self, name: str) -> Floats:
+        """Return the column ``name`` as doubles; values at NULLs are undefined."""
+        found = self._floats.get(name)
+        if found is None:
+            column, kind = self.column(name), self.kinds[name].kind
+            if kind in FLOATING:
+                found = floats_of(column)
+            elif kind in INTEGRAL:
+                found = integers_of(column).astype(np.float64)
+            elif kind is TypeKind.NULL:
+                found = np.zeros(len(column))
+            else:
+                found = floats_of(column.cast(pa.float64()))
+            found = self._floats[name] = read_only(found)
+        return found
+
+    def integers(self, name: str) -> Ints:
+        """Return the column ``name`` as 64-bit integers."""
+        found = self._integers.get(name)
+        if found is None:
+            found = self._integers[name] = read_only(integers_of(self.column(name)))
+        return found
+
+    def halves(self, name: str) -> tuple[Ints, Ints]:
+        """Return the low and high halves of a decimal column's unscaled values."""
+        pairs = halves(self.column(name))
+        return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])

@@ -1,0 +1,290 @@
+"""Compiled loops over tuples of words: interning of texts, numbering of tuples, comparison.
+
+A tuple is a row of an int64 matrix. ``texts`` marks the words that number a text: 1 for ascending,
+-1 for descending order, 0 for other words; these compare as signed integers.
+"""
+# Compiled code has Numba's types: callers are checked, bodies are not.
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from anabranch_runtime.index.kernels import mixed
+
+Ints = NDArray[np.int64]
+I32 = NDArray[np.int32]
+U8 = NDArray[np.uint8]
+U64 = NDArray[np.uint64]
+
+#: Empty place of a hash table, removed tuple.
+NONE = -1
+
+
+@njit(cache=True, nogil=True)
+def _hash_bytes(data: U8, first: int, end: int) -> int:
+    h = np.uint64(end - first)
+    at = first
+    while at + 8 <= end:
+        word = np.uint64(0)
+        for k in range(8):
+            word |= np.uint64(data[at + k]) << np.uint64(8 * k)
+        h = mixed(h ^ word)
+        at += 8
+    word = np.uint64(0)
+    for k in range(end - at):
+        word |= np.uint64(data[at + k]) << np.uint64(8 * k)
+    return mixed(h ^ word)
+
+
+@njit(cache=True, nogil=True)
+def intern(
+    given: U8,
+    bounds: I32,
+    valid: NDArray[np.bool_],
+    first: int,
+    out: Ints,
+    table: I32,
+    hashes: U64,
+    data: U8,
+    ends: Ints,
+    count: int,
+) -> tuple[int, int]:
+    """Write the number of each text to ``out``, adding unknown texts to the pool.
+
+    Args:
+        given, bounds: bytes and limits of the texts. ``valid``: mask of texts; empty: all.
+        first: text with which to begin.
+        table, hashes, data, ends: the pool; text ``i`` ends before byte ``ends[i + 1]``.
+        count: number of texts in the pool.
+
+    Returns:
+        Number of processed texts, fewer than all if the pool is full; number of texts in it.
+    """
+    size = np.uint64(len(table) - 1)
+    for i in range(first, len(out)):
+        if len(valid) > 0 and not valid[i]:
+            out[i] = 0
+            continue
+        low, high = np.int64(bounds[i]), np.int64(bounds[i + 1])
+        h = _hash_bytes(given, low, high)
+        place = np.int64(h & size)
+        known = np.int64(table[place])
+        while known >= 0:
+            if hashes[known] == h and ends[known + 1] - ends[known] == high - low:
+                same = True
+                base = ends[known]
+                for k in range(high - low):
+                    if data[base + k] != given[low + k]:
+                        same = False
+                        break
+                if same:
+                    break
+            place = (place + 1) & np.int64(size)
+            known = np.int64(table[place])
+        if known < 0:
+            base = ends[count]
+            if count >= len(hashes) or base + high - low > len(data):
+                return i, count
+            for k in range(high - low):
+                data[base + k] = given[low + k]
+            ends[count + 1] = base + high - low
+            hashes[count] = h
+            table[place] = count
+            known = count
+            count += 1
+        out[i] = known
+    return len(out), count
+
+
+@njit(cache=True, nogil=True)
+def rehash(table: I32, hashes: U64, count: int) -> None:
+    """Enter the first ``count`` hashes into the empty ``table`` (all :data:`NONE`)."""
+    size = np.int64(len(table) - 1)
+    for n in range(count):
+        place = np.int64(hashes[n] & np.uint64(size))
+        while table[place] >= 0:
+            place = (place + 1) & size
+        table[place] = n
+
+
+@njit(cache=True, nogil=True)
+def text_offsets(numbers: Ints, valid: NDArray[np.bool_], ends: Ints, out: Ints) -> None:
+    """Write the limits of the texts ``numbers`` to ``out``, one entry more than texts."""
+    total = np.int64(0)
+    out[0] = 0
+    for i in range(len(numbers)):
+        if valid[i]:
+            total += ends[numbers[i] + 1] - ends[numbers[i]]
+        out[i + 1] = total
+
+
+@njit(cache=True, nogil=True)
+def text_bytes(numbers: Ints, data: U8, ends: Ints, offsets: Ints, out: U8) -> None:
+    """Write the bytes of the texts ``numbers`` to ``out``, at ``offsets``."""
+    for i in range(len(numbers)):
+        base = ends[numbers[i]]
+        at = offsets[i]
+        for k in range(offsets[i + 1] - at):
+            out[at + k] = data[base + k]
+
+
+@njit(cache=True, nogil=True)
+def compare_texts(a: int, b: int, data: U8, ends: Ints) -> int:
+    """Compare two texts of the pool by their bytes: -1, 0, 1."""
+    if a == b:
+        return 0
+    x, y = ends[a], ends[b]
+    m, n = ends[a + 1] - x, ends[b + 1] - y
+    for k in range(min(m, n)):
+        if data[x + k] != data[y + k]:
+            return -1 if data[x + k] < data[y + k] else 1
+    return -1 if m < n else 1 if m > n else 0
+
+
+@njit(cache=True, nogil=True)
+def compare(
+    one: Ints, i: int, other: Ints, j: int, first: int, end: int, texts: Ints, data: U8, ends: Ints
+) -> int:
+    """Compare the words ``first`` to ``end`` of two tuples: -1, 0, 1."""
+    for k in range(first, end):
+        a, b = one[i, k], other[j, k]
+        if a == b:
+            continue
+        if texts[k] == 0:
+            return -1 if a < b else 1
+        order = compare_texts(a, b, data, ends) * texts[k]
+        if order != 0:
+            return order
+    return 0
+
+
+@njit(cache=True, nogil=True)
+def _hash_words(words: Ints, i: int) -> int:
+    h = np.uint64(0)
+    for k in range(words.shape[1]):
+        h = mixed(h ^ np.uint64(words[i, k]))
+    return h
+
+
+@njit(cache=True, nogil=True)
+def number(
+    given: Ints,
+    first: int,
+    out: Ints,
+    table: I32,
+    hashes: U64,
+    words: Ints,
+    free: Ints,
+    counts: Ints,
+    fresh: Ints,
+) -> int:
+    """Write the slot of each tuple to ``out``; new tuples get free slots.
+
+    Args:
+        first: tuple with which to begin.
+        table, hashes, words: the hash table of slots.
+        free: stack of free slots.
+        counts: highest slot used so far plus 1; free slots; slots in ``fresh``. Updated.
+        fresh: receives the new slots.
+
+    Returns:
+        Number of processed tuples; fewer than all if no slot is free.
+    """
+    size = np.int64(len(table) - 1)
+    width = words.shape[1]
+    for i in range(first, len(out)):
+        h = _hash_words(given, i)
+        place = np.int64(h & np.uint64(size))
+        slot = np.int64(table[place])
+        while slot >= 0:
+            if hashes[slot] == h:
+                same = True
+                for k in range(width):
+                    if words[slot, k] != given[i, k]:
+                        same = False
+                        break
+                if same:
+                    break
+            place = (place + 1) & size
+            slot = np.int64(table[place])
+        if slot < 0:
+            if counts[1] > 0:
+                counts[1] -= 1
+                slot = free[counts[1]]
+            elif counts[0] < len(hashes):
+                slot = counts[0]
+                counts[0] += 1
+            else:
+                return i
+            for k in range(width):
+                words[slot, k] = given[i, k]
+            hashes[slot] = h
+            table[place] = slot
+            fresh[counts[2]] = slot
+            counts[2] += 1
+        out[i] = slot
+    return len(out)
+
+
+@njit(cache=True, nogil=True)
+def forget_slots(slots: Ints, table: I32, hashes: U64, free: Ints, counts: Ints) -> None:
+    """Remove ``slots`` from the hash table, and make them free."""
+    size = np.int64(len(table) - 1)
+    for i in range(len(slots)):
+        slot = slots[i]
+        place = np.int64(hashes[slot] & np.uint64(size))
+        while table[place] != slot:
+            place = (place + 1) & size
+        # Move later entries of the cluster back, so that none is cut off from its place.
+        hole = place
+        place = (place + 1) & size
+        while table[place] >= 0:
+            home = np.int64(hashes[table[place]] & np.uint64(size))
+            if ((place - home) & size) >= ((place - hole) & size):
+                table[hole] = table[place]
+                hole = place
+            place = (place + 1) & size
+        table[hole] = NONE
+        free[counts[1]] = slot
+        counts[1] += 1
+
+
+@njit(cache=True, nogil=True)
+def rehash_slots(table: I32, hashes: U64, used: int, dead: NDArray[np.bool_]) -> None:
+    """Enter the slots below ``used`` that are not ``dead`` into the empty ``table``."""
+    size = np.int64(len(table) - 1)
+    for n in range(used):
+        if dead[n]:
+            continue
+        place = np.int64(hashes[n] & np.uint64(size))
+        while table[place] >= 0:
+            place = (place + 1) & size
+        table[place] = n
+
+
+@njit(cache=True, nogil=True)
+def compact(slots: Ints, marks: I32, index: Ints, touched: Ints) -> int:
+    """Number the distinct ``slots`` in order of appearance.
+
+    Args:
+        marks: -1 per slot; unchanged in the end.
+        index: receives the number of each entry of ``slots``.
+        touched: receives the distinct slots.
+
+    Returns:
+        Number of distinct slots.
+    """
+    count = np.int64(0)
+    for i in range(len(slots)):
+        slot = slots[i]
+        if marks[slot] < 0:
+            marks[slot] = count
+            touched[count] = slot
+            count += 1
+        index[i] = marks[slot]
+    for n in range(count):
+        marks[touched[n]] = -1
+    return count

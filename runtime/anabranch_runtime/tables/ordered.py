@@ -1,0 +1,187 @@
+"""Ordered multisets of tuples, one per slot, with net weights."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from anabranch_contract.queries.views import RankFunction
+from anabranch_runtime.columns.arrays import I32, Bools, Ints
+from anabranch_runtime.tables import trees
+from anabranch_runtime.tables.kernels import NONE
+from anabranch_runtime.tables.words import Layout, grown
+
+_FEW = 64
+_RANKINGS = {
+    RankFunction.ROW_NUMBER: trees.ROW_NUMBER,
+    RankFunction.RANK: trees.RANK,
+    RankFunction.DENSE_RANK: trees.DENSE_RANK,
+}
+_NOTHING = np.empty(0, np.int64)
+
+
+class Walk(NamedTuple):
+    """First nodes of several multisets, in order.
+
+    Attributes:
+        nodes: node numbers. ``places``: places of their tuples; ``times``: how often each is there.
+        ends: end of the part of each slot.
+    """
+
+    nodes: Ints
+    places: Ints
+    times: Ints
+    ends: Ints
+
+
+class Ordered:
+    """Multisets of tuples in ``layout``, by slot, in the order of their words.
+
+    Attributes:
+        words: tuple of each node.
+        sizes: weight, and total positive weight of the subtree, per node.
+    """
+
+    __slots__ = ("_counts", "_free", "_links", "layout", "roots", "sizes", "words")
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.roots: I32 = np.full(_FEW, NONE, np.int32)
+        self.words: Ints = np.empty((_FEW, layout.width), np.int64)
+        self.sizes: Ints = np.empty((_FEW, 2), np.int64)
+        self._links: I32 = np.empty((_FEW, 2), np.int32)
+        self._free: Ints = np.empty(_FEW, np.int64)
+        #: Highest node used so far plus 1; free nodes; nodes in trees.
+        self._counts: Ints = np.zeros(3, np.int64)
+
+    def __len__(self) -> int:
+        return int(self._counts[2])
+
+    def make_room(self, slots: int) -> None:
+        """Prepare for slots below ``slots``."""
+        if len(self.roots) < slots:
+            roots = np.full(max(slots, 2 * len(self.roots)), NONE, np.int32)
+            roots[: len(self.roots)] = self.roots
+            self.roots = roots
+
+    def add(self, slots: Ints, tuples: Ints, weights: Ints, *, crossings: bool = False) -> Ints:
+        """Add weighted tuples, skipping those with negative slots.
+
+        Returns:
+            With ``crossings``, per tuple 1 where its net weight becomes positive, -1 where it
+            ceases to be, else 0; otherwise nothing.
+        """
+        crossed = np.empty(len(slots), np.int64) if crossings else _NOTHING
+        pool = self.layout.pool
+        done = 0
+        while True:
+            done = trees.add(
+                self.roots,
+                slots,
+                tuples,
+                weights,
+                done,
+                self.words,
+                self._links,
+                self.sizes,
+                self._free,
+                self._counts,
+                self.layout.texts,
+                pool.data,
+                pool.ends,
+                crossed,
+            )
+            if done == len(slots):
+                return crossed
+            room = 2 * len(self.words)
+            self.words = grown(self.words, room)
+            self.sizes = grown(self.sizes, room)
+            self._links = grown(self._links, room)
+            self._free = grown(self._free, room)
+
+    def clear(self, slots: Ints) -> None:
+        """Empty the multisets of ``slots``."""
+        trees.clear(self.roots, slots, self._links, self._free, self._counts)
+
+    def totals(self, slots: Ints) -> Ints:
+        """Return the number of tuples of each slot (net weights below 0 count as 0)."""
+        out = np.empty(len(slots), np.int64)
+        trees.totals(self.roots, slots, self.sizes, out)
+        return out
+
+    def empty(self, slots: Ints) -> Bools:
+        """Return the mask of slots whose multisets have no tuple of any net weight."""
+        found: Bools = self.roots[slots] < 0
+        return found
+
+    def at(self, slots: Ints, ranks: Ints) -> Ints:
+        """Return the node at each rank from 0 (negative: from the end); -1: there is none."""
+        out = np.empty(len(slots), np.int64)
+        trees.at_ranks(self.roots, slots, ranks, self._links, self.sizes, out)
+        return out
+
+    def walk(
+        self,
+        slots: Ints,
+        most: int | None = None,
+        ranking: RankFunction = RankFunction.ROW_NUMBER,
+        sorts: int = 0,
+        *,
+        everything: bool = False,
+    ) -> Walk:
+        """Return the nodes of each slot with places up to ``most`` (None: all).
+
+        Args:
+            sorts: number of first words that are sort keys.
+            everything: whether to include net weights below 1.
+        """
+        pool = self.layout.pool
+        return Walk(
+            *trees.walk(
+                self.roots,
+                slots,
+                self._links,
+                self.sizes,
+                self.words,
+                sorts,
+                self.layout.texts,
+                pool.data,
+                pool.ends,
+                -1 if most is None else most,
+                _RANKINGS[ranking],
+                everything,
+            )
+        )
+
+    def cut(self, slots: Ints, most: Ints) -> None:
+        """Remove the last tuples of each slot until ``most`` remain."""
+        trees.cut(self.roots, slots, most, self._links, self.sizes, self._free, self._counts)
+
+    def beyond(self, slots: Ints, tuples: Ints, most: int, words: int) -> Bools:
+        """Return the mask of tuples whose first ``words`` words are greater than those of the last
+        tuple of their slot, if the slot has ``most`` tuples.
+        """
+        out = np.empty(len(slots), np.bool_)
+        pool = self.layout.pool
+        trees.beyond(
+            self.roots,
+            slots,
+            tuples,
+            most,
+            words,
+            self.words,
+            self._links,
+            self.sizes,
+            self.layout.texts,
+            pool.data,
+            pool.ends,
+            out,
+        )
+        return out
+
+    @property
+    def bytes(self) -> int:
+        """Return the size in memory."""
+        arrays = (self.roots, self.words, self.sizes, self._links, self._free)
+        return sum(a.nbytes for a in arrays)
