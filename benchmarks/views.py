@@ -5,8 +5,8 @@
 Joined rows come in versions of equal size, and each is brought into the view before the next comes.
 ``version``: seconds from the commit of a batch to the view's changes in its sink, of versions after
 the first. ``anew_s``: seconds that DuckDB takes for the same statement over all rows so far, in
-memory, at the last version. A view pays for a version's rows (or all groups, with a LIMIT), and for
-Spark's commit; computing from scratch pays for all rows so far. At the end both must agree.
+memory, at the last version. A view pays for a version's rows and the groups that they touch;
+computing from scratch pays for all rows so far. At the end both must agree.
 """
 
 from __future__ import annotations
@@ -20,18 +20,15 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 
-from anabranch_runtime.spark.session import spark_session
+from anabranch_runtime.driver.tables import Tables, here
 from benchmarks.report import figures
 from tests.support.worlds.view_runs import MINUTE, SCHEMA, Drawn, ViewRun
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _BUCKET = "time_bucket(INTERVAL 10 MINUTE, ts)"
 #: The views: in Spark's words, and in DuckDB's.
@@ -73,27 +70,29 @@ def _rows(draw: np.random.Generator, version: int, count: int, groups: int) -> p
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
-def measure(
-    session: SparkSession, folder: Path, name: str, versions: int, count: int, groups: int
-) -> dict[str, Any]:
+def _prompt(folder: Path) -> Tables:
+    """Tables that include every round at once."""
+    return here(folder / "state", folder / "results", {}, lambda *_: None)
+
+
+def measure(folder: Path, name: str, versions: int, count: int, groups: int) -> dict[str, Any]:
     """One view over ``versions`` versions of ``count`` rows.
 
     Raises:
         AssertionError: view and oracle differ at the end.
     """
-    run = ViewRun(session, folder, VIEWS[name])
+    run = ViewRun(folder, VIEWS[name])
+    run.world.make = lambda: _prompt(folder)
+    run.restart()
     draw = np.random.default_rng(1)
     spent = []
     try:
         for version in range(versions):
             rows = _rows(draw, version, count, groups)
-            run.stage(rows)
-            run.rows.append(rows)
-            run.next_batch += 1
-            run.mark = 1_704_067_200_000_000 + version * 10 * MINUTE
+            mark = 1_704_067_200_000_000 + version * 10 * MINUTE
             began = time.perf_counter()
-            run.commit()
-            run.views.drain()
+            run.feed(rows, mark)
+            run.tables.drain()
             spent.append(time.perf_counter() - began)
         with duckdb.connect() as connection:
             connection.execute("SET TimeZone = 'UTC'")
@@ -105,7 +104,7 @@ def measure(
                 anew.append(time.perf_counter() - began)
         assert run.table() == run.wanted(), name
     finally:
-        run.views.close()
+        run.tables.close()
     again = statistics.median(anew)
     middle = statistics.median(spent[1:])
     return {
@@ -131,7 +130,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--versions", type=int, default=15)
     options = parser.parse_args(arguments)
     load = os.getloadavg()
-    session = spark_session("local[2]")
     home = Path(tempfile.mkdtemp(prefix="anabranch-views-"))
     found = []
     try:
@@ -139,14 +137,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for count in options.rows:
                 for groups in options.groups:
                     folder = home / f"{name}-{count}-{groups}"
-                    one = measure(session, folder, name, options.versions, count, groups)
+                    one = measure(folder, name, options.versions, count, groups)
                     figures.tell(
                         f"{name}, {count:,} rows a version, {groups:,} keys: {one['version_s']} s"
                         f" a version, {one['rows_per_s']:,} rows/s; anew {one['anew_s']} s"
                     )
                     found.append(one)
     finally:
-        session.stop()
         shutil.rmtree(home, ignore_errors=True)
     if options.json:
         settings = {n: v for n, v in vars(options).items() if n != "json"}

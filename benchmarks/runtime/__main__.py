@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from benchmarks.command import Benchmark
 from benchmarks.runtime import (
     adaptation,
+    aggregates,
     fixed_cost,
     ingest,
     latency,
@@ -29,6 +30,7 @@ BENCHMARKS: tuple[Benchmark, ...] = tuple(
     for module in (
         *(sharing, separate, queries, rewire, state_size, fixed_cost, latency, ingest),
         adaptation,
+        aggregates,
     )
 )
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from anabranch_contract.plans.ruleset import QuerySpec
 from anabranch_contract.queries.expressions import Output
+from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.sinks.parquet import RowBuffer, output_schema
 from anabranch_runtime.storage.segment import PackWriter, Segment
 from anabranch_runtime.storage.segment_cache import read_segment
@@ -43,11 +44,9 @@ def column_name(output: Output) -> str:
 
 def rows_schema(query: QuerySpec) -> pa.Schema:
     """Return the schema of a query's joined rows; left rows and pairs keep their names."""
-    schema = output_schema(query)
     if query.has_outer_join:
-        return schema
-    names = [column_name(output) for output in query.projection]
-    return pa.schema(dict(zip(names, schema.types, strict=True)))
+        return output_schema(query)
+    return pa.schema({column_name(o): arrow_type(o.expr.type) for o in query.projection})
 
 
 class JoinedBatch:

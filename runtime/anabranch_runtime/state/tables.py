@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from anabranch_contract.codec import Row
 from anabranch_contract.protocol.activations import Activation, LeftRows
 from anabranch_runtime.storage.segment import Segment
 
@@ -35,7 +34,8 @@ class Round:
     missing: dict[str, Activation] = field(default_factory=dict)
 
 
-class Held(Row, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Held:
     """Place of a table in the checkpoints.
 
     Attributes:
@@ -46,7 +46,8 @@ class Held(Row, frozen=True):
     next: int
 
 
-class TableCounts(Row, frozen=True):
+@dataclass(frozen=True, slots=True)
+class TableCounts:
     """Counts of a table's output.
 
     Attributes:

@@ -33,7 +33,7 @@ from anabranch_runtime.probe.latest import Latest
 from anabranch_runtime.probe.probe import FEW, check
 from anabranch_runtime.rations.limits import RationLimits
 from anabranch_runtime.rations.shares import Ranks, Wanted, kept_by
-from anabranch_runtime.sinks.joined_rows import JoinedRows, rows_schema
+from anabranch_runtime.sinks.joined_rows import JoinedRows, column_name, rows_schema
 from anabranch_runtime.sinks.outer_rows import left_row_columns
 from anabranch_runtime.sinks.parquet import ResultWriter, RowBuffer, output_schema, project
 from anabranch_runtime.sinks.sampling import slots, with_slots
@@ -134,7 +134,7 @@ class Emission:
             due: whether they are results of this batch (``NOW``) or of earlier ones (``OWED``).
             at, origin: progress of results that visit all hosts, see :meth:`_current`.
         """
-        queries = (rule.query,)
+        queries: tuple[QueryId, ...] = (rule.query,)
         if due == NOW and rule.query in self._shared:
             queries = self._shared[rule.query].queries
         if all(query in self.failures.found for query in queries):
@@ -315,12 +315,15 @@ class Emission:
             assert outer is not None
             beside = left_row_columns(query, outer.partner, results, marks)
             return project(query, results, schema, beside)
-        if query.id not in self.context.shedding.sampled or not query.has_post_join:
+        if not query.has_post_join:
             return project(query, results, schema)
-        rows = project(query, results, rows_schema(query))
-        count = (len(schema) - rows.num_columns) // 2
-        kept = kept_by(results, query, self.layout, self.rationing, self.ranks, count)
-        return pa.RecordBatch.from_arrays([*rows.columns, *kept], schema=schema)
+        read = fetcher(results)
+        columns = {column_name(output): output.expr for output in query.projection}
+        arrays = [evaluate(expr, read, results.length) for expr in columns.values()]
+        if query.id in self.context.shedding.sampled:
+            count = (len(schema) - len(arrays)) // 2
+            arrays += kept_by(results, query, self.layout, self.rationing, self.ranks, count)
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _visible(self, query: str, partial: Partial) -> Bools | None:
         """Mask of results with visible members only (``semantics.md``, promise 4)."""

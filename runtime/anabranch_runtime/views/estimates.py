@@ -35,7 +35,7 @@ from anabranch_runtime.columns.arrays import Floats, Ints
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.sinks.parquet import output_schema
 from anabranch_runtime.sinks.sampling import RANK, SHARE, with_slots
-from anabranch_runtime.views.table import texts
+from anabranch_runtime.views.identities import texts
 
 #: Maximum number of groups with corrections per view.
 MOST_GROUPS = 100_000

@@ -20,8 +20,8 @@ from anabranch_contract.queries.views import AggregateFunction, View, ViewAggreg
 from anabranch_runtime.columns.arrays import Floats
 from anabranch_runtime.views.estimates import GROUP, KEPT_RANKS, measured, part
 from anabranch_runtime.views.finishing import counts_beside
+from anabranch_runtime.views.identities import identities
 from anabranch_runtime.views.left_out import GroupKnowledge
-from anabranch_runtime.views.table import identities
 
 #: Function from a correction's name (such as ``0.sum``, see ``estimates``) to its values per row.
 Correction = Callable[[str], Floats]

@@ -73,6 +73,7 @@ class TableWorld:
     Attributes:
         ruleset: the present ruleset.
         queries: activations of the present queries.
+        make: makes the tables; None: lagging ones in this process.
     """
 
     folder: Path
@@ -82,6 +83,7 @@ class TableWorld:
     follow: Follow = lambda *_: None
     writers: dict[SinkKind, Write] = field(default_factory=dict)
     queries: dict[str, Activation] = field(default_factory=dict)
+    make: Callable[[], Tables] | None = field(init=False, default=None)
     state: State = field(init=False, default_factory=State)
     #: The states before, newest first.
     earlier: list[State] = field(init=False, default_factory=list)
@@ -100,9 +102,13 @@ class TableWorld:
 
     def begin(self) -> None:
         """Start from the state, as a new process would."""
-        self.tables = lagging(
-            self.folder / "state", self.results, self.rng, self.publish, self.follow, self.writers
-        )
+        if self.make is not None:
+            self.tables = self.make()
+        else:
+            self.tables = lagging(
+                *(self.folder / "state", self.results, self.rng),
+                *(self.publish, self.follow, self.writers),
+            )
         self.tables.begin(self.state)
 
     def restart(self) -> None:

@@ -28,7 +28,7 @@ from anabranch_planner.passes import parse_sql
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.driver.tables import Tables
 from anabranch_runtime.expressions.evaluate import evaluate
-from anabranch_runtime.sinks.parquet import output_schema
+from anabranch_runtime.sinks.joined_rows import column_name, rows_schema
 from anabranch_runtime.sinks.sampling import with_slots
 from tests.support.worlds.kept_tables import TableWorld
 
@@ -257,8 +257,9 @@ class ViewRun:
         kept = rows
         for condition in relation.filter:
             kept = kept.filter(_evaluated(condition, kept))
-        arrays = [_evaluated(o.expr, kept) for o in self.query.projection]
-        schema = with_slots(output_schema(self.query), len(slots))
+        columns = {column_name(o): o.expr for o in self.query.projection}
+        arrays = [_evaluated(expr, kept) for expr in columns.values()]
+        schema = with_slots(rows_schema(self.query), len(slots))
         arrays += [array for slot in slots for array in slot]
         return {"v": pa.Table.from_arrays(arrays, schema=schema)}
 

@@ -1,0 +1,194 @@
+"""From a batch's arrival to the last of many aggregating queries over one join that shows it.
+
+Every query groups the same join of orders and line items by other columns. A batch has some
+thousand joined rows. The clock starts when the gate admits a batch, and stops when the rows of
+every query, as the REST API shows them, include it. The same numbers of queries without aggregates,
+whose results are counted only, tell what the joins alone cost. The tables end as DuckDB has them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import redis
+
+from anabranch_client.replay import tpch
+from anabranch_client.replay.oracle import recorded_tables
+from anabranch_client.replay.scenario import RecordedStream
+from anabranch_client.replay.tpch import DemoQuery
+from anabranch_contract.protocol.activations import ViewRows
+from anabranch_contract.protocol.keys import Keys
+from benchmarks.command import Benchmark, made, quantile, spread
+from benchmarks.report.figures import tell
+from benchmarks.report.grids import Grid
+from benchmarks.report.grids import spread as shown
+from benchmarks.runtime.command import master, run
+from benchmarks.session import PATIENCE, Session, WrongResultError, session
+
+#: Line items at scale factor 1.
+_ITEMS = 6_000_000
+_JOIN = "FROM orders o JOIN lineitem l ON l.l_orderkey = o.o_orderkey"
+_KEYS = (
+    "o.o_orderpriority", "l.l_shipmode", "l.l_returnflag", "o.o_orderstatus", "l.l_linestatus",
+    "l.l_linenumber", "l.l_discount", "l.l_tax", "year(o.o_orderdate)", "month(l.l_shipdate)",
+)  # fmt: skip
+_VALUES = (
+    "count(*)", "sum(l.l_quantity)", "max(l.l_extendedprice)", "min(o.o_totalprice)",
+    "avg(l.l_extendedprice)", "sum(l.l_extendedprice * (1 - l.l_discount))",
+)  # fmt: skip
+
+
+def aggregating(count: int) -> list[DemoQuery]:
+    """``count`` different aggregating queries."""
+    some = itertools.product(itertools.combinations(_KEYS, 2), itertools.combinations(_VALUES, 3))
+    found = []
+    for number, (keys, values) in enumerate(itertools.islice(some, count)):
+        listed = ", ".join(f"{v} AS v{n}" for n, v in enumerate(values))
+        named = ", ".join(f"{k} AS k{n}" for n, k in enumerate(keys))
+        sql = f"SELECT {named}, {listed} {_JOIN} GROUP BY {', '.join(keys)}"
+        found.append(DemoQuery(f"a{number}", sql))
+    return found
+
+
+def joining(count: int) -> list[DemoQuery]:
+    """``count`` queries with the joined rows."""
+    return [DemoQuery(f"j{n}", f"SELECT o.o_orderkey, l.l_quantity {_JOIN}") for n in range(count)]
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--queries", type=int, nargs="+", default=[1, 20, 60, 500])
+    parser.add_argument("--rows", type=int, default=1000, help="joined rows of a batch")
+    parser.add_argument("--batches", type=int, default=30)
+    parser.add_argument("--warm-up", type=int, default=8, help="batches before")
+
+
+def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
+    """Both kinds of queries for every number of them."""
+    batches = options.batches + options.warm_up
+    scale = options.rows * batches / _ITEMS
+    every = tpch.generate(made(home / "input"), scale, batches)
+    streams = [s for s in every if s.name in ("orders", "lineitem")]
+    return {"counts": [_both(options, home, streams, n) for n in options.queries]}
+
+
+def _both(
+    options: argparse.Namespace, home: Path, streams: Sequence[RecordedStream], count: int
+) -> dict[str, Any]:
+    views, alone = aggregating(count), joining(count)
+    delays, batches = _delays(options, home / f"views-{count}", streams, views)
+    _, joins = _delays(options, home / f"joins-{count}", streams, alone)
+    found = {
+        "queries": count,
+        "shown_p50": quantile(delays, 0.5),
+        "shown_p90": quantile(delays, 0.9),
+        "shown_greatest": max(delays),
+        "batch_seconds": spread(batches, 4),
+        "joins_batch_seconds": spread(joins, 4),
+    }
+    tell(
+        f"{count} queries: shown after {found['shown_p50']:.2f} s, batch "
+        f"{quantile(batches, 0.5):.3f} s, of the joins alone {quantile(joins, 0.5):.3f} s"
+    )
+    return found
+
+
+def _delays(
+    options: argparse.Namespace,
+    home: Path,
+    streams: Sequence[RecordedStream],
+    queries: Sequence[DemoQuery],
+) -> tuple[list[float], list[float]]:
+    """Seconds from the admission of each batch until all show it, and to its commit."""
+    views = [q.name for q in queries if " GROUP BY " in q.sql]
+    counted = [q.name for q in queries if q.name not in views]
+    with session(
+        home,
+        streams,
+        queries,
+        master=master(options),
+        parallelism=options.parallelism,
+        epoch_batches=1_000_000,
+        counted=counted,
+    ) as system:
+        system.start()
+        keys = Keys(system.pipeline.spec.namespace)
+        server = redis.Redis.from_url(system.pipeline.redis_url)
+        delays, seconds = list[float](), list[float]()
+        for batch in range(options.warm_up + options.batches):
+            began = time.time()
+            system.gate(batch + 1)
+            _await(lambda b=batch: len(system.log()) > b)  # type: ignore[misc]
+            committed = system.log()[batch].committed_at
+            _await(lambda b=batch: _includes(server, keys, views, b))  # type: ignore[misc]
+            if batch >= options.warm_up:
+                delays.append(time.time() - began)
+                seconds.append(committed - began)
+        if views:
+            _check(system, streams, queries)
+    return delays, seconds
+
+
+def _includes(server: Any, keys: Keys, views: Sequence[str], batch: int) -> bool:
+    """Whether all views have been published as of ``batch``."""
+    if not views:
+        return True
+    found = server.hmget(keys.views, views)
+    return all(text is not None and ViewRows.loads(text).batch >= batch for text in found)
+
+
+def _await(done: Any) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not done():
+        if time.monotonic() > deadline:
+            raise TimeoutError("a batch is not shown")
+        time.sleep(0.005)
+
+
+def _check(
+    system: Session, streams: Sequence[RecordedStream], queries: Sequence[DemoQuery]
+) -> None:
+    """Compare the files of some queries with DuckDB's answers."""
+    for query in queries[:: max(len(queries) // 5, 1)]:
+        folder = system.pipeline.spec.results / query.name
+        with recorded_tables(streams) as connection, duckdb.connect() as own:
+            wanted = sorted(connection.sql(query.sql).fetchall(), key=repr)
+            found = own.sql(
+                "SELECT * EXCLUDE (nth, anabranch_change, anabranch_version) FROM (SELECT *, "
+                "row_number() OVER (PARTITION BY k0, k1 ORDER BY anabranch_version DESC) AS nth "
+                f"FROM read_parquet('{folder}/*.parquet')) WHERE nth = 1"
+            ).fetchall()
+        if len(found) != len(wanted) or [r[:2] for r in sorted(found, key=repr)] != [
+            r[:2] for r in wanted
+        ]:
+            raise WrongResultError(f"{query.name}: {len(found)} rows, {len(wanted)} expected")
+
+
+def tables(entry: dict[str, Any]) -> list[Grid]:
+    """One row per number of queries."""
+    rows = [
+        (
+            str(one["queries"]),
+            *(f"{one[name]:.2f}" for name in ("shown_p50", "shown_p90", "shown_greatest")),
+            shown(one["batch_seconds"], 3),
+            shown(one["joins_batch_seconds"], 3),
+        )
+        for one in entry["counts"]
+    ]
+    titles = ("queries", "shown after p50 s", "p90 s", "greatest s", "batch s", "joins alone s")
+    return [Grid("aggregating queries over one join", titles, tuple(rows))]
+
+
+BENCHMARK = Benchmark(
+    "aggregates", "many aggregating queries over one join", _options, measure, tables
+)
+
+
+if __name__ == "__main__":
+    sys.exit(run(BENCHMARK))
