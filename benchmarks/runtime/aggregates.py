@@ -34,7 +34,8 @@ from benchmarks.session import PATIENCE, Session, WrongResultError, session
 
 #: Line items at scale factor 1.
 _ITEMS = 6_000_000
-_JOIN = "FROM orders o JOIN lineitem l ON l.l_orderkey = o.o_orderkey"
+_JOIN = "orders o JOIN lineitem l ON l.l_orderkey = o.o_orderkey"
+_TABLES = ("orders", "lineitem")
 _KEYS = (
     "o.o_orderpriority", "l.l_shipmode", "l.l_returnflag", "o.o_orderstatus", "l.l_linestatus",
     "l.l_linenumber", "l.l_discount", "l.l_tax", "year(o.o_orderdate)", "month(l.l_shipdate)",
@@ -52,14 +53,15 @@ def aggregating(count: int) -> list[DemoQuery]:
     for number, (keys, values) in enumerate(itertools.islice(some, count)):
         listed = ", ".join(f"{v} AS v{n}" for n, v in enumerate(values))
         named = ", ".join(f"{k} AS k{n}" for n, k in enumerate(keys))
-        sql = f"SELECT {named}, {listed} {_JOIN} GROUP BY {', '.join(keys)}"
-        found.append(DemoQuery(f"a{number}", sql))
+        source = f"{_JOIN} GROUP BY {', '.join(keys)}"
+        found.append(DemoQuery(f"a{number}", f"{named}, {listed}", source, _TABLES))
     return found
 
 
 def joining(count: int) -> list[DemoQuery]:
     """``count`` queries with the joined rows."""
-    return [DemoQuery(f"j{n}", f"SELECT o.o_orderkey, l.l_quantity {_JOIN}") for n in range(count)]
+    shown = "o.o_orderkey, l.l_quantity"
+    return [DemoQuery(f"j{n}", shown, _JOIN, _TABLES) for n in range(count)]
 
 
 def _options(parser: argparse.ArgumentParser) -> None:

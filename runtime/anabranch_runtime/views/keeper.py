@@ -431,8 +431,8 @@ class Keeper:
                 self._changed.setdefault(view.name, time.monotonic())
 
     def _begin(self, name: str) -> None:
-        """Deliver version 0 of a table without rounds."""
-        if name in self.delivered:
+        """Deliver version 0 of a table that no checkpoint has contents of."""
+        if self._views[name].batch >= 0:
             return
         self._dirty.add(name)
         try:

@@ -27,8 +27,9 @@ from anabranch_runtime.views.checkpoints import KeptTable
 from anabranch_runtime.views.parts import VersionRows, of_part, told
 from anabranch_runtime.views.undecided import Undecided
 
-#: Maximum number of a view's rows that the REST API shows.
-MOST_SHOWN = 1000
+#: Maximum number of a view's rows that the REST API shows; number of rows up to which those of
+#: windows that are over stay among them.
+MOST_SHOWN, MOST_KEPT = 1000, 10_000
 
 
 @dataclass(slots=True)
@@ -120,8 +121,10 @@ class KeptView:
         return told(self._counted(changes, version), self._part())
 
     def forget(self, clock: int) -> None:
-        """Drop groups of windows that ended before ``clock`` (microseconds)."""
-        if self._table is not None:
+        """Drop groups of windows that ended before ``clock`` (microseconds), unless all rows are
+        few enough to be shown.
+        """
+        if self._table is not None and len(self._table) > MOST_KEPT:
             self._table.forget(clock)
 
     def shown(self) -> ViewRows | None:
@@ -129,11 +132,11 @@ class KeptView:
         view = self.query.view
         if self._table is None or view is None:
             return None
-        first = self._table.rows(MOST_SHOWN)
+        first = self._table.rows(MOST_SHOWN, counts=self._missing is not None)
         wanted = {o.name for o in view.projection}
         names = [n for n in first.column_names if n in wanted]
         rows = tuple(json_rows(_together(first.select(names))).to_pylist())
-        shown = ViewRows(self.counts.version, len(self._table), tuple(names), rows, self.batch)
+        shown = ViewRows(self.counts.version, self.counts.shown, tuple(names), rows, self.batch)
         return of_part(shown, view, first, self._part(), above=self.query.outer is not None)
 
     def kept(self, following: int) -> KeptTable:
@@ -199,7 +202,7 @@ class KeptView:
 
     def _counted(self, rows: pa.Table | None, version: int) -> pa.Table | None:
         if self._table is not None:
-            self.counts = replace(self.counts, shown=len(self._table))
+            self.counts = replace(self.counts, shown=len(self._table) + self._table.forgotten)
         if rows is None or not rows.num_rows:
             return None
         written = self.counts.written + rows.num_rows

@@ -84,7 +84,7 @@ def test_sinks_of_spark_are_written_by_the_driver(start: Callable[..., ViewRun])
             raise SinkError("no-disk", "the disk is full")
         taken.append((delivery.batch, delivery.read().num_rows))
 
-    run = start(SinkSpec("json", {"path": "x"}), **{SinkKind.FILES.value: write})
+    run = start(SinkSpec("json", path="x"), **{SinkKind.FILES.value: write})
     run.feed(draw_rows(Random(3), 5, 0))
     with pytest.raises(SinkError, match="the disk is full"):
         run.tables.drain()
