@@ -30,7 +30,7 @@ from anabranch_runtime.tables.accumulators import (
 )
 from anabranch_runtime.tables.collections import Collection
 from anabranch_runtime.tables.inputs import Inputs
-from anabranch_runtime.tables.words import Field, Texts, decimal_column
+from anabranch_runtime.tables.words import Field, Texts, decimal_column, integers_of
 
 _F = AggregateFunction
 _DOUBLE = DataType(TypeKind.DOUBLE)
@@ -118,6 +118,32 @@ class Aggregates:
             ExpressionError: a sum does not fit its type.
         """
         return [value(state, slots) for value in self._values]
+
+    def dump(self, state: Ints, slots: Ints) -> tuple[dict[str, pa.Array], list[pa.RecordBatch]]:
+        """Return the columns of state rows, and the tuples of each collection: the position of the
+        group in ``slots``, the fields, and the weight.
+        """
+        columns = {f"w{n}": pa.array(state[:, n]) for n in range(self.width)}
+        for part, at in self.parts:
+            if isinstance(part, Least) and part.layout.texts.any():
+                for n in range(len(part.layout.fields)):
+                    columns[f"l{at}_{n}"] = part.value(state, at, n)
+        return columns, [c.dump(slots) for c in self.collections]
+
+    def load(
+        self, columns: Mapping[str, pa.Array], collections: Sequence[pa.RecordBatch], slots: Ints
+    ) -> Ints:
+        """Restore the collections of ``slots`` from a dump; returns the state rows."""
+        state = np.column_stack([integers_of(columns[f"w{n}"]) for n in range(self.width)])
+        for part, at in self.parts:
+            if isinstance(part, Least) and part.layout.texts.any():
+                some = state[:, at] != 0
+                fields = range(len(part.layout.fields))
+                tuples = part.layout.encode([columns[f"l{at}_{n}"] for n in fields])
+                state[some, at + 1 : at + part.width] = tuples[some]
+        for collection, batch in zip(self.collections, collections, strict=True):
+            collection.load(batch, slots)
+        return state
 
     @property
     def bytes(self) -> int:

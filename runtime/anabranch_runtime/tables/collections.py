@@ -12,7 +12,7 @@ from anabranch_runtime.tables.accumulators import masked
 from anabranch_runtime.tables.inputs import Inputs
 from anabranch_runtime.tables.kernels import NONE
 from anabranch_runtime.tables.ordered import Ordered
-from anabranch_runtime.tables.words import Field, Layout, Texts, text_column
+from anabranch_runtime.tables.words import Field, Layout, Texts, integers_of, text_column
 
 _DOUBLE = DataType(TypeKind.DOUBLE)
 
@@ -62,6 +62,22 @@ class Collection:
     def settle(self) -> None:
         """Keep the last :meth:`add`."""
         self._last = None
+
+    def dump(self, slots: Ints) -> pa.RecordBatch:
+        """Return all tuples of ``slots``: the position of the slot, the fields, the weight."""
+        walk = self.values.walk(slots, everything=True)
+        groups = np.repeat(np.arange(len(slots)), np.diff(walk.ends, prepend=0))
+        columns = self.values.layout.decode(self.values.words[walk.nodes])
+        weights = pa.array(self.values.sizes[walk.nodes, 0])
+        names = ["group", *(f"v{n}" for n in range(len(columns))), "weight"]
+        return pa.RecordBatch.from_arrays([pa.array(groups), *columns, weights], names=names)
+
+    def load(self, dumped: pa.RecordBatch, slots: Ints) -> None:
+        """Add the tuples of a dump."""
+        *columns, weights = dumped.columns[1:]
+        tuples = self.values.layout.encode(columns)
+        groups = slots[integers_of(dumped.column(0))]
+        self.values.add(groups, tuples, np.array(weights, np.int64))
 
     def at(self, slots: Ints, ranks: Ints, field: int) -> pa.Array:
         """Return the values of ``field`` at each rank (negative: from the end), or NULL."""

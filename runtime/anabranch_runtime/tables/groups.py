@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +30,9 @@ from anabranch_runtime.views.finishing import (
 
 _BIGINT = DataType(TypeKind.BIGINT)
 _NONE = np.empty(0, np.int64)
+_NEVER = int(np.iinfo(np.int64).max)
+#: Entries of the metadata of a dump.
+_FORGOTTEN, _BEGUN = "forgotten", "begun"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +62,25 @@ class GroupedTable:
         self.pool = Texts()
         self._changes = Changes(view)
         keys = [Field(kind) for _, kind in view.keys]
-        keys += [Field(_BIGINT, nullable=False)] * (bool(view.sets) + (view.window is not None))
+        window = 0 if view.window is None else 1 + view.window.session
+        keys += [Field(_BIGINT, nullable=False)] * (bool(view.sets) + window)
         # All rows form one group without keys, of one constant word.
         self._one_group = not keys
         self._keys = Layout(keys or [Field(_BIGINT, nullable=False)], self.pool)
         self._slots = Slots(self._keys.width)
+        # Rows move between sessions.
+        deletes = deletes or window > 1
         self._aggregates = Aggregates(view.aggregates, kinds, self.pool, deletes=deletes)
         self._state = np.zeros((self._slots.room, self._aggregates.width), np.int64)
         self._start_outputs()
         self._present = np.zeros(self._slots.room, np.bool_)
         self._count = 0
         self._top = _NONE
+        #: Whether the table has given changes; number of rows forgotten while present; least end
+        #: of a time window, at least.
+        self._begun = not self._one_group
+        self.forgotten = 0
+        self._next_end = _NEVER
         if self._one_group:
             self._slots.find(np.zeros((1, 1), np.int64))
 
@@ -105,7 +116,10 @@ class GroupedTable:
 
     def apply(self, rows: Inputs, weights: Ints, version: int) -> pa.Table:
         """Add weighted rows; see :meth:`table.MaintainedTable.apply`."""
-        rows, weights, tuples = self._repeated(rows, weights)
+        return self._added(*self._repeated(rows, weights), version)
+
+    def _added(self, rows: Inputs, weights: Ints, tuples: Ints, version: int) -> pa.Table:
+        """Add weighted rows to the groups with the words ``tuples``."""
         slots, fresh = self._slots.find(tuples)
         self._make_room(fresh)
         touched, index = self._slots.distinct(slots)
@@ -131,12 +145,6 @@ class GroupedTable:
             return self._changes.nothing()
         slots = self._slots.all()
         return self._keep(self._updated(slots, self._state[slots]), version)
-
-    def restore(self) -> None:
-        """Compute all groups' rows from their state."""
-        slots = self._slots.all()
-        if len(slots):
-            self._keep(self._updated(slots, self._state[slots]), 0)
 
     def _repeated(self, rows: Inputs, weights: Ints) -> tuple[Inputs, Ints, Ints]:
         """Return the rows once per group, with their weights and the words of their groups."""
@@ -171,6 +179,9 @@ class GroupedTable:
             self._present = present
         self._aggregates.make_room(room)
         self._state[fresh] = 0
+        if self.view.window is not None and len(fresh):
+            ends = self._limits(self._slots.words[fresh])[1]
+            self._next_end = min(self._next_end, int(ends.min()))
         self._present[fresh] = False
 
     def _updated(self, slots: Ints, state: Ints) -> _Update:
@@ -206,14 +217,21 @@ class GroupedTable:
         view, words = self.view, self._slots.words[slots]
         columns = self._keys.decode(words, 0, len(view.keys) + bool(view.sets))
         if view.window is not None:
-            start = np.ascontiguousarray(words[:, -1])
-            for moments in (start, start + view.window.length):
+            for moments in self._limits(words):
                 columns.append(plain_column(moments, None, pa.timestamp("us", "UTC")))
         return columns
+
+    def _limits(self, words: Ints) -> tuple[Ints, Ints]:
+        """Return starts and ends of the time windows of groups."""
+        assert self.view.window is not None
+        if self.view.window.session:
+            return words[:, -2], words[:, -1]
+        return words[:, -1], words[:, -1] + self.view.window.length
 
     def _keep(self, update: _Update, version: int) -> pa.Table:
         """Keep an update, and return its changes."""
         slots, kept = update.slots, update.kept
+        self._begun = True
         before = self._present[slots]
         differs = kept & (~before | (self._shown[slots] != update.words).any(axis=1))
         gone = before & ~kept
@@ -297,6 +315,49 @@ class GroupedTable:
             else:
                 found[name] = own[name]
         return found
+
+    # --- forgetting and snapshots ----------------------------------------------------------------
+
+    def forget(self, clock: int) -> None:
+        """Drop groups whose time windows end at ``clock`` or before; see :mod:`table`."""
+        window = self.view.window
+        if window is None or self.view.whole or clock < self._next_end:
+            return
+        slots = self._slots.all()
+        ends = self._limits(self._slots.words[slots])[1]
+        over = slots[ends <= clock]
+        self._next_end = int(ends[ends > clock].min(initial=_NEVER))
+        if not len(over):
+            return
+        gone = int(self._present[over].sum())
+        self._count -= gone
+        self.forgotten += gone
+        self._present[over] = False
+        self._aggregates.clear(over)
+        self._slots.drop(over)
+
+    def dump(self) -> list[pa.RecordBatch]:
+        """Return the state: groups, then the tuples of each collection."""
+        slots = self._slots.all()
+        keys = self._keys.decode(self._slots.words[slots])
+        columns, collections = self._aggregates.dump(self._state[slots], slots)
+        names = [*(f"k{n}" for n in range(len(keys))), *columns]
+        noted = {_FORGOTTEN: str(self.forgotten), _BEGUN: str(int(self._begun))}
+        groups = pa.RecordBatch.from_arrays([*keys, *columns.values()], names=names)
+        return [groups.replace_schema_metadata(noted), *collections]
+
+    def load(self, dumped: Sequence[pa.RecordBatch]) -> None:
+        """Restore the state of a dump in a new table."""
+        groups, *collections = dumped
+        noted = groups.schema.metadata
+        self.forgotten, begun = int(noted[_FORGOTTEN.encode()]), noted[_BEGUN.encode()] == b"1"
+        columns = dict(zip(groups.schema.names, groups.columns, strict=True))
+        keys = [columns[f"k{n}"] for n in range(len(self._keys.fields))]
+        slots, fresh = self._slots.find(self._keys.encode(keys))
+        self._make_room(fresh)
+        self._state[slots] = self._aggregates.load(columns, collections, slots)
+        if len(slots) and begun:
+            self._keep(self._updated(slots, self._state[slots]), 0)
 
     # --- reading ---------------------------------------------------------------------------------
 

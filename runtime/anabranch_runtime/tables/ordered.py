@@ -65,14 +65,23 @@ class Ordered:
             roots[: len(self.roots)] = self.roots
             self.roots = roots
 
-    def add(self, slots: Ints, tuples: Ints, weights: Ints, *, crossings: bool = False) -> Ints:
+    def add(
+        self,
+        slots: Ints,
+        tuples: Ints,
+        weights: Ints,
+        *,
+        crossings: bool = False,
+        changes: bool = False,
+    ) -> Ints:
         """Add weighted tuples, skipping those with negative slots.
 
         Returns:
             With ``crossings``, per tuple 1 where its net weight becomes positive, -1 where it
-            ceases to be, else 0; otherwise nothing.
+            ceases to be, else 0. With ``changes``, the change of its net weight, counting negative
+            ones as 0. Otherwise nothing.
         """
-        crossed = np.empty(len(slots), np.int64) if crossings else _NOTHING
+        changed = np.empty(len(slots), np.int64) if crossings or changes else _NOTHING
         pool = self.layout.pool
         done = 0
         while True:
@@ -90,10 +99,11 @@ class Ordered:
                 self.layout.texts,
                 pool.data,
                 pool.ends,
-                crossed,
+                changed,
+                crossings,
             )
             if done == len(slots):
-                return crossed
+                return changed
             room = 2 * len(self.words)
             self.words = grown(self.words, room)
             self.sizes = grown(self.sizes, room)
@@ -153,6 +163,17 @@ class Ordered:
                 everything,
             )
         )
+
+    def between(
+        self, slots: Ints, lows: Ints, highs: Ints, low_word: int = 0, high_word: int = 0
+    ) -> tuple[Ints, Ints]:
+        """Return the nodes of each slot whose word ``low_word`` is at least its low, and whose word
+        ``high_word`` is at most its high, in order; and for each node the position in ``slots``.
+        """
+        nodes, ends = trees.between(
+            self.roots, slots, lows, highs, low_word, high_word, self._links, self.words
+        )
+        return nodes, np.repeat(np.arange(len(slots)), np.diff(ends, prepend=0))
 
     def cut(self, slots: Ints, most: Ints) -> None:
         """Remove the last tuples of each slot until ``most`` remain."""

@@ -6,7 +6,7 @@ reads. Where rows are never deleted, only those are kept that may be shown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ from anabranch_runtime.tables.ordered import Ordered
 from anabranch_runtime.tables.slots import Slots
 from anabranch_runtime.tables.words import Field, Layout, Texts
 
+_WEIGHT = "anabranch_weight"
 _NUMBER = Field(DataType(TypeKind.BIGINT), nullable=False)
 
 
@@ -58,7 +59,8 @@ class RankedTable:
         #: Columns of joined rows that are kept.
         self.columns = [n for n in dict.fromkeys(read) if n != PLACE]
         sorts = [Field(s.expr.type, s.descending, s.nulls_first) for s in view.order]
-        kept = [Field(kinds[name], exact=True) for name in self.columns]
+        # A deleted row equals one with another zero, so -0.0 is only kept without deletes.
+        kept = [Field(kinds[name], exact=not deletes) for name in self.columns]
         self._sorts = len(sorts)
         self._tree = Ordered(Layout([*sorts, *kept], self.pool))
         self._sort_words = self._tree.layout.end(self._sorts)
@@ -68,6 +70,7 @@ class RankedTable:
         self._plain = Layout([Field(o.expr.type, exact=True) for o in self._outputs], self.pool)
         self._most = None if view.limit is None else view.offset + view.limit
         self._count = 0
+        self.forgotten = 0
 
     def apply(self, rows: Inputs, weights: Ints, version: int) -> pa.Table:
         """Add weighted rows; see :meth:`table.MaintainedTable.apply`."""
@@ -97,22 +100,28 @@ class RankedTable:
             self._slots.drop(touched[empty])
         return changes
 
-    def restore(self, rows: Inputs, weights: Ints) -> None:
-        """Add the rows of a dump to the empty table."""
-        if not len(rows):
+    def load(self, dumped: Sequence[pa.RecordBatch]) -> None:
+        """Restore the state of a dump in a new table."""
+        (batch,) = dumped
+        if not batch.num_rows:
             return
+        rows = Inputs(batch, self._kinds)
+        weights = np.array(batch.column(_WEIGHT), np.int64)
         slots, _ = self._found(rows)
         self._tree.make_room(self._slots.room)
         self._tree.add(slots, self._encoded(rows), weights)
         self._count = len(self._shown(self._slots.all()).nodes)
 
-    def dump(self) -> tuple[pa.RecordBatch, Ints]:
-        """Return the kept rows, and their weights."""
+    def dump(self) -> list[pa.RecordBatch]:
+        """Return the state: rows and their weights."""
         walk = self._tree.walk(self._slots.all(), everything=True)
         words = self._tree.words[walk.nodes]
         arrays = self._tree.layout.decode(words, self._sorts)
-        batch = pa.RecordBatch.from_arrays(arrays, names=self.columns)
-        return batch, np.ascontiguousarray(self._tree.sizes[walk.nodes, 0])
+        arrays.append(pa.array(self._tree.sizes[walk.nodes, 0]))
+        return [pa.RecordBatch.from_arrays(arrays, names=[*self.columns, _WEIGHT])]
+
+    def forget(self, clock: int) -> None:
+        """Keep everything: ranked rows have no time windows."""
 
     # --- parts of an update ----------------------------------------------------------------------
 
@@ -218,7 +227,8 @@ class RankedTable:
             order = Ordered(Layout([*self._partition.fields, _NUMBER], self.pool))
             zeros = np.zeros(len(slots), np.int64)
             order.add(zeros, np.column_stack([self._slots.words[slots], slots]), zeros + 1)
-            slots = order.words[order.walk(zeros[:1], limit).nodes, -1]
+            most = None if self.view.offset else limit
+            slots = order.words[order.walk(zeros[:1], most).nodes, -1]
         shown = self._shown(slots)
         if limit is not None:
             shown = _Shown(*(part[:limit] for part in shown))

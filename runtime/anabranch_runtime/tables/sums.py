@@ -2,9 +2,9 @@
 
 Integers and decimals are added as two's complements of 128 and 192 bits. Floats are added as
 fixed-point numbers of 384 bits with the last bit 2^-200, so that sums depend neither on the order
-of the rows nor on rows deleted since, and are rounded once. Floats with bits outside (nearly all are
-below 1e-44 or above 1e27 in size) are added as doubles with compensation, *beside* the number. NaN
-and infinities are counted.
+of the rows nor on rows deleted since, and are rounded once. Floats with bits outside (nearly all
+are below 1e-44 or above 1e27 in size) are added as doubles with compensation, *beside* the number.
+NaN and infinities are counted.
 
 Words of a float sum: 6 of the number, 2 doubles of the sum beside, and counts: of values beside, of
 NaN, of infinity, of negative infinity.

@@ -7,6 +7,8 @@ so that this holds for them too (``sums`` names the exception).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -17,6 +19,8 @@ from anabranch_runtime.tables.changes import Changes
 from anabranch_runtime.tables.groups import GroupedTable
 from anabranch_runtime.tables.inputs import Inputs, one_batch
 from anabranch_runtime.tables.rankings import RankedTable
+from anabranch_runtime.tables.sessions import SessionTable
+from anabranch_runtime.tables.words import Texts
 
 
 class MaintainedTable:
@@ -32,11 +36,8 @@ class MaintainedTable:
         self.view, self._rows, self._deletes = view, rows, deletes
         self._kinds = {field.name: spark_type(field.type) for field in rows}
         self._changes = Changes(view)
-        self._table: GroupedTable | RankedTable
-        if view.grouped:
-            self._table = GroupedTable(view, self._kinds, deletes=deletes)
-        else:
-            self._table = RankedTable(view, self._kinds, deletes=deletes)
+        self._table = self._made()
+        self._most_texts = _texts_allowed(self._table.pool)
 
     def apply(
         self, rows: pa.Table | pa.RecordBatch, weights: NDArray[np.int64] | None, version: int
@@ -58,13 +59,60 @@ class MaintainedTable:
             raise ValueError("a row is deleted from a table that only gets new rows")
         if not batch.num_rows:
             return self._changes.nothing()
-        return self._table.apply(Inputs(batch, self._kinds), np.array(weights, np.int64), version)
+        inputs = Inputs(batch, self._kinds)
+        changes = self._table.apply(inputs, np.array(weights, np.int64), version)
+        if self._table.pool.count > self._most_texts:
+            self._compact()
+        return changes
+
+    def _compact(self) -> None:
+        """Drop texts that are no longer used, and free memory."""
+        dumped = self._table.dump()
+        self._table = self._made()
+        self._table.load(dumped)
+        self._most_texts = _texts_allowed(self._table.pool)
+
+    def _made(self) -> GroupedTable | RankedTable:
+        kind: type[GroupedTable] | type[RankedTable] = RankedTable
+        if self.view.grouped:
+            window = self.view.window
+            kind = SessionTable if window is not None and window.session else GroupedTable
+        return kind(self.view, self._kinds, deletes=self._deletes)
 
     def first_changes(self, version: int) -> pa.Table:
         """Return the row that aggregates without GROUP BY have before any input."""
         if isinstance(self._table, RankedTable):
             return self._changes.nothing()
         return self._table.first_changes(version)
+
+    def forget(self, clock: int) -> None:
+        """Drop the state of groups whose time windows end at ``clock`` (microseconds) or before. No
+        later change depends on them; they are no longer among :meth:`rows`.
+        """
+        self._table.forget(clock)
+
+    @property
+    def forgotten(self) -> int:
+        """Return the number of rows that were present when their groups were forgotten."""
+        return self._table.forgotten
+
+    def dump(self) -> list[pa.RecordBatch]:
+        """Return the state for a snapshot."""
+        return self._table.dump()
+
+    @classmethod
+    def load(
+        cls,
+        view: View,
+        rows: pa.Schema,
+        dumped: Sequence[pa.RecordBatch],
+        *,
+        deletes: bool = False,
+    ) -> MaintainedTable:
+        """Return the table of a dump."""
+        table = cls(view, rows, deletes=deletes)
+        table._table.load(dumped)
+        return table
 
     def rows(self, limit: int | None) -> pa.Table:
         """Return the present rows in order, up to ``limit``: the view's columns, hidden grouping or
@@ -79,3 +127,8 @@ class MaintainedTable:
     def bytes(self) -> int:
         """Return the approximate size in memory."""
         return self._table.bytes
+
+
+def _texts_allowed(pool: Texts) -> int:
+    """Return the number of texts at which a pool is compacted: twice those in use, and some."""
+    return 2 * pool.count + 4096

@@ -74,7 +74,8 @@ def add(
     texts: Ints,
     data: U8,
     ends: Ints,
-    crossings: Ints,
+    changes: Ints,
+    crossings: bool,
 ) -> int:
     """Add weighted tuples to the trees of their slots.
 
@@ -84,8 +85,9 @@ def add(
         free, counts: stack of free nodes; highest node used so far plus 1, free nodes, nodes in
             trees.
         texts, data, ends: see ``kernels``.
-        crossings: receives 1 where a tuple's net weight becomes positive, -1 where it ceases to be,
-            else 0; length 0: not needed.
+        changes: receives the change of each tuple's positive weight (of its net weight, or 0 if
+            that is negative); length 0: not needed.
+        crossings: whether ``changes`` counts only whether a tuple is there: 1, -1 or 0.
 
     Returns:
         Number of processed tuples; fewer than all if no node is free.
@@ -94,8 +96,8 @@ def add(
     sides = np.empty(_DEPTH, np.int64)
     width = words.shape[1]
     for i in range(first, len(slots)):
-        if len(crossings) > 0:
-            crossings[i] = 0
+        if len(changes) > 0:
+            changes[i] = 0
         slot, w = slots[i], weights[i]
         if slot < 0 or w == 0:
             continue
@@ -128,8 +130,8 @@ def add(
                 counts[2] -= 1
             else:
                 sizes[node, TOTAL] += change
-            if len(crossings) > 0:
-                crossings[i] = np.int64(after > 0) - np.int64(before > 0)
+            if len(changes) > 0:
+                changes[i] = np.int64(after > 0) - np.int64(before > 0) if crossings else change
             continue
         if counts[1] > 0:
             counts[1] -= 1
@@ -171,8 +173,8 @@ def add(
             roots[slot] = node
         else:
             links[path[at - 1], sides[at - 1]] = node
-        if len(crossings) > 0:
-            crossings[i] = np.int64(w > 0)
+        if len(changes) > 0:
+            changes[i] = np.int64(w > 0) if crossings else change
     return len(slots)
 
 
@@ -307,6 +309,54 @@ def walk(
             node = np.int64(links[node, RIGHT])
         limits[i] = used
     return nodes[:used].copy(), places[:used].copy(), times[:used].copy(), limits
+
+
+@njit(cache=True, nogil=True)
+def between(
+    roots: I32,
+    slots: Ints,
+    lows: Ints,
+    highs: Ints,
+    low_word: int,
+    high_word: int,
+    links: I32,
+    words: Ints,
+) -> tuple[Ints, Ints]:
+    """List the nodes of each slot's tree whose word ``low_word`` is at least ``lows[i]`` and whose
+    word ``high_word`` is at most ``highs[i]``, in order; both words ascend in the tree.
+
+    Returns:
+        Nodes, and the end of the part of each entry of ``slots``.
+    """
+    room, used = 64, 0
+    nodes = np.empty(room, np.int64)
+    limits = np.empty(len(slots), np.int64)
+    stack = np.empty(_DEPTH, np.int64)
+    for i in range(len(slots)):
+        node = np.int64(roots[slots[i]])
+        depth = 0
+        while node >= 0 or depth > 0:
+            while node >= 0:
+                if words[node, low_word] < lows[i]:
+                    node = np.int64(links[node, RIGHT])
+                else:
+                    stack[depth] = node
+                    depth += 1
+                    node = np.int64(links[node, LEFT])
+            if depth == 0:
+                break
+            depth -= 1
+            node = stack[depth]
+            if words[node, high_word] > highs[i]:
+                break
+            if used == room:
+                room *= 2
+                nodes = _wider(nodes, room)
+            nodes[used] = node
+            used += 1
+            node = np.int64(links[node, RIGHT])
+        limits[i] = used
+    return nodes[:used].copy(), limits
 
 
 @njit(cache=True, nogil=True)

@@ -202,7 +202,7 @@ class Layout:
         return [integers_of(column)], present(column)
 
     def decode(self, words: Ints, first: int = 0, end: int | None = None) -> list[pa.Array]:
-        """Return the columns of the fields from ``first`` to ``end``, none of them descending."""
+        """Return the columns of the fields from ``first`` to ``end``."""
         return [
             self.column(words, n) for n in range(first, len(self.fields) if end is None else end)
         ]
@@ -216,7 +216,10 @@ class Layout:
             if valid.all():
                 valid = None
             at += 1
-        return column_of(field, words[:, at : at + 1 + field.wide], valid, self.pool)
+        values = words[:, at : at + 1 + field.wide]
+        if field.descending and field.kind.kind not in _TEXTS:
+            values = ~values
+        return column_of(field, values, valid, self.pool)
 
     def end(self, fields: int) -> int:
         """Return the number of words of the first ``fields`` fields."""

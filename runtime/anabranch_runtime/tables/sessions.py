@@ -1,0 +1,240 @@
+"""Maintained tables of groups with session windows.
+
+All rows of a session are kept, by group and time, as later rows may merge sessions, and deletes may
+split them. A batch affects the sessions near its rows. Of those that change their limits, the rows
+move from the old sessions to the new ones; of the others only the batch's rows are added. The rest
+is as for any other groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch_contract.queries.types import DataType, TypeKind
+from anabranch_contract.queries.views import View
+from anabranch_runtime.columns.arrays import Bools, Ints
+from anabranch_runtime.columns.arrow_types import arrow_type
+from anabranch_runtime.tables.groups import GroupedTable
+from anabranch_runtime.tables.inputs import Inputs
+from anabranch_runtime.tables.ordered import Ordered
+from anabranch_runtime.tables.slots import Slots
+from anabranch_runtime.tables.windows import grouping_ids, grouping_keys
+from anabranch_runtime.tables.words import Field, Layout, integers_of
+
+_TIME = Field(DataType(TypeKind.BIGINT), nullable=False)
+_WEIGHT, _FORGOTTEN = "anabranch_weight", "forgotten"
+
+
+class _Rows(NamedTuple):
+    """Kept rows, by group and time, and the limits of their sessions."""
+
+    slots: Ints
+    tuples: Ints
+    weights: Ints
+    starts: Ints
+    ends: Ints
+
+    def some(self, mask: Bools) -> _Rows:
+        """Return the rows of ``mask``."""
+        return _Rows(*(part[mask] for part in self))
+
+    @property
+    def sessions(self) -> Ints:
+        """Return the session of each row: slot of its group, start, end."""
+        return np.column_stack([self.slots, self.starts, self.ends])
+
+
+class SessionTable(GroupedTable):
+    """The state of a grouped view with session windows."""
+
+    def __init__(self, view: View, kinds: Mapping[str, DataType], *, deletes: bool) -> None:
+        super().__init__(view, kinds, deletes=deletes)
+        assert view.window is not None
+        self._gap, self._time = view.window.length, view.window.column
+        keys = [Field(kind) for _, kind in view.keys]
+        keys += [_TIME] * bool(view.sets)
+        self._group = Layout(keys, self.pool)
+        self._groups = Slots(max(1, self._group.width))
+        read = [c for a in view.aggregates for c in (a.column, a.by) if c]
+        self._columns_kept = [n for n in dict.fromkeys(read) if n != self._time]
+        fields = [_TIME, *(Field(kinds[n]) for n in self._columns_kept)]
+        #: Rows (time, columns) and sessions (start, end) of each group.
+        self._rows = Ordered(Layout(fields, self.pool))
+        self._sessions = Ordered(Layout([_TIME, _TIME], self.pool))
+
+    def apply(self, rows: Inputs, weights: Ints, version: int) -> pa.Table:
+        """Add weighted rows; see :meth:`table.MaintainedTable.apply`."""
+        slots, fresh, tuples, weights = self._given(rows, weights)
+        return self._moved(slots, fresh, tuples, weights, version)
+
+    def _given(self, rows: Inputs, weights: Ints) -> tuple[Ints, Ints, Ints, Ints]:
+        """Return the rows with a time: slot of the group, words, weight; and the new slots."""
+        view = self.view
+        valid = rows.valid(self._time)
+        if len(valid) and not valid.all():
+            rows, weights = rows.taken(np.flatnonzero(valid)), weights[valid]
+        many = max(1, len(view.sets))
+        keys = [rows.column(name) for name, _ in view.keys]
+        if view.sets:
+            keys = grouping_keys(view, keys)
+            keys.append(pa.array(np.repeat(np.array(grouping_ids(view), np.int64), len(rows))))
+        words = self._group.encode(keys) if keys else np.zeros((len(rows), 1), np.int64)
+        slots, fresh = self._groups.find(words)
+        self._rows.make_room(self._groups.room)
+        self._sessions.make_room(self._groups.room)
+        times = pa.array(integers_of(rows.column(self._time)))
+        tuples = self._rows.layout.encode([times, *(rows.column(n) for n in self._columns_kept)])
+        return slots, fresh, np.tile(tuples, (many, 1)), np.tile(weights, many)
+
+    def _moved(
+        self, slots: Ints, fresh: Ints, tuples: Ints, weights: Ints, version: int
+    ) -> pa.Table:
+        points = np.unique(np.column_stack([slots, tuples[:, 0]]), axis=0)
+        near, place = self._sessions.between(
+            points[:, 0].copy(), points[:, 1] + 1, points[:, 1] + self._gap - 1, 1, 0
+        )
+        owners = points[place, 0]
+        near, first = np.unique(near, return_index=True)
+        limits, owners = self._sessions.words[near], owners[first]
+        spans = self._spans(points, owners, limits)
+        before = self._kept_rows(spans)
+        changes = self._rows.add(slots, tuples, weights, changes=True)
+        after = self._kept_rows(spans)
+        added = self._difference(before, after, slots, tuples, changes)
+        try:
+            result = self._added(*self._as_rows(added), version)
+        except BaseException:
+            self._rows.add(slots, tuples, -weights)
+            self._groups.drop(fresh)
+            raise
+        ones = np.ones(len(owners), np.int64)
+        self._sessions.add(owners, limits, -ones)
+        now = np.unique(after.sessions, axis=0)
+        self._sessions.add(now[:, 0].copy(), now[:, 1:].copy(), np.ones(len(now), np.int64))
+        touched = np.unique(slots)
+        self._groups.drop(touched[self._rows.empty(touched)])
+        return result
+
+    def _spans(self, points: Ints, owners: Ints, limits: Ints) -> Ints:
+        """Return disjoint time spans with all rows of sessions that may change: slot, first and
+        last time; ascending. They are those of the sessions ``limits``, and of ``points`` outside.
+        """
+        old = np.column_stack([owners, limits[:, 0], limits[:, 1] - self._gap])
+        both = np.concatenate([old, np.column_stack([points, points[:, 1]])])
+        is_point = np.arange(len(both)) >= len(old)
+        order = np.lexsort((is_point, both[:, 1], both[:, 0]))
+        both, is_point = both[order], is_point[order]
+        last = np.maximum.accumulate(np.where(is_point, -1, np.arange(len(both))))
+        inside = (both[last, 0] == both[:, 0]) & (both[:, 1] <= both[last, 2])
+        spans: Ints = both[~(is_point & (last >= 0) & inside)]
+        return spans
+
+    def _kept_rows(self, spans: Ints) -> _Rows:
+        """Return the rows in ``spans`` with their sessions."""
+        owners, lows, highs = (spans[:, n].copy() for n in range(3))
+        nodes, span = self._rows.between(owners, lows, highs)
+        weights = self._rows.sizes[nodes, 0]
+        nodes, span, weights = (part[weights > 0] for part in (nodes, span, weights))
+        slots, tuples = spans[span, 0], self._rows.words[nodes]
+        times = tuples[:, 0]
+        begins = np.ones(len(nodes), np.bool_)
+        begins[1:] = (slots[1:] != slots[:-1]) | (np.diff(times) >= self._gap)
+        at = np.flatnonzero(begins)
+        session = np.cumsum(begins) - 1
+        ends = times[np.append(at[1:], len(times)) - 1] if len(times) else times
+        return _Rows(slots, tuples, weights, times[at][session], ends[session] + self._gap)
+
+    def _difference(
+        self, before: _Rows, after: _Rows, slots: Ints, tuples: Ints, changes: Ints
+    ) -> _Rows:
+        """Return the weighted rows to be added to sessions."""
+        # Number the sessions, so that those with the same limits before and after are found.
+        both = np.concatenate([before.sessions, after.sessions])
+        _, numbers = np.unique(both, axis=0, return_inverse=True)
+        numbers = numbers.reshape(-1)
+        old, new = numbers[: len(before.slots)], numbers[len(before.slots) :]
+        stays = np.intersect1d(old, new)
+        gone = before.some(~np.isin(old, stays))
+        come = after.some(~np.isin(new, stays))
+        remaining = after.some(np.isin(new, stays))
+        parts = [gone._replace(weights=-gone.weights), come]
+        if len(remaining.slots):
+            sessions = np.unique(remaining.sessions, axis=0)
+            own = np.concatenate([sessions[:, :2], np.column_stack([slots, tuples[:, 0]])])
+            is_row = np.arange(len(own)) >= len(sessions)
+            order = np.lexsort((is_row, own[:, 1], own[:, 0]))
+            last = np.maximum.accumulate(np.where(is_row[order], -1, order))
+            place = np.empty(len(own), np.int64)
+            place[order] = last
+            place = place[len(sessions) :]
+            at = sessions[place]
+            inside = (place >= 0) & (at[:, 0] == slots) & (tuples[:, 0] < at[:, 2])
+            inside &= changes != 0
+            parts.append(_Rows(slots, tuples, changes, at[:, 1], at[:, 2]).some(inside))
+        return _Rows(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+
+    def _as_rows(self, rows: _Rows) -> tuple[Inputs, Ints, Ints]:
+        """Return rows as joined rows, their weights, and the words of their sessions."""
+        time, *columns = self._rows.layout.decode(rows.tuples)
+        fields = [time.cast(arrow_type(self._kinds[self._time])), *columns]
+        names = [self._time, *self._columns_kept]
+        batch = pa.RecordBatch.from_arrays(fields, names=names)
+        keys = self._groups.words[rows.slots][:, : self._group.width]
+        words = np.column_stack([keys, rows.starts, rows.ends])
+        return Inputs(batch, self._kinds), rows.weights, words
+
+    # --- forgetting and snapshots ----------------------------------------------------------------
+
+    def forget(self, clock: int) -> None:
+        """Drop sessions that end at ``clock`` or before; see :mod:`table`."""
+        if clock < self._next_end or self.view.whole:
+            return
+        groups = self._groups.all()
+        high = np.full(len(groups), clock)
+        over, place = self._sessions.between(groups, np.full(len(groups), -(2**62)), high, 0, 1)
+        owners, limits = groups[place], self._sessions.words[over]
+        super().forget(clock)
+        if not len(over):
+            return
+        nodes, span = self._rows.between(owners, limits[:, 0].copy(), limits[:, 1] - self._gap)
+        self._rows.add(owners[span], self._rows.words[nodes], -self._rows.sizes[nodes, 0])
+        self._sessions.add(owners, limits, np.full(len(over), -1))
+        self._groups.drop(groups[self._rows.empty(groups)])
+
+    def dump(self) -> list[pa.RecordBatch]:
+        """Return the state: rows of sessions by group, and their weights."""
+        groups = self._groups.all()
+        walk = self._rows.walk(groups, everything=True)
+        slots = np.repeat(groups, np.diff(walk.ends, prepend=0))
+        keys = self._group.decode(self._groups.words[slots])
+        columns = self._rows.layout.decode(self._rows.words[walk.nodes])
+        arrays = [*keys, *columns, pa.array(self._rows.sizes[walk.nodes, 0])]
+        names = [f"v{n}" for n in range(len(arrays) - 1)]
+        batch = pa.RecordBatch.from_arrays(arrays, names=[*names, _WEIGHT])
+        return [batch.replace_schema_metadata({_FORGOTTEN: str(self.forgotten)})]
+
+    def load(self, dumped: Sequence[pa.RecordBatch]) -> None:
+        """Restore the state of a dump in a new table."""
+        (batch,) = dumped
+        self.forgotten = int(batch.schema.metadata[_FORGOTTEN.encode()])
+        if not batch.num_rows:
+            return
+        *columns, weights = batch.columns
+        keys = len(self._group.fields)
+        words = np.zeros((batch.num_rows, 1), np.int64)
+        if keys:
+            words = self._group.encode(columns[:keys])
+        slots, fresh = self._groups.find(words)
+        self._rows.make_room(self._groups.room)
+        self._sessions.make_room(self._groups.room)
+        tuples = self._rows.layout.encode(columns[keys:])
+        self._moved(slots, fresh, tuples, np.array(weights, np.int64), 0)
+
+    @property
+    def bytes(self) -> int:
+        """Return the approximate size in memory."""
+        return super().bytes + self._groups.bytes + self._rows.bytes + self._sessions.bytes

@@ -1,0 +1,377 @@
+"""Random views, random signed rows for them, and the same views as SQL for DuckDB."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+
+from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, Literal, Output
+from anabranch_contract.queries.types import DataType, parse_type
+from anabranch_contract.queries.views import (
+    GROUPING_ID,
+    PLACE,
+    WINDOW_END,
+    WINDOW_START,
+    AggregateFunction,
+    RankFunction,
+    SortKey,
+    TimeWindow,
+    Total,
+    View,
+    ViewAggregate,
+)
+from anabranch_runtime.columns.arrow_types import arrow_type
+
+F = AggregateFunction
+BIGINT, DOUBLE, STRING = (parse_type(t) for t in ("bigint", "double", "string"))
+MINUTE = 60_000_000
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+#: Columns of joined rows: keys, then values.
+KEYS = {
+    "ki": "bigint", "ks": "string", "kd": "decimal(20,2)", "kf": "double", "kt": "timestamp",
+    "kb": "boolean", "ka": "date", "kr": "float", "kn": "decimal(6,1)",
+}  # fmt: skip
+VALUES = {
+    "xi": "int", "xl": "bigint", "xd": "decimal(12,2)", "xw": "decimal(30,4)", "xf": "double",
+    "xg": "double", "xs": "string", "xt": "timestamp", "xb": "boolean",
+}  # fmt: skip
+TYPES = {name: parse_type(kind) for name, kind in (KEYS | VALUES).items()}
+TIME = "xt"
+_NUMBERS = ("xi", "xl", "xd", "xw", "xg")
+
+Row = tuple[Any, ...]
+
+
+def _value(name: str, random: Random) -> Any:
+    """A value of a small domain, so that rows meet."""
+    if random.random() < 0.12:
+        return None
+    n = random.randrange(5)
+    match name:
+        case "ki" | "xi":
+            return n - 1
+        case "ks":
+            return ("", "a", "A", "ab", "é" * 9)[n]
+        case "xs":
+            return ("b", "a", "", "ab", "long text of more than sixteen bytes")[n]
+        case "kd":
+            return Decimal((-10_000_000_000_000_000, 0, 1, 150, 10**19)[n]).scaleb(-2)
+        case "kn" | "xd":
+            return Decimal(n * 7 - 9).scaleb(-1)
+        case "xw":
+            return Decimal(random.randrange(-(10**28), 10**28)).scaleb(-4)
+        case "kf" | "kr":
+            return (0.0, -0.0, math.nan, 1.5, -2.25)[n]
+        case "xf":
+            return random.choice((0.0, -1.5, math.nan, math.inf, -math.inf, 1e-300, 1e300, 0.1))
+        case "xg":
+            return random.randrange(-40, 80) / 8 + random.choice((0.0, 0.0, 0.1))
+        case "xl":
+            return random.choice((n, -n, 10**15 + n))
+        case "kb" | "xb":
+            return n < 2
+        case "ka":
+            return date(2026, 1, 1) + timedelta(n)
+        case "kt":
+            return START + timedelta(microseconds=n)
+    return START + timedelta(seconds=random.randrange(3600))
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A view, the columns that it reads, and its SQL over the table ``net``."""
+
+    view: View
+    columns: tuple[str, ...]
+    sql: str
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the joined rows."""
+        return pa.schema([(n, arrow_type(TYPES[n])) for n in self.columns])
+
+    def row(self, random: Random) -> Row:
+        """A random joined row."""
+        return tuple(_value(n, random) for n in self.columns)
+
+    def table(self, rows: list[Row]) -> pa.Table:
+        """``rows`` as a table."""
+        columns = zip(*rows, strict=True) if rows else [()] * len(self.columns)
+        arrays = [
+            pa.array(list(values), field.type)
+            for values, field in zip(columns, self.schema, strict=True)
+        ]
+        return pa.Table.from_arrays(arrays, schema=self.schema)
+
+
+def _column(name: str) -> Column:
+    return Column("", name, TYPES[name])
+
+
+def _sort(expr: Expr, text: str, random: Random) -> tuple[SortKey, str]:
+    down, first = random.random() < 0.5, random.random() < 0.5
+    words = f"{text} {'DESC' if down else 'ASC'} NULLS {'FIRST' if first else 'LAST'}"
+    return SortKey(expr, down, first), words
+
+
+def _aggregate(name: str, random: Random, *, sampled: bool) -> tuple[ViewAggregate, str]:
+    """A random aggregate, and its SQL."""
+
+    def made(
+        function: F, column: str | None, kind: DataType, sql: str, *, distinct: bool = False,
+        by: str | None = None, option: str = "", descending: bool = False,
+    ) -> tuple[ViewAggregate, str]:  # fmt: skip
+        return ViewAggregate(name, function, column, distinct, kind, by, option, descending), sql
+
+    pick = random.randrange(13)
+    number = random.choice(_NUMBERS)
+    distinct = random.random() < 0.3
+    word = "DISTINCT " if distinct else ""
+    if pick == 0:
+        return made(F.COUNT, None, BIGINT, "count(*)")
+    if pick == 1:
+        column = random.choice(tuple(TYPES))
+        # DuckDB tells -0.0 from 0.0 in no aggregate, as the input of the oracle has none.
+        return made(F.COUNT, column, BIGINT, f"count({word}{column})", distinct=distinct)
+    if pick in (2, 3):
+        column = random.choice((*_NUMBERS, "xf"))
+        kind = TYPES[column]
+        if kind.kind == "decimal":
+            result = parse_type(f"decimal({min(38, kind.precision + 10)},{kind.scale})")
+        else:
+            result = DOUBLE if kind.kind == "double" else BIGINT
+        if column == "xf":
+            # Rounded once, which DuckDB's fsum does too, but for sizes that it can't hold.
+            distinct, word = False, ""
+            return made(F.SUM, column, result, _float_sum("xf"))
+        return made(F.SUM, column, result, f"sum({word}{column})", distinct=distinct)
+    if pick == 4:
+        kind = TYPES[number]
+        result = DOUBLE
+        if kind.kind == "decimal":
+            result = parse_type(f"decimal({min(38, kind.precision + 4)},{kind.scale + 4})")
+        return made(F.AVG, number, result, f"avg({word}{number})", distinct=distinct)
+    if pick in (5, 6):
+        column = random.choice(tuple(TYPES))
+        function = random.choice((F.MIN, F.MAX))
+        return made(function, column, TYPES[column], f"{function}({column})")
+    if pick == 7:
+        column = random.choice(("xi", "xd", "xg"))
+        function = random.choice((F.STDDEV_SAMP, F.STDDEV_POP, F.VAR_SAMP, F.VAR_POP))
+        return made(function, column, DOUBLE, f"{function}({column}::double)")
+    if pick == 8:
+        column, by = random.choice(tuple(VALUES)), random.choice(("xi", "ks", "xd", "kf"))
+        function = random.choice((F.MIN_BY, F.MAX_BY))
+        order = "ASC NULLS FIRST" if function is F.MIN_BY else "DESC NULLS LAST"
+        sql = f"(list({column} ORDER BY {by} {order}, {column} {order}) FILTER ({by} IS NOT NULL))"
+        return made(function, column, TYPES[column], f"{sql}[1]", by=by)
+    if pick == 9:
+        share = random.choice(("0", "0.1", "0.25", "0.5", "0.07", "0.9", "1"))
+        sql = f"quantile_cont({number}::double, {share})"
+        return made(F.PERCENTILE_CONT, number, DOUBLE, sql, option=share)
+    if pick == 10:
+        column = random.choice(("xi", "xs", "xt", "xd"))
+        share = random.choice(("0", "0.1", "0.25", "0.5", "0.07", "0.9", "1"))
+        down = random.random() < 0.3
+        order = "DESC" if down else "ASC"
+        sql = f"percentile_disc({share}) WITHIN GROUP (ORDER BY {column} {order})"
+        return made(F.PERCENTILE_DISC, column, TYPES[column], sql, option=share, descending=down)
+    if pick == 11:
+        by = random.choice((None, "xi", "xs", "kd"))
+        down = by is not None and random.random() < 0.5
+        separator = random.choice((",", "", "; "))
+        own = f"xs {'DESC' if down and by == 'xs' else 'ASC'}"
+        order = (
+            own
+            if by in (None, "xs")
+            else f"{by} {'DESC NULLS LAST' if down else 'ASC NULLS FIRST'}, xs"
+        )
+        sql = f"string_agg(xs, '{separator}' ORDER BY {order})"
+        return made(F.LISTAGG, "xs", STRING, sql, by=by, option=separator, descending=down)
+    one, other = random.choice((("xi", "xg"), ("xg", "xd"), ("xd", "xi")))
+    function = random.choice((F.CORR, F.COVAR_POP, F.COVAR_SAMP))
+    sql = f"{function}({one}::double, {other}::double)"
+    if function is F.CORR:
+        known = f"FILTER ({one} IS NOT NULL AND {other} IS NOT NULL)"
+        varied = " AND ".join(f"min({c}) {known} < max({c}) {known}" for c in (one, other))
+        sql = f"CASE WHEN {varied} THEN {sql} END"
+    return made(function, one, DOUBLE, sql, by=other)
+
+
+def _float_sum(column: str) -> str:
+    """Sum of floats with Spark's NaN and infinities; DuckDB refuses some overflows."""
+    plus, minus = (f"count(*) FILTER ({column} = '{s}inf'::double)" for s in ("", "-"))
+    nan = f"count(*) FILTER (isnan({column}))"
+    return (
+        f"CASE WHEN {nan} > 0 OR ({plus} > 0 AND {minus} > 0) THEN 'nan'::double "
+        f"WHEN {plus} > 0 THEN 'inf'::double WHEN {minus} > 0 THEN '-inf'::double "
+        f"ELSE fsum({column}) FILTER (isfinite({column})) END"
+    )
+
+
+def case(seed: int) -> Case:
+    """The random view number ``seed``."""
+    random = Random(seed)
+    return _ranked(random) if random.random() < 0.3 else _grouped(random)
+
+
+def _grouped(random: Random) -> Case:
+    keys = random.sample(tuple(KEYS), random.choice((0, 1, 1, 2, 2, 3)))
+    window, source = _window(random)
+    if window and window.session:
+        source = session_views(window.length, keys)
+    named = [f"g{n}" for n in range(random.choice((0, 1, 1, 2, 3)) if keys or window else 2)]
+    made = [_aggregate(n, random, sampled=False) for n in named]
+    aggregates, texts = [a for a, _ in made], {a.name: sql for a, sql in made}
+    sets: tuple[tuple[int, ...], ...] = ()
+    if keys and not (window and window.session) and random.random() < 0.2:
+        every = [tuple(n for n in range(len(keys)) if m >> n & 1) for m in range(2 ** len(keys))]
+        sets = tuple(random.sample(every, random.randrange(1, len(every) + 1)))
+        if {n for s in sets for n in s} != set(range(len(keys))):
+            sets = (*(s for s in sets if s != every[-1]), every[-1])
+    read = dict.fromkeys([*keys, *([TIME] if window else [])])
+    read |= dict.fromkeys(c for a in aggregates for c in (a.column, a.by) if c)
+    group = [Column("", k, TYPES[k]) for k in keys]
+    sql_of = {c: c.name for c in group}
+    if sets:
+        group.append(Column("", GROUPING_ID, BIGINT))
+        sql_of[group[-1]] = f"grouping({', '.join(keys)})"
+    if window:
+        for name in (WINDOW_START, WINDOW_END):
+            group.append(Column("", name, parse_type("timestamp")))
+            sql_of[group[-1]] = name
+    shown: list[tuple[Output, str]] = []
+    for column in group:
+        if random.random() < 0.8:
+            shown.append((Output(f"o{len(shown)}", column), sql_of[column]))
+    for a in aggregates:
+        expr: Expr = Column("", a.name, a.type)
+        text = texts[a.name]
+        if a.function is F.COUNT and random.random() < 0.5:
+            expr, text = Call("add", (expr, Literal(1, BIGINT)), BIGINT), f"{text} + 1"
+        shown.append((Output(f"o{len(shown)}", expr), text))
+    if not shown:
+        shown.append((Output("one", Literal(1, BIGINT)), "1"))
+    having, having_sql = None, ""
+    counted = next((a for a in aggregates if a.function is F.COUNT), None)
+    if counted is not None and random.random() < 0.4:
+        least = Literal(random.randrange(4), BIGINT)
+        having = Call("gt", (Column("", counted.name, BIGINT), least), BOOLEAN)
+        having_sql = f" HAVING {texts[counted.name]} > {least.value}"
+    totals: tuple[Total, ...] = ()
+    summed = next((a for a in aggregates if a.function is F.SUM and a.column == "xd"), None)
+    if having is None and summed is not None and not summed.distinct and not sets and keys:
+        totals = (Total("t1", summed.name, F.SUM, summed.type),)
+        having = Call(
+            "gt", (Column("", summed.name, summed.type), Column("", "t1", summed.type)), BOOLEAN
+        )
+        having_sql = f" HAVING sum(xd) > (SELECT sum(xd) FROM {source})"
+    order, limit, offset, order_sql = _order(shown, sql_of, group, random)
+    group_sql = _group_by(keys, sets, window)
+    view = View(
+        True, tuple((k, TYPES[k]) for k in keys), tuple(aggregates), tuple(o for o, _ in shown),
+        window, having, order, limit, offset, totals, sets,
+    )  # fmt: skip
+    known = {o.expr: sql for o, sql in shown}
+    listed = [f"{sql} AS {o.name}" for o, sql in shown]
+    listed += [f"{known.get(o.expr) or sql_of[o.expr]} AS {o.name}" for o in view.hidden]  # type: ignore[index]
+    sql = f"SELECT {', '.join(listed)} FROM {source}{group_sql}{having_sql}{order_sql}"
+    return Case(view, tuple(read) or ("xi",), sql)
+
+
+def _window(random: Random) -> tuple[TimeWindow | None, str]:
+    pick = random.random()
+    if pick > 0.4:
+        return None, "net"
+    if pick < 0.12:
+        gap = random.choice((30, 60, 200)) * 1_000_000
+        return TimeWindow(TIME, gap, gap, session=True), ""
+    length, slide, start = random.choice(
+        ((10, 10, 0), (10, 10, 3), (15, 5, 0), (7, 3, 1), (5, 20, 0))
+    )
+    length, slide, start = (n * MINUTE for n in (length, slide, start))
+    newest = f"(epoch_us(xt) - ((epoch_us(xt) - {start}) % {slide} + {slide}) % {slide})"
+    first = f"({newest} - n * {slide})"
+    return TimeWindow(TIME, length, slide, start), (
+        f"(SELECT *, make_timestamptz({first}) AS window_start, "
+        f"make_timestamptz({first} + {length}) AS window_end FROM net, "
+        f"range({-(-length // slide)}) AS r(n) WHERE {first} + {length} > epoch_us(xt))"
+    )
+
+
+def _group_by(keys: list[str], sets: tuple[tuple[int, ...], ...], window: TimeWindow | None) -> str:
+    extra = ["window_start", "window_end"] if window else []
+    if sets:
+        texts = [f"({', '.join([keys[n] for n in s] + extra)})" for s in sets]
+        # In Spark the empty set has no row without input.
+        return f" GROUP BY GROUPING SETS ({', '.join(texts)})"
+    return f" GROUP BY {', '.join([*keys, *extra])}" if keys or extra else ""
+
+
+def _order(
+    shown: list[tuple[Output, str]], sql_of: dict[Column, str], group: list[Column], random: Random
+) -> tuple[tuple[SortKey, ...], int | None, int, str]:
+    if not group or random.random() < 0.6:
+        return (), None, 0, ""
+    output, text = random.choice(shown)
+    key, words = _sort(output.expr, text, random)
+    ties = "".join(f", {sql_of[c]} ASC NULLS FIRST" for c in group)
+    if random.random() < 0.3:
+        return (key,), None, 0, f" ORDER BY {words}{ties}"
+    limit, offset = random.randrange(1, 6), random.choice((0, 0, 1, 3))
+    return (key,), limit, offset, f" ORDER BY {words}{ties} LIMIT {limit} OFFSET {offset}"
+
+
+def _ranked(random: Random) -> Case:
+    columns = random.sample(tuple(TYPES), random.randrange(1, 5))
+    order = [_sort(_column(n), n, random) for n in random.sample(columns, min(2, len(columns)))]
+    extra = random.sample(tuple(TYPES), random.choice((0, 0, 1)))
+    partition = random.sample(tuple(KEYS), random.choice((0, 0, 1, 2)))
+    ranking = RankFunction.ROW_NUMBER
+    outputs = [Output(f"o{n}", _column(name)) for n, name in enumerate(columns)]
+    if partition or random.random() < 0.2:
+        ranking = random.choice(tuple(RankFunction))
+    if random.random() < 0.5:
+        outputs.append(Output("place", Column("", PLACE, BIGINT)))
+    offset = random.choice((0, 0, 2)) if ranking is RankFunction.ROW_NUMBER else 0
+    limit = random.randrange(1, 6)
+    view = View(
+        False, (), (), tuple(outputs), order=tuple(k for k, _ in order), limit=limit,
+        offset=offset, partition=tuple((n, TYPES[n]) for n in partition), ranking=ranking,
+    )  # fmt: skip
+    read = dict.fromkeys([*columns, *partition])
+    del extra
+    # Ties: columns of the view, then of the partition, which are equal.
+    words = ", ".join(w for _, w in order)
+    ties = ", ".join(f"{n} ASC NULLS FIRST" for n in columns)
+    over = f"PARTITION BY {', '.join(partition)} " if partition else ""
+    own = words if ranking is not RankFunction.ROW_NUMBER else f"{words}, {ties}"
+    names = {o.name: o.expr.name for o in (*outputs, *view.hidden)}  # type: ignore[union-attr]
+    listed = ", ".join(f"{'place' if n == PLACE else n} AS {o}" for o, n in names.items())
+    sql = (
+        f"SELECT {listed}, nth - {offset} AS anabranch_rank FROM (SELECT *, "
+        f"row_number() OVER ({over}ORDER BY {words}, {ties}) AS nth, "
+        f"{ranking}() OVER ({over}ORDER BY {own}) AS place FROM net) "
+        f"WHERE place <= {limit + offset} AND nth > {offset}"
+    )
+    return Case(view, tuple(read), sql)
+
+
+def session_views(gap: int, keys: list[str]) -> str:
+    """SQL of ``net`` with the session of each row per ``keys``."""
+    over = f"PARTITION BY {', '.join(keys)} " if keys else ""
+    return (
+        f"(SELECT *, make_timestamptz(min(epoch_us(xt)) OVER p) AS window_start, "
+        f"make_timestamptz(max(epoch_us(xt)) OVER p + {gap}) AS window_end FROM ("
+        f"SELECT *, sum(fresh) OVER ({over}ORDER BY xt ROWS UNBOUNDED PRECEDING) AS session FROM ("
+        f"SELECT *, CASE WHEN epoch_us(xt) - lag(epoch_us(xt)) OVER ({over}ORDER BY xt) < {gap} "
+        f"THEN 0 ELSE 1 END AS fresh FROM net WHERE xt IS NOT NULL)) "
+        f"WINDOW p AS (PARTITION BY {', '.join([*keys, 'session'])}))"
+    )
