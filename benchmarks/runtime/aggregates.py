@@ -37,8 +37,8 @@ _ITEMS = 6_000_000
 _JOIN = "orders o JOIN lineitem l ON l.l_orderkey = o.o_orderkey"
 _TABLES = ("orders", "lineitem")
 _KEYS = (
-    "o.o_orderpriority", "l.l_shipmode", "l.l_returnflag", "o.o_orderstatus", "l.l_linestatus",
-    "l.l_linenumber", "l.l_discount", "l.l_tax", "year(o.o_orderdate)", "month(l.l_shipdate)",
+    "l.l_shipmode", "l.l_linenumber", "l.l_discount", "year(o.o_orderdate)", "l.l_quantity",
+    "month(l.l_shipdate)", "month(o.o_orderdate)", "l.l_suppkey % 10",
 )  # fmt: skip
 _VALUES = (
     "count(*)", "sum(l.l_quantity)", "max(l.l_extendedprice)", "min(o.o_totalprice)",

@@ -114,11 +114,14 @@ class MaintainedTable:
         table._table.load(dumped)
         return table
 
-    def rows(self, limit: int | None) -> pa.Table:
+    def rows(self, limit: int | None, *, counts: bool = False) -> pa.Table:
         """Return the present rows in order, up to ``limit``: the view's columns, hidden grouping or
-        partition columns, and the rank of ranked rows.
+        partition columns, and the rank of ranked rows; ``counts``: with the counts of averages
+        (``finishing.counts_beside``).
         """
-        return self._table.rows(limit)
+        if isinstance(self._table, RankedTable):
+            return self._table.rows(limit)
+        return self._table.rows(limit, counts=counts)
 
     def __len__(self) -> int:
         return len(self._table)
