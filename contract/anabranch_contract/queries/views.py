@@ -22,7 +22,8 @@ from anabranch_contract.queries.types import DataType, TypeKind
 CHANGE, VERSION = "anabranch_change", "anabranch_version"
 #: Column that identifies a row of a view without grouping: its rank.
 RANK = "anabranch_rank"
-#: Place of a row in its partition where joined rows are ranked: ``rank()`` or the like.
+#: Place (INT, from 1) of a row in its partition, by the ranking function; a view's expressions read
+#: it as a column. Rows with equal sort keys may share it, unlike :data:`RANK`.
 PLACE = "anabranch_place"
 #: Grouping column of GROUPING SETS: bit ``i`` from the right is set if the ``i``-th key from the
 #: right is not grouped by, as ``grouping_id()`` in Spark.
@@ -53,14 +54,19 @@ class AggregateFunction(StrEnum):
     VAR_SAMP = "var_samp"
     VAR_POP = "var_pop"
     #: ``column`` of the row with the greatest or least ``by``; of equal ones the greatest or least.
+    #: Rows with an unknown ``by`` are left out; an unknown ``column`` counts as the least.
     MAX_BY = "max_by"
     MIN_BY = "min_by"
-    #: Of numbers, by interpolation; of any ordered type, a value that is there. ``option``: p.
+    #: Of doubles, by interpolation at place p(n - 1) from 0; of any ordered type, the first value
+    #: whose share of values up to it is p or more. ``option``: p as a decimal fraction.
+    #: ``descending``: values are sorted descending.
     PERCENTILE_CONT = "percentile_cont"
     PERCENTILE_DISC = "percentile_disc"
-    #: Texts in the order of ``by``, then of themselves, joined by ``option``.
+    #: Texts in the order of ``by``, then of themselves, joined by ``option``. An unknown ``by`` is
+    #: first if ascending, last if descending. No known text: NULL.
     LISTAGG = "listagg"
-    #: Of the pairs (``column``, ``by``) in which both are known.
+    #: Of the pairs (``column``, ``by``) of doubles in which both are known; NULL where a variance,
+    #: or of ``covar_samp`` n - 1, is zero.
     CORR = "corr"
     COVAR_POP = "covar_pop"
     COVAR_SAMP = "covar_samp"
@@ -69,10 +75,14 @@ class AggregateFunction(StrEnum):
 class ViewAggregate(Row, frozen=True):
     """The aggregate ``name`` over the joined rows' ``column`` (None: over the rows).
 
+    FILTER needs no field: it makes the argument that leaves a row out NULL, which is ``by`` of
+    ``max_by`` and ``min_by``, and ``column`` of all others.
+
     Attributes:
+        distinct: of ``count``, ``sum``, ``avg`` and ``listagg``: whether equal values count once.
         by: column with the function's second argument, or its sort key.
         option: a constant argument: fraction of a percentile, separator of texts.
-        descending: whether ``by`` sorts descending.
+        descending: whether ``by``, or of percentiles ``column``, sorts descending.
     """
 
     name: str
@@ -101,7 +111,7 @@ class TimeWindow(Row, frozen=True):
     every multiple of ``slide`` since 1970. A row is in every window that contains its ``column``.
 
     A *session* of a group's rows ends ``length`` after its last row; rows with shorter distances
-    are in one session.
+    are in one session. Its ``slide`` is its ``length``, its ``start`` 0.
     """
 
     column: str
@@ -138,11 +148,13 @@ class View:
         order: sort keys; ties are broken by identity, then by all columns.
         limit: maximum number of rows after the first ``offset`` rows; None: all.
         totals: aggregates over all groups, which expressions may read besides keys and aggregates.
-        sets: GROUPING SETS: positions in ``keys`` of the keys grouped by, one entry per set; the
-            other keys are NULL. Empty: one set of all keys.
-        partition: without grouping: columns of the joined rows, for each of whose values there is
-            a ranking of its own; ``limit`` is of each.
-        ranking: function whose values up to ``limit`` are kept.
+        sets: GROUPING SETS: positions in ``keys`` of the keys grouped by, ascending, one entry per
+            set, without equal ones; the other keys are NULL. Aggregates read columns that are no
+            keys. The set of no key is a row from the start only if there are no keys at all.
+            Empty: one set of all keys.
+        partition: without grouping: columns of the joined rows; each combination of their values
+            (NULL is one) has a ranking and a ``limit`` of its own. ``offset`` is 0.
+        ranking: function whose values up to ``limit`` are kept; expressions read it as ``PLACE``.
     """
 
     grouped: bool
