@@ -11,11 +11,13 @@ without grouping the columns of joined rows.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from anabranch_contract.codec import Row
-from anabranch_contract.queries.expressions import Column, Expr, Output
+from anabranch_contract.durations import format_duration
+from anabranch_contract.queries.expressions import Column, Expr, Output, columns
 from anabranch_contract.queries.types import DataType, TypeKind
 
 #: Additional columns of a view's changes: the kind of change, and the view's version.
@@ -65,8 +67,8 @@ class AggregateFunction(StrEnum):
     #: Texts in the order of ``by``, then of themselves, joined by ``option``. An unknown ``by`` is
     #: first if ascending, last if descending. No known text: NULL.
     LISTAGG = "listagg"
-    #: Of the pairs (``column``, ``by``) of doubles in which both are known; NULL where a variance,
-    #: or of ``covar_samp`` n - 1, is zero.
+    #: Of the pairs (``column``, ``by``) of doubles without NULLs. NULL where a variance, or of
+    #: ``covar_samp`` n - 1, is zero.
     CORR = "corr"
     COVAR_POP = "covar_pop"
     COVAR_SAMP = "covar_samp"
@@ -95,6 +97,25 @@ class ViewAggregate(Row, frozen=True):
     descending: bool = False
 
 
+def call_text(call: ViewAggregate, texts: Mapping[str, str]) -> str:
+    """The SQL text of an aggregate over columns of the joined rows with the expressions ``texts``.
+
+    >>> call = ViewAggregate("g1", AggregateFunction.LISTAGG, "a", True, _BIGINT, None, ",")
+    >>> call_text(call, {"a": "o.name"})
+    "listagg(DISTINCT o.name, ',')"
+    """
+    value = "*" if call.column is None else texts[call.column]
+    direction = " DESC" if call.descending else ""
+    if call.function in (AggregateFunction.PERCENTILE_CONT, AggregateFunction.PERCENTILE_DISC):
+        return f"{call.function}({call.option}) WITHIN GROUP (ORDER BY {value}{direction})"
+    text, by = "DISTINCT " * call.distinct + value, None if call.by is None else texts[call.by]
+    if call.function is not AggregateFunction.LISTAGG:
+        return f"{call.function}({text}{'' if by is None else f', {by}'})"
+    separator = call.option.replace("\\", "\\\\").replace("'", "\\'")
+    order = "" if by is None else f" WITHIN GROUP (ORDER BY {by}{direction})"
+    return f"{call.function}({text}, '{separator}'){order}"
+
+
 class Total(Row, frozen=True):
     """An aggregate over all joined rows, computed from the groups' aggregates: a sum of sums, a sum
     of counts, the minimum of minima. Groups excluded by HAVING count as well.
@@ -119,6 +140,18 @@ class TimeWindow(Row, frozen=True):
     slide: int
     start: int = 0
     session: bool = False
+
+
+def window_text(window: TimeWindow, column: str) -> str:
+    """The SQL text of a window over ``column``.
+
+    >>> window_text(TimeWindow("w", 60_000_000, 60_000_000, session=True), "o.ts")
+    "session_window(o.ts, '1 minute')"
+    """
+    if window.session:
+        return f"session_window({column}, '{format_duration(window.length)}')"
+    lengths = [window.length, window.slide, *([window.start] if window.start else [])]
+    return f"window({', '.join([column, *(repr(format_duration(n)) for n in lengths)])})"
 
 
 class SortKey(Row, frozen=True):
@@ -175,6 +208,14 @@ class View:
     def whole(self) -> bool:
         """Whether a change of one group may change rows of other groups (LIMIT, totals)."""
         return self.limit is not None or bool(self.totals)
+
+    @property
+    def ranked(self) -> bool:
+        """Whether joined rows are ranked by a function, or in partitions, not only limited."""
+        named = any(column.name == PLACE for o in self.projection for column in columns(o.expr))
+        return not self.grouped and bool(
+            self.partition or named or self.ranking is not RankFunction.ROW_NUMBER
+        )
 
     @property
     def group_keys(self) -> tuple[tuple[str, DataType], ...]:
