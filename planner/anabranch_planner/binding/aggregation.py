@@ -193,14 +193,14 @@ def _percentile(call: AggregateCall, scope: Scope) -> _Found:
                 f"{name}() takes a fraction, and WITHIN GROUP with one sort key",
                 remedy=f"write {name}(0.5) WITHIN GROUP (ORDER BY x)",
             )
-        node, fraction = call.order[0].this, _fraction(name, arguments[0])
+        node, fraction = call.order[0].this, _fraction(name, arguments[0], scope)
         descending = bool(call.order[0].args.get("desc"))
     else:
         if name in ("percentile_approx", "approx_percentile") and len(arguments) == 3:
             # The accuracy matters to no exact percentile.
             arguments = arguments[:2]
         _require(call, arguments, 2, "a value and a fraction", f"write {name}(x, 0.5)")
-        node, fraction = arguments[0], _fraction(name, arguments[1])
+        node, fraction = arguments[0], _fraction(name, arguments[1], scope)
     function, value = AGGREGATES[name], _storable(node, scope)
     # Spark's percentile_disc is a double, its percentile_approx has the type of its argument.
     if function is _F.PERCENTILE_CONT or (name == "percentile_disc" and value.type.kind in NUMERIC):
@@ -319,17 +319,18 @@ def _double(name: str, value: Expr) -> Expr:
     return coerce(value, DOUBLE)
 
 
-def _fraction(name: str, node: Node) -> str:
+def _fraction(name: str, node: Node, scope: Scope) -> str:
     """The fraction of a percentile as a decimal text between 0 and 1."""
-    inside = bare(node)
-    if isinstance(inside, exp.Literal) and not inside.is_string:
-        value = Decimal(str(inside.this))
-        if 0 <= value <= 1:
-            return format(value.normalize(), "f")
     with at(node):
+        constant = isinstance(bare(node), exp.Literal | exp.Cast)
+        value = typed(node, scope) if constant else None
+        if isinstance(value, Literal) and value.type.kind in NUMERIC:
+            number = Decimal(str(value.value))
+            if 0 <= number <= 1:
+                return format(number.normalize(), "f")
         raise QueryError(
             "bad-literal",
-            f"{name}() of {describe(node)}, which is no fraction",
+            f"{describe(node)} in {name}() is no fraction",
             remedy="write one number from 0 to 1; several take one column each",
         )
 

@@ -32,8 +32,8 @@ class Grouping:
     sets: tuple[frozenset[Node], ...]
 
     def positions(self, places: Mapping[Node, int]) -> tuple[tuple[int, ...], ...]:
-        """The sets as positions: ``places`` of the keys, of which equal ones share one; keys
-        without a place are in all sets. Empty: there is one set, of all keys.
+        """The sets as positions: ``places`` of the keys, one for equal keys. Keys without a place
+        are in all sets. Empty: there is one set, of all keys.
 
         Raises:
             QueryError: two sets are equal, or there are more keys than ``grouping_id`` has bits.

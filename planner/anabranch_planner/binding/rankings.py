@@ -1,6 +1,6 @@
 """Rankings of joined rows: QUALIFY, DISTINCT ON, and ``WHERE rn <= n`` over a subquery.
 
-All three spellings become one :class:`Ranking`. The place of a row is :func:`place` wherever the
+All three spellings become one :class:`RowRanking`. The place of a row is :func:`place` wherever the
 statement has the ranking function; a ranking in a subquery passes its sort keys on to the whole
 statement as columns with names that no user writes.
 """
@@ -24,7 +24,7 @@ from anabranch_planner.sql.unresolved import (
     FromEntry,
     Node,
     PostJoin,
-    Ranking,
+    RowRanking,
     SelectItem,
     Unresolved,
     at,
@@ -95,7 +95,7 @@ def _with_distinct_on(query: Unresolved, clauses: PostJoin) -> Unresolved:
                 "DISTINCT ON without an order of the rows of a key",
                 f"write ORDER BY {', '.join(map(describe, keys))}, and what decides after it",
             )
-    ranking = Ranking(RankFunction.ROW_NUMBER, tuple(keys), rest, 1, aliases=True)
+    ranking = RowRanking(RankFunction.ROW_NUMBER, tuple(keys), rest, 1, aliases=True)
     made = replace(clauses, distinct=False, distinct_on=(), order=(), ranking=ranking)
     return replace(query, post_join=made)
 
@@ -159,7 +159,7 @@ def _spelled(window: Node, windows: Iterable[Node]) -> Node:
         )
 
 
-def _ranking(window: Node, limit: int, windows: Iterable[Node]) -> Ranking:
+def _ranking(window: Node, limit: int, windows: Iterable[Node]) -> RowRanking:
     spelled = _spelled(window, windows)
     with at(window):
         refuse_others(spelled, {"this", "partition_by", "order", "over"})
@@ -174,7 +174,7 @@ def _ranking(window: Node, limit: int, windows: Iterable[Node]) -> Ranking:
                 "bad-arguments", f"{name}() takes no arguments", remedy=f"write {name}()"
             )
         partition = tuple(map(bare, spelled.args.get("partition_by") or ()))
-        return Ranking(_FUNCTIONS[name], partition, tuple(order.expressions), limit)
+        return RowRanking(_FUNCTIONS[name], partition, tuple(order.expressions), limit)
 
 
 def _limit(condition: Node, ranked: Callable[[Node], Node | None]) -> tuple[Node, int] | None:
@@ -234,7 +234,10 @@ def _refuse_beside(
 def _with_subquery(query: Unresolved) -> Unresolved:
     if len(query.sources) != 1 or query.outer or isinstance(query.sources[0].of, str):
         return query
-    source, inner = query.sources[0], query.sources[0].of
+    source = _bare_source(query.sources[0])
+    inner = source.of
+    if isinstance(inner, str):
+        return query
     number = next((n for n, item in enumerate(inner.items) if _is_ranking(_bare(item))), None)
     if number is None:
         return query
@@ -279,11 +282,23 @@ def _with_subquery(query: Unresolved) -> Unresolved:
     return _lifted(query, source, inner, number, ranking, tuple(others))
 
 
+def _bare_source(source: FromEntry) -> FromEntry:
+    """The source without queries around it that only rename its columns, as WITH has them."""
+    of = source.of
+    while isinstance(of, Unresolved) and of.items == (SelectItem(None),) and not of.conditions:
+        if len(of.sources) != 1:
+            break
+        inner = of.sources[0]
+        source = replace(inner, alias=source.alias, columns=source.columns or inner.columns)
+        of = source.of
+    return source
+
+
 def _bare(item: SelectItem) -> Node | None:
     return None if item.node is None else bare(item.node)
 
 
-def _partition_names(inner: Unresolved, source: FromEntry, ranking: Ranking) -> set[str]:
+def _partition_names(inner: Unresolved, source: FromEntry, ranking: RowRanking) -> set[str]:
     """Names of the subquery's columns that are equal in all rows of a partition."""
     found = set[str]()
     if any(item.node is None for item in inner.items) and len(inner.sources) == 1:
@@ -309,7 +324,7 @@ def _lifted(
     source: FromEntry,
     inner: Unresolved,
     number: int,
-    ranking: Ranking,
+    ranking: RowRanking,
     conditions: tuple[Condition, ...],
 ) -> Unresolved:
     """``query`` with the ranking of its subquery ``inner`` in its own clauses."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.generators.spark import SparkGenerator
 from sqlglot.parsers.spark import SparkParser
 
 from anabranch_contract.errors import QueryError
@@ -77,6 +78,15 @@ class SparkDialect(Spark):
         """Tokenizer that reads a doubled quote in a text, ``'it''s'``, as one quote."""
 
         STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'"]
+
+    class Generator(SparkGenerator):
+        """Generator that keeps QUALIFY and DISTINCT ON, which would become subqueries."""
+
+        TRANSFORMS: ClassVar[dict[Any, Any]] = {
+            kind: write
+            for kind, write in SparkGenerator.TRANSFORMS.items()
+            if kind is not exp.Select
+        }
 
     def tokenize(self, sql: str, dialect: DialectType = None) -> list[Token]:
         """Tokenize ``sql``; ``window(`` becomes a function name instead of a keyword.

@@ -65,7 +65,7 @@ class SelectItem:
 
 
 @dataclass(frozen=True, slots=True)
-class Ranking:
+class RowRanking:
     """A ranking of joined rows by ``order`` in each partition; places up to ``limit`` are kept.
 
     Attributes:
@@ -99,7 +99,7 @@ class PostJoin:
     group_all: bool = False
     having: Node | None = None
     qualify: Node | None = None
-    ranking: Ranking | None = None
+    ranking: RowRanking | None = None
     order: tuple[exp.Ordered, ...] = ()
     limit: Node | None = None
     offset: Node | None = None

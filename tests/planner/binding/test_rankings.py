@@ -40,6 +40,9 @@ def test_a_ranking_of_joined_rows() -> None:
         f"SELECT q.n, q.v FROM (SELECT a.n, a.v, {RANKED} AS rn {FROM}) AS q WHERE q.rn < 4",
         f"WITH q AS (SELECT a.n, a.v, {RANKED} AS rn {FROM}) SELECT n, v FROM q WHERE RN <= 3",
         f"SELECT n, v FROM (SELECT a.n, a.v, {RANKED} {FROM}) AS q(n, v, rn) WHERE 4 > rn",
+        f"WITH q(n, w, p) AS (SELECT a.n, a.v, {RANKED} {FROM}) "
+        "SELECT n, w AS v FROM q WHERE p < 4",
+        f"SELECT n, v FROM (SELECT * FROM (SELECT a.n, a.v, {RANKED} AS rn {FROM})) WHERE rn < 4",
     ],
 )
 def test_spellings_of_one_ranking(sql: str) -> None:
