@@ -27,6 +27,7 @@ from anabranch_planner.logical.nodes import (
 from benchmarks.papers.tsc.nodes import Distinct, Named, Query, SetOperation
 
 _TOTAL = " OVER ()"
+_RANKING = "() OVER ("
 
 
 def to_sql(node: Node) -> str:
@@ -55,8 +56,11 @@ def to_sql(node: Node) -> str:
 
 
 def _rows(node: Node) -> str:
-    """FROM, WHERE, GROUP BY and HAVING (QUALIFY where groups have totals over all groups)."""
+    """FROM, WHERE, GROUP BY and HAVING (QUALIFY for totals over all groups, and for rankings)."""
     having = ""
+    if isinstance(node, Filter) and any(_RANKING in c.text for c in node.conditions):
+        having = f" QUALIFY {_all(node, node.conditions)}"
+        node = _bare(node.inputs[0])
     if isinstance(node, Filter) and isinstance(node.inputs[0], Aggregate):
         totals = any(call.endswith(_TOTAL) for call in node.inputs[0].calls)
         having = f" {'QUALIFY' if totals else 'HAVING'} {_all(node, node.conditions)}"

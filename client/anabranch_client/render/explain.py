@@ -7,7 +7,7 @@ from rich.text import Text
 
 from anabranch_client.render.excerpt import excerpt, excerpt_width
 from anabranch_client.render.tables import missed_notes
-from anabranch_contract.rest.normalised import ViewInfo
+from anabranch_client.render.views import view_facts
 from anabranch_contract.rest.planning.plans import ExplainOut
 from anabranch_contract.rest.queries import ProblemRecord
 
@@ -31,7 +31,8 @@ def explain_detail(found: ExplainOut) -> Group:
             *_excerpt(found.sql, refused),
         ]))  # fmt: skip
     if found.normalised is not None and found.normalised.view is not None:
-        section("view", _view(found.normalised.view))
+        facts = view_facts(found.normalised.view)
+        section("view", "\n".join(f"{label}: {text}" for label, text in facts.items()))
     if found.normalised is not None and found.normalised.outer is not None:
         outer = found.normalised.outer
         for one in outer.look_ups:
@@ -52,18 +53,6 @@ def _excerpt(sql: str, refused: ProblemRecord) -> list[str]:
     if refused.line is None or refused.column is None:
         return []
     return [excerpt(sql, refused.line, refused.column, excerpt_width(Console()))]
-
-
-def _view(view: ViewInfo) -> str:
-    lines = [
-        ("aggregates", ", ".join(view.aggregates)),
-        ("grouped by", ", ".join(view.keys)),
-        ("having", view.having or ""),
-        ("ordered by", ", ".join(view.order)),
-        ("limit", "" if view.limit is None else str(view.limit)),
-        ("identity", ", ".join(view.identity) or "one row"),
-    ]
-    return "\n".join(f"{name}: {text}" for name, text in lines if text)
 
 
 def _order(order: dict[str, object]) -> str:

@@ -24,6 +24,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from anabranch_client.render.views import view_facts
 from anabranch_client.times import moment, took
 from anabranch_contract.rest.planning.epochs import CurrentEpoch, EpochOut, EpochSummary, SavingOut
 from anabranch_contract.rest.planning.plans import CostsRecord
@@ -293,12 +294,7 @@ def query_detail(query: QueryOut) -> RenderableType:
         output.add_row(escape(column.name), column.type)
     view = query.normalised.view
     if view is not None:
-        facts["view of"] = ", ".join(view.aggregates) or "joined rows"
-        facts["grouped by"] = ", ".join(view.keys) or None
-        facts["having"] = view.having
-        facts["ordered by"] = ", ".join(view.order) or None
-        facts["limit"] = view.limit
-        facts["identity"] = ", ".join(view.identity) or "one row"
+        facts |= view_facts(view)
     outer = query.normalised.outer
     if outer is not None:
         if outer.look_ups:

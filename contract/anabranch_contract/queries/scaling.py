@@ -11,17 +11,30 @@ from collections.abc import Mapping
 from anabranch_contract.codec import Row
 from anabranch_contract.queries.expressions import Call, Column, Expr, columns
 from anabranch_contract.queries.types import TypeKind
-from anabranch_contract.queries.views import AggregateFunction, View, ViewAggregate
+from anabranch_contract.queries.views import PLACE, AggregateFunction, View, ViewAggregate
 
 #: Aggregates that can be estimated.
 SCALABLE = frozenset({AggregateFunction.COUNT, AggregateFunction.SUM, AggregateFunction.AVG})
 
+_KEPT = "that were kept"
+_OF = f"of the joined rows {_KEPT}"
 _REASONS = {
-    AggregateFunction.MIN: "the least of the joined rows that were kept: that of all is no greater",
-    AggregateFunction.MAX: "the greatest of the joined rows that were kept: that of all is no less",
-    AggregateFunction.COUNT: "distinct values of the joined rows that were kept: all have no fewer",
+    AggregateFunction.MIN: f"the least {_OF}: that of all is no greater",
+    AggregateFunction.MAX: f"the greatest {_OF}: that of all is no less",
+    AggregateFunction.MAX_BY: f"from the greatest row {_OF}: that of all may be another",
+    AggregateFunction.MIN_BY: f"from the least row {_OF}: that of all may be another",
+    AggregateFunction.PERCENTILE_CONT: f"a percentile {_OF}: that of all may be less or greater",
+    AggregateFunction.PERCENTILE_DISC: f"a percentile {_OF}: that of all may be less or greater",
+    AggregateFunction.LISTAGG: f"the texts {_OF}: others are missing",
+    AggregateFunction.CORR: f"the correlation {_OF}",
+    AggregateFunction.COVAR_POP: f"the covariance {_OF}",
+    AggregateFunction.COVAR_SAMP: f"the covariance {_OF}",
 }
-_SPREAD = "the spread of the joined rows that were kept"
+_DISTINCT = {
+    AggregateFunction.COUNT: f"distinct values {_OF}: all have no fewer",
+    AggregateFunction.LISTAGG: _REASONS[AggregateFunction.LISTAGG],
+}
+_SPREAD = f"the spread {_OF}"
 
 
 class PartialMark(Row, frozen=True):
@@ -57,12 +70,17 @@ def partial_marks(view: View) -> tuple[PartialMark, ...]:
     """Return marks for the view's set of rows, then for its columns that can't be estimated."""
     found = []
     if not view.grouped:
-        found.append(PartialMark("", "limit", "the first of the joined rows that were kept"))
+        found.append(PartialMark("", "limit", f"the first {_OF}"))
+        places = (o.name for o in view.projection if any(c.name == PLACE for c in columns(o.expr)))
+        found += (PartialMark(n, "place", f"places among the joined rows {_KEPT}") for n in places)
         return tuple(found)
     if view.group_keys:
         code = "groups" if view.aggregates else "distinct"
         reason = "groups of which every joined row was withheld are missing"
         found.append(PartialMark("", code, reason))
+    if view.window is not None and view.window.session:
+        reason = "sessions are of the joined rows that were kept: others may join them"
+        found.append(PartialMark("", "sessions", reason))
     if view.having is not None:
         reason = "HAVING is decided by the joined rows that were kept"
         found.append(PartialMark("", "having", reason))
@@ -84,10 +102,9 @@ def _mark(name: str, expr: Expr, used: list[ViewAggregate]) -> PartialMark:
     if isinstance(expr, Column) and len(used) == 1:
         one = used[0]
         if one.distinct:
-            return PartialMark(name, "distinct", _REASONS[AggregateFunction.COUNT])
-        if one.function in (AggregateFunction.MIN, AggregateFunction.MAX):
-            return PartialMark(name, str(one.function), _REASONS[one.function])
+            reason = _DISTINCT.get(one.function, f"over distinct values {_OF}: others are missing")
+            return PartialMark(name, "distinct", reason)
         if one.function not in SCALABLE:
-            return PartialMark(name, str(one.function), _SPREAD)
+            return PartialMark(name, str(one.function), _REASONS.get(one.function, _SPREAD))
     reason = "worked out from aggregates of the joined rows that were kept"
     return PartialMark(name, "expression", reason)

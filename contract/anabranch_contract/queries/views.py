@@ -11,18 +11,21 @@ without grouping the columns of joined rows.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from anabranch_contract.codec import Row
-from anabranch_contract.queries.expressions import Column, Expr, Output
+from anabranch_contract.durations import format_duration
+from anabranch_contract.queries.expressions import Column, Expr, Output, columns
 from anabranch_contract.queries.types import DataType, TypeKind
 
 #: Additional columns of a view's changes: the kind of change, and the view's version.
 CHANGE, VERSION = "anabranch_change", "anabranch_version"
 #: Column that identifies a row of a view without grouping: its rank.
 RANK = "anabranch_rank"
-#: Place of a row in its partition where joined rows are ranked: ``rank()`` or the like.
+#: Place (INT, from 1) of a row in its partition, by the ranking function; a view's expressions read
+#: it as a column. Rows with equal sort keys may share it, unlike :data:`RANK`.
 PLACE = "anabranch_place"
 #: Grouping column of GROUPING SETS: bit ``i`` from the right is set if the ``i``-th key from the
 #: right is not grouped by, as ``grouping_id()`` in Spark.
@@ -53,14 +56,19 @@ class AggregateFunction(StrEnum):
     VAR_SAMP = "var_samp"
     VAR_POP = "var_pop"
     #: ``column`` of the row with the greatest or least ``by``; of equal ones the greatest or least.
+    #: Rows with an unknown ``by`` are left out; an unknown ``column`` counts as the least.
     MAX_BY = "max_by"
     MIN_BY = "min_by"
-    #: Of numbers, by interpolation; of any ordered type, a value that is there. ``option``: p.
+    #: Of doubles, by interpolation at place p(n - 1) from 0; of any ordered type, the first value
+    #: whose share of values up to it is p or more. ``option``: p as a decimal fraction.
+    #: ``descending``: values are sorted descending.
     PERCENTILE_CONT = "percentile_cont"
     PERCENTILE_DISC = "percentile_disc"
-    #: Texts in the order of ``by``, then of themselves, joined by ``option``.
+    #: Texts in the order of ``by``, then of themselves, joined by ``option``. An unknown ``by`` is
+    #: first if ascending, last if descending. No known text: NULL.
     LISTAGG = "listagg"
-    #: Of the pairs (``column``, ``by``) in which both are known.
+    #: Of the pairs (``column``, ``by``) of doubles without NULLs. NULL where a variance, or of
+    #: ``covar_samp`` n - 1, is zero.
     CORR = "corr"
     COVAR_POP = "covar_pop"
     COVAR_SAMP = "covar_samp"
@@ -69,10 +77,14 @@ class AggregateFunction(StrEnum):
 class ViewAggregate(Row, frozen=True):
     """The aggregate ``name`` over the joined rows' ``column`` (None: over the rows).
 
+    FILTER needs no field: it makes the argument that leaves a row out NULL, which is ``by`` of
+    ``max_by`` and ``min_by``, and ``column`` of all others.
+
     Attributes:
+        distinct: of ``count``, ``sum``, ``avg`` and ``listagg``: whether equal values count once.
         by: column with the function's second argument, or its sort key.
         option: a constant argument: fraction of a percentile, separator of texts.
-        descending: whether ``by`` sorts descending.
+        descending: whether ``by``, or of percentiles ``column``, sorts descending.
     """
 
     name: str
@@ -83,6 +95,25 @@ class ViewAggregate(Row, frozen=True):
     by: str | None = None
     option: str = ""
     descending: bool = False
+
+
+def call_text(call: ViewAggregate, texts: Mapping[str, str]) -> str:
+    """The SQL text of an aggregate over columns of the joined rows with the expressions ``texts``.
+
+    >>> call = ViewAggregate("g1", AggregateFunction.LISTAGG, "a", True, _BIGINT, None, ",")
+    >>> call_text(call, {"a": "o.name"})
+    "listagg(DISTINCT o.name, ',')"
+    """
+    value = "*" if call.column is None else texts[call.column]
+    direction = " DESC" if call.descending else ""
+    if call.function in (AggregateFunction.PERCENTILE_CONT, AggregateFunction.PERCENTILE_DISC):
+        return f"{call.function}({call.option}) WITHIN GROUP (ORDER BY {value}{direction})"
+    text, by = "DISTINCT " * call.distinct + value, None if call.by is None else texts[call.by]
+    if call.function is not AggregateFunction.LISTAGG:
+        return f"{call.function}({text}{'' if by is None else f', {by}'})"
+    separator = call.option.replace("\\", "\\\\").replace("'", "\\'")
+    order = "" if by is None else f" WITHIN GROUP (ORDER BY {by}{direction})"
+    return f"{call.function}({text}, '{separator}'){order}"
 
 
 class Total(Row, frozen=True):
@@ -101,7 +132,7 @@ class TimeWindow(Row, frozen=True):
     every multiple of ``slide`` since 1970. A row is in every window that contains its ``column``.
 
     A *session* of a group's rows ends ``length`` after its last row; rows with shorter distances
-    are in one session.
+    are in one session. Its ``slide`` is its ``length``, its ``start`` 0.
     """
 
     column: str
@@ -109,6 +140,18 @@ class TimeWindow(Row, frozen=True):
     slide: int
     start: int = 0
     session: bool = False
+
+
+def window_text(window: TimeWindow, column: str) -> str:
+    """The SQL text of a window over ``column``.
+
+    >>> window_text(TimeWindow("w", 60_000_000, 60_000_000, session=True), "o.ts")
+    "session_window(o.ts, '1 minute')"
+    """
+    if window.session:
+        return f"session_window({column}, '{format_duration(window.length)}')"
+    lengths = [window.length, window.slide, *([window.start] if window.start else [])]
+    return f"window({', '.join([column, *(repr(format_duration(n)) for n in lengths)])})"
 
 
 class SortKey(Row, frozen=True):
@@ -138,11 +181,13 @@ class View:
         order: sort keys; ties are broken by identity, then by all columns.
         limit: maximum number of rows after the first ``offset`` rows; None: all.
         totals: aggregates over all groups, which expressions may read besides keys and aggregates.
-        sets: GROUPING SETS: positions in ``keys`` of the keys grouped by, one entry per set; the
-            other keys are NULL. Empty: one set of all keys.
-        partition: without grouping: columns of the joined rows, for each of whose values there is
-            a ranking of its own; ``limit`` is of each.
-        ranking: function whose values up to ``limit`` are kept.
+        sets: GROUPING SETS: positions in ``keys`` of the keys grouped by, ascending, one entry per
+            set, without equal ones; the other keys are NULL. Aggregates read columns that are no
+            keys. The set of no key is a row from the start only if there are no keys at all.
+            Empty: one set of all keys.
+        partition: without grouping: columns of the joined rows; each combination of their values
+            (NULL is one) has a ranking and a ``limit`` of its own. ``offset`` is 0.
+        ranking: function whose values up to ``limit`` are kept; expressions read it as ``PLACE``.
     """
 
     grouped: bool
@@ -163,6 +208,14 @@ class View:
     def whole(self) -> bool:
         """Whether a change of one group may change rows of other groups (LIMIT, totals)."""
         return self.limit is not None or bool(self.totals)
+
+    @property
+    def ranked(self) -> bool:
+        """Whether joined rows are ranked by a function, or in partitions, not only limited."""
+        named = any(column.name == PLACE for o in self.projection for column in columns(o.expr))
+        return not self.grouped and bool(
+            self.partition or named or self.ranking is not RankFunction.ROW_NUMBER
+        )
 
     @property
     def group_keys(self) -> tuple[tuple[str, DataType], ...]:

@@ -48,6 +48,9 @@ class ViewInfo(Closed):
             only.
         joined: the columns of the joined rows, with their expressions.
         keys, aggregates: the GROUP BY keys and the aggregates; empty if joined rows are ranked.
+        sets: the keys of each of the GROUPING SETS; empty: rows are grouped by all keys.
+        partition: the columns in each of whose values joined rows are ranked, up to `limit`.
+        ranking: `row_number`, `rank` or `dense_rank`; null: the view has no ranking function.
         changes: all columns of a change (an upsert or delete of a row of the view).
     """
 
@@ -59,6 +62,9 @@ class ViewInfo(Closed):
     order: list[str] = Field(default=[])
     limit: int | None = None
     offset: int = 0
+    sets: list[list[str]] = Field(default=[])
+    partition: list[str] = Field(default=[])
+    ranking: str | None = None
     changes: list[OutputInfo]
 
 

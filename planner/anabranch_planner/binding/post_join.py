@@ -15,48 +15,56 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from anabranch_contract.durations import parse_duration
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import TIMESTAMP
 from anabranch_contract.queries.expressions import (
     BOOLEAN,
-    Call,
     Column,
     Expr,
     Literal,
     Output,
+    columns,
     substitute,
 )
 from anabranch_contract.queries.joins import JoinQuery
-from anabranch_contract.queries.types import TIMESTAMPS, DataType, TypeKind
+from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_contract.queries.views import (
+    GROUPING_ID,
+    PLACE,
     WINDOW_END,
     WINDOW_START,
-    AggregateFunction,
+    RankFunction,
     SortKey,
     TimeWindow,
     View,
-    ViewAggregate,
 )
+from anabranch_planner.binding.aggregation import Aggregation
+from anabranch_planner.binding.grouping import Grouping, bits, chosen_by_set, grouping_of
 from anabranch_planner.binding.naming import bare, spark_name
 from anabranch_planner.binding.outputs import require_new, require_writable
-from anabranch_planner.binding.typecheck import boolean, coerce, typed
-from anabranch_planner.sql.aggregates import BIGINT, REFUSED, holds_aggregate, is_aggregate, kind_of
+from anabranch_planner.binding.rankings import HIDDEN
+from anabranch_planner.binding.typecheck import typed
+from anabranch_planner.binding.windows import SESSION, WINDOW, is_window, window_of
+from anabranch_planner.sql.aggregates import call_of, holds_aggregate
 from anabranch_planner.sql.arguments import refuse_others
 from anabranch_planner.sql.scope import Scope, ShownColumn
 from anabranch_planner.sql.syntax import as_written, called, describe
-from anabranch_planner.sql.unresolved import Node, PostJoin, Unresolved, at, unsupported
+from anabranch_planner.sql.unresolved import (
+    Node,
+    PostJoin,
+    Unresolved,
+    at,
+    unsupported,
+)
 
 #: Prefix of the generated column names of slots; no user's name begins like this.
 _SLOT = "anabranch slot "
-_WINDOW = "window"
 #: Prefix of the columns that replace scalar subqueries.
 SCALAR = "scalar "
 #: The joined rows' column to which time windows are applied.
 _W = "w"
 _INT = DataType(TypeKind.INT)
-#: Maximum number of windows per row: a slide much shorter than the length multiplies rows.
-MOST_WINDOWS = 1000
+_GROUPING = ("grouping", "grouping_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +107,9 @@ class _Splitter:
     #: Resolved expression -> the key or aggregate column that has its value.
     _terms: dict[Node, Column] = field(default_factory=dict)
     _keys: list[ShownColumn] = field(default_factory=list)
-    _arguments: dict[Expr, str] = field(default_factory=dict)
-    _aggregates: dict[tuple[AggregateFunction, str | None, bool], ViewAggregate] = field(
-        default_factory=dict
-    )
+    #: GROUPING SETS as positions in the keys; empty: one set of all keys.
+    _sets: tuple[tuple[int, ...], ...] = ()
+    _aggregation: Aggregation = field(default_factory=Aggregation)
     _window: TimeWindow | None = None
     _window_tree: Node | None = None
     #: The resolved SELECT list, and its expressions by name (lower case).
@@ -119,8 +126,6 @@ class _Splitter:
         items = list(self._items())
         grouped = clauses.group is not None or clauses.having is not None or clauses.distinct
         grouped = grouped or any(holds_aggregate(node) for _, node in items)
-        if clauses.distinct and (clauses.group or clauses.having):
-            raise unsupported("DISTINCT with GROUP BY", "leave DISTINCT out, or group by more")
         trees = [(name, self._resolved(node, aliases=False)) for name, node in items]
         self._trees = [tree for _, tree in trees]
         self._named = {name.lower(): tree for name, tree in reversed(trees)}
@@ -130,64 +135,106 @@ class _Splitter:
 
     def _grouped(self, trees: list[tuple[str, Node]]) -> tuple[tuple[ShownColumn, ...], View]:
         clauses = self._clauses
-        for tree in self._groups():
+        for tree in self._groups(trees):
             with at(tree):
                 self._group_by(tree)
+        if not self._sets:
+            # With sets, a key is NULL in some groups, where aggregates still read its values.
+            keys = reversed(self._keys)
+            self._aggregation.keys = {k.expr: k.name for k in keys if k.name != _W}
         projection = _outputs((name, self._over_groups(tree)) for name, tree in trees)
         having: Expr | None = None
         if clauses.having is not None:
             with at(clauses.having):
                 having = self._condition(self._resolved(clauses.having))
         order = tuple(self._sorts(clauses.order))
-        joined = [*self._keys, *(ShownColumn(name, e) for e, name in self._arguments.items())]
+        arguments = self._aggregation.arguments
+        joined = [*self._keys, *(ShownColumn(name, e) for e, name in arguments.items())]
         if not joined:
             # count(*) needs no column, but Parquet files without columns lose the number of rows.
             joined.append(ShownColumn("one", Literal(1, _INT)))
         view = View(
             grouped=True,
             keys=tuple((k.name, k.expr.type) for k in self._keys if k.name != _W),
-            aggregates=tuple(self._aggregates.values()),
+            aggregates=tuple(self._aggregation.aggregates.values()),
             projection=projection,
             window=self._window,
             having=having,
             order=order,
             limit=self._limit(order),
             offset=self._offset(),
+            sets=self._sets,
         )
+        if clauses.distinct and (clauses.group is not None or clauses.group_all):
+            self._require_distinct(view)
         return tuple(joined), view
 
+    def _require_distinct(self, view: View) -> None:
+        """Check that the rows of ``view`` differ, since they show the grouping columns."""
+        lacking = {o.expr.name for o in view.hidden if isinstance(o.expr, Column)}
+        edges = {WINDOW_START: "window.start", WINDOW_END: "window.end"}
+        if len(lacking) == 1 and lacking <= edges.keys():
+            # One edge of a window determines the other one.
+            return
+        if lacking:
+            texts = {k.name: str(k.expr) for k in self._keys}
+            texts |= edges | {GROUPING_ID: "grouping_id()"}
+            wanted = ", ".join(texts[name] for name in sorted(lacking))
+            with at(self.query.items[0].node):
+                raise unsupported(
+                    "DISTINCT of groups whose keys are not all shown",
+                    f"select {wanted} as well, or leave DISTINCT out",
+                )
+
     def _ranked(self, trees: list[tuple[str, Node]]) -> tuple[tuple[ShownColumn, ...], View]:
-        clauses = self._clauses
-        if clauses.limit is None:
+        clauses, ranking = self._clauses, self._clauses.ranking
+        if clauses.limit is None and ranking is None:
             with at(clauses.order[0] if clauses.order else None):
                 raise unsupported(
                     "ORDER BY without LIMIT over joined rows" if clauses.order else "OFFSET",
                     "results never end, so they can't be sorted: add a LIMIT, or sort where "
                     "they are read",
                 )
-        columns: dict[Expr, str] = {}
+        carried: dict[Expr, str] = {}
 
-        def column(tree: Node) -> Column:
+        def column(expr: Expr) -> Column:
+            name = carried.setdefault(expr, f"c{len(carried) + 1}")
+            return Column("", name, expr.type)
+
+        def over(tree: Node) -> Expr:
+            """``tree`` over columns of the joined rows, computed below unless it reads places."""
             with at(tree):
                 found = typed(tree, self._below())
-                name = columns.setdefault(found, f"c{len(columns) + 1}")
-                return Column("", name, found.type)
+            if not any(c.name == PLACE and not c.alias for c in columns(found)):
+                return column(found)
+            return substitute(found, lambda c: column(c) if c.alias else c)
 
-        projection = _outputs((name, column(tree)) for name, tree in trees)
-        order = tuple(
-            SortKey(column(self._resolved(o.this)), bool(o.args.get("desc")), _nulls_first(o))
-            for o in clauses.order
-        )
+        def sort_keys(order: Iterable[exp.Ordered], *, aliases: bool) -> Iterator[SortKey]:
+            for o in order:
+                tree = self._resolved(o.this, aliases=aliases)
+                yield SortKey(over(tree), bool(o.args.get("desc")), _nulls_first(o))
+
+        projection = _outputs((name, over(tree)) for name, tree in trees)
+        if ranking is None:
+            order = tuple(sort_keys(clauses.order, aliases=True))
+            limit, partition = self._limit(order), dict[str, DataType]()
+        else:
+            limit, aliases = ranking.limit, ranking.aliases
+            keys = [over(self._resolved(n, aliases=aliases)) for n in ranking.partition]
+            partition = {key.name: key.type for key in keys if isinstance(key, Column)}
+            order = tuple(sort_keys(ranking.order, aliases=aliases))
         view = View(
             grouped=False,
             keys=(),
             aggregates=(),
             projection=projection,
             order=order,
-            limit=self._limit(order),
+            limit=limit,
             offset=self._offset(),
+            partition=tuple(partition.items()),
+            ranking=RankFunction.ROW_NUMBER if ranking is None else ranking.function,
         )
-        return tuple(ShownColumn(name, e) for e, name in columns.items()), view
+        return tuple(ShownColumn(name, e) for e, name in carried.items()), view
 
     # --- clauses -----------------------------------------------------------------------------
 
@@ -198,6 +245,8 @@ class _Splitter:
                 if item.node is None:
                     table = item.qualifier and self.scope.table(item.qualifier)
                     for shown in table.columns if table else self.scope.visible:
+                        if shown.name.startswith(HIDDEN):
+                            continue
                         yield shown.name, self._slot(shown.expr, None)
                     continue
                 name = item.name if item.name is not None else _name_of(item.node)
@@ -209,25 +258,40 @@ class _Splitter:
                     )
                 yield name, item.node
 
-    def _groups(self) -> Iterator[Node]:
-        """The GROUP BY expressions (of DISTINCT: the SELECT list), with names resolved."""
-        clauses, items = self._clauses, self._trees
-        if clauses.distinct:
-            if any(holds_aggregate(tree) for tree in items):
-                raise unsupported("DISTINCT of aggregates", "leave it out: there is one row")
-            yield from items
-            return
-        if clauses.group is None:
-            return
+    def _groups(self, trees: list[tuple[str, Node]]) -> Sequence[Node]:
+        """The grouping keys (of DISTINCT alone: the SELECT list), with names resolved."""
+        clauses, items = self._clauses, [tree for _, tree in trees]
         if clauses.group_all:
-            yield from (tree for tree in items if not holds_aggregate(tree))
-            return
-        for node in clauses.group:
+            return [tree for tree in items if not holds_aggregate(tree)]
+        if clauses.group is None:
+            alone = clauses.distinct and clauses.having is None
+            return items if alone and not any(map(holds_aggregate, items)) else ()
+
+        def resolved(node: Node) -> Node:
             if isinstance(node, exp.Literal) and not node.is_string:
                 with at(node):
-                    yield items[_ordinal(node, len(items))]
-            else:
-                yield self._resolved(node, aliases_last=True)
+                    return items[_ordinal(node, len(items))]
+            return self._resolved(node, aliases_last=True)
+
+        found = grouping_of(clauses.group, clauses.group_first, resolved)
+        self._sets = self._sets_of(found)
+        return found.keys
+
+    def _sets_of(self, grouping: Grouping) -> tuple[tuple[int, ...], ...]:
+        """Positions in the keys of the keys of each set; empty if all sets have all keys."""
+        everywhere = {key for key in grouping.keys if is_window(key)}
+        for key in everywhere:
+            if not all(key in one for one in grouping.sets):
+                with at(key):
+                    raise unsupported(
+                        "a window inside ROLLUP, CUBE or GROUPING SETS", "group by it beside them"
+                    )
+        plain = [key for key in grouping.keys if key not in everywhere]
+        # Different spellings of one expression are one key.
+        exprs = {key: typed(key, self._below()) for key in plain}
+        found = list(dict.fromkeys(exprs.values()))
+        with at(grouping.keys[0] if grouping.keys else None):
+            return grouping.positions({key: found.index(expr) for key, expr in exprs.items()})
 
     def _sorts(self, order: Iterable[exp.Ordered]) -> Iterator[SortKey]:
         for entry in order:
@@ -270,7 +334,8 @@ class _Splitter:
                 return exp.Placeholder(this=self._scalar(part))
             if not isinstance(part, exp.Column):
                 return part
-            if part.table.lower() == _WINDOW and self.scope.find_table(_WINDOW) is None:
+            qualifier = part.table.lower()
+            if qualifier in (WINDOW, SESSION) and self.scope.find_table(qualifier) is None:
                 return part
             name = part.name.lower()
             if part.name.startswith(_SLOT):
@@ -315,15 +380,13 @@ class _Splitter:
     # --- keys and aggregates -----------------------------------------------------------------
 
     def _group_by(self, tree: Node) -> None:
-        if isinstance(tree, exp.Rollup | exp.Cube | exp.GroupingSets):
-            raise unsupported(tree.key.upper(), "register one query for each grouping")
         if holds_aggregate(tree):
             raise QueryError(
                 "misplaced-aggregate",
                 "GROUP BY contains an aggregate",
                 remedy="group by columns of the joined rows",
             )
-        if _is_call(tree, _WINDOW):
+        if is_window(tree):
             self._group_by_window(tree)
             return
         if tree in self._terms:
@@ -346,55 +409,26 @@ class _Splitter:
             if tree == self._window_tree:
                 return
             raise unsupported("a second window", "register one query for each window")
-        arguments = tree.expressions
-        if not 2 <= len(arguments) <= 4:
-            raise QueryError(
-                "bad-arguments",
-                f"window() takes a time, a length, a slide and a start, not {len(arguments)} "
-                "arguments",
-                remedy="write window(ts, '10 minutes'[, '5 minutes'[, '1 minute']])",
-            )
-        time = typed(arguments[0], self._below())
-        if time.type.kind not in TIMESTAMPS:
-            raise QueryError(
-                "type-mismatch",
-                f"window() takes a timestamp, its argument is of type {time.type}",
-                remedy="cast it to a TIMESTAMP first",
-            )
-        length, *rest = (_micros(node) for node in arguments[1:])
-        slide, start = rest[0] if rest else length, rest[1] if len(rest) > 1 else 0
-        if length <= 0 or slide <= 0 or slide > length or abs(start) >= slide:
-            raise QueryError(
-                "bad-window",
-                "the slide of a window is positive and at most its length, its start is less "
-                "than the slide",
-                remedy="write window(ts, '10 minutes', '5 minutes')",
-            )
-        if length > slide * MOST_WINDOWS:
-            raise QueryError(
-                "bad-window",
-                f"every row would be in more than {MOST_WINDOWS} windows",
-                remedy="give a longer slide",
-            )
+        self._window, time = window_of(tree, _W, self._below())
         self._window_tree = tree
-        self._window = TimeWindow(_W, length, slide, start)
-        self._keys.append(ShownColumn(_W, coerce(time, TIMESTAMP)))
+        self._keys.append(ShownColumn(_W, time))
 
     def _over_groups(self, tree: Node) -> Expr:
         """The resolved expression ``tree`` in terms of the group's keys and aggregates."""
         with at(tree):
-            names: dict[str, Column] = {}
+            names: dict[str, Expr] = {}
 
             def found(part: Node) -> Node:
-                column = self._column(part)
-                if column is None:
+                value = self._term(part)
+                if value is None:
                     if isinstance(part, exp.Column):
                         self._refuse_ungrouped(part)
                     return part
                 # Errors quote the SQL as written, not the generated column.
                 text = as_written(part)
-                if names.setdefault(text, column) != column:
-                    names[column.name], text = column, column.name
+                if names.setdefault(text, value) != value:
+                    text = f"{text} {value}"
+                    names[text] = value
                 made = exp.Column(this=exp.Identifier(this=text, quoted=True))
                 return called(made, describe(part))
 
@@ -414,95 +448,79 @@ class _Splitter:
             )
         return found
 
-    def _column(self, part: Node) -> Column | None:
-        """The key or aggregate column equal to the subexpression ``part``, or None."""
+    def _term(self, part: Node) -> Expr | None:
+        """The subexpression ``part`` if it is a key, an aggregate or the like; else None."""
         if part in self._terms:
             return self._terms[part]
         if isinstance(part, exp.Placeholder) and str(part.this).startswith(SCALAR):
             query = dict(self.scalars)[str(part.this)]
             return Column("", str(part.this), query.shown[0].expr.type)
-        if isinstance(part, exp.Filter):
-            return self._aggregate(part.this, part.expression.this)
-        if is_aggregate(part):
-            return self._aggregate(part, None)
+        if isinstance(part, exp.Anonymous) and str(part.this).lower() in _GROUPING:
+            with at(part):
+                return self._grouping(part)
+        with at(part):
+            call = call_of(part)
+        if call is not None:
+            return self._aggregation.column(call, self._below())
         edge = self._window_edge(part)
-        if edge is not None:
-            return Column("", edge, TIMESTAMP)
-        return None
+        return None if edge is None else Column("", edge, TIMESTAMP)
+
+    def _grouping(self, call: exp.Anonymous) -> Expr:
+        """``grouping(x)``, or ``grouping_id(x, ...)``, by default of all keys."""
+        name = str(call.this).lower()
+        one, keys = name == "grouping", [k.name for k in self._keys]
+        if self._clauses.group is None:
+            raise QueryError(
+                "not-grouped", f"{name}() without GROUP BY", remedy="group by ROLLUP or the like"
+            )
+        if one and len(call.expressions) != 1:
+            raise QueryError(
+                "bad-arguments",
+                f"grouping() takes one key, not {len(call.expressions)}",
+                remedy="write grouping(x), or grouping_id(x, y)",
+            )
+        named = []
+        for node in call.expressions:
+            term = self._terms.get(bare(node))
+            if term is None and node != self._window_tree:
+                with at(node):
+                    raise QueryError(
+                        "not-grouped",
+                        f"{describe(node)} in {name}() is no key of GROUP BY",
+                        remedy="name keys as GROUP BY has them",
+                    )
+            named.append(_W if term is None else term.name)
+        plain = [key for key in keys if key != _W]
+        places = [None if n == _W else plain.index(n) for n in named or keys]
+        sets = self._sets or (tuple(range(len(plain))),)
+        return chosen_by_set(bits(sets, places, len(plain)), bit=one)
 
     def _window_edge(self, part: Node) -> str | None:
-        edge = None
-        if isinstance(part, exp.Column) and part.table.lower() == _WINDOW:
-            edge = part.name.lower()
-        elif isinstance(part, exp.Dot) and _is_call(part.this, _WINDOW):
+        edge = name = None
+        if isinstance(part, exp.Column) and part.table.lower() in (WINDOW, SESSION):
+            edge, name = part.name.lower(), part.table.lower()
+        elif isinstance(part, exp.Dot) and is_window(part.this):
             if self._window_tree is not None and part.this != self._window_tree:
                 raise unsupported("a window other than the one in GROUP BY", "group by it")
             edge = part.expression.name.lower()
         if edge is None:
             return None
         with at(part):
-            if self._window is None:
+            tree = self._window_tree
+            if tree is None or name not in (None, str(tree.this).lower()):
+                name = name or WINDOW
                 raise QueryError(
-                    "not-grouped", "GROUP BY has no window", remedy="add GROUP BY window(...)"
+                    "not-grouped",
+                    f"GROUP BY has no {name}",
+                    remedy=f"add GROUP BY {name}(ts, '10 minutes')",
                 )
             if edge not in ("start", "end"):
                 raise QueryError(
                     "unknown-column",
                     f"a window has no {edge!r}",
-                    remedy="it has window.start and window.end",
+                    remedy=f"it has {name or WINDOW}.start and {name or WINDOW}.end",
                 )
         return WINDOW_START if edge == "start" else WINDOW_END
-
-    def _aggregate(self, call: Node, where: Node | None) -> Column:
-        with at(call):
-            name = str(call.this).lower()
-            if name in REFUSED:
-                raise unsupported(f"{name}()", REFUSED[name])
-            arguments, distinct = list(call.expressions), False
-            if len(arguments) == 1 and isinstance(arguments[0], exp.Distinct):
-                arguments, distinct = list(arguments[0].expressions), True
-            for node in (*arguments, *([where] if where is not None else [])):
-                if holds_aggregate(node):
-                    raise QueryError(
-                        "misplaced-aggregate",
-                        f"{name}() contains another aggregate",
-                        remedy="aggregate once; register another query over the results",
-                    )
-            if len(arguments) != 1:
-                raise QueryError(
-                    "bad-arguments",
-                    f"{name}() takes one argument, not {len(arguments)}",
-                    remedy="write one expression",
-                )
-            condition = None if where is None else boolean(where, self._below())
-            if isinstance(arguments[0], exp.Star):
-                if name != "count" or distinct:
-                    raise unsupported(f"{name}(*)", "name a column")
-                if condition is None:
-                    return self._added(AggregateFunction.COUNT, None, BIGINT, distinct=False)
-                value: Expr = Literal(1, _INT)
-            else:
-                value = typed(arguments[0], self._below())
-            kind = kind_of(name, value.type, distinct=distinct)
-            if name == "count_if":
-                value = Call("case", (value, Literal(1, _INT)), _INT)
-            if condition is not None:
-                value = Call("case", (condition, value), value.type)
-            distinct = distinct and kind.function is AggregateFunction.COUNT
-            return self._added(kind.function, value, kind.type, distinct=distinct)
-
-    def _added(
-        self, function: AggregateFunction, value: Expr | None, type_: DataType, *, distinct: bool
-    ) -> Column:
-        column = None
-        if value is not None:
-            key = next((k.name for k in self._keys if k.expr == value and k.name != _W), None)
-            column = key or self._arguments.setdefault(value, f"a{len(self._arguments) + 1}")
-        what = (function, column, distinct)
-        if what not in self._aggregates:
-            name = f"g{len(self._aggregates) + 1}"
-            self._aggregates[what] = ViewAggregate(name, function, column, distinct, type_)
-        return Column("", self._aggregates[what].name, type_)
 
     def _refuse_ungrouped(self, part: exp.Column) -> None:
         expr = next((e for e, n in self._slots.items() if part.name == f"{_SLOT}{n}"), None)
@@ -519,16 +537,12 @@ def _replaced(tree: Node, found: object) -> Node:
     return tree.copy().transform(found, copy=False)  # type: ignore[arg-type]
 
 
-def _is_call(node: Node, name: str) -> bool:
-    return isinstance(node, exp.Anonymous) and str(node.this).lower() == name
-
-
 def _name_of(node: Node) -> str | None:
     """Spark's name of a SELECT item, which may contain aggregates."""
     inside = bare(node)
-    if isinstance(inside, exp.Column) and inside.table.lower() == _WINDOW:
+    if isinstance(inside, exp.Column) and inside.table.lower() in (WINDOW, SESSION):
         return inside.name
-    if is_aggregate(inside):
+    if isinstance(inside, exp.Anonymous) and holds_aggregate(inside):
         name = str(inside.this).lower()
         if len(inside.expressions) == 1:
             argument = inside.expressions[0]
@@ -560,22 +574,6 @@ def _count(node: Node, what: str) -> int:
             remedy="write a whole number up to 1000000000",
         )
     return int(text)
-
-
-def _micros(node: Node) -> int:
-    text = None
-    if isinstance(node, exp.Literal) and node.is_string:
-        text = str(node.this)
-    elif isinstance(node, exp.Interval) and isinstance(node.this, exp.Literal):
-        unit = node.args.get("unit")
-        text = str(node.this.this) + (f" {unit.name}" if unit is not None else "")
-    if text is None:
-        raise QueryError(
-            "bad-window",
-            f"{describe(node)} is no duration",
-            remedy="write e.g. '10 minutes'",
-        )
-    return parse_duration(text.lower())
 
 
 def _nulls_first(entry: exp.Ordered) -> bool:

@@ -63,6 +63,12 @@ def _added(query: JoinQuery, inner: JoinQuery) -> tuple[JoinQuery, Expr]:
         raise unsupported(
             "this scalar subquery", "select one aggregate of all rows, in a query with GROUP BY"
         )
+    window = view.window
+    if view.sets or (window is not None and window.slide < window.length):
+        raise unsupported(
+            "a scalar subquery beside groups that share rows",
+            "group by plain keys, without ROLLUP or the like and windows that overlap",
+        )
     projection, aggregates, totals = (
         list(query.projection),
         list(view.aggregates),

@@ -15,6 +15,7 @@ from sqlglot import exp
 from anabranch_contract.errors import PlannerError, QueryError
 from anabranch_contract.queries.coercion import (
     DOUBLE,
+    INT,
     MAX_PRECISION,
     TIMESTAMP,
     arithmetic_type,
@@ -29,6 +30,7 @@ from anabranch_contract.queries.expressions import (
     INTERVAL,
     NULL,
     Call,
+    Column,
     Expr,
     Literal,
     columns,
@@ -43,6 +45,7 @@ from anabranch_contract.queries.types import (
     TypeKind,
     parse_type,
 )
+from anabranch_contract.queries.views import PLACE
 from anabranch_planner.binding import rewrites as rewritten
 from anabranch_planner.binding.calendar import moved
 from anabranch_planner.binding.literals import cast_literal, interval, negated, number
@@ -70,12 +73,16 @@ _ARITHMETIC: dict[type[Node], str] = {
     exp.Mod: "mod",
 }
 _REFUSED: dict[type[Node], tuple[str, str]] = {
-    exp.Window: ("a window function", "use window functions where the results are read"),
+    exp.Window: (
+        "a window function",
+        "keep the first rows with QUALIFY row_number() OVER (...) <= n; use others where the "
+        "results are read",
+    ),
     exp.Filter: ("FILTER after an expression that is no aggregate", "write it after an aggregate"),
+    exp.WithinGroup: ("WITHIN GROUP after an expression that is no aggregate", "leave it out"),
     exp.Subquery: ("a subquery", "join the stream instead"),
     exp.Exists: ("EXISTS", "join the stream instead"),
     exp.Select: ("a subquery", "join the stream instead"),
-    exp.Placeholder: ("a parameter", "write the value into the query"),
     exp.Parameter: ("a parameter", "write the value into the query"),
     exp.TryCast: ("TRY_CAST", "use CAST"),
     exp.RegexpLike: ("RLIKE", "use LIKE"),
@@ -630,7 +637,16 @@ _BY_MEETING: dict[str, Callable[[Node, Scope], Expr]] = {
     "unix_timestamp": _unix_timestamp,
     "to_unix_timestamp": _unix_timestamp,
 }
+
+
+def _placeholder(node: Node, _: Scope) -> Expr:
+    if node.this != PLACE:
+        raise unsupported("a parameter", "write the value into the query")
+    return Column("", PLACE, INT)
+
+
 _RULES: dict[type[Node], Callable[[Node, Scope], Expr]] = {
+    exp.Placeholder: _placeholder,
     exp.Not: _not,
     exp.Is: _is,
     exp.Between: _between,

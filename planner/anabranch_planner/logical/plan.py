@@ -11,7 +11,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from anabranch_contract.durations import format_duration
 from anabranch_contract.queries.expressions import Call, Column, Expr, Output, columns, substitute
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label, Stream
-from anabranch_contract.queries.views import WINDOW_END, WINDOW_START, SortKey, View
+from anabranch_contract.queries.types import DataType, TypeKind
+from anabranch_contract.queries.views import (
+    GROUPING_ID,
+    PLACE,
+    WINDOW_END,
+    WINDOW_START,
+    SortKey,
+    View,
+    call_text,
+    window_text,
+)
 from anabranch_planner.logical.expression_text import conjuncts, quoted, text_of
 from anabranch_planner.logical.joins import join_tree, joined
 from anabranch_planner.logical.nodes import (
@@ -181,14 +191,21 @@ def _post_join(plan: Node, view: View, below: Mapping[str, Expr]) -> Node:
     if view.grouped:
         keys = {name: below[name] for name, _ in view.keys} | _window(view, below)
         calls = _calls(view, below)
-        texts = tuple(map(text_of, keys.values()))
+        texts = _sets(view, keys)
         source = Exchange((plan,), texts) if texts else plan
         plan = Aggregate((source,), texts, tuple(call.name for call in calls.values()))
         terms = {**keys, **calls}
+        if view.sets:
+            terms[GROUPING_ID] = Column("", "grouping_id()", dict(view.group_keys)[GROUPING_ID])
+    ranked = view.ranked
+    if ranked:
+        plan = _ranked(plan, view, terms)
     if view.having is not None:
         kept = conjuncts(_over(view.having, terms))
         plan = Filter((plan,), tuple(map(_condition, kept)))
     plan = _projected(plan, [Output(o.name, _over(o.expr, terms)) for o in view.projection])
+    if ranked:
+        return plan
     if view.order:
         shown = {o.expr: quoted(o.name) for o in reversed(view.projection)}
         by = [_direction(s, shown.get(s.expr) or text_of(_over(s.expr, terms))) for s in view.order]
@@ -202,25 +219,42 @@ def _post_join(plan: Node, view: View, below: Mapping[str, Expr]) -> Node:
 def _window(view: View, below: Mapping[str, Expr]) -> dict[str, Expr]:
     if view.window is None:
         return {}
-    window = view.window
-    lengths = [window.length, window.slide, *([window.start] if window.start else [])]
-    said = ", ".join([text_of(below[window.column]), *(f"'{format_duration(n)}'" for n in lengths)])
+    said = window_text(view.window, text_of(below[view.window.column]))
     kinds = dict(view.group_keys)
     ends = {WINDOW_START: "start", WINDOW_END: "end"}
-    return {name: Column("", f"window({said}).{end}", kinds[name]) for name, end in ends.items()}
+    return {name: Column("", f"{said}.{end}", kinds[name]) for name, end in ends.items()}
+
+
+def _sets(view: View, keys: Mapping[str, Expr]) -> tuple[str, ...]:
+    """Texts of the grouping columns; GROUPING SETS as one."""
+    names = [name for name, _ in view.keys]
+    if not view.sets:
+        return tuple(map(text_of, keys.values()))
+    sets = [", ".join(text_of(keys[names[place]]) for place in one) for one in view.sets]
+    others = (text_of(expr) for name, expr in keys.items() if name not in names)
+    return (f"GROUPING SETS ({', '.join(f'({one})' for one in sets)})", *others)
 
 
 def _calls(view: View, below: Mapping[str, Expr]) -> dict[str, Column]:
     """Column name -> SQL text of its aggregate; a total aggregates the values of all groups."""
-    found: dict[str, Column] = {}
-    for call in view.aggregates:
-        inside = "*" if call.column is None else text_of(below[call.column])
-        distinct = "DISTINCT " if call.distinct else ""
-        found[call.name] = Column("", f"{call.function}({distinct}{inside})", call.type)
+    texts = {name: text_of(expr) for name, expr in below.items()}
+    found = {c.name: Column("", call_text(c, texts), c.type) for c in view.aggregates}
     for total in view.totals:
         text = f"{total.function}({found[total.aggregate].name}) OVER ()"
         found[total.name] = Column("", text, total.type)
     return found
+
+
+def _ranked(plan: Node, view: View, terms: dict[str, Expr]) -> Node:
+    """The rows whose place is not above the limit; adds the place to ``terms``."""
+    order = [_direction(s, text_of(_over(s.expr, terms))) for s in view.order]
+    by = [text_of(terms[name]) for name, _ in view.partition]
+    over = [f"PARTITION BY {', '.join(by)}"] if by else []
+    over += [f"ORDER BY {', '.join(order)}"]
+    text = f"{view.ranking}() OVER ({' '.join(over)})"
+    terms[PLACE] = Column("", text, DataType(TypeKind.INT))
+    source = Exchange((plan,), tuple(by)) if by else plan
+    return Filter((source,), (Conjunct(f"{text} <= {view.limit}", frozenset()),))
 
 
 def _direction(order: SortKey, text: str) -> str:

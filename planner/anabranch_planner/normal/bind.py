@@ -18,6 +18,7 @@ from anabranch_contract.queries.expressions import Call, Column, Expr, Literal, 
 from anabranch_contract.queries.joins import Stream
 from anabranch_planner.binding.look_ups import left_conditions, with_existence
 from anabranch_planner.binding.outputs import columns_of
+from anabranch_planner.binding.rankings import with_ranking
 from anabranch_planner.binding.rows import expanded, is_of_rows, without_nulls
 from anabranch_planner.binding.typecheck import (
     COMPARISONS,
@@ -77,7 +78,7 @@ def bind(query: Unresolved, given: Registration) -> Bound:
     Raises:
         QueryError: names and types don't fit.
     """
-    query = with_existence(query, given.streams)
+    query = with_existence(with_ranking(query), given.streams)
     found = Bound(query)
     found.scope = _resolve(query, given.streams, found, "")
     return found

@@ -1,4 +1,4 @@
-"""Aggregate functions: names and result types, as in Spark (ANSI mode)."""
+"""Aggregate functions: names, parts of a call, and result types as in Spark (ANSI mode)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import DOUBLE, MAX_PRECISION
-from anabranch_contract.queries.expressions import BOOLEAN
-from anabranch_contract.queries.types import FLOATING, INTEGRAL, NUMERIC, DataType, TypeKind
+from anabranch_contract.queries.types import INTEGRAL, DataType, TypeKind
 from anabranch_contract.queries.views import AggregateFunction
 from anabranch_planner.sql.unresolved import Node, unsupported
 
 BIGINT = DataType(TypeKind.BIGINT)
 
-#: Aggregates by Spark's names; ``post_join`` rewrites ``count_if``, ``bool_and``, ``bool_or``.
+#: Aggregates by Spark's names, and by further names in other dialects. The function may be that of
+#: a rewriting: any value is the least, and an approximate count is exact.
 AGGREGATES = {
     "count": AggregateFunction.COUNT,
     "sum": AggregateFunction.SUM,
@@ -31,34 +31,59 @@ AGGREGATES = {
     "var_samp": AggregateFunction.VAR_SAMP,
     "var_pop": AggregateFunction.VAR_POP,
     "count_if": AggregateFunction.COUNT,
+    "countif": AggregateFunction.COUNT,
+    "approx_count_distinct": AggregateFunction.COUNT,
     "bool_and": AggregateFunction.MIN,
     "every": AggregateFunction.MIN,
     "bool_or": AggregateFunction.MAX,
     "some": AggregateFunction.MAX,
+    **dict.fromkeys(
+        ("any_value", "first", "first_value", "last", "last_value"), AggregateFunction.MIN
+    ),
+    "max_by": AggregateFunction.MAX_BY,
+    "arg_max": AggregateFunction.MAX_BY,
+    "min_by": AggregateFunction.MIN_BY,
+    "arg_min": AggregateFunction.MIN_BY,
+    **dict.fromkeys(
+        ("median", "percentile", "percentile_cont", "quantile_cont"),
+        AggregateFunction.PERCENTILE_CONT,
+    ),
+    **dict.fromkeys(
+        ("percentile_disc", "percentile_approx", "approx_percentile", "quantile_disc"),
+        AggregateFunction.PERCENTILE_DISC,
+    ),
+    "listagg": AggregateFunction.LISTAGG,
+    "string_agg": AggregateFunction.LISTAGG,
+    "corr": AggregateFunction.CORR,
+    "covar_pop": AggregateFunction.COVAR_POP,
+    "covar_samp": AggregateFunction.COVAR_SAMP,
 }
-#: Unsupported aggregates of Spark, with the reason.
+_PAIRS = "restrict both to rows in which both are known, with FILTER (WHERE ...)"
+#: Unsupported aggregates of Spark, with the remedy.
 REFUSED = {
     **dict.fromkeys(
-        ("first", "first_value", "last", "last_value", "any_value"),
-        "it depends on the order in which rows arrive: use min or max",
+        ("collect_list", "collect_set", "array_agg"),
+        "there is no type for lists: write listagg(x, ',') for a text",
     ),
+    "mode": "count the values in groups, and order by the count",
+    "regr_slope": f"write covar_pop(y, x) / var_pop(x), and {_PAIRS}",
+    "regr_count": "write count(*) FILTER (WHERE y IS NOT NULL AND x IS NOT NULL)",
+    "regr_avgx": "write avg(x) FILTER (WHERE y IS NOT NULL)",
+    "regr_avgy": "write avg(y) FILTER (WHERE x IS NOT NULL)",
+    "regr_r2": "square corr(y, x)",
     **dict.fromkeys(
-        ("collect_list", "collect_set", "array_agg", "listagg", "string_agg"),
-        "select the rows, and collect them where the results are read",
+        ("regr_intercept", "regr_sxx", "regr_sxy", "regr_syy"),
+        f"write it with avg, var_pop and covar_pop, and {_PAIRS}",
     ),
-    **dict.fromkeys(
-        ("median", "percentile", "percentile_cont", "percentile_approx", "approx_percentile"),
-        "compute it where the results are read",
-    ),
-    "approx_count_distinct": "use count(DISTINCT x)",
-    "max_by": "order by it, with a LIMIT",
-    "min_by": "order by it, with a LIMIT",
-    "grouping": "register one query for each grouping",
+    **dict.fromkeys(("skewness", "kurtosis"), "write it with sums of powers"),
 }
+#: Functions with ORDER BY inside, or with WITHIN GROUP.
+_ORDERED = frozenset({"percentile_cont", "percentile_disc", "listagg", "string_agg"})
+#: Functions with IGNORE NULLS.
+_ANY = frozenset({"any_value", "first", "first_value", "last", "last_value"})
 
 
-def is_aggregate(node: Node) -> bool:
-    """Whether a node calls an aggregate function, supported or not."""
+def _is_call(node: Node) -> bool:
     if not isinstance(node, exp.Anonymous):
         return False
     name = str(node.this).lower()
@@ -66,62 +91,77 @@ def is_aggregate(node: Node) -> bool:
 
 
 def holds_aggregate(node: Node) -> bool:
-    """Whether the tree under ``node`` contains an aggregate."""
-    return any(is_aggregate(part) for part in node.walk())
-
-
-_OF_NUMBERS = frozenset(AggregateFunction) - {
-    AggregateFunction.COUNT,
-    AggregateFunction.MIN,
-    AggregateFunction.MAX,
-}
-_OF_BOOLEANS = frozenset({"count_if", "bool_and", "every", "bool_or", "some"})
+    """Whether the tree under ``node`` contains an aggregate, supported or not."""
+    return any(_is_call(part) for part in node.walk())
 
 
 @dataclass(frozen=True, slots=True)
-class TypedAggregate:
-    """An aggregate function and the type of its result."""
+class AggregateCall:
+    """A call of an aggregate function, with its clauses.
 
-    function: AggregateFunction
-    type: DataType
+    Attributes:
+        order: sort keys inside the call or in WITHIN GROUP.
+        where: condition of FILTER.
+    """
+
+    node: Node
+    name: str
+    arguments: tuple[Node, ...]
+    distinct: bool = False
+    order: tuple[exp.Ordered, ...] = ()
+    where: Node | None = None
+
+    @property
+    def parts(self) -> tuple[Node, ...]:
+        """All expressions in the call."""
+        where = () if self.where is None else (self.where,)
+        return (*self.arguments, *self.order, *where)
 
 
-def kind_of(name: str, argument: DataType, *, distinct: bool) -> TypedAggregate:
-    """The aggregate ``name`` over an argument of type ``argument``, with its result type.
+def call_of(node: Node) -> AggregateCall | None:
+    """The aggregate call that ``node`` is, with its clauses; None: another expression.
 
     Raises:
-        QueryError: ``type-mismatch``, ``unsupported-sql``.
+        QueryError: ``unsupported-sql``: the function is not supported, or lacks such a clause.
+    """
+    core, where, order = node, None, list[exp.Ordered]()
+    ignoring = False
+    while isinstance(core, exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls):
+        if isinstance(core, exp.Filter):
+            where = core.expression.this
+        elif isinstance(core, exp.WithinGroup):
+            order = list(core.expression.expressions)
+        else:
+            ignoring = True
+        core = core.this
+    if not isinstance(core, exp.Anonymous) or not _is_call(core):
+        return None
+    name = str(core.this).lower()
+    if name in REFUSED:
+        raise unsupported(f"{name}()", REFUSED[name])
+    arguments, distinct = list(core.expressions), False
+    if len(arguments) == 1 and isinstance(arguments[0], exp.Distinct):
+        arguments, distinct = list(arguments[0].expressions), True
+    if arguments and isinstance(arguments[-1], exp.Order):
+        order += arguments[-1].expressions
+        arguments[-1] = arguments[-1].this
+    if order and name not in _ORDERED:
+        remedy = f"write {'max' if name.startswith('last') else 'min'}_by(x, y)"
+        raise unsupported(f"ORDER BY in {name}()", remedy if name in _ANY else "leave it out")
+    if ignoring and name not in _ANY:
+        raise unsupported(f"IGNORE NULLS or RESPECT NULLS of {name}()", "leave it out")
+    return AggregateCall(core, name, tuple(arguments), distinct, tuple(order), where)
 
-    >>> str(kind_of("avg", DataType(TypeKind.DECIMAL, 12, 2), distinct=False).type)
+
+def result_type(function: AggregateFunction, argument: DataType) -> DataType:
+    """The type of ``function`` over values of the type ``argument``.
+
+    >>> str(result_type(AggregateFunction.AVG, DataType(TypeKind.DECIMAL, 12, 2)))
     'decimal(16,6)'
     """
-    function = AGGREGATES[name]
-    if name in _OF_BOOLEANS and argument != BOOLEAN:
-        raise QueryError(
-            "type-mismatch",
-            f"{name}() is of conditions, its argument is of type {argument}",
-            remedy="write a comparison",
-        )
-    if function in _OF_NUMBERS and argument.kind not in NUMERIC:
-        raise QueryError(
-            "type-mismatch",
-            f"{name}() is of numbers, its argument is of type {argument}",
-            remedy="cast it to a number first",
-        )
-    if distinct and (function is not AggregateFunction.COUNT or argument.kind in FLOATING):
-        if function in (AggregateFunction.MIN, AggregateFunction.MAX):
-            return TypedAggregate(function, argument)
-        raise unsupported(
-            f"{name}(DISTINCT ...) of {argument}",
-            "only count(DISTINCT x) of anything but floats is",
-        )
-    return TypedAggregate(function, _type_of(function, argument))
-
-
-def _type_of(function: AggregateFunction, argument: DataType) -> DataType:
     if function is AggregateFunction.COUNT:
         return BIGINT
-    if function in (AggregateFunction.MIN, AggregateFunction.MAX):
+    if function in _OF_ARGUMENT:
         return argument
     if argument.kind is TypeKind.DECIMAL and function in (
         AggregateFunction.SUM,
@@ -136,3 +176,19 @@ def _type_of(function: AggregateFunction, argument: DataType) -> DataType:
     if argument.kind in INTEGRAL and function is AggregateFunction.SUM:
         return BIGINT
     return DOUBLE
+
+
+#: Functions whose result is one of the values of their argument, or of its type.
+_OF_ARGUMENT = frozenset({
+    AggregateFunction.MIN, AggregateFunction.MAX, AggregateFunction.MAX_BY,
+    AggregateFunction.MIN_BY, AggregateFunction.PERCENTILE_DISC, AggregateFunction.LISTAGG,
+})  # fmt: skip
+
+
+def no_number(name: str, type_: DataType) -> QueryError:
+    """The error for an aggregate of numbers over another type."""
+    return QueryError(
+        "type-mismatch",
+        f"{name}() is of numbers, its argument is of type {type_}",
+        remedy="cast it to a number first",
+    )

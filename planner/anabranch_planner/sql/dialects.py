@@ -95,7 +95,7 @@ def to_spark(sql: str, dialect: str = SPARK, streams: Mapping[str, Stream] | Non
     try:
         with located("sql"):
             tree = translate(found[0], dialect, streams or {})
-        return str(tree.sql(SPARK, unsupported_level=ErrorLevel.RAISE))
+        return str(tree.sql(SparkDialect, unsupported_level=ErrorLevel.RAISE))
     except UnsupportedError as cause:
         raise QueryError(
             "unsupported-sql",

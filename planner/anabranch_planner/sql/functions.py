@@ -9,6 +9,7 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.coercion import BIGINT, INT, STRING, TIMESTAMP
 from anabranch_contract.queries.expressions import Call, Expr, Literal
 from anabranch_contract.queries.types import INTEGRAL, NUMERIC, TIMESTAMPS, DataType, TypeKind
+from anabranch_planner.sql.aggregates import AGGREGATES, REFUSED
 from anabranch_planner.sql.scope import nearest
 from anabranch_planner.sql.unresolved import unsupported
 
@@ -69,13 +70,8 @@ UNARY_PLUS = "+"
 #: Functions that the typechecker handles itself, because their arguments need a common type.
 MEETING = {"coalesce": (1, None), "nvl": (2, 2), "ifnull": (2, 2)}
 _AGGREGATES = frozenset({
-    "any", "any_value", "approx_count_distinct", "approx_percentile", "array_agg", "avg",
-    "bool_and", "bool_or", "collect_list", "collect_set", "corr", "count", "count_if",
-    "count_min_sketch", "covar_pop", "covar_samp", "every", "first", "first_value",
-    "grouping", "grouping_id", "kurtosis", "last", "last_value", "listagg", "max", "max_by",
-    "mean", "median", "min", "min_by", "mode", "percentile", "percentile_approx",
-    "regr_count", "skewness", "some", "std", "stddev", "stddev_pop", "stddev_samp",
-    "string_agg", "sum", "try_avg", "try_sum", "var_pop", "var_samp", "variance",
+    *AGGREGATES, *REFUSED, "any", "count_min_sketch", "grouping", "grouping_id", "try_avg",
+    "try_sum",
 })  # fmt: skip
 _WINDOW = frozenset({
     "row_number", "rank", "dense_rank", "ntile", "lag", "lead", "cume_dist", "percent_rank",
@@ -161,7 +157,8 @@ def unknown(name: str, also: Iterable[str] = ()) -> QueryError:
         )
     if name in _WINDOW:
         return unsupported(
-            f"the window function {name}()", "use window functions where the results are read"
+            f"the window function {name}() here",
+            "keep the first rows with QUALIFY row_number() OVER (...) <= n",
         )
     if name in _NOT_REPEATABLE:
         return QueryError(

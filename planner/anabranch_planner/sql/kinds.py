@@ -20,8 +20,8 @@ from anabranch_planner.sql.unresolved import Node
 
 Kinds = frozenset[TypeKind]
 _NONE: Kinds = frozenset()
-#: Qualifier of the columns of a time window.
-_WINDOW = "window"
+#: Qualifiers of the columns of a time window.
+_WINDOWS = ("window", "session_window")
 _TEXT = frozenset({TypeKind.STRING})
 _TRUTH = frozenset({TypeKind.BOOLEAN})
 _COUNT = frozenset({TypeKind.BIGINT})
@@ -36,8 +36,14 @@ _OF_TYPE = {
 }  # fmt: skip
 _TEXTS = (exp.Lower, exp.Upper, exp.Substring, exp.Left, exp.Right, exp.Concat, exp.DPipe, exp.Trim)
 _TRUTHS = (exp.Predicate, exp.And, exp.Or, exp.Not, exp.Boolean)
-_WHOLE = (exp.Length, exp.Extract, exp.Year, exp.Month, exp.Day, exp.Count, exp.CountIf)
-_INNER = (exp.Paren, exp.Neg, exp.Abs, exp.Min, exp.Max, exp.Nullif, exp.Filter)
+_WHOLE = (
+    exp.Length, exp.Extract, exp.Year, exp.Month, exp.Day, exp.Count, exp.CountIf, exp.RowNumber,
+    exp.Rank, exp.DenseRank, exp.ApproxDistinct, exp.Grouping, exp.GroupingId,
+)  # fmt: skip
+_INNER = (
+    exp.Paren, exp.Neg, exp.Abs, exp.Min, exp.Max, exp.Nullif, exp.Filter, exp.Window, exp.ArgMax,
+    exp.ArgMin, exp.AnyValue, exp.First, exp.Last,
+)  # fmt: skip
 
 
 class Types:
@@ -78,7 +84,7 @@ class Types:
         """
         name = column.name.lower()
         named = self._columns.keys() | self._aliases.keys() | self._unknown
-        if not self._complete or name in named or column.table.lower() == _WINDOW:
+        if not self._complete or name in named or column.table.lower() in _WINDOWS:
             return
         if isinstance(column.this, exp.Star):
             return

@@ -12,6 +12,8 @@ from enum import StrEnum
 
 from sqlglot.expressions import DType
 
+from anabranch_contract.queries.types import FLOATING, INTEGRAL, NUMERIC, TypeKind
+
 
 class Division(StrEnum):
     """The meaning of ``a / b``.
@@ -41,6 +43,36 @@ class Like:
 
 
 @dataclass(frozen=True, slots=True)
+class Aggregates:
+    """The meanings of aggregates, and of clauses above joins.
+
+    Attributes:
+        mean: whether ``avg`` of numbers is a double for any type.
+        sample: whether ``variance`` and ``stddev`` are of a sample, as in Spark.
+        by_skips_nulls: whether ``max_by(x, y)`` leaves rows out in which ``x`` is NULL; None: it
+            varies.
+        continuous: types of values whose continuous percentiles are doubles, as in Spark.
+        quantile_is_discrete: whether ``quantile(x, p)`` is a value that is there.
+        approximate_of_type: whether an approximate percentile has the type of the values.
+        lists: whether a list of texts is as long as it takes, and NULL without texts.
+        list_separator: default separator of a list; None: there is none, or it varies.
+        distinct_on: whether ``DISTINCT ON`` keeps the first rows by ORDER BY.
+        pairs: whether correlations and covariances of numbers are of doubles, as in Spark.
+    """
+
+    mean: bool | None = None
+    sample: bool = False
+    by_skips_nulls: bool | None = None
+    continuous: frozenset[TypeKind] = frozenset()
+    quantile_is_discrete: bool = False
+    approximate_of_type: bool = False
+    lists: bool = False
+    list_separator: str | None = None
+    distinct_on: bool = False
+    pairs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Meanings:
     """The differences between one dialect's expressions and Spark's.
 
@@ -63,8 +95,7 @@ class Meanings:
         rows_of_nulls: whether NULLs in rows are equal, as in Spark.
         date_plus_days: whether a date plus an interval of days is a date, as in Spark.
         outer_nulls: whether a row without a partner has NULL in the partner's columns.
-        mean: whether ``avg`` of numbers is a double for any type.
-        sample: whether ``variance`` and ``stddev`` are of a sample, as in Spark.
+        aggregates: the meanings of aggregates.
     """
 
     truncates: bool = False
@@ -85,13 +116,14 @@ class Meanings:
     rows_of_nulls: bool | None = None
     date_plus_days: bool | None = None
     outer_nulls: bool = False
-    mean: bool | None = None
-    sample: bool = False
+    aggregates: Aggregates = field(default_factory=Aggregates)
 
 
 #: The meanings in a dialect that :data:`MEANINGS` lacks: whatever varies is rejected.
 UNKNOWN = Meanings()
 
+#: Meanings of aggregates that most dialects share.
+_SHARED = Aggregates(sample=True, continuous=frozenset({TypeKind.DOUBLE}))
 _SPARK = Meanings(
     truncates=True,
     strict_text=True,
@@ -111,8 +143,7 @@ _SPARK = Meanings(
     rows_of_nulls=True,
     date_plus_days=True,
     outer_nulls=True,
-    mean=False,
-    sample=True,
+    aggregates=_SHARED,
 )
 #: Meanings that most dialects share.
 _USUAL = replace(
@@ -124,7 +155,6 @@ _USUAL = replace(
     dates_as_text=False,
     rows_of_nulls=False,
     date_plus_days=None,
-    mean=None,
 )
 _POSTGRES = replace(
     _USUAL,
@@ -134,6 +164,15 @@ _POSTGRES = replace(
     like=Like(escape=True),
     concat_skips_nulls=True,
     date_plus_days=False,
+    aggregates=replace(_SHARED, continuous=NUMERIC, lists=True, distinct_on=True, pairs=True),
+)
+_TRINO = replace(
+    _USUAL,
+    decimal=(38, 0),
+    trims_spaces=False,
+    aggregates=replace(
+        _SHARED, by_skips_nulls=False, approximate_of_type=True, lists=True, pairs=True
+    ),
 )
 
 MEANINGS: dict[str, Meanings] = {
@@ -146,10 +185,20 @@ MEANINGS: dict[str, Meanings] = {
         trims_spaces=False,
         rows_of_nulls=True,
         date_plus_days=False,
-        mean=True,
+        aggregates=Aggregates(
+            mean=True, sample=True, by_skips_nulls=True, continuous=INTEGRAL | FLOATING,
+            quantile_is_discrete=True, approximate_of_type=True, lists=True, list_separator=",",
+            distinct_on=True, pairs=True,
+        ),
     ),
     "postgres": _POSTGRES,
-    "redshift": replace(_POSTGRES, decimal=(18, 0), decimal_rounds=False, concat_skips_nulls=None),
+    "redshift": replace(
+        _POSTGRES,
+        decimal=(18, 0),
+        decimal_rounds=False,
+        concat_skips_nulls=None,
+        aggregates=replace(_SHARED, lists=True, list_separator=""),
+    ),
     "sqlite": replace(
         _USUAL,
         truncates=True,
@@ -161,7 +210,7 @@ MEANINGS: dict[str, Meanings] = {
         concat_skips_nulls=True,
         unicode_case=False,
         double_literals=True,
-        mean=True,
+        aggregates=replace(_SHARED, mean=True, lists=True, list_separator=","),
     ),
     "mysql": replace(
         _USUAL, like=Like(escape=True), length_of_characters=False, date_plus_days=True
@@ -172,7 +221,7 @@ MEANINGS: dict[str, Meanings] = {
         types={DType.FLOAT: None, DType.DATE: None},
         concat_skips_nulls=None,
         empty_is_null=True,
-        sample=False,
+        aggregates=replace(_SHARED, sample=False),
     ),
     "clickhouse": replace(
         _USUAL,
@@ -186,10 +235,11 @@ MEANINGS: dict[str, Meanings] = {
         outer_nulls=False,
         division=Division.VARYING,
         rows_of_nulls=None,
-        sample=False,
+        aggregates=replace(_SHARED, sample=False, by_skips_nulls=True),
     ),
     "snowflake": replace(
-        _USUAL, decimal=(38, 0), types={DType.FLOAT: DType.DOUBLE}, double_literals=False
+        _USUAL, decimal=(38, 0), types={DType.FLOAT: DType.DOUBLE}, double_literals=False,
+        aggregates=replace(_SHARED, by_skips_nulls=False, pairs=True),
     ),
     "bigquery": replace(
         _USUAL,
@@ -199,6 +249,9 @@ MEANINGS: dict[str, Meanings] = {
         trims_spaces=False,
         double_literals=True,
         rows_of_nulls=False,
+        aggregates=replace(
+            _SHARED, by_skips_nulls=False, lists=True, list_separator=",", pairs=True
+        ),
     ),
     "tsql": replace(
         _USUAL,
@@ -208,8 +261,8 @@ MEANINGS: dict[str, Meanings] = {
         like=Like(classes=True),
         concat_skips_nulls=True,
         length_of_characters=False,
-        sample=False,
+        aggregates=replace(_SHARED, sample=False, lists=True),
     ),
-    "trino": replace(_USUAL, decimal=(38, 0), trims_spaces=False),
-    "presto": replace(_USUAL, decimal=(38, 0), trims_spaces=False),
+    "trino": _TRINO,
+    "presto": _TRINO,
 }  # fmt: skip

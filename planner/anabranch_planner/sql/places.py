@@ -34,19 +34,6 @@ def closing(tokens: Sequence[Token], opening: int) -> int | None:
     return None
 
 
-def arguments(sql: str, tokens: Sequence[Token], opening: int, end: int) -> tuple[str, ...]:
-    """Texts of the arguments between the parentheses at token indices ``opening`` and ``end``."""
-    found, depth, first = [], 0, opening + 1
-    for index in range(opening + 1, end + 1):
-        kind = tokens[index].token_type
-        if (not depth and kind is TokenType.COMMA) or index == end:
-            if first < index:
-                found.append(text_of(sql, tokens[first], tokens[index - 1]))
-            first = index + 1
-        depth += (kind is TokenType.L_PAREN) - (kind is TokenType.R_PAREN)
-    return tuple(found)
-
-
 _WORDS = (
     "AND", "BETWEEN", "CROSS", "DISTINCT", "FROM", "GROUP", "HAVING", "INNER", "INTERVAL", "JOIN",
     "LEFT", "LIMIT", "NATURAL", "OFFSET", "ORDER", "SELECT", "USING", "WHERE",

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError
+from sqlglot.generators.spark import SparkGenerator
 from sqlglot.parsers.spark import SparkParser
 
 from anabranch_contract.errors import QueryError
@@ -27,6 +28,7 @@ from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_planner.sql.aggregates import holds_aggregate
 from anabranch_planner.sql.arguments import check_arguments, refuse_others
 from anabranch_planner.sql.beginnings import SHAPE, check_beginning, no_query
+from anabranch_planner.sql.flink import simplified, spelled_as_spark
 from anabranch_planner.sql.foreign import refuse_foreign
 from anabranch_planner.sql.functions import UNARY_PLUS
 from anabranch_planner.sql.places import misspelt
@@ -59,6 +61,7 @@ _LAST = "LEFT [SEMI | ANTI] JOINs come last, a RIGHT JOIN first among the whole 
 _CALLED = "called"
 #: Clauses allowed only in a whole statement, with their names in messages about subqueries.
 _POST_JOIN = {
+    "qualify": "QUALIFY",
     "distinct": "DISTINCT",
     "group": "GROUP BY",
     "having": "HAVING",
@@ -75,6 +78,15 @@ class SparkDialect(Spark):
         """Tokenizer that reads a doubled quote in a text, ``'it''s'``, as one quote."""
 
         STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'"]
+
+    class Generator(SparkGenerator):
+        """Generator that keeps QUALIFY and DISTINCT ON, which would become subqueries."""
+
+        TRANSFORMS: ClassVar[dict[Any, Any]] = {
+            kind: write
+            for kind, write in SparkGenerator.TRANSFORMS.items()
+            if kind is not exp.Select
+        }
 
     def tokenize(self, sql: str, dialect: DialectType = None) -> list[Token]:
         """Tokenize ``sql``; ``window(`` becomes a function name instead of a keyword.
@@ -189,7 +201,7 @@ def _parsed(sql: str, *, whole: bool) -> list[Node | None]:
     """Parse the statements in ``sql``; ``whole``: ``sql`` is the user's text, without a prefix."""
     dialect, tokens = JoinDialect(), list[Token]()
     try:
-        tokens = dialect.tokenize(sql)
+        tokens = simplified(dialect.tokenize(sql))
         if whole:
             check_beginning(tokens)
         refuse_foreign(sql, tokens)
@@ -208,6 +220,7 @@ def _parsed(sql: str, *, whole: bool) -> list[Node | None]:
     for statement in statements:
         if isinstance(statement, exp.Query):
             with at(statement):
+                spelled_as_spark(statement)
                 check_arguments(statement)
     return statements
 
@@ -355,7 +368,14 @@ def _unresolved(select: exp.Select, outer: Mapping[str, Unresolved], *, whole: b
         conditions.append(Condition(where.this, len(sources)))
     post_join = _post_join(select, ctes) if whole else None
     return _limited(
-        Unresolved(tuple(sources), tuple(conditions), tuple(items), post_join, tuple(sides))
+        Unresolved(
+            tuple(sources),
+            tuple(conditions),
+            tuple(items),
+            post_join,
+            tuple(sides),
+            tuple(select.args.get("windows") or ()),
+        )
     )
 
 
@@ -450,29 +470,46 @@ def _post_join(select: exp.Select, ctes: Mapping[str, Unresolved]) -> PostJoin |
     aggregated = any(holds_aggregate(item) for item in select.expressions)
     if not aggregated and not any(parts.get(name) for name in _POST_JOIN):
         return None
-    distinct, group = parts.get("distinct"), parts.get("group")
-    if distinct is not None and distinct.args.get("on") is not None:
-        raise unsupported("DISTINCT ON", "order by it, with a LIMIT")
-    having, order = parts.get("having"), parts.get("order")
-    if group is not None:
-        for name in ("rollup", "cube", "grouping_sets", "totals"):
-            if group.args.get(name):
-                what = name.replace("_", " ").upper()
-                raise unsupported(f"GROUP BY with {what}", "register one query for each grouping")
+    distinct, having, order = (parts.get(name) for name in ("distinct", "having", "order"))
+    qualify, on = parts.get("qualify"), None if distinct is None else distinct.args.get("on")
+    group, first, every = _group(parts.get("group"))
     ordered = () if order is None else tuple(order.expressions)
     for entry in ordered:
         if isinstance(entry.this, exp.Var):
             raise unsupported("ORDER BY ALL", "name the columns")
     return PostJoin(
-        distinct is not None,
-        None if group is None else tuple(group.expressions),
-        group is not None and bool(group.args.get("all")),
-        None if having is None else having.this,
-        ordered,
-        _number_of(parts.get("limit")),
-        _number_of(parts.get("offset")),
-        ctes,
+        distinct=distinct is not None and on is None,
+        distinct_on=() if on is None else tuple(on.expressions) or (on,),
+        group=group,
+        group_first=first,
+        group_all=every,
+        having=None if having is None else having.this,
+        qualify=None if qualify is None else qualify.this,
+        order=ordered,
+        limit=_number_of(parts.get("limit")),
+        offset=_number_of(parts.get("offset")),
+        ctes=ctes,
     )
+
+
+def _group(clause: Node | None) -> tuple[tuple[Node, ...] | None, tuple[Node, ...], bool]:
+    """GROUP BY: its entries; of ``a, b GROUPING SETS (...)`` its list; whether it is ALL."""
+    if clause is None:
+        return None, (), False
+    if clause.args.get("totals"):
+        raise unsupported("GROUP BY with TOTALS", "write WITH ROLLUP")
+    listed, every = tuple(clause.expressions), bool(clause.args.get("all"))
+    for name, kind in (("rollup", exp.Rollup), ("cube", exp.Cube)):
+        # WITH ROLLUP after the list; in some dialects the operands are its own.
+        for part in clause.args.get(name) or ():
+            if not isinstance(part, kind):
+                raise unsupported(f"{describe(part)} in GROUP BY", f"write {kind.__name__.upper()}")
+            if part.expressions:
+                listed = (*listed, part)
+            else:
+                return (kind(expressions=[node.copy() for node in listed]),), (), every
+    sets = tuple(clause.args.get("grouping_sets") or ())
+    return (sets, listed, every) if sets else (listed, (), every)
 
 
 def _number_of(clause: Node | None) -> Node | None:
@@ -595,10 +632,10 @@ def describe(node: Node) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def called(column: exp.Column, text: str) -> exp.Column:
-    """Name ``column`` in messages by ``text``, the expression that it replaces."""
-    column.meta[_CALLED] = text
-    return column
+def called(node: Node, text: str) -> Node:
+    """Name ``node`` in messages by ``text``, the expression that it replaces."""
+    node.meta[_CALLED] = text
+    return node
 
 
 def as_written(node: Node) -> str:

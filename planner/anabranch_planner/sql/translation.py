@@ -19,6 +19,7 @@ from anabranch_contract.queries.types import FLOATING, INTEGRAL, NUMERIC, TIMEST
 from anabranch_planner.sql.arguments import CONSUMED, refuse_others
 from anabranch_planner.sql.kinds import Types
 from anabranch_planner.sql.meanings import MEANINGS, UNKNOWN, Division, Meanings
+from anabranch_planner.sql.translated_aggregates import READ, AggregateRules
 from anabranch_planner.sql.unresolved import Node, at, unsupported
 
 _UNARY = frozenset({"this"})
@@ -28,6 +29,7 @@ _DOUBLE = frozenset({TypeKind.DOUBLE})
 #: Node type -> the arguments that are translated.
 _READ: dict[type[Node], frozenset[str]] = {
     **CONSUMED,
+    **READ,
     **dict.fromkeys(
         (
             exp.Lower, exp.Upper, exp.Length, exp.Abs, exp.Year, exp.Month, exp.Day, exp.Sum,
@@ -40,8 +42,8 @@ _READ: dict[type[Node], frozenset[str]] = {
         (exp.Left, exp.Right, exp.Nullif, exp.StartsWith, exp.EndsWith, exp.NullSafeNEQ), _BINARY
     ),
     exp.Subquery: frozenset({"this", "alias", "joins"}),
-    exp.Group: frozenset({"expressions", "all"}),
-    exp.Distinct: frozenset({"expressions"}),
+    exp.Group: frozenset({"expressions", "all", "rollup", "cube", "grouping_sets"}),
+    exp.Order: frozenset({"this", "expressions"}),
     exp.Star: frozenset(),
     exp.Table: frozenset({"this", "alias", "joins"}),
     exp.Column: frozenset({"this", "table"}),
@@ -74,7 +76,7 @@ _INTEGERS = frozenset({DType.TINYINT, DType.SMALLINT, DType.INT, DType.BIGINT})
 _TIMES = frozenset({DType.TIMESTAMP, DType.TIMESTAMPTZ, DType.TIMESTAMPNTZ})
 _JOINS = frozenset({"", "INNER", "CROSS", "OUTER", "SEMI", "ANTI"})
 #: Functions of this project that other dialects do not know; calls are kept.
-_OWN = frozenset({"window"})
+_OWN = frozenset({"window", "session_window", "grouping_id"})
 _SPARKS = "write the statement in Spark's dialect"
 _COMPARISONS = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Between, exp.In)
 
@@ -151,6 +153,7 @@ class _Translator:
             exp.DateStrToDate: self._date,
             exp.StartsWith: self._search,
             exp.EndsWith: self._search,
+            **AggregateRules(dialect, meanings, self.types).by_type,
         }
 
     def check(self, node: Node) -> None:
@@ -410,7 +413,11 @@ class _Translator:
         distinct = isinstance(operand, exp.Distinct)
         if self._are(operand, _DOUBLE) or self.meanings.division is Division.SPARK:
             return node
-        if self.meanings.mean is not True or distinct or TypeKind.FLOAT in self._kinds(operand):
+        if (
+            self.meanings.aggregates.mean is not True
+            or distinct
+            or TypeKind.FLOAT in self._kinds(operand)
+        ):
             raise self._refused(
                 "avg() of integers or decimals, which has other digits in Spark,",
                 "write avg(CAST(x AS DOUBLE))",
@@ -419,9 +426,9 @@ class _Translator:
 
     def _spread(self, node: Node) -> Node:
         name = f"{type(node).__name__.lower()}()"
-        if not self.meanings.sample and isinstance(node, exp.Stddev | exp.Variance):
+        if not self.meanings.aggregates.sample and isinstance(node, exp.Stddev | exp.Variance):
             raise self._refused(name, "write stddev_samp, stddev_pop or var_pop")
-        if self.meanings.mean is not True and not self._are(node.this, _DOUBLE):
+        if self.meanings.aggregates.mean is not True and not self._are(node.this, _DOUBLE):
             raise self._refused(
                 f"{name} of an expression that may not be a double",
                 "write CAST(x AS DOUBLE) in it",

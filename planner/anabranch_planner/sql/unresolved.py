@@ -12,6 +12,7 @@ from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.outer_joins import JoinKind
+from anabranch_contract.queries.views import RankFunction
 
 #: A node of the parsed, still untyped expression tree.
 Node: TypeAlias = exp.Expr
@@ -64,19 +65,41 @@ class SelectItem:
 
 
 @dataclass(frozen=True, slots=True)
+class RowRanking:
+    """A ranking of joined rows by ``order`` in each partition; places up to ``limit`` are kept.
+
+    Attributes:
+        aliases: whether its expressions may read aliases of the SELECT list.
+    """
+
+    function: RankFunction
+    partition: tuple[Node, ...]
+    order: tuple[exp.Ordered, ...]
+    limit: int
+    aliases: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class PostJoin:
     """The post-join clauses of a statement.
 
     Attributes:
-        group: the GROUP BY expressions; None: no GROUP BY.
+        distinct_on: the expressions of DISTINCT ON.
+        group: the GROUP BY expressions, grouping sets among them; None: no GROUP BY.
+        group_first: expressions that come first among the grouping columns.
         group_all: whether it is GROUP BY ALL.
+        ranking: the meaning of QUALIFY, DISTINCT ON, or a condition over a ranking subquery.
         ctes: queries that subqueries of the clauses may name, by lower-case name.
     """
 
     distinct: bool = False
+    distinct_on: tuple[Node, ...] = ()
     group: tuple[Node, ...] | None = None
+    group_first: tuple[Node, ...] = ()
     group_all: bool = False
     having: Node | None = None
+    qualify: Node | None = None
+    ranking: RowRanking | None = None
     order: tuple[exp.Ordered, ...] = ()
     limit: Node | None = None
     offset: Node | None = None
@@ -101,7 +124,7 @@ class Unresolved:
     """A parsed query before name resolution: sources, conditions (all must hold), select list.
 
     No ``items``: parentheses around joins, which pass all inner columns on. Only a whole statement
-    has ``post_join`` clauses and ``outer`` joins.
+    has ``post_join`` clauses and ``outer`` joins. ``windows``: the clauses of WINDOW.
     """
 
     sources: tuple[FromEntry, ...]
@@ -109,6 +132,7 @@ class Unresolved:
     items: tuple[SelectItem, ...]
     post_join: PostJoin | None = None
     outer: tuple[OuterSide, ...] = ()
+    windows: tuple[Node, ...] = ()
 
     @cached_property
     def size(self) -> int:

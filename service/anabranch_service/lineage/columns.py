@@ -81,6 +81,7 @@ def _of_view(view: View, below: _Layer) -> set[Origin]:
     """Grouping, filter and sort columns of a view."""
     above = _grouped(view, below)
     keys = [name for name, _ in view.keys]
+    keys += [name for name, _ in view.partition]
     keys += [view.window.column] if view.window is not None else []
     found = {Origin(o.stream, o.column, How.GROUP_BY) for key in keys for o in below.get(key, ())}
     ways: list[tuple[How, Iterable[Expr]]] = [
@@ -116,7 +117,7 @@ def _grouped(view: View, below: _Layer) -> dict[str, frozenset[Origin]]:
         moment = _as(How.TRANSFORMATION, below.get(view.window.column, frozenset()))
         found |= {WINDOW_START: moment, WINDOW_END: moment}
     for one in view.aggregates:
-        read = below.get(one.column, frozenset()) if one.column is not None else frozenset()
+        read = [o for name in (one.column, one.by) for o in below.get(name or "", ())]
         found[one.name] = _as(How.AGGREGATION, read)
     for total in view.totals:
         found[total.name] = found.get(total.aggregate, frozenset())

@@ -16,7 +16,16 @@ from anabranch_contract.queries.expressions import (
 )
 from anabranch_contract.queries.joins import Bounds, JoinQuery, Label, QueryMember, Stream
 from anabranch_contract.queries.outer_joins import OuterJoin
-from anabranch_contract.queries.views import WINDOW_END, WINDOW_START, View, change_columns
+from anabranch_contract.queries.views import (
+    GROUPING_ID,
+    PLACE,
+    WINDOW_END,
+    WINDOW_START,
+    View,
+    call_text,
+    change_columns,
+    window_text,
+)
 from anabranch_contract.rest.normalised import (
     AliasInfo,
     BoundInfo,
@@ -105,17 +114,14 @@ def _columns(query: JoinQuery) -> dict[str, Expr]:
 
 def _view(query: JoinQuery, view: View) -> ViewInfo:
     below = {o.name: str(o.expr) for o in _below(query)}
-    names = {
-        a.name: f"{a.function}({'DISTINCT ' if a.distinct else ''}{below.get(a.column or '', '*')})"
-        for a in view.aggregates
-    }
+    names = {a.name: call_text(a, below) for a in view.aggregates}
     keys = {name: below[name] for name, _ in view.keys}
     window = view.window
     if window is not None:
-        said = f"{format_duration(window.length)}, {format_duration(window.slide)}"
-        keys[WINDOW_START] = f"window({below[window.column]}, {said}).start"
-        keys[WINDOW_END] = f"window({below[window.column]}, {said}).end"
-    terms = keys | names if view.grouped else below
+        said = window_text(window, below[window.column])
+        keys |= {WINDOW_START: f"{said}.start", WINDOW_END: f"{said}.end"}
+    terms = keys | names | {GROUPING_ID: "grouping_id()"} if view.grouped else below
+    terms = {**terms, PLACE: f"{view.ranking}()"}
 
     def text(expr: Expr) -> str:
         return str(substitute(expr, lambda c: Column("", terms.get(c.name, c.name), c.type)))
@@ -129,6 +135,9 @@ def _view(query: JoinQuery, view: View) -> ViewInfo:
         order=tuple(text(s.expr) + (" DESC" if s.descending else "") for s in view.order),
         limit=view.limit,
         offset=view.offset,
+        sets=tuple([below[view.keys[place][0]] for place in one] for one in view.sets),
+        partition=tuple(below[name] for name, _ in view.partition),
+        ranking=str(view.ranking) if view.ranked else None,
         changes=tuple(OutputInfo(name=n, type=str(kind)) for n, kind in change_columns(view)),
     )
 

@@ -40,6 +40,17 @@ def said(sql: str) -> tuple[list[str], list[tuple[str, str]]]:
         ("var_pop(n)", "var_pop"),
         ("sum(n) / count(n)", "expression"),
         ("CAST(sum(n) AS STRING)", "expression"),
+        ("sum(DISTINCT n)", "distinct"),
+        ("approx_count_distinct(n)", "distinct"),
+        ("max_by(g, n)", "max_by"),
+        ("min_by(g, n)", "min_by"),
+        ("median(n)", "percentile_cont"),
+        ("percentile_approx(n, 0.5)", "percentile_disc"),
+        ("listagg(g, ',')", "listagg"),
+        ("listagg(DISTINCT g)", "distinct"),
+        ("corr(n, d)", "corr"),
+        ("covar_pop(n, d)", "covar_pop"),
+        ("covar_samp(n, d)", "covar_samp"),
     ],
 )
 def test_each_function(aggregate: str, code: str | None) -> None:
@@ -53,7 +64,21 @@ def test_which_rows_there_are() -> None:
     assert said(having) == (["c"], [("", "groups"), ("", "having"), ("", "limit")])
     assert said("SELECT DISTINCT k FROM t") == ([], [("", "distinct")])
     assert said("SELECT k FROM t ORDER BY n LIMIT 3") == ([], [("", "limit")])
+    places = "SELECT k, rank() OVER (ORDER BY n) AS r FROM t QUALIFY r < 3"
+    assert said(places) == ([], [("", "limit"), ("r", "place")])
+    session = "SELECT count(*) AS c FROM t GROUP BY session_window(ts, '1 minute')"
+    assert said(session) == (["c"], [("", "groups"), ("", "sessions")])
     # There is always one row of all.
     assert said("SELECT count(*) AS c FROM t") == (["c"], [])
     share = "SELECT k, sum(n) / (SELECT sum(n) FROM t) AS p FROM t GROUP BY k"
     assert said(share) == ([], [("", "groups"), ("p", "expression")])
+
+
+def test_each_function_has_a_reason_of_its_own() -> None:
+    calls = ["max_by(g, n)", "median(n)", "listagg(g)", "corr(n, d)", "sum(DISTINCT n)", "max(n)"]
+    view = parse_sql("v", f"SELECT {', '.join(f'{c} AS c{i}' for i, c in enumerate(calls))} FROM t",
+                     {"t": STREAM}).view  # fmt: skip
+    assert view is not None
+    reasons = [m.reason for m in partial_marks(view)]
+    assert len(set(reasons)) == len(calls)
+    assert all("that were kept" in reason for reason in reasons)

@@ -120,6 +120,29 @@ SELECT count(*) AS n, max(a.x + b.y) AS m FROM a JOIN b ON a.k = b.k
 SELECT a.k, sum(a.x) AS t FROM a JOIN b ON a.k = b.k GROUP BY a.k \
 HAVING sum(a.x) > (SELECT sum(a.x) * 0.2 FROM a JOIN b ON a.k = b.k)
 SELECT a.k, a.x, b.y FROM a JOIN b ON a.k = b.k ORDER BY a.x, b.y DESC, a.k NULLS LAST LIMIT 4
+SELECT a.k, b.s, sum(a.k) AS t, a.k + 1 AS n FROM a JOIN b ON a.k = b.k GROUP BY ROLLUP (a.k, b.s)
+SELECT a.k, b.s, count(*) AS n, grouping(b.s) AS g FROM a JOIN b ON a.k = b.k \
+GROUP BY b.s, CUBE (a.k, (a.x, b.y)) HAVING count(*) > 1
+SELECT a.k, b.s, count(*) AS n, grouping_id(b.s, a.k) AS g FROM a JOIN b ON a.k = b.k \
+GROUP BY GROUPING SETS ((a.k, b.s), ROLLUP (a.x))
+SELECT DISTINCT a.k, count(*) AS n FROM a JOIN b ON a.k = b.k GROUP BY a.k
+SELECT a.k, max_by(b.y, c.z) FILTER (WHERE b.y IS NOT NULL AND a.x > 1) IS NULL AS y, \
+corr(b.y, c.z) AS r, covar_samp(a.x, b.y) FILTER (WHERE a.x > 1) AS c FROM a, b, c \
+WHERE {CHAIN} GROUP BY a.k
+SELECT a.k, sum(DISTINCT b.y) AS s, avg(DISTINCT a.x) AS v, median(b.y) AS m, \
+count(DISTINCT b.s, b.y) FILTER (WHERE b.s IS NOT NULL AND b.y IS NOT NULL) AS d \
+FROM a JOIN b ON a.k = b.k GROUP BY a.k
+SELECT a.k, percentile_cont(0.3) WITHIN GROUP (ORDER BY c.z DESC) AS c, \
+percentile_disc(0.6) WITHIN GROUP (ORDER BY c.z) FILTER (WHERE a.x > 1) AS d \
+FROM a, b, c WHERE {CHAIN} GROUP BY a.k
+SELECT a.k, listagg(b.s, '-') WITHIN GROUP (ORDER BY b.s DESC) AS l, \
+listagg(DISTINCT b.s, '+') WITHIN GROUP (ORDER BY b.s) AS d FROM a JOIN b ON a.k = b.k GROUP BY a.k
+SELECT a.k, a.x, b.y, row_number() OVER (PARTITION BY a.k ORDER BY b.y DESC, a.x, b.ts) AS n \
+FROM a JOIN b ON a.k = b.k QUALIFY n <= 2
+SELECT a.k, b.y FROM a JOIN b ON a.k = b.k \
+QUALIFY dense_rank() OVER (PARTITION BY a.k ORDER BY b.y NULLS LAST) < 3
+SELECT k, y, 2 * r AS r2 FROM (SELECT a.k, b.y, rank() OVER (ORDER BY b.y DESC) AS r \
+FROM a JOIN b ON a.k = b.k) WHERE r <= 4
 """
 
 
@@ -272,7 +295,7 @@ def test_streams_whose_names_differ_in_case_only() -> None:
 
 
 def test_the_joins_of_a_refused_statement() -> None:
-    sql = f"SELECT median(a.x) AS m FROM a, b, c WHERE {CHAIN} ORDER BY a.x"
+    sql = f"SELECT collect_list(a.x) AS m FROM a, b, c WHERE {CHAIN} ORDER BY a.x"
     before, after = convert_query(parse_joins(read_sql(sql), STREAMS), STREAMS)
     assert isinstance(before, Join)
     assert isinstance(after, MultiJoin)

@@ -42,6 +42,17 @@ CORPUS = [
     f"SELECT window(R.ts, '1 hour').end AS e FROM {J} GROUP BY window(R.ts, '1 hour')",
     f"SELECT S.s, sum(R.g) AS g FROM {J} GROUP BY S.s "
     f"HAVING sum(R.g) > (SELECT sum(R.g) FROM {J})",
+    f"SELECT R.k, S.x, count(*) AS n FROM {J} "
+    "GROUP BY ROLLUP (R.k), CUBE (S.x), GROUPING SETS (R.s)",
+    f"SELECT R.k, count(*) AS n FROM {J} GROUP BY R.k WITH ROLLUP",
+    f"SELECT R.k, count(*) AS n FROM {J} GROUP BY R.k WITH CUBE",
+    f"SELECT R.k, count(*) AS n FROM {J} GROUP BY R.k, S.x GROUPING SETS ((R.k), ())",
+    f"SELECT first(R.s) IGNORE NULLS AS f, last(R.s) RESPECT NULLS AS l, "
+    f"percentile_cont(0.3) WITHIN GROUP (ORDER BY R.x DESC) AS p FROM {J}",
+    f"SELECT string_agg(R.s, '-' ORDER BY S.x DESC NULLS LAST) AS t FROM {J}",
+    f"SELECT DISTINCT ON (R.k) R.k, S.x FROM {J} ORDER BY R.k, S.x",
+    f"SELECT R.k, rank() OVER w AS n FROM {J} QUALIFY n <= 3 "
+    "WINDOW w AS (PARTITION BY R.k ORDER BY S.x)",
     f"SELECT R.k FROM {J} WHERE R.x + 1 < S.x * 2 - 3 OR NOT R.x % 2 = 0 AND S.g / 2 >= -R.g",
     f"SELECT R.k FROM {J} WHERE R.s LIKE 'a%' AND S.s NOT LIKE 'b!_' ESCAPE '!' OR R.s ILIKE 'x'",
     f"SELECT R.k FROM {J} WHERE R.x BETWEEN 1 AND S.x AND S.x IN (1, 2, 3) AND R.s <=> S.s",
@@ -58,7 +69,7 @@ NEUTRAL = {
     (exp.Identifier, "quoted"),
     (exp.DataType, "nested"),
     (exp.Div, "safe"), (exp.Div, "typed"), (exp.DPipe, "safe"),
-    (exp.Join, "kind"),
+    (exp.Join, "kind"), (exp.Window, "over"),
     (exp.Column, "table"), (exp.Table, "alias"), (exp.Subquery, "alias"),
     (exp.Ordered, "desc"), (exp.Ordered, "nulls_first"),
 }  # fmt: skip
@@ -173,8 +184,7 @@ def test_nodes_of_unknown_types_are_refused_wherever_they_stand() -> None:
         ("ORDER BY R.k FETCH FIRST 5 PERCENT ROWS WITH TIES", "FETCH FIRST"),
         ("ORDER BY R.k COLLATE nocase LIMIT 5", "COLLATE"),
         ("GROUP BY R.k WITH TOTALS", "TOTALS"),
-        ("GROUP BY R.k WITH ROLLUP", "ROLLUP"),
-        ("WINDOW w AS (ORDER BY R.k)", "WINDOW"),
+        ("GROUP BY ROLLUP(R.k, R.k)", "a grouping set that occurs twice"),
         ("QUALIFY R.k > 1", "QUALIFY"),
         ("FOR UPDATE", "FOR UPDATE"),
     ],

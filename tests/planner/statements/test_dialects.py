@@ -365,8 +365,30 @@ REFUSED = [
     ("clickhouse", f"SELECT o.id AS a {JOIN} ORDER BY o.id WITH FILL LIMIT 3", "WITH FILL"),
     ("clickhouse", f"SELECT o.id AS a {JOIN} SETTINGS join_use_nulls = 1", "SETTINGS"),
     ("clickhouse", "SELECT o.id AS a FROM o SAMPLE 0.1 JOIN p ON o.id = p.id", "TABLESAMPLE"),
-    ("duckdb", f"SELECT DISTINCT ON (o.v) o.id AS a {JOIN}", "ON of DISTINCT"),
-    ("duckdb", f"SELECT o.id AS a {JOIN} QUALIFY row_number() OVER (ORDER BY o.id) = 1", "QUALIFY"),
+    ("duckdb", f"SELECT DISTINCT ON (o.v) o.id AS a {JOIN}", "DISTINCT ON"),
+    ("clickhouse", f"SELECT DISTINCT ON (v) v, id {JOIN} ORDER BY v, id", "DISTINCT ON"),
+    ("clickhouse", f"SELECT s, count(*) AS n {JOIN} GROUP BY s WITH ROLLUP", "a grouping set"),
+    ("duckdb", f"SELECT o.id AS a {JOIN} QUALIFY lag(o.v) OVER (ORDER BY o.id) = 1", "lag()"),
+    ("postgres", f"SELECT max_by(o.v, p.w) AS a {JOIN}", "max_by()"),
+    ("duckdb", f"SELECT arg_max(o.v, p.w, 3) AS a {JOIN}", "COUNT of ARG MAX"),
+    ("duckdb", f"SELECT first(o.v ORDER BY p.w) AS a {JOIN}", "first() with an order"),
+    ("duckdb", f"SELECT quantile_cont(o.m, 0.3) AS a {JOIN}", "percentile_cont()"),
+    ("duckdb", f"SELECT quantile_cont(o.v, [0.3, 0.5]) AS a {JOIN}", "array()"),
+    ("duckdb", f"SELECT mode(o.v) AS a {JOIN}", "mode()"),
+    ("clickhouse", f"SELECT quantile(0.5)(o.x) AS a {JOIN}", "quantile()"),
+    ("snowflake", f"SELECT median(o.v) AS a {JOIN}", "median()"),
+    ("snowflake", f"SELECT approx_percentile(o.v, 0.5) AS a {JOIN}", "approximate percentile"),
+    ("snowflake", f"SELECT listagg(o.s, ',') AS a {JOIN}", "listagg()"),
+    ("mysql", f"SELECT group_concat(o.s) AS a {JOIN}", "listagg()"),
+    ("trino", f"SELECT listagg(o.s) WITHIN GROUP (ORDER BY o.s) AS a {JOIN}", "a separator"),
+    ("oracle", f"SELECT corr(o.v, p.w) AS a {JOIN}", "corr()"),
+    ("postgres", f"SELECT string_agg(o.s, ',' ORDER BY p.w) AS a {JOIN}", "NULLS LAST"),
+    (
+        "postgres",
+        f"SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY o.v DESC) AS a {JOIN}",
+        "descending order",
+    ),
+    ("postgres", f"SELECT mode() WITHIN GROUP (ORDER BY o.v) AS a {JOIN}", "mode()"),
     ("duckdb", "SELECT o.id AS a FROM o ASOF JOIN p ON o.id >= p.id", "ASOF JOIN"),
     ("duckdb", "SELECT o.id AS a FROM o POSITIONAL JOIN p", "POSITIONAL JOIN"),
     ("duckdb", f"SELECT o.id AS a {JOIN} USING SAMPLE 10%", "TABLESAMPLE"),
@@ -395,6 +417,117 @@ def test_clauses_that_spark_does_not_have_are_refused_by_name(
         parse_sql("q", to_spark(sql, dialect, STREAMS), STREAMS)
     assert part in refused.value.message
     assert refused.value.remedy
+
+
+#: Dialect, item of SELECT, the same in Spark's dialect.
+AGGREGATES = [
+    ("duckdb", "max_by(v, w)", "max_by(v, CASE WHEN NOT v IS NULL THEN w END)"),
+    ("duckdb", "arg_min(s, w) FILTER (WHERE v > 1)",
+     "min_by(s, CASE WHEN NOT s IS NULL THEN w END) FILTER (WHERE v > 1)"),
+    ("snowflake", "max_by(v, w)", "max_by(v, w)"),
+    ("trino", "min_by(v, w)", "min_by(v, w)"),
+    ("clickhouse", "argMax(v, w)", "max_by(v, CASE WHEN NOT v IS NULL THEN w END)"),
+    ("postgres", "any_value(s)", "any_value(s)"),
+    ("duckdb", "any_value(s) FILTER (WHERE v > 1)", "any_value(s) FILTER (WHERE v > 1)"),
+    ("duckdb", "last(s)", "any_value(s)"),
+    ("trino", "arbitrary(s)", "any_value(s)"),
+    ("duckdb", "median(v)", "median(v)"),
+    ("duckdb", "quantile_cont(v, 0.3)", "percentile(v, 0.3)"),
+    ("duckdb", "quantile_disc(m, 0.3)", "percentile_approx(m, 0.3)"),
+    ("duckdb", "quantile(v, 0.3)", "percentile_approx(v, 0.3)"),
+    ("duckdb", "approx_quantile(v, 0.3)", "percentile_approx(v, 0.3)"),
+    ("postgres", "percentile_cont(0.3) WITHIN GROUP (ORDER BY m DESC)",
+     "percentile_cont(0.3) WITHIN GROUP (ORDER BY m DESC)"),
+    ("postgres", "percentile_cont(0.3) WITHIN GROUP (ORDER BY v) FILTER (WHERE x > 1)",
+     "percentile_cont(0.3) WITHIN GROUP (ORDER BY v) FILTER (WHERE x > 1)"),
+    ("postgres", "percentile_disc(0.3) WITHIN GROUP (ORDER BY m)", "percentile_approx(m, 0.3)"),
+    ("snowflake", "percentile_disc(0.3) WITHIN GROUP (ORDER BY x DESC)",
+     "percentile_disc(0.3) WITHIN GROUP (ORDER BY x DESC)"),
+    ("trino", "approx_percentile(v, 0.3)", "percentile_approx(v, 0.3)"),
+    ("trino", "approx_distinct(v)", "approx_count_distinct(v)"),
+    ("bigquery", "approx_count_distinct(v)", "approx_count_distinct(v)"),
+    ("postgres", "string_agg(s, ',' ORDER BY s DESC)",
+     "listagg(s, ',') WITHIN GROUP (ORDER BY s DESC)"),
+    ("postgres", "string_agg(DISTINCT s, '-')", "listagg(DISTINCT s, '-')"),
+    ("duckdb", "group_concat(s)", "listagg(s, ',')"),
+    ("redshift", "listagg(s)", "listagg(s, '')"),
+    ("bigquery", "string_agg(s ORDER BY w)", "listagg(s, ',') WITHIN GROUP (ORDER BY w)"),
+    ("tsql", "string_agg(s, '+') WITHIN GROUP (ORDER BY w)",
+     "listagg(s, '+') WITHIN GROUP (ORDER BY w)"),
+    ("trino", "listagg(s, ',') WITHIN GROUP (ORDER BY s)", "listagg(s, ',')"),
+    ("postgres", "corr(v, m)", "corr(v, m)"),
+    ("snowflake", "corr(v, m)", "corr(v, m)"),
+    ("duckdb", "covar_samp(v, x)", "covar_samp(v, x)"),
+    ("postgres", "sum(DISTINCT v)", "sum(DISTINCT v)"),
+    ("mysql", "count(DISTINCT v, s)", "count(DISTINCT v, s)"),
+    ("snowflake", "boolor_agg(ok)", "bool_or(ok)"),
+    ("bigquery", "countif(ok)", "count_if(ok)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("dialect", "call", "wanted"), AGGREGATES)
+def test_aggregates_of_other_dialects(dialect: str, call: str, wanted: str) -> None:
+    spark = to_spark(f"SELECT {call} AS a {JOIN}", dialect, STREAMS)
+    found = parse_sql("q", spark, STREAMS)
+    assert found == parse_sql("q", f"SELECT {wanted} AS a {JOIN}", STREAMS), spark
+
+
+@pytest.mark.parametrize(
+    ("dialect", "sql", "wanted"),
+    [
+        (
+            "postgres",
+            f"SELECT s, v, grouping(s, v) AS g {JOIN} GROUP BY ROLLUP (s, v)",
+            f"SELECT s, v, grouping_id(s, v) AS g {JOIN} GROUP BY ROLLUP (s, v)",
+        ),
+        (
+            "duckdb",
+            f"SELECT s, grouping(s) AS g {JOIN} GROUP BY CUBE (s, v), d",
+            f"SELECT s, grouping(s) AS g {JOIN} GROUP BY CUBE (s, v), d",
+        ),
+        (
+            "trino",
+            f"SELECT s, count(*) AS n {JOIN} GROUP BY GROUPING SETS ((s, v), s, ())",
+            f"SELECT s, count(*) AS n {JOIN} GROUP BY GROUPING SETS ((s, v), s, ())",
+        ),
+        (
+            "mysql",
+            f"SELECT s, count(*) AS n {JOIN} GROUP BY s, v WITH ROLLUP",
+            f"SELECT s, count(*) AS n {JOIN} GROUP BY ROLLUP (s, v)",
+        ),
+        (
+            "duckdb",
+            f"SELECT o.*, p.y {JOIN} "
+            "QUALIFY row_number() OVER (PARTITION BY v ORDER BY x DESC) <= 3",
+            f"SELECT o.*, p.y {JOIN} "
+            "QUALIFY row_number() OVER (PARTITION BY v ORDER BY x DESC) <= 3",
+        ),
+        (
+            "snowflake",
+            f"SELECT o.id, rank() OVER (PARTITION BY v ORDER BY x) AS r {JOIN} QUALIFY r = 1",
+            f"SELECT o.id, rank() OVER (PARTITION BY v ORDER BY x NULLS LAST) AS r {JOIN} "
+            "QUALIFY r = 1",
+        ),
+        (
+            "postgres",
+            f"SELECT * FROM (SELECT o.id, row_number() OVER (ORDER BY x DESC) AS n {JOIN}) AS q "
+            "WHERE n <= 3",
+            f"SELECT o.id, row_number() OVER (ORDER BY x DESC NULLS FIRST) AS n {JOIN} "
+            "QUALIFY n <= 3",
+        ),
+        (
+            "postgres",
+            f"SELECT DISTINCT ON (v) v, x {JOIN} ORDER BY v, x DESC",
+            f"SELECT v, x {JOIN} "
+            "QUALIFY row_number() OVER (PARTITION BY v ORDER BY x DESC NULLS FIRST) = 1",
+        ),
+    ],
+)
+def test_groups_and_rankings_of_other_dialects(dialect: str, sql: str, wanted: str) -> None:
+    spark = to_spark(sql, dialect, STREAMS)
+    found, same = parse_sql("q", spark, STREAMS), parse_sql("q", wanted, STREAMS)
+    assert found.view == same.view, spark
+    assert [str(o.expr) for o in found.projection] == [str(o.expr) for o in same.projection]
 
 
 @pytest.mark.parametrize(

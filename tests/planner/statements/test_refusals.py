@@ -28,8 +28,8 @@ def refusal(sql: str, window: int | dict[str, int] | None = None) -> QueryError:
 @pytest.mark.parametrize(
     ("sql", "part"),
     [
-        (f"SELECT DISTINCT R.k FROM {JOIN} GROUP BY R.k", "DISTINCT with GROUP BY"),
-        (f"SELECT R.k FROM {JOIN} GROUP BY ROLLUP (R.k)", "ROLLUP"),
+        (f"SELECT DISTINCT 1 AS one FROM {JOIN} GROUP BY R.k", "DISTINCT of groups"),
+        (f"SELECT R.k FROM {JOIN} GROUP BY ROLLUP (R.k, R.k)", "a grouping set that occurs twice"),
         (f"SELECT R.k FROM {JOIN} ORDER BY R.k", "ORDER BY"),
         (f"SELECT R.k FROM {JOIN} SORT BY R.k", "SORT BY"),
         (f"SELECT R.k FROM {JOIN} CLUSTER BY R.k", "CLUSTER BY"),
@@ -57,8 +57,8 @@ def refusal(sql: str, window: int | dict[str, int] | None = None) -> QueryError:
         ("SELECT R.k FROM R LEFT SEMI JOIN S USING (k) JOIN T USING (k)", "a SEMI JOIN here"),
         ("SELECT R.k FROM R ANTI JOIN S USING (k) JOIN T USING (k)", "a ANTI JOIN here"),
         ("SELECT R.k FROM R NATURAL LEFT JOIN S", "a LEFT OUTER JOIN"),
-        ("SELECT first(k) AS n FROM R", "first()"),
-        ("SELECT median(k) AS n FROM R", "median()"),
+        ("SELECT collect_list(k) AS n FROM R", "collect_list()"),
+        ("SELECT mode(k) AS n FROM R", "mode()"),
         ("SELECT row_number() OVER (ORDER BY k) AS n FROM R", "a window function"),
         ("SELECT k FROM db.R", "qualified name"),
         ("SELECT * EXCEPT (k) FROM R", "* with EXCEPT"),

@@ -71,6 +71,20 @@ CASES = {
         {"id": "orders.id IDENTITY", "city": "customers.city IDENTITY"},
         "customers.id JOIN, orders.customer JOIN, orders.total SORT",
     ),
+    "SELECT c.city, max_by(o.id, o.total) AS top, grouping(c.city) AS g FROM orders o"
+    " JOIN customers c ON o.customer = c.id GROUP BY ROLLUP (c.city)": (
+        {
+            "city": "customers.city IDENTITY",
+            "top": "orders.id AGGREGATION, orders.total AGGREGATION",
+            "g": "",
+        },
+        "customers.city GROUP_BY, customers.id JOIN, orders.customer JOIN",
+    ),
+    "SELECT o.id, rank() OVER (PARTITION BY c.city ORDER BY o.total) AS place FROM orders o"
+    " JOIN customers c ON o.customer = c.id QUALIFY place < 3": (
+        {"id": "orders.id IDENTITY", "place": ""},
+        "customers.city GROUP_BY, customers.id JOIN, orders.customer JOIN, orders.total SORT",
+    ),
     "SELECT o.id, c.city, d.label FROM orders o LEFT JOIN cities c ON c.id = o.customer"
     " LEFT JOIN districts d ON d.city = c.city WHERE d.label IS NULL": (
         {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from anabranch_contract.queries.joins import StreamKind
+from anabranch_contract.rest.normalised import ViewInfo
 from anabranch_planner.passes import parse_sql
 from anabranch_service.registry.describe import describe
 from tests.support.cases.sample_streams import stream
@@ -61,3 +62,56 @@ def test_windows_over_look_ups_are_let_go() -> None:
     assert not any("kept" in note for note in found.notes), found.notes
     assert found.view is not None
     assert found.view.keys[0].startswith("window(f.ts")
+
+
+ROWS = "FROM flights f JOIN flights g ON f.tail = g.tail"
+
+
+def view_of(sql: str) -> ViewInfo:
+    found = describe(parse_sql("q", sql, STREAMS, 10**9), STREAMS).view
+    assert found is not None
+    return found
+
+
+def test_aggregates_are_shown_as_sql() -> None:
+    calls = {
+        "max_by(f.carrier, g.ts)": "max_by(f.carrier, g.ts)",
+        "any_value(f.carrier)": "min(f.carrier)",
+        "approx_count_distinct(f.carrier)": "count(DISTINCT f.carrier)",
+        "median(f.carrier)": (
+            "percentile_cont(0.5) WITHIN GROUP (ORDER BY cast(f.carrier as double))"
+        ),
+        "listagg(DISTINCT CAST(f.tail AS STRING), '''')": (
+            "listagg(DISTINCT cast(f.tail as string), '\\'')"
+        ),
+        "string_agg(CAST(f.tail AS STRING), '-' ORDER BY g.ts DESC)": (
+            "listagg(cast(f.tail as string), '-') WITHIN GROUP (ORDER BY g.ts DESC)"
+        ),
+    }
+    found = view_of(f"SELECT {', '.join(f'{c} AS c{i}' for i, c in enumerate(calls))} {ROWS}")
+    assert found.aggregates == list(calls.values())
+
+
+def test_grouping_sets_are_shown() -> None:
+    found = view_of(
+        f"SELECT f.carrier, count(*) AS n, grouping_id() AS i {ROWS} "
+        "GROUP BY session_window(f.ts, '5 minutes'), ROLLUP (f.carrier, g.carrier) "
+        "HAVING grouping_id() > 0"
+    )
+    assert found.sets == [["f.carrier", "g.carrier"], ["f.carrier"], []]
+    assert found.keys[2:] == [
+        "session_window(f.ts, '5 minutes').start",
+        "session_window(f.ts, '5 minutes').end",
+    ]
+    assert found.having == "(grouping_id() > 0)"
+    assert (found.partition, found.ranking) == ([], None)
+
+
+def test_rankings_are_shown() -> None:
+    over = "rank() OVER (PARTITION BY f.carrier ORDER BY g.ts DESC)"
+    found = view_of(f"SELECT g.carrier AS c, {over} AS r {ROWS} QUALIFY r <= 2")
+    assert (found.partition, found.ranking, found.limit) == (["f.carrier"], "rank", 2)
+    assert found.order == ["g.ts DESC"]
+    assert found.identity == ["anabranch_c2", "anabranch_rank"]
+    assert [c.name for c in found.changes][:4] == ["c", "r", "anabranch_c2", "anabranch_rank"]
+    assert view_of(f"SELECT f.tail {ROWS} ORDER BY g.ts LIMIT 3").ranking is None

@@ -20,6 +20,8 @@ function above({ view, outer }) {
   return [
     ["view of", view.aggregates.join(", ") || "joined rows"],
     ["grouped by", view.keys.join(", ")],
+    ["grouping sets", view.sets.map((one) => `(${one.join(", ")})`).join(", ")],
+    ["ranked by", view.ranking && `${view.ranking}() ${view.partition.length ? `of each ${view.partition.join(", ")}` : ""}`],
     ["having", view.having],
     ["ordered by", view.order.join(", ")],
     ["limit", view.limit],

@@ -1,0 +1,351 @@
+"""Aggregates of a statement as functions over columns of the joined rows.
+
+Arguments are computed below the view, casts included. A function that Spark has and views have not
+is rewritten where that is exact: any value of a group is its least, an approximate count of
+distinct values is the exact count, and several columns are counted as one text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+
+from sqlglot import exp
+
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.coercion import DOUBLE, INT, STRING
+from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, Literal
+from anabranch_contract.queries.types import FLOATING, NUMERIC, DataType, TypeKind
+from anabranch_contract.queries.views import AggregateFunction, ViewAggregate
+from anabranch_planner.binding.naming import bare
+from anabranch_planner.binding.typecheck import boolean, coerce, typed
+from anabranch_planner.sql.aggregates import (
+    AGGREGATES,
+    BIGINT,
+    AggregateCall,
+    holds_aggregate,
+    no_number,
+    result_type,
+)
+from anabranch_planner.sql.scope import Scope
+from anabranch_planner.sql.syntax import describe
+from anabranch_planner.sql.unresolved import Node, at, unsupported
+
+_F = AggregateFunction
+_ONE = Literal(1, INT)
+_OF_BOOLEANS = frozenset({"count_if", "countif", "bool_and", "every", "bool_or", "some"})
+_OF_NUMBERS = frozenset({_F.SUM, _F.AVG, _F.STDDEV_SAMP, _F.STDDEV_POP, _F.VAR_SAMP, _F.VAR_POP})
+_DISTINCT = frozenset({_F.COUNT, _F.SUM, _F.AVG, _F.LISTAGG})
+_LEAST_OR_GREATEST = frozenset({_F.MIN, _F.MAX})
+#: Types whose texts lack the character that separates the columns of :func:`_together`.
+_PLAIN = NUMERIC - FLOATING | {TypeKind.BOOLEAN, TypeKind.DATE}
+_BAR = Literal("|", STRING)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """An aggregate whose arguments are still expressions over the streams."""
+
+    function: AggregateFunction
+    value: Expr | None
+    type: DataType
+    distinct: bool = False
+    by: Expr | None = None
+    option: str = ""
+    descending: bool = False
+
+    def only(self, condition: Expr) -> _Found:
+        """The aggregate over rows that satisfy ``condition``: others have NULL."""
+        if self.function in (_F.MAX_BY, _F.MIN_BY):
+            assert self.by is not None
+            return replace(self, by=_if(condition, self.by))
+        return replace(self, value=_if(condition, _ONE if self.value is None else self.value))
+
+
+@dataclass(slots=True)
+class Aggregation:
+    """The aggregates of one statement.
+
+    Attributes:
+        keys: columns of the joined rows that arguments may share.
+        arguments: further columns: expression over the streams -> name.
+        aggregates: aggregate without its name -> the same with it.
+    """
+
+    keys: dict[Expr, str] = field(default_factory=dict)
+    arguments: dict[Expr, str] = field(default_factory=dict)
+    aggregates: dict[ViewAggregate, ViewAggregate] = field(default_factory=dict)
+
+    def column(self, call: AggregateCall, scope: Scope) -> Column:
+        """The column with the value of ``call``, whose arguments have the columns of ``scope``.
+
+        Raises:
+            QueryError: arguments are of another number, type or kind than the function takes.
+        """
+        with at(call.node):
+            if any(holds_aggregate(node) for node in call.parts):
+                raise QueryError(
+                    "misplaced-aggregate",
+                    f"{call.name}() contains another aggregate",
+                    remedy="aggregate once; register another query over the results",
+                )
+            found = _RULES.get(AGGREGATES[call.name], _plain)(call, scope)
+            if call.where is not None:
+                found = found.only(boolean(call.where, scope))
+        return self._added(found)
+
+    def _added(self, found: _Found) -> Column:
+        unnamed = ViewAggregate(
+            "",
+            found.function,
+            self._argument(found.value),
+            found.distinct,
+            found.type,
+            self._argument(found.by),
+            found.option,
+            found.descending,
+        )
+        if unnamed not in self.aggregates:
+            name = f"g{len(self.aggregates) + 1}"
+            self.aggregates[unnamed] = ViewAggregate(
+                name, found.function, unnamed.column, found.distinct, found.type,
+                unnamed.by, found.option, found.descending,
+            )  # fmt: skip
+        return Column("", self.aggregates[unnamed].name, found.type)
+
+    def _argument(self, value: Expr | None) -> str | None:
+        if value is None:
+            return None
+        return self.keys.get(value) or self.arguments.setdefault(
+            value, f"a{len(self.arguments) + 1}"
+        )
+
+
+# --- functions -----------------------------------------------------------------------------------
+
+
+def _plain(call: AggregateCall, scope: Scope) -> _Found:
+    """A function of one argument: count, sum, avg, min, max, deviations, and their rewritings."""
+    function = AGGREGATES[call.name]
+    arguments, distinct = call.arguments, call.distinct
+    if call.name in ("first", "first_value", "last", "last_value") and len(arguments) == 2:
+        if not isinstance(arguments[1], exp.Boolean):
+            raise unsupported(f"{call.name}() of two columns", "write min_by(x, y) or max_by(x, y)")
+        arguments = arguments[:1]
+    if call.name == "approx_count_distinct":
+        # The accuracy matters to no exact count.
+        arguments, distinct = arguments[:1] if len(arguments) == 2 else arguments, True
+    if call.name == "count" and distinct and len(arguments) > 1:
+        value = _together([typed(node, scope) for node in arguments])
+        return _Found(_F.COUNT, value, BIGINT, distinct=True)
+    _require(call, arguments, 1, "one argument", "write one expression")
+    if isinstance(arguments[0], exp.Star):
+        if call.name != "count" or distinct:
+            raise unsupported(f"{call.name}(*)", "name a column")
+        return _Found(_F.COUNT, None, BIGINT)
+    value = typed(arguments[0], scope)
+    if call.name in _OF_BOOLEANS and value.type != BOOLEAN:
+        raise QueryError(
+            "type-mismatch",
+            f"{call.name}() is of conditions, its argument is of type {value.type}",
+            remedy="write a comparison",
+        )
+    if function in _OF_NUMBERS and value.type.kind not in NUMERIC:
+        raise no_number(call.name, value.type)
+    distinct = distinct and function not in _LEAST_OR_GREATEST
+    if distinct:
+        _require_distinct(call.name, function, value)
+    found = _Found(function, value, result_type(function, value.type), distinct)
+    if call.name in ("count_if", "countif"):
+        return replace(found, value=_if(value, _ONE))
+    return found
+
+
+def _by(call: AggregateCall, scope: Scope) -> _Found:
+    """``max_by(x, y)`` and ``min_by(x, y)``."""
+    _require(call, call.arguments, 2, "two arguments", f"write {call.name}(x, y)")
+    _refuse_distinct(call)
+    value, by = (_storable(node, scope) for node in call.arguments)
+    return _Found(AGGREGATES[call.name], value, value.type, by=by)
+
+
+def _pair(call: AggregateCall, scope: Scope) -> _Found:
+    """``corr``, ``covar_pop``, ``covar_samp`` of two numbers, as doubles."""
+    _require(call, call.arguments, 2, "two arguments", f"write {call.name}(x, y)")
+    _refuse_distinct(call)
+    value, by = (_double(call.name, typed(node, scope)) for node in call.arguments)
+    return _Found(AGGREGATES[call.name], value, DOUBLE, by=by)
+
+
+def _percentile(call: AggregateCall, scope: Scope) -> _Found:
+    """Percentiles: the median, ``percentile(x, p)``, ``percentile_cont(p) WITHIN GROUP (...)``."""
+    name, arguments = call.name, call.arguments
+    _refuse_distinct(call)
+    descending = False
+    if name == "median":
+        _require(call, arguments, 1, "one argument", "write one expression")
+        node, fraction = arguments[0], "0.5"
+    elif name in ("percentile_cont", "percentile_disc"):
+        if len(arguments) != 1 or len(call.order) != 1:
+            raise QueryError(
+                "bad-arguments",
+                f"{name}() takes a fraction, and WITHIN GROUP with one sort key",
+                remedy=f"write {name}(0.5) WITHIN GROUP (ORDER BY x)",
+            )
+        node, fraction = call.order[0].this, _fraction(name, arguments[0], scope)
+        descending = bool(call.order[0].args.get("desc"))
+    else:
+        if name in ("percentile_approx", "approx_percentile") and len(arguments) == 3:
+            # The accuracy matters to no exact percentile.
+            arguments = arguments[:2]
+        _require(call, arguments, 2, "a value and a fraction", f"write {name}(x, 0.5)")
+        node, fraction = arguments[0], _fraction(name, arguments[1], scope)
+    function, value = AGGREGATES[name], _storable(node, scope)
+    # Spark's percentile_disc is a double, its percentile_approx has the type of its argument.
+    if function is _F.PERCENTILE_CONT or (name == "percentile_disc" and value.type.kind in NUMERIC):
+        value = _double(name, value)
+    return _Found(function, value, value.type, option=fraction, descending=descending)
+
+
+def _listagg(call: AggregateCall, scope: Scope) -> _Found:
+    """``listagg(x[, separator])`` with an order inside, or in WITHIN GROUP."""
+    if not 1 <= len(call.arguments) <= 2:
+        raise QueryError(
+            "bad-arguments",
+            f"{call.name}() takes a text and a separator, not {len(call.arguments)} arguments",
+            remedy=f"write {call.name}(x, ',')",
+        )
+    value = typed(call.arguments[0], scope)
+    if value.type != STRING:
+        raise QueryError(
+            "type-mismatch",
+            f"{call.name}() is of texts, its argument is of type {value.type}",
+            remedy=f"write {call.name}(CAST({describe(call.arguments[0])} AS STRING), ',')",
+        )
+    separator = ""
+    if len(call.arguments) == 2:
+        constant = typed(call.arguments[1], scope)
+        if not isinstance(constant, Literal) or not isinstance(constant.value, str | None):
+            raise unsupported(
+                f"the separator {describe(call.arguments[1])}, which is no literal,",
+                "write the text into the query",
+            )
+        separator = constant.value or ""
+    found = _Found(_F.LISTAGG, value, STRING, call.distinct, option=separator)
+    if not call.order:
+        return found
+    if len(call.order) > 1:
+        with at(call.order[1]):
+            raise unsupported(f"{call.name}() with several sort keys", "order by one expression")
+    entry = call.order[0]
+    by, descending = _storable(entry.this, scope), bool(entry.args.get("desc"))
+    if by == value:
+        return replace(found, by=by, descending=True) if descending else found
+    with at(entry):
+        if call.distinct:
+            raise unsupported(
+                f"{call.name}(DISTINCT x) in the order of another expression", "order by x itself"
+            )
+        nulls_first = entry.args.get("nulls_first")
+        if nulls_first is not None and bool(nulls_first) is descending:
+            raise unsupported(
+                f"NULLS {'FIRST' if nulls_first else 'LAST'} in this order",
+                f"write NULLS {'LAST' if descending else 'FIRST'}, or leave unknown values out "
+                "with FILTER (WHERE ...)",
+            )
+    return replace(found, by=by, descending=descending)
+
+
+_RULES: dict[AggregateFunction, Callable[[AggregateCall, Scope], _Found]] = {
+    _F.MAX_BY: _by,
+    _F.MIN_BY: _by,
+    _F.PERCENTILE_CONT: _percentile,
+    _F.PERCENTILE_DISC: _percentile,
+    _F.LISTAGG: _listagg,
+    _F.CORR: _pair,
+    _F.COVAR_POP: _pair,
+    _F.COVAR_SAMP: _pair,
+}
+
+
+# --- arguments -----------------------------------------------------------------------------------
+
+
+def _if(condition: Expr, value: Expr) -> Expr:
+    return Call("case", (condition, value), value.type)
+
+
+def _require(
+    call: AggregateCall, arguments: Sequence[Node], count: int, wanted: str, remedy: str
+) -> None:
+    if len(arguments) != count:
+        raise QueryError(
+            "bad-arguments",
+            f"{call.name}() takes {wanted}, not {len(arguments)}",
+            remedy=remedy,
+        )
+
+
+def _refuse_distinct(call: AggregateCall) -> None:
+    if call.distinct:
+        raise unsupported(f"{call.name}(DISTINCT ...)", "leave DISTINCT out")
+
+
+def _require_distinct(name: str, function: AggregateFunction, value: Expr) -> None:
+    if function not in _DISTINCT or value.type.kind in FLOATING:
+        raise unsupported(
+            f"{name}(DISTINCT ...) of {value.type}",
+            "only count, sum, avg and listagg have DISTINCT, of anything but floats",
+        )
+
+
+def _storable(node: Node, scope: Scope) -> Expr:
+    """The expression ``node``, which must be of a type that has an order and can be stored."""
+    value = typed(node, scope)
+    if value.type.kind in (TypeKind.INTERVAL, TypeKind.NULL):
+        with at(node):
+            raise QueryError(
+                "type-mismatch",
+                f"{describe(node)} is of type {value.type}, which can't be aggregated so",
+                remedy="cast it to the type that you want",
+            )
+    return value
+
+
+def _double(name: str, value: Expr) -> Expr:
+    if value.type.kind not in NUMERIC:
+        raise no_number(name, value.type)
+    return coerce(value, DOUBLE)
+
+
+def _fraction(name: str, node: Node, scope: Scope) -> str:
+    """The fraction of a percentile as a decimal text between 0 and 1."""
+    with at(node):
+        constant = isinstance(bare(node), exp.Literal | exp.Cast)
+        value = typed(node, scope) if constant else None
+        if isinstance(value, Literal) and value.type.kind in NUMERIC:
+            number = Decimal(str(value.value))
+            if 0 <= number <= 1:
+                return format(number.normalize(), "f")
+        raise QueryError(
+            "bad-literal",
+            f"{describe(node)} in {name}() is no fraction",
+            remedy="write one number from 0 to 1; several take one column each",
+        )
+
+
+def _together(values: Sequence[Expr]) -> Expr:
+    """One text for several columns, equal exactly if all are; NULL if one is."""
+    parts: list[Expr] = []
+    for value in values:
+        if value.type.kind not in _PLAIN | {TypeKind.STRING, TypeKind.TIMESTAMP}:
+            raise unsupported(
+                f"count(DISTINCT ...) of several columns, one of type {value.type},",
+                "cast it to a text, a number with digits, a date or a timestamp",
+            )
+        text = coerce(value, STRING)
+        if value.type.kind is TypeKind.STRING:
+            parts += [Call("cast", (Call("length", (text,), INT),), STRING), _BAR]
+        parts += [text, _BAR]
+    return Call("concat", tuple(parts[:-1]), STRING)

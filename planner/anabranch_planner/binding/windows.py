@@ -1,0 +1,89 @@
+"""Time windows in GROUP BY: ``window(ts, length[, slide[, start]])`` and ``session_window``."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from anabranch_contract.durations import parse_duration
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.coercion import TIMESTAMP
+from anabranch_contract.queries.expressions import Expr
+from anabranch_contract.queries.types import TIMESTAMPS
+from anabranch_contract.queries.views import TimeWindow
+from anabranch_planner.binding.typecheck import coerce, typed
+from anabranch_planner.sql.scope import Scope
+from anabranch_planner.sql.syntax import describe
+from anabranch_planner.sql.unresolved import Node
+
+#: Names of the functions, which also qualify the columns ``start`` and ``end``.
+WINDOW, SESSION = "window", "session_window"
+#: Maximum number of windows per row: a slide much shorter than the length multiplies rows.
+MOST_WINDOWS = 1000
+
+
+def is_window(node: Node) -> bool:
+    """Whether ``node`` calls a window function of GROUP BY."""
+    return isinstance(node, exp.Anonymous) and str(node.this).lower() in (WINDOW, SESSION)
+
+
+def window_of(call: Node, column: str, scope: Scope) -> tuple[TimeWindow, Expr]:
+    """The window over ``column`` of the joined rows, and the column's expression over ``scope``.
+
+    Raises:
+        QueryError: ``bad-arguments``, ``bad-window``, ``type-mismatch``.
+    """
+    name, arguments = str(call.this).lower(), call.expressions
+    session = name == SESSION
+    if not 2 <= len(arguments) <= (2 if session else 4):
+        raise QueryError(
+            "bad-arguments",
+            f"{name}() takes a time and "
+            + ("a gap" if session else "a length, a slide and a start")
+            + f", not {len(arguments)} arguments",
+            remedy="write session_window(ts, '5 minutes')"
+            if session
+            else "write window(ts, '10 minutes'[, '5 minutes'[, '1 minute']])",
+        )
+    time = typed(arguments[0], scope)
+    if time.type.kind not in TIMESTAMPS:
+        raise QueryError(
+            "type-mismatch",
+            f"{name}() takes a timestamp, its argument is of type {time.type}",
+            remedy="cast it to a TIMESTAMP first",
+        )
+    length, *rest = (_micros(node) for node in arguments[1:])
+    slide, start = rest[0] if rest else length, rest[1] if len(rest) > 1 else 0
+    if length <= 0 or slide <= 0 or slide > length or abs(start) >= slide:
+        raise QueryError(
+            "bad-window",
+            "the gap of a session is positive"
+            if session
+            else "the slide of a window is positive and at most its length, its start is less "
+            "than the slide",
+            remedy="write session_window(ts, '5 minutes')"
+            if session
+            else "write window(ts, '10 minutes', '5 minutes')",
+        )
+    if length > slide * MOST_WINDOWS:
+        raise QueryError(
+            "bad-window",
+            f"every row would be in more than {MOST_WINDOWS} windows",
+            remedy="give a longer slide",
+        )
+    return TimeWindow(column, length, slide, start, session), coerce(time, TIMESTAMP)
+
+
+def _micros(node: Node) -> int:
+    text = None
+    if isinstance(node, exp.Literal) and node.is_string:
+        text = str(node.this)
+    elif isinstance(node, exp.Interval) and isinstance(node.this, exp.Literal):
+        unit = node.args.get("unit")
+        text = str(node.this.this) + (f" {unit.name}" if unit is not None else "")
+    if text is None:
+        raise QueryError(
+            "bad-window",
+            f"{describe(node)} is no duration",
+            remedy="write e.g. '10 minutes'",
+        )
+    return parse_duration(text.lower())

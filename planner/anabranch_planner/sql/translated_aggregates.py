@@ -1,0 +1,224 @@
+"""Translation rules for aggregates, grouping sets and rankings of other dialects.
+
+Calls are written as plain functions in Spark's spelling, since sqlglot's own writing of percentiles
+and lists has other results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlglot import exp
+
+from anabranch_contract.queries.types import TypeKind
+from anabranch_planner.sql.kinds import Types
+from anabranch_planner.sql.meanings import Meanings
+from anabranch_planner.sql.unresolved import Node, unsupported
+
+_UNARY = frozenset({"this"})
+_BINARY = frozenset({"this", "expression"})
+_DOUBLE = frozenset({TypeKind.DOUBLE})
+_SPARKS = "write the statement in Spark's dialect"
+#: Node type -> the arguments that are translated.
+READ: dict[type[Node], frozenset[str]] = {
+    **dict.fromkeys((exp.AnyValue, exp.First, exp.Last, exp.Median), _UNARY),
+    **dict.fromkeys(
+        (exp.ArgMax, exp.ArgMin, exp.CovarPop, exp.CovarSamp, exp.PercentileCont,
+         exp.PercentileDisc, exp.WithinGroup),
+        _BINARY,
+    ),
+    # The parser sets ``null_on_zero_variance`` by dialect, not by statement.
+    exp.Corr: _BINARY | {"null_on_zero_variance"},
+    exp.IgnoreNulls: _UNARY,
+    exp.ApproxDistinct: _UNARY | {"accuracy"},
+    exp.ApproxQuantile: _UNARY | {"quantile", "accuracy", "error_tolerance"},
+    exp.Quantile: _UNARY | {"quantile"},
+    exp.GroupConcat: _UNARY | {"separator"},
+    exp.Grouping: frozenset({"expressions"}),
+    exp.GroupingId: frozenset({"expressions"}),
+    exp.RowNumber: _UNARY,
+    exp.Rank: frozenset({"expressions"}),
+    exp.DenseRank: frozenset({"expressions"}),
+}  # fmt: skip
+
+
+class AggregateRules:
+    """The rules by node type, for one statement."""
+
+    def __init__(self, dialect: str, meanings: Meanings, types: Types) -> None:
+        self._dialect, self._types = dialect, types
+        self._meanings, self._outer_nulls = meanings.aggregates, meanings.outer_nulls
+        self.by_type: dict[type[Node], Callable[[Node], Node]] = {
+            exp.ArgMax: self._by,
+            exp.ArgMin: self._by,
+            exp.AnyValue: self._any,
+            exp.First: self._any,
+            exp.Last: self._any,
+            exp.IgnoreNulls: self._ignoring,
+            exp.ApproxDistinct: lambda node: _call("approx_count_distinct", node.this),
+            exp.Median: lambda node: self._continuous(node, node.this, None),
+            exp.PercentileCont: self._percentile,
+            exp.PercentileDisc: self._percentile,
+            exp.Quantile: self._quantile,
+            exp.ApproxQuantile: self._approximate,
+            exp.WithinGroup: self._within_group,
+            exp.GroupConcat: self._list,
+            exp.Corr: self._pair,
+            exp.CovarPop: self._pair,
+            exp.CovarSamp: self._pair,
+            exp.Distinct: self._distinct,
+            exp.Grouping: self._grouping,
+            exp.Rollup: self._sets,
+            exp.Cube: self._sets,
+            exp.GroupingSets: self._sets,
+        }
+
+    def _refused(self, what: str, remedy: str) -> Exception:
+        return unsupported(f"{what} (read as {self._dialect})", remedy)
+
+    def _by(self, node: Node) -> Node:
+        name = "max_by" if isinstance(node, exp.ArgMax) else "min_by"
+        skips = self._meanings.by_skips_nulls
+        if skips is None:
+            raise self._refused(f"{name}()", _SPARKS)
+        value, by = node.this.copy(), node.expression.copy()
+        if skips:
+            known = exp.Not(this=exp.Is(this=value.copy(), expression=exp.Null()))
+            by = exp.Case(ifs=[exp.If(this=known, true=by)])
+        return _call(name, value, by)
+
+    def _any(self, node: Node) -> Node:
+        if isinstance(node.this, exp.Order | exp.Distinct):
+            name = node.sql_name().lower()
+            raise self._refused(f"{name}() with an order", "write min_by(x, y) or max_by(x, y)")
+        return _call("any_value", node.this)
+
+    def _ignoring(self, node: Node) -> Node:
+        # Any known value is any value.
+        if not isinstance(node.this, exp.Anonymous) or node.this.name != "any_value":
+            raise self._refused("IGNORE NULLS", "leave it out")
+        return node.this.copy()
+
+    # --- percentiles -----------------------------------------------------------------------------
+
+    def _continuous(self, node: Node, value: Node, fraction: Node | None) -> Node:
+        kinds = self._types.of(value)
+        if not kinds or not kinds <= self._meanings.continuous:
+            raise self._refused(
+                f"{node.sql_name().lower()}() of an expression that may not be a double",
+                "write CAST(x AS DOUBLE) in it",
+            )
+        if fraction is None:
+            return _call("median", value)
+        return _call("percentile", value, fraction)
+
+    def _percentile(self, node: Node) -> Node:
+        """``quantile_cont(x, p)``; within a WITHIN GROUP its rule translates the call."""
+        fraction = node.args.get("expression")
+        if isinstance(node.parent, exp.WithinGroup):
+            return node
+        if fraction is None:
+            raise self._refused(f"{node.sql_name().lower()}() without WITHIN GROUP", _SPARKS)
+        if isinstance(node, exp.PercentileCont):
+            return self._continuous(node, node.this, fraction)
+        return _call("percentile_approx", node.this, fraction)
+
+    def _quantile(self, node: Node) -> Node:
+        if not self._meanings.quantile_is_discrete:
+            raise self._refused("quantile()", "write percentile_cont or percentile_disc")
+        return _call("percentile_approx", node.this, node.args["quantile"])
+
+    def _approximate(self, node: Node) -> Node:
+        if not self._meanings.approximate_of_type and self._types.of(node.this) != _DOUBLE:
+            raise self._refused(
+                "an approximate percentile of an expression that may not be a double",
+                "write CAST(x AS DOUBLE) in it",
+            )
+        return _call("percentile_approx", node.this, node.args["quantile"])
+
+    def _within_group(self, node: Node) -> Node:
+        call, order = node.this, node.expression.expressions
+        if isinstance(call, exp.Anonymous):
+            return node
+        if not isinstance(call, exp.PercentileCont | exp.PercentileDisc) or len(order) != 1:
+            raise self._refused("WITHIN GROUP of this function", _SPARKS)
+        value, descending = order[0].this, bool(order[0].args.get("desc"))
+        if isinstance(call, exp.PercentileDisc):
+            # The result has the type of the values, as that of Spark's percentile_approx.
+            if not descending:
+                return _call("percentile_approx", value, call.this)
+            if self._types.of(value) != _DOUBLE:
+                raise self._refused(
+                    "percentile_disc() in descending order of an expression that may not be a "
+                    "double",
+                    "write CAST(x AS DOUBLE) in it",
+                )
+            name = "percentile_disc"
+        else:
+            self._continuous(call, value, call.this)
+            name = "percentile_cont"
+        by = exp.Ordered(this=value.copy(), desc=descending, nulls_first=not descending)
+        return exp.WithinGroup(this=_call(name, call.this), expression=exp.Order(expressions=[by]))
+
+    # --- texts and pairs -------------------------------------------------------------------------
+
+    def _list(self, node: Node) -> Node:
+        name, separator = "listagg", node.args.get("separator")
+        if separator is None and self._meanings.list_separator is not None:
+            separator = exp.Literal.string(self._meanings.list_separator)
+        if not self._meanings.lists or separator is None:
+            raise self._refused(
+                f"{name}()" if not self._meanings.lists else f"{name}() without a separator",
+                _SPARKS if not self._meanings.lists else "write the separator",
+            )
+        value, order = node.this, None
+        if isinstance(value, exp.Order):
+            order, value = value, value.this
+        distinct = isinstance(value, exp.Distinct)
+        if isinstance(value, exp.Distinct):
+            inner = value.expressions[0]
+            if isinstance(inner, exp.Order):
+                order, inner = inner, inner.this
+            value = inner
+        if distinct:
+            made = _call(name, exp.Distinct(expressions=[value.copy(), separator.copy()]))
+        else:
+            made = _call(name, value, separator)
+        if order is None:
+            return made
+        by = exp.Order(expressions=[entry.copy() for entry in order.expressions])
+        return exp.WithinGroup(this=made, expression=by)
+
+    def _pair(self, node: Node) -> Node:
+        names = {exp.Corr: "corr", exp.CovarPop: "covar_pop", exp.CovarSamp: "covar_samp"}
+        name = names[type(node)]
+        sides = (node.this, node.expression)
+        if not self._meanings.pairs and any(self._types.of(side) != _DOUBLE for side in sides):
+            raise self._refused(
+                f"{name}() of an expression that may not be a double",
+                "write CAST(x AS DOUBLE) in it",
+            )
+        return _call(name, *sides)
+
+    # --- groups ----------------------------------------------------------------------------------
+
+    def _distinct(self, node: Node) -> Node:
+        if node.args.get("on") is not None and not self._meanings.distinct_on:
+            raise self._refused(
+                "DISTINCT ON", "write QUALIFY row_number() OVER (PARTITION BY k ORDER BY x) = 1"
+            )
+        return node
+
+    def _grouping(self, node: Node) -> Node:
+        # With several keys it is a number with a bit for each.
+        name = "grouping" if len(node.expressions) == 1 else "grouping_id"
+        return _call(name, *node.expressions)
+
+    def _sets(self, node: Node) -> Node:
+        if not self._outer_nulls:
+            raise self._refused("a grouping set, whose other keys are not NULL", _SPARKS)
+        return node
+
+
+def _call(name: str, *arguments: Node) -> exp.Anonymous:
+    return exp.Anonymous(this=name, expressions=[argument.copy() for argument in arguments])
