@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from anabranch_contract.plans.partial import covers
@@ -17,7 +17,7 @@ from anabranch_contract.plans.ruleset import (
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.queries.joins import Relation, RelationId
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
-from anabranch_runtime.state.coverage import Access, Interval, Tile, tile
+from anabranch_runtime.state.coverage import OPEN, Access, Interval, Tile, tile
 from anabranch_runtime.state.manifest import State, StoreState
 from anabranch_runtime.state.slices import SegmentRows
 
@@ -63,10 +63,9 @@ def accesses(state: State, ruleset: Ruleset) -> dict[str, Access]:
     """Return edge of the plan -> stores and batches that its probe reads in ``state.next_batch``.
 
     Usually only the batch number changes from one batch to the next. If the same stores cover the
-    same batches and the same ones are still growing, the last accesses are reused with the new
-    batch number in place of the old one, since only intervals of growing stores end with the
-    present batch. Gaps, batches that a materialized join lacks, may depend on the stored rows, so
-    accesses with gaps are recomputed.
+    same batches and the same ones are still growing, the last accesses are returned: intervals of
+    growing stores end with ``OPEN``. Gaps, batches that a materialized join lacks, may depend on
+    the stored rows, so accesses with gaps are recomputed.
     """
     questions, now = _questions(ruleset), state.next_batch
     stores: list[_Kept] = [
@@ -74,31 +73,25 @@ def accesses(state: State, ruleset: Ruleset) -> dict[str, Access]:
         for name, s in state.stores.items()
     ]
     generations = Generations(state)
-    if questions.stores == stores and questions.batch <= now:
-        last = questions.batch
-        found = [
-            _access(state, rule, questions.relations, generations)
-            if access.gaps
-            else _dated(access, last, now)
-            for rule, access in zip(questions.rules, questions.found, strict=True)
-        ]
-    else:
-        found = [_access(state, r, questions.relations, generations) for r in questions.rules]
+    known = questions.stores == stores and questions.batch <= now
+    before = questions.found if known else [None] * len(questions.rules)
+    found = [
+        access
+        if access is not None and not access.gaps
+        else _access(state, rule, questions.relations, generations)
+        for rule, access in zip(questions.rules, before, strict=True)
+    ]
     usable = all(s.open_since is None or s.open_since <= now for s in state.stores.values())
     questions.stores, questions.batch = stores if usable else None, now
     questions.found = found
     return {edge: found[number] for edge, number in questions.numbers.items()}
 
 
-def _dated(access: Access, last: int, now: int) -> Access:
-    """Update the stores and batches that a probe reads from batch ``last`` to ``now``; no gaps."""
-    if last == now:
-        return access
-    return Access(
-        tuple(
-            Tile(tile.store, (tile.interval[0], now)) if tile.interval[1] == last else tile
-            for tile in access.tiles
-        )
+def _endless(tiles: Iterable[Tile], now: int) -> tuple[Tile, ...]:
+    """Return ``tiles`` without an end instead of the end ``now``."""
+    return tuple(
+        Tile(tile.store, (tile.interval[0], OPEN)) if tile.interval[1] == now else tile
+        for tile in tiles
     )
 
 
@@ -173,20 +166,22 @@ def _access(
     if not rule.fill:
         relation = relations[RelationId(rule.mir)]
         known = known_attributes(rule.key)
-        return Access(relation_tiles(state, relation, (0, now), rule.store, known, generations))
+        tiles = relation_tiles(state, relation, (0, now), rule.store, known, generations)
+        return Access(_endless(tiles, now))
     usable = containers(state, rule.store)
     filled = [relations[step.relation] for step in rule.fill]
     first = max(map(generations.first_batch, filled))
-    tiles, gaps = tile([(0, now)], [(name, store.covers(now)) for name, store in usable])
+    found, gaps = tile([(0, now)], [(name, store.covers(now)) for name, store in usable])
+    tiles = _endless(found, now)
     gaps = sorted((max(low, first), high) for low, high in gaps if high >= first)
     if not gaps:
-        return Access(tuple(tiles))
+        return Access(tiles)
     reach = (0, max(high for _, high in gaps))
     fill = tuple(
         relation_tiles(state, relation, reach, step.store, known_attributes(step.key), generations)
         for relation, step in zip(filled, rule.fill, strict=True)
     )
-    return Access(tuple(tiles), tuple(gaps), fill)
+    return Access(tiles, tuple(gaps), fill)
 
 
 def relation_tiles(

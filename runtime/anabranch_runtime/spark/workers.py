@@ -2,9 +2,9 @@
 
 A Spark job per batch costs more than a small batch does. So one job runs for as long as nothing
 fails and executors stay the same: each of its tasks connects to the driver (``exchange.lines``),
-receives the contexts of batches one after the other, and sends a report for each. Between these the
-driver hands on the messages of the tasks' all-gather rounds. A task that fails ends the stage, and
-the next attempt at the batch starts a new one.
+receives the contexts of batches one after the other, after the first as changes, and sends a report
+for each. Between these the driver hands on the messages of the tasks' all-gather rounds. A task
+that fails ends the stage, and the next attempt at the batch starts a new one.
 
 Tasks of a stage hold their slots. Where other jobs need slots (ingest queries on a cluster), the
 stage leaves some to them, or ends after every batch if there is only one.
@@ -30,7 +30,7 @@ from anabranch_runtime.exchange.stage import LOOK, Stage
 from anabranch_runtime.spark.executors import at
 from anabranch_runtime.spark.job import barrier_task, run_task_here
 from anabranch_runtime.spark.session import one_each, slots_now
-from anabranch_runtime.task.context import BatchContext
+from anabranch_runtime.task.context import BatchContext, context_of, order_of
 
 if TYPE_CHECKING:
     from pyspark import RDD
@@ -63,6 +63,8 @@ class Workers:
     work: Work = run_task_here
     shared: bool = False
     _stage: Stage | None = None
+    #: The last context that the running stage has got.
+    _sent: BatchContext | None = None
     #: Whether the running stage leaves no slot to other jobs that need one.
     _greedy: bool = False
     #: Time of the next check of the slots.
@@ -121,8 +123,10 @@ class Workers:
         self.start()
         stage = self._stage
         assert stage is not None
+        order = order_of(self._sent if stage.orders else None, context)
+        self._sent = context
         try:
-            reports = stage.run(context)
+            reports = stage.run(order)
         except BaseException:
             # A report that is still to come must not count as one of the next batch.
             self.close(cancel=True)
@@ -180,9 +184,10 @@ class Workers:
 def _follow(address: DriverAddress, stage: str, work: Work, _: Iterable[int]) -> Iterable[int]:
     """Run batches as one task until the driver sends no further one."""
     task, hosts = barrier_task()
-    batches = 0
+    batches, context = 0, None
     with closing(call_driver(address, stage, task, hosts)) as line:
-        while (context := line.next_order()) is not None:
+        while (order := line.next_order()) is not None:
+            context = context_of(context, order)
             line.report(work(context, line, hosts))
             batches += 1
             if batches % BATCHES_PER_COLLECTION == 0:

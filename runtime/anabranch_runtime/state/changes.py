@@ -2,12 +2,14 @@
 
 Values never change in place, so unchanged parts of two consecutive states are the same objects, and
 a comparison skips them. A change refers to the JSON forms of both values, so a reader needs no
-types: ``applied(to_json(before), difference(before, after, ())) == to_json(after)``.
+types: ``applied(to_json(before), difference(before, after, ())) == to_json(after)``. A process that
+has the former value itself needs no JSON: ``renewed(before, difference(before, after, ()))``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from anabranch_contract import codec
@@ -79,6 +81,22 @@ def applied(value: Any, change: StateChange) -> Any:
     for name, inside in change.changes.items():
         found[name] = applied(value[name], inside)
     return found
+
+
+def renewed(value: _T, change: StateChange) -> _T:
+    """Return the dataclass, mapping or tuple ``value`` after ``change``; unchanged parts stay the
+    same objects.
+    """
+    if isinstance(value, tuple):
+        return type(value)(spliced(value, change.splices))
+    known = _entries(value)
+    fresh = {name: renewed(known[name], inside) for name, inside in change.changes.items()}
+    if not isinstance(value, dict):
+        return replace(value, **change.values, **fresh)  # type: ignore[type-var]
+    found = {**value, **change.values, **fresh}
+    for name in change.removed:
+        del found[name]
+    return found  # type: ignore[return-value]
 
 
 def spliced(known: Sequence[_T], splices: Iterable[Splice[_T]]) -> list[_T]:

@@ -16,8 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from anabranch_runtime.storage.segment import OFFSET_BITS
+
 #: First and last batch, both included.
 Interval = tuple[int, int]
+#: Last batch of an interval that is still growing: the greatest whose arrival numbers fit 63 bits.
+OPEN = (1 << 63 - OFFSET_BITS) - 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,8 @@ class Access:
     """The stores and batches that one probe rule reads in this batch.
 
     Attributes:
-        tiles: stores with their batches (the current batch included).
+        tiles: stores with their batches (the current batch included; :data:`OPEN` if it is the
+            last one).
         gaps: batches that no store of a materialized join covers; empty for a base relation.
         fill: per input of the join, probed instead in the gaps, its tiles up to the last gap.
     """

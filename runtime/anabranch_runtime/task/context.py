@@ -1,7 +1,8 @@
-"""Description of a batch that the driver ships with its tasks: frozen and small.
+"""Description of a batch that the driver sends to its tasks: frozen and small.
 
-It does not list the live segments, which may be many: tasks read them from the manifest that the
-batch starts from.
+Tasks that stay get the changes since the batch before: bounds and layouts of hundreds of queries
+are megabytes, and a batch changes few of them. The description does not list the live segments,
+which may be many: tasks read them from the manifest that the batch starts from.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from anabranch_runtime.exchange.fleet import BatchHosts
 from anabranch_runtime.probe.scope import ProbeScope
 from anabranch_runtime.rations.catch_up import Shedding
 from anabranch_runtime.sources.dealing import InputShares
+from anabranch_runtime.state.changes import StateChange, difference, renewed
 from anabranch_runtime.state.committed import committed_segments
 from anabranch_runtime.state.measures import Bounds
 from anabranch_runtime.state.slices import Slice
@@ -61,6 +63,27 @@ class BatchContext:
     backfill: Slice | None = None
     memory_limit: int | None = None
     objects: str | None = None
+
+
+#: Records whose fields are compared from one batch to the next.
+_INSIDE = frozenset((BatchContext, ProbeScope, Bounds))
+#: A context, or its changes since that of the batch before.
+Order = BatchContext | StateChange
+
+
+def order_of(last: BatchContext | None, context: BatchContext) -> Order:
+    """Return the order for tasks whose last context is ``last`` (None: they have none)."""
+    return context if last is None else difference(last, context, _INSIDE)
+
+
+def context_of(last: BatchContext | None, order: Order) -> BatchContext:
+    """Return the context of an ``order`` of :func:`order_of`; unchanged parts of ``last`` stay the
+    same objects.
+    """
+    if isinstance(order, BatchContext):
+        return order
+    assert last is not None
+    return renewed(last, order)
 
 
 #: State directory -> store -> (live segments, mask of the host's partitions, segments in these

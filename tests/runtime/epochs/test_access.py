@@ -24,7 +24,7 @@ from anabranch_runtime.epochs.access import (
     relation_tiles,
 )
 from anabranch_runtime.epochs.lifecycle import enter_epoch, serves
-from anabranch_runtime.state.coverage import Tile
+from anabranch_runtime.state.coverage import OPEN, Tile
 from anabranch_runtime.state.manifest import State, StoreState
 from tests.support.cases.states import RS, base_store, mir_store, rules
 
@@ -133,7 +133,7 @@ def test_batches_without_a_container_are_gaps_that_the_parts_fill() -> None:
     state = mir_state(ST__1=mir_store("ST", ("S", "T"), ((4, 6),), since=9))
     access = accesses(state, replace(rules_, probe_rules=(mir_rule(),)))["R>ST"]
 
-    assert set(access.tiles) == {Tile("ST/1", (4, 6)), Tile("ST/1", (9, 12))}
+    assert set(access.tiles) == {Tile("ST/1", (4, 6)), Tile("ST/1", (9, OPEN))}
     # T is stored from batch 2 on: a combination can't be older than its youngest part's store.
     assert access.gaps == ((2, 3), (7, 8))
     # A combination whose last member came in batch 8 or earlier has no younger part.
@@ -145,7 +145,7 @@ def test_no_gap_needs_no_parts() -> None:
     state = mir_state(ST__1=mir_store("ST", ("S", "T"), (), since=2))
     access = accesses(state, replace(rules_, probe_rules=(mir_rule(),)))["R>ST"]
 
-    assert access.tiles == (Tile("ST/1", (2, 12)),)
+    assert access.tiles == (Tile("ST/1", (2, OPEN)),)
     assert (access.gaps, access.fill) == ((), ())
 
 
@@ -200,8 +200,10 @@ def test_time_bounds_of_rules_are_of_no_concern_to_tiles() -> None:
     state = replace(state, stores={**state.stores, "S/1": base_store("S", (), since=1)})
     assert any(isinstance(b, TimeBound) for p in rules_.probe_rules for b in p.bounds)
     access = accesses(state, rules_)
-    assert access["R>S"].tiles == (Tile("S/1", (1, 3)),)
-    assert access["S>R"].tiles == (Tile("R/1", (0, 3)),)
+    assert access["R>S"].tiles == (Tile("S/1", (1, OPEN)),)
+    assert access["S>R"].tiles == (Tile("R/1", (0, OPEN)),)
+    later = accesses(replace(state, next_batch=4), rules_)
+    assert all(later[edge] is one for edge, one in access.items())
 
 
 def test_answers_are_those_found_anew_however_the_state_goes_on() -> None:

@@ -23,7 +23,7 @@ from anabranch_runtime.epochs.backfill import advance, begin, gaps, next_slice, 
 from anabranch_runtime.epochs.lifecycle import enter_epoch
 from anabranch_runtime.epochs.retention import drop_unused, expire
 from anabranch_runtime.epochs.task_report import TaskReport
-from anabranch_runtime.state.coverage import Tile
+from anabranch_runtime.state.coverage import OPEN, Tile
 from anabranch_runtime.state.manifest import Manifests, State
 from anabranch_runtime.state.slices import Backfill, SegmentRows, Slice, SliceReport, Throttle, cut
 from tests.support.cases.random_plans import random_plan
@@ -164,7 +164,7 @@ def test_the_gap_is_filled_slice_by_slice_and_then_all_at_once(tmp_path: Path) -
     done = state.stores[mir]
     assert (done.backfill, len(done.segments), done.open_since, done.intervals) == (None, 2, 0, ())
     assert accesses(state, ruleset)[edge].gaps == ()
-    assert accesses(state, ruleset)[edge].tiles == (Tile(mir, (0, 5)),)
+    assert accesses(state, ruleset)[edge].tiles == (Tile(mir, (0, OPEN)),)
     assert progress(state) == {}
     assert begin(state, ruleset, SLOW) == state
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,9 +17,11 @@ import pytest
 from anabranch_contract.plans.ruleset import RulesetId
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.exchange.lines import TaskListener, call_driver
+from anabranch_runtime.exchange.stage import Stage
 from anabranch_runtime.spark import workers as module
 from anabranch_runtime.spark.workers import Workers
-from anabranch_runtime.task.context import BatchContext
+from anabranch_runtime.state.measures import Bounds, KeyBound
+from anabranch_runtime.task.context import BatchContext, context_of
 from tests.support.worlds.resident import STRIKES, TASKS
 
 
@@ -87,8 +90,10 @@ def workers(slots: Slots, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workers]:
 
     def follow(stage: str, task: int, tasks: int) -> None:
         with closing(call_driver(listener.address, stage, task, ["h"] * tasks)) as line:
-            while (context := line.next_order()) is not None:
-                line.report((context.batch, task, line.tasks))
+            context = None
+            while (order := line.next_order()) is not None:
+                context = context_of(context, order)
+                line.report((context, task, line.tasks))
 
     def run(_: Workers, tasks: int, places: object, stage: str) -> None:
         slots.stages.append(tasks)
@@ -108,12 +113,12 @@ def workers(slots: Slots, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workers]:
     listener.close()
 
 
-def _run(workers: Workers, batch: int) -> int:
+def _run(workers: Workers, batch: int, bounds: Bounds = Bounds()) -> int:  # noqa: B008 - frozen
     """Run a batch; return the number of its tasks."""
-    context = BatchContext(batch, 0, RulesetId(0), "", "", "", "", "")
+    context = BatchContext(batch, 0, RulesetId(0), "", "", "", "", "", bounds=bounds)
     reports = cast("list[Any]", workers.run(context))
     tasks = len(reports)
-    assert reports == [(batch, task, tasks) for task in range(tasks)]
+    assert reports == [(context, task, tasks) for task in range(tasks)]
     return tasks
 
 
@@ -122,6 +127,27 @@ def test_the_stage_stays_as_long_as_the_slots_stay(workers: Workers, slots: Slot
         workers.start(idle=batch % 2 == 0)
         assert _run(workers, batch) == 3
     assert slots.stages == [3]
+
+
+def test_a_stage_gets_of_each_context_what_has_changed(
+    workers: Workers, slots: Slots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[int] = []
+    run = Stage.run
+
+    def measured(self: Stage, content: object) -> list[Any]:
+        sent.append(len(pickle.dumps(content)))
+        return run(self, content)
+
+    monkeypatch.setattr(Stage, "run", measured)
+    keys = {f"r{n}": {"k": KeyBound(n, f"{n:02000}")} for n in range(100)}
+    for batch, count in enumerate((3, 3, 3, 2, 2)):
+        slots.count = count
+        keys = keys | {f"r{batch}": {"k": KeyBound(batch, "y" * 2000)}}
+        _run(workers, batch, Bounds(keys=keys))
+    whole, changed = 150_000, 3000
+    assert [size > whole for size in sent] == [True, False, False, True, False]
+    assert max(size for size in sent if size < whole) < changed
 
 
 def test_another_stage_begins_when_executors_come_or_go(workers: Workers, slots: Slots) -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch_contract import codec
-from anabranch_runtime.state.changes import StateChange, applied, difference, spliced
+from anabranch_runtime.state.changes import StateChange, applied, difference, renewed, spliced
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +107,21 @@ def test_a_sequence_of_changes_gives_every_value(drawn: list[Root], draw: Random
         assert tree == codec.to_json(after)
         assert json.dumps(last) == text, "the value before has changed"
         assert codec.from_json(tree, Root) == after
+
+
+@given(ROOTS, ROOTS, st.randoms(use_true_random=False))
+def test_a_process_with_the_former_value_makes_the_next_of_its_parts(
+    before: Root, fresh: Root, draw: Random
+) -> None:
+    after = later(before, fresh, draw)
+    change = difference(before, after, INSIDE)
+    text = codec.dumps(before)
+    found = renewed(before, change)
+    assert found == after
+    assert codec.dumps(before) == text, "the value before has changed"
+    for name in before.by_name.keys() & after.by_name.keys():
+        same = before.by_name[name] == after.by_name[name]
+        assert (found.by_name[name] is before.by_name[name]) is same
 
 
 @given(ROOTS)

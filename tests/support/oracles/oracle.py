@@ -330,17 +330,25 @@ class Oracle:
         """Conditions of the rations on results. In a result's last batch, the rank of the member
         whose stream has the greatest name must be below the ration of its alias.
         """
-        found = []
         last = "greatest(" + ", ".join(f"{a}.{BATCH}" for a, _ in query.members) + ")"
         streams = dict(query.members)
+        #: Of each batch the least rank that is withheld. One condition for all batches, since a
+        #: condition per ration and batch takes minutes.
+        bounds: dict[tuple[str, Ranking], list[int | None]] = {}
         for one in self.withheld:
             if one.query != name or (torn and one.torn):
                 continue
-            here = [f"{last} BETWEEN {one.first} AND {one.last}", f"{one.alias}.{BATCH} = {last}"]
-            later = [a for a, s in query.members if s > streams[one.alias]]
-            here += [f"{a}.{BATCH} < {last}" for a in later]
-            rank = self._rank(streams[one.alias], one.ranking)
-            here.append(f"{one.alias}.{rank} >= {round(one.share * 2**53)}")
+            known = bounds.setdefault((one.alias, one.ranking), [None] * self.batches())
+            for batch in range(one.first, min(one.last + 1, len(known))):
+                bound, before = round(one.share * 2**53), known[batch]
+                known[batch] = bound if before is None else min(bound, before)
+        found = []
+        for (alias, ranking), known in bounds.items():
+            here = [f"{alias}.{BATCH} = {last}"]
+            here += [f"{a}.{BATCH} < {last}" for a, s in query.members if s > streams[alias]]
+            listed = ", ".join("NULL" if bound is None else str(bound) for bound in known)
+            rank = f"{alias}.{self._rank(streams[alias], ranking)}"
+            here.append(f"coalesce({rank} >= ([{listed}]::BIGINT[])[{last} + 1], false)")
             found.append(f"NOT ({' AND '.join(here)})")
         return found
 

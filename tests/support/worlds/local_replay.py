@@ -10,6 +10,7 @@ run's events.
 from __future__ import annotations
 
 import itertools
+import pickle
 import shutil
 import threading
 from collections import Counter
@@ -48,7 +49,7 @@ from anabranch_runtime.state.manifest import State
 from anabranch_runtime.state.slices import Throttle
 from anabranch_runtime.storage.documents import read_text
 from anabranch_runtime.storage.segment_cache import close_all
-from anabranch_runtime.task.context import BatchContext
+from anabranch_runtime.task.context import BatchContext, context_of, order_of
 from anabranch_runtime.task.memory import Budget, budget
 from anabranch_runtime.task.worker import run_task
 from tests.support.cases.random_rations import planned_rations, random_rations
@@ -194,6 +195,7 @@ class _Run:
         #: (query, label) -> alias and stream.
         self.members: dict[tuple[str, str], tuple[str, str]] = {}
         self.attempts: Counter[int] = Counter()
+        self._context: BatchContext | None = None
         self.lost: set[int] = set()
         #: Last batch for which a revision was or was not drawn, and the ruleset it has to run.
         self.revised, self.before = (-1, RulesetId(-1)), RulesetId(-1)
@@ -442,6 +444,9 @@ class _Run:
     # --- one batch -----------------------------------------------------------------------------
 
     def _job(self, context: BatchContext) -> list[TaskReport]:
+        # As a task that stays gets it.
+        order = pickle.dumps(order_of(self._context, context))
+        context = self._context = context_of(self._context, pickle.loads(order))
         attempt = self.attempts[context.batch]
         self.attempts[context.batch] += 1
         fault = dict(self.script.faults).get((context.batch, attempt))
