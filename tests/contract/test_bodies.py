@@ -118,6 +118,7 @@ BOTH = {
     ("Rationing", "RationingOut"): "rations are without bound",
     ("SourceRecord", "SinkRecord"): "a stream's source is no query's sink",
     ("SourceStatus", "SourceStatusOut"): "its time is a text, its state an open choice",
+    ("StreamRecord", "StreamIn"): "durations are texts in a request, with defaults",
     ("StreamSample", "SampleOut"): "values are summarised in the answer",
     ("TableProgress", "TableOut"): "the version to read stands beside the one looked up",
     ("ViewRows", "ViewRowsOut"): "rows are JSON texts on the wire",

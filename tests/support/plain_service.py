@@ -23,6 +23,7 @@ from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.measurements import Snapshot
 from anabranch_contract.protocol.progress import Boundary
 from anabranch_contract.protocol.revisions import RevisionAnswer
+from anabranch_contract.queries.changes import ChangeFormat
 from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import Bounds, JoinQuery, Stream, StreamKind, StreamName
 from anabranch_contract.queries.outer_joins import registered
@@ -316,17 +317,20 @@ def stream_of(scenario: Scenario, name: str) -> Stream:
     """A stream of a scenario, typed as its file is."""
     entry = scenario.streams[name]
     schema = pq.read_schema(entry.path)
+    changes = None if entry.operation is None else ChangeFormat(entry.operation)
+    kind = "table" if entry.table else "stream"
     return Stream(
         StreamName(name),
-        tuple((f.name, spark_type(f.type)) for f in schema),
+        tuple((f.name, spark_type(f.type)) for f in schema if f.name != entry.operation),
         entry.event_time,
         entry.lateness,
         entry.idle_timeout,
         entry.keep_late,
         ahead_of_stream=entry.ahead_of_stream,
         retain=entry.retain,
-        kind=StreamKind.TABLE if entry.table else StreamKind.STREAM,
+        kind=StreamKind.CHANGES if changes else StreamKind(kind),
         latest=entry.key,
+        changes=changes,
     )
 
 

@@ -18,7 +18,7 @@ from anabranch_client.render.streams import stream_detail, streams_table
 from anabranch_client.rest.api import DEFAULT_URL
 from anabranch_client.rest.push import rows_of
 from anabranch_contract.protocol.registered import StreamProperties
-from anabranch_contract.rest.streams import RetentionIn, StreamIn, StreamOut, StreamPatch
+from anabranch_contract.rest.streams import ChangesIn, RetentionIn, StreamIn, StreamOut, StreamPatch
 
 #: Seconds between two polls during a reread of a table; number of consecutive polls with a failed
 #: source that end the wait.
@@ -47,6 +47,7 @@ POLICIES = ("on_bad_file", "on_changed_file")
     [
         *field_options(StreamIn, ADDED, FLAGS),
         *field_options(RetentionIn, RetentionIn.model_fields),
+        *field_options(ChangesIn, ChangesIn.model_fields),
         *field_options(StreamPatch, POLICIES),
     ]
 )
@@ -109,7 +110,8 @@ def stream_add(
         columns = [pair for file in examples for pair in parquet_columns(file, "--path")[0]]
     if not columns:
         raise UsageError("no columns", field="--column", remedy="give --column or --path")
-    options = {"source": source, **given(**properties)}
+    changes = given(**{name: properties.pop(name) for name in ChangesIn.model_fields})
+    options = {"source": source, **given(**properties, changes=changes or None)}
     if test:
         with connect(url) as client:
             found = client.test_stream(name, columns, **options)
@@ -157,6 +159,7 @@ def stream_show(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> No
     [
         *field_options(StreamPatch, CHANGED, FLAGS),
         *field_options(RetentionIn, RetentionIn.model_fields),
+        *field_options(ChangesIn, ChangesIn.model_fields),
     ]
 )
 def stream_set(

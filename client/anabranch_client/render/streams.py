@@ -55,6 +55,15 @@ def _table(stream: StreamOut) -> dict[str, str]:
     return {"kind": "table", "rows kept": number(table.rows), "version": looked_up + coming}
 
 
+def _changes(stream: StreamOut) -> dict[str, str]:
+    """Operation column of a stream of changes."""
+    form = stream.changes
+    if form is None:
+        return {}
+    enveloped = "" if form.envelope is None else f", from {form.envelope} envelopes"
+    return {"kind": f"changes, inserts and deletes by column {form.operation}{enveloped}"}
+
+
 def _waiting(stream: StreamOut) -> dict[str, str]:
     if stream.waiting_tuples is None:
         return {}
@@ -113,6 +122,7 @@ def stream_detail(stream: StreamOut) -> RenderableType:
         **_latest(stream),
         "kept without queries": stream.retain,
         **_table(stream),
+        **_changes(stream),
         **({"key": ", ".join(stream.key)} if stream.key else {}),
         "source": json.dumps({k: v for k, v in stream.source.document().items() if v}),
         **_waiting(stream),

@@ -35,7 +35,7 @@ from anabranch_contract.errors import QueryError
 from anabranch_contract.plans.plan import Objective, Optimizer
 from anabranch_contract.protocol.registered import StreamProperties
 from anabranch_contract.rest.documents import Closed
-from anabranch_contract.rest.streams import PROPERTIES, StreamOptions
+from anabranch_contract.rest.streams import PROPERTIES, ChangesIn, StreamOptions
 
 UNBOUNDED = "unbounded"
 
@@ -209,7 +209,8 @@ class StreamEntry(Closed, StreamProperties):
     ahead_of_stream: Annotated[str, AfterValidator(_lateness)] | None = None
     retention: dict[BatchNumber, RetentionEntry | None] = Field(default_factory=dict)
     retain: Annotated[str, AfterValidator(_retain)] | None = None
-    kind: Literal["stream", "table"] | None = None
+    kind: Literal["stream", "table", "changes"] | None = None
+    changes: ChangesIn | None = None
     key: list[Annotated[str, AfterValidator(_text)]] | None = None
 
     @field_validator(*PROPERTIES, mode="before")

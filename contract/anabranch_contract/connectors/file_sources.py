@@ -11,13 +11,16 @@ from anabranch_contract.connectors.addresses import parse_path
 from anabranch_contract.connectors.csv_text import CsvDialect, csv_dialect
 from anabranch_contract.connectors.sources import (
     FILES,
+    REDIS_STREAM,
     FileOrder,
     FileType,
     OnChangedFile,
     OnLoss,
+    SourcePayload,
     bad_option,
     check_known,
     choice,
+    redis_stream_options,
 )
 from anabranch_contract.errors import StreamError
 
@@ -105,6 +108,14 @@ def is_own(format: str, path: str | None, options: Mapping[str, str]) -> bool:
     """Whether a source is a directory that the runtime reads itself (:func:`own_files`)."""
     sparks = format not in ("csv", "json") or not path
     return format == FILES or not (sparks or sparks_option(format, path or "", options))
+
+
+def is_json(format: str, path: str | None, options: Mapping[str, str]) -> bool:
+    """Whether the runtime itself reads a source's rows as JSON objects."""
+    if format == REDIS_STREAM:
+        return redis_stream_options(options).payload is SourcePayload.JSON
+    found = own_files(format, path, options) if is_own(format, path, options) else None
+    return found is not None and found.type is FileType.JSON
 
 
 def own_files(format: str, path: str | None, options: Mapping[str, str]) -> FileOptions | None:

@@ -7,8 +7,9 @@ from typing import Annotated, Any, TypedDict
 
 from pydantic import AfterValidator, Field
 
+from anabranch_contract.queries.changes import ChangeFormat
 from anabranch_contract.queries.joins import Stream, StreamKind
-from anabranch_contract.queries.types import parse_type
+from anabranch_contract.queries.types import DataType, parse_type
 from anabranch_contract.rest.documents import Closed, ColumnName, Document, printable
 
 #: A description for people; no program reads it.
@@ -70,7 +71,9 @@ class StreamRecord(Closed, StreamProperties):
             (in live mode), and the stream's earlier event times; None: any number.
         retain: microseconds behind the watermark for which all tuples stay stored; None: for ever;
             0: only as long as queries need.
-        kind: stream or table. A table's ``latest`` is its key, and its ``retain`` is None.
+        kind: a table's ``latest`` is its key, and its ``retain`` is None.
+        changes: of a stream of changes: how its rows say whether they insert or delete. Its
+            operation is one of ``columns``.
         registration: id that distinguishes the stream from a deleted one of the same name and
             definition.
         reading: how Spark reads the source (``contract.connectors.spark_source``); None where the
@@ -90,6 +93,7 @@ class StreamRecord(Closed, StreamProperties):
     ahead_of_stream: int | None = None
     retain: int | None = 0
     kind: StreamKind = StreamKind.STREAM
+    changes: ChangeFormat | None = None
     source: SourceRecord = SourceRecord()
     registration: str = ""
     reading: dict[str, Any] | None = None
@@ -109,5 +113,16 @@ class StreamRecord(Closed, StreamProperties):
             PlannerError: the definition can't be used.
         """
         given = {f.name: getattr(self, f.name) for f in fields(Stream)}
-        columns = tuple((c.name, parse_type(c.type)) for c in self.columns)
-        return Stream(**{**given, "columns": columns})
+        return Stream(**{**given, "columns": self.tuple_columns})
+
+    @property
+    def envelope(self) -> str | None:
+        """Operation column of rows in envelopes; None: rows have their columns as fields."""
+        form = self.changes
+        return None if form is None or form.envelope is None else form.operation
+
+    @property
+    def tuple_columns(self) -> tuple[tuple[str, DataType], ...]:
+        """(name, type) of the columns of a tuple: the declared ones without the operation."""
+        operation = None if self.changes is None else self.changes.operation
+        return tuple((c.name, parse_type(c.type)) for c in self.columns if c.name != operation)

@@ -16,6 +16,7 @@ from typing import NewType
 
 from anabranch_contract.codec import Row
 from anabranch_contract.errors import QueryError, StreamError
+from anabranch_contract.queries.changes import TINYINT, TUPLE_WEIGHT, ChangeFormat
 from anabranch_contract.queries.expressions import Expr, Output, columns
 from anabranch_contract.queries.outer_joins import OuterJoin
 from anabranch_contract.queries.types import FLOATING, TIMESTAMPS, DataType, key_type
@@ -32,18 +33,19 @@ Bounds = tuple[tuple[int | None, ...], ...]
 
 
 class StreamKind(StrEnum):
-    """The kind of a stream: its tuples are events, or the rows of a table to look up."""
+    """Kind of a stream: events, rows of a table to look up, or inserts and deletes of tuples."""
 
     STREAM = "stream"
     TABLE = "table"
+    CHANGES = "changes"
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """An append-only stream, or a table.
+    """An append-only stream, a table, or a stream of changes.
 
     Attributes:
-        columns: (name, type) in order.
+        columns: (name, type) in order, without the operation column of a stream of changes.
         event_time: the event-time column (a timestamp), or None.
         lateness: allowed lateness in microseconds; None is unbounded (nothing is ever late).
         idle_timeout: microseconds without tuples after which its watermark follows the other
@@ -60,7 +62,8 @@ class Stream:
         retain: microseconds of event time behind the watermark for which all tuples stay stored,
             with or without queries; None: for ever; 0: only as long as queries need them.
         registration: id that distinguishes the stream from a deleted one of the same name.
-        kind: stream or table; a table has no event time and is retained for ever.
+        kind: a table has no event time and is retained for ever.
+        changes: of a stream of changes: how its rows say whether they insert or delete.
     """
 
     name: StreamName
@@ -76,6 +79,7 @@ class Stream:
     retain: Micros | None = 0
     registration: str = ""
     kind: StreamKind = StreamKind.STREAM
+    changes: ChangeFormat | None = None
 
     def __post_init__(self) -> None:
         names = [c for c, _ in self.columns]
@@ -106,6 +110,7 @@ class Stream:
                     remedy="name a timestamp column of the stream",
                 )
         self._check_table()
+        self._check_changes()
         self._check_ttl()
         self._check_latest()
         self._check_retain()
@@ -114,6 +119,16 @@ class Stream:
     def is_table(self) -> bool:
         """Whether the stream is a table: reference rows that other streams look up."""
         return self.kind is StreamKind.TABLE
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether tuples have a weight: rows insert or delete."""
+        return self.changes is not None
+
+    @property
+    def stored_columns(self) -> tuple[tuple[str, DataType], ...]:
+        """(name, type) of the columns of a stored tuple: the stream's, and the hidden weight."""
+        return (*self.columns, (TUPLE_WEIGHT, TINYINT)) if self.has_changes else self.columns
 
     @property
     def is_ordered(self) -> bool:
@@ -140,6 +155,24 @@ class Stream:
                     field=field,
                     remedy=f"leave {field} out; a timestamp column can be compared like any other",
                 )
+
+    def _check_changes(self) -> None:
+        if (self.kind is StreamKind.CHANGES) != self.has_changes:
+            raise StreamError(
+                "changes-without-kind",
+                f"stream {self.name!r} of kind {self.kind} "
+                + ("has" if self.has_changes else "lacks")
+                + " a description of inserts and deletes",
+                field="kind",
+                remedy="give kind changes, or leave out operation, inserts, deletes and envelope",
+            )
+        if self.has_changes and TUPLE_WEIGHT in dict(self.columns):
+            raise StreamError(
+                "reserved-column",
+                f"stream {self.name!r} of changes can't have a column {TUPLE_WEIGHT!r}",
+                field="columns",
+                remedy="rename it",
+            )
 
     @property
     def is_retained(self) -> bool:
@@ -185,6 +218,12 @@ class Stream:
 
         if not self.latest:
             return
+        if self.has_changes:
+            raise refuse(
+                "of changes can't keep the latest per key: results follow its deletes",
+                "leave latest out; its rows delete what they replace",
+                "latest-of-changes",
+            )
         if self.event_time is None and not self.is_table:
             raise refuse(
                 "has no event time by which one tuple of a key is later than another",

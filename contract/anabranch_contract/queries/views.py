@@ -22,6 +22,8 @@ from anabranch_contract.queries.types import DataType, TypeKind
 
 #: Additional columns of a view's changes: the kind of change, and the view's version.
 CHANGE, VERSION = "anabranch_change", "anabranch_version"
+#: Last column (BIGINT) of the joined rows below a post-join part over streams of changes.
+WEIGHT = "anabranch_weight"
 #: Column that identifies a row of a view without grouping: its rank.
 RANK = "anabranch_rank"
 #: Place (INT, from 1) of a row in its partition, by the ranking function; a view's expressions read
@@ -37,8 +39,9 @@ _BIGINT = DataType(TypeKind.BIGINT)
 
 
 class Change(StrEnum):
-    """Kind of a change of a view's row: upsert or delete."""
+    """Kind of a change: upsert or delete of a view's row, insert or delete of a join's result."""
 
+    INSERT = "insert"
     UPSERT = "upsert"
     DELETE = "delete"
 

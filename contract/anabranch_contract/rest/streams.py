@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 from pydantic_core import PydanticCustomError
@@ -15,6 +16,7 @@ from anabranch_contract.protocol.registered import (
     SourceRecord,
     StreamProperties,
 )
+from anabranch_contract.queries.changes import OPERATION
 from anabranch_contract.rest.documents import (
     Closed,
     ColumnName,
@@ -29,9 +31,36 @@ from anabranch_contract.rest.documents import (
 from anabranch_contract.rest.planning.statistics import StreamStatisticsOut
 
 Kind = Annotated[
-    Literal["stream", "table"],
-    Field(description="`stream`: append-only events. `table`: reference rows to look up by key."),
+    Literal["stream", "table", "changes"],
+    Field(
+        description="`stream`: append-only events. `table`: reference rows to look up by key. "
+        "`changes`: rows that insert or delete."
+    ),
 ]
+
+
+class ChangesIn(Closed):
+    """How the rows of a stream of changes say whether they insert or delete."""
+
+    operation: ColumnName = Field(
+        default=OPERATION,
+        description="Column with the operation, which queries can't read; added to the columns as "
+        "a string if they lack it.",
+    )
+    inserts: Annotated[list[str], Field(max_length=32)] = Field(
+        default=[],
+        description="Operations that insert, in any case; default: i, insert, +i, +u, +, c, "
+        "create, r, read.",
+    )
+    deletes: Annotated[list[str], Field(max_length=32)] = Field(
+        default=[],
+        description="Operations that delete, in any case; default: d, delete, -d, -u, -.",
+    )
+    envelope: Literal["debezium"] | None = Field(
+        default=None,
+        description="JSON rows have the values before and after a change: `op`, `before` and "
+        "`after`, as Debezium writes them.",
+    )
 
 
 class RetentionIn(Closed):
@@ -88,9 +117,9 @@ class StreamTerms(Document):
     retention: RetentionIn | None = None
     retain: Duration | None = Field(
         default=None,
-        description="Tuples to store even if no query needs them: `all` (default of a table), "
-        "`none` (default of a stream), or those within a duration of event time behind the "
-        "stream's watermark.",
+        description="Tuples to store even if no query needs them: `all` (default of a table and "
+        "of changes), `none` (default of a stream), or those within a duration of event time "
+        "behind the stream's watermark.",
         examples=["all", "7 days"],
     )
 
@@ -123,9 +152,12 @@ class StreamIn(Closed, StreamProperties, StreamTerms):
     lateness: Duration | None = Field(
         default=None,
         description="Delay in event time above which a tuple is late and rejected: a duration, or "
-        "`unbounded`; default with an event time: 10 minutes.",
+        "`unbounded`; default with an event time: 10 minutes, of changes `unbounded`.",
     )
     kind: Kind = "stream"
+    changes: ChangesIn | None = Field(
+        default=None, description="Form of the rows of kind `changes`; default: a column `op`."
+    )
     key: Annotated[list[ColumnName], Field(min_length=1, max_length=16)] | None = Field(
         default=None,
         description="Key of a table: a row replaces the earlier row with equal key.",
@@ -157,6 +189,7 @@ class StreamOptions(PropertyOptions, total=False):
     ahead_of_stream: str | None
     retain: str | None
     kind: str | None
+    changes: Mapping[str, Any] | None
     key: list[str] | None
 
 
@@ -253,7 +286,10 @@ class StreamOut(StreamProperties):
     retain: str = Field(
         default="none", description="Tuples stored without any query: `all`, `none`, or a duration."
     )
-    kind: Open[Literal["stream", "table"]] = "stream"
+    kind: Open[Literal["stream", "table", "changes"]] = "stream"
+    changes: ChangesIn | None = Field(
+        default=None, description="Form of the rows of kind `changes`; null: another kind."
+    )
     key: list[str] | None = Field(
         default=None, description="Key columns of a table; null: no key, or no table."
     )

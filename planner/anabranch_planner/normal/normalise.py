@@ -36,6 +36,7 @@ from anabranch_planner.binding.post_join import Split, split
 from anabranch_planner.binding.totals import with_totals
 from anabranch_planner.binding.typecheck import aliases
 from anabranch_planner.normal import time_bounds as matrices
+from anabranch_planner.normal import weights
 from anabranch_planner.normal.bind import Bound, Registration, bind
 from anabranch_planner.normal.conditions import canonical, is_true
 from anabranch_planner.normal.key_classes import (
@@ -58,6 +59,7 @@ def normalise(bound: Bound, given: Registration) -> JoinQuery:
         QueryError: the query is not a connected inner equi-join, or names and types don't fit.
     """
     _check_tables(bound)
+    weights.check_outer(bound)
     if not bound.query.outer:
         return _joined(bound, given)
     if is_look_up(bound.rights[0]):
@@ -165,12 +167,15 @@ def _joined(
         """The canonical form of a subquery of the statement."""
         return _joined(bind(parsed_inside(node, bound.query), given), given)
 
+    weights.check(bound)
     parts = None
     if columns is None:
         shown, parts = _outputs(bound.query, scope, inner)
+        shown = weights.weighted(shown, scope, post_join=parts is not None)
     else:
         shown = columns
-    relations, lacking = _relations(bound, classes, given.relaxed)
+    relaxed = given.relaxed or weights.stored_whole(bound.scope)
+    relations, lacking = _relations(bound, classes, relaxed)
     residuals = [*bound.residuals, *lacking]
     structure = Structure(
         {alias: relation.id for alias, relation in relations.items()},

@@ -179,7 +179,8 @@ def _definition(spec: Stream) -> tuple[object, ...]:
     handling of idleness, of late and of future tuples, and retention.
     """
     kind = spec.kind, tuple(sorted(spec.latest)) if spec.is_table else ()
-    return spec.name, spec.columns, spec.event_time, spec.lateness, spec.registration, kind
+    columns = spec.columns, spec.changes
+    return spec.name, columns, spec.event_time, spec.lateness, spec.registration, kind
 
 
 def _stores(state: State, ruleset: Ruleset) -> dict[str, StoreState]:

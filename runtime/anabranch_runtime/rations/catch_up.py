@@ -72,11 +72,14 @@ def owing(ruleset: Ruleset) -> frozenset[QueryId]:
     latest = {stream.name for stream in ruleset.streams if stream.latest}
     streams = {r.id: r.stream for r in ruleset.relations}
     stored = {r for q in ruleset.queries if len(q.members) > 1 for _, _, r in q.members}
+    retained = {stream.name for stream in ruleset.streams if stream.is_retained}
+    whole = {r.id for r in ruleset.relations if r.stream in retained and not r.filter}
     unable: set[QueryId] = set()
     for query in ruleset.queries:
         relations = {r for _, _, r in query.members}
-        # Withheld rows can be read again only if they are stored, i.e. some query joins them.
-        kept = len(query.members) > 1 or (query.left_of is not None and relations <= stored)
+        # Withheld rows can be read again only if they are stored: for a join, or for retention.
+        kept = len(query.members) > 1 or relations <= whole
+        kept = kept or (query.left_of is not None and relations <= stored)
         if not kept or any(streams[r] in latest for r in relations):
             unable.add(query.left_of or query.id)
     return frozenset(q.id for q in ruleset.queries if (q.left_of or q.id) not in unable)

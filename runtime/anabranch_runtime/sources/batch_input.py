@@ -28,7 +28,6 @@ from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.intake import UnreadPiece
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.joins import Stream
-from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.sources.dealing import (
     WORTH,
     PieceCost,
@@ -338,9 +337,8 @@ def _order(piece: Piece) -> tuple[str, int]:
 
 
 def _is_same(record: StreamRecord, spec: Stream) -> bool:
-    columns = tuple((c.name, parse_type(c.type)) for c in record.columns)
     same = record.event_time == spec.event_time and record.registration == spec.registration
-    return same and columns == spec.columns
+    return same and record.changes == spec.changes and record.tuple_columns == spec.columns
 
 
 def _record(pieces: Sequence[Piece], why: PieceError, batch: int) -> UnreadPiece:

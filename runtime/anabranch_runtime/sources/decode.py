@@ -27,6 +27,7 @@ from anabranch_contract.queries.types import (
 )
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.expressions.casts import cast
+from anabranch_runtime.sources.envelopes import unwrapped
 from anabranch_runtime.sources.invalid import FAILURES, Decoded, convert_values, split, unreadable
 
 #: Column names and their types as declared.
@@ -50,7 +51,9 @@ def schema_of(columns: Columns) -> pa.Schema:
     return pa.schema([(name, arrow_type(parse_type(text))) for name, text in columns])
 
 
-def from_json(lines: bytes, columns: Columns, *, text: bool = False) -> Iterator[Decoded]:
+def from_json(
+    lines: bytes, columns: Columns, *, text: bool = False, envelope: str | None = None
+) -> Iterator[Decoded]:
     """Decode JSON lines to rows, and separate the lines that do not fit the declaration.
 
     Values are read as Spark's ``from_json`` reads them: numbers and booleans as such, dates and
@@ -60,7 +63,14 @@ def from_json(lines: bytes, columns: Columns, *, text: bool = False) -> Iterator
         lines: UTF-8; empty lines are ignored.
         columns: the declared columns.
         text: whether every value is a string, to be cast to its column's type.
+        envelope: operation column of rows that are unwrapped from envelopes (``envelopes``).
     """
+    if envelope is not None:
+        lines, others = unwrapped(lines, envelope)
+        if others:
+            yield unreadable(schema_of(columns), pa.array(others, pa.binary()))
+        if not lines:
+            return
     kinds = [(name, parse_type(kind)) for name, kind in columns]
     lines = lines.strip()
     count = lines.count(b"\n") + 1

@@ -304,6 +304,7 @@ class RedisFeed:
             "entries": entries,
             "payload": self.options.payload,
             "field": self.options.field,
+            "envelope": self.record.envelope,
         }
         columns = tuple((c.name, c.type) for c in self.record.columns)
         return Piece(
@@ -382,7 +383,8 @@ def read_entries(piece: Piece) -> Iterator[Decoded]:
             if payload is SourcePayload.ARROW:
                 yield from from_arrow(text, piece.columns)
             else:
-                yield from from_json(text, piece.columns, text=payload is SourcePayload.FIELDS)
+                as_text, envelope = payload is SourcePayload.FIELDS, where["envelope"]
+                yield from from_json(text, piece.columns, text=as_text, envelope=envelope)
     if read < where["entries"]:
         raise _gone(key, where["entries"] - read)
 

@@ -1,12 +1,13 @@
 """A batch's arrivals: from blocks of a stream to the tables of its relations.
 
-Blocks are Arrow record batches of one stream. A tuple is invalid if its event time is NULL, in the
-future if its event time exceeds the stream's limit for this batch, and late if its event time lies
-below the stream's watermark at the start of the batch. All three are counted and rejected (and
-quarantined, if the stream keeps them): neither stored nor probed (``semantics.md``, promise 5). In
-a stream that keeps the latest per key, tuples superseded within their own block are dropped. The
-remaining tuples get their sigma (number in the arrival order). Each goes to every relation whose
-filter it passes. A relation whose filter fails gets no table.
+Blocks are Arrow record batches of one stream. A tuple is invalid if its event time is NULL, or in a
+stream of changes its operation unknown; in the future if its event time exceeds the stream's limit
+for this batch; and late if its event time lies below the stream's watermark at the start of the
+batch. All three are counted and rejected (and quarantined, if the stream keeps them): neither
+stored nor probed (``semantics.md``, promise 5). In a stream that keeps the latest per key, tuples
+superseded within their own block are dropped. The remaining tuples get their sigma (number in the
+arrival order), and in a stream of changes the weight in place of the operation. Each goes to every
+relation whose filter it passes. A relation whose filter fails gets no table.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from anabranch_contract.queries.changes import TUPLE_WEIGHT
 from anabranch_contract.queries.joins import Relation, RelationId, Stream
 from anabranch_runtime.columns.arrays import fixed
 from anabranch_runtime.epochs.layout import Layout
@@ -33,6 +35,7 @@ from anabranch_runtime.sinks.late import aside
 from anabranch_runtime.state.measures import StreamMeter
 from anabranch_runtime.storage.segment import COUNTER_BITS, OFFSET_BITS, SIGMA, TAU
 from anabranch_runtime.task.meters import Collector
+from anabranch_runtime.task.weights import weights_of
 
 if TYPE_CHECKING:  # its readers need more memory than a task has
     from anabranch_runtime.sources.blocks import Block
@@ -174,9 +177,23 @@ def _admit(
             arrivals.aside[block.stream].append(kept_aside)
     if spec is None or rows.num_rows == 0:
         return None
+    weight = None
+    if spec.changes is not None:
+        weight, unknown = weights_of(rows.column(spec.changes.operation), spec.changes)
+        if unknown is not None:
+            arrivals.count(block.stream, StreamMeter(invalid=unknown.true_count))
+            if spec.keep_late:
+                found = aside(rows.filter(unknown), "invalid", batch, watermark)
+                arrivals.aside[block.stream].append(found)
+            rows = rows.filter(pc.invert(unknown))
+            if not rows.num_rows:
+                return None
     sigma = first + np.arange(rows.num_rows, dtype=np.int64)
-    columns = [*rows.columns, pa.array(sigma)]
-    names = [*rows.schema.names, SIGMA]
+    columns, names = rows.columns, rows.schema.names
+    if spec.changes is not None:
+        place = names.index(spec.changes.operation)
+        columns[place], names[place] = weight, TUPLE_WEIGHT
+    columns, names = [*columns, pa.array(sigma)], [*names, SIGMA]
     if spec.event_time is None:
         if not spec.is_ordered:
             return pa.RecordBatch.from_arrays(columns, names=names)

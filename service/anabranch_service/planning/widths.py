@@ -52,7 +52,7 @@ def relation_widths(
 
 def stream_width(stream: Stream) -> float:
     """Bytes per tuple by column types; strings and binaries count :data:`TEXT_WIDTH` bytes each."""
-    return sum(_width(kind) for _, kind in stream.columns)
+    return sum(_width(kind) for _, kind in stream.stored_columns)
 
 
 def with_exchange(
@@ -84,7 +84,7 @@ def with_exchange(
 def column_widths(stream: Stream, sample: StreamSample | None) -> dict[str, float]:
     """Bytes per value of each column in Arrow's format; string lengths come from the sample."""
     found = {}
-    for name, kind in stream.columns:
+    for name, kind in stream.stored_columns:
         width = _width(kind)
         if kind.kind not in _WIDTHS and sample is not None and name in sample.columns:
             values = [v for v in sample.values(name) if isinstance(v, str)]

@@ -17,6 +17,7 @@ from anabranch_contract.queries.expressions import (
 from anabranch_contract.queries.joins import Bounds, JoinQuery, Label, QueryMember, Stream
 from anabranch_contract.queries.outer_joins import OuterJoin
 from anabranch_contract.queries.views import (
+    CHANGE,
     GROUPING_ID,
     PLACE,
     WINDOW_END,
@@ -83,6 +84,7 @@ def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
         notes=(
             *_lived(query, streams),
             *_latest(query, streams),
+            *_changing(query, streams),
             *_kept_groups(query, streams),
             *_shared(query, alias_of),
             *_notes(aliases, unbounded),
@@ -173,7 +175,7 @@ def _outer(query: JoinQuery, outer: OuterJoin) -> OuterInfo:
 
 def _shared(query: JoinQuery, alias_of: Mapping[Label, str]) -> Iterator[str]:
     """Notes on filters that are checked after joining, since the query shares a wider store."""
-    for residual in query.residuals:
+    for residual in query.residuals if len(query.members) > 1 else ():
         over = {c.alias for c in columns(residual)}
         if len(over) == 1:
             alias = alias_of[Label(over.pop())]
@@ -261,6 +263,18 @@ def _latest(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
                 f"of the tuples of {member.alias} with the same {', '.join(stream.latest)} only "
                 f"the latest join: stream {stream.name} keeps no others"
             )
+
+
+def _changing(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
+    """Note on a query whose results are changes."""
+    names = {query.relation_of(m.label).stream: m.alias for m in query.members}
+    changing = [alias for name, alias in names.items() if streams[name].has_changes]
+    if changing:
+        yield (
+            f"results are inserts and deletes ({CHANGE}), since rows of {', '.join(changing)} may "
+            "be deleted; unless past is none, they include the results over stored rows, so that "
+            "their sum is the whole result"
+        )
 
 
 def _notes(aliases: tuple[str, ...], unbounded: tuple[str, ...]) -> tuple[str, ...]:

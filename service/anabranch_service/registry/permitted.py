@@ -15,6 +15,7 @@ from anabranch_contract.connectors.reserved_keys import (
 from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.connectors.sources import REDIS_STREAM, redis_stream_options
 from anabranch_contract.protocol.registered import StreamRecord
+from anabranch_contract.queries.types import parse_type
 from anabranch_planner.sources.check_source import check_source
 from anabranch_planner.sources.spark_source import Columns
 from anabranch_service.settings import ServiceSettings
@@ -35,7 +36,9 @@ def check_stream(record: StreamRecord, settings: ServiceSettings) -> StreamRecor
     Raises:
         PlannerError: naming the field and the remedy.
     """
-    source, columns = record.source, record.to_stream().columns
+    record.to_stream()
+    source = record.source
+    columns = tuple((c.name, parse_type(c.type)) for c in record.columns)
     policy, resolve = policy_of(settings), os.path.realpath
     check_source_access(source.format, source.path, source.options, policy, resolve)
     found = understood(record, columns)

@@ -55,6 +55,15 @@ def check_freshness(slo: Slo, query: JoinQuery, streams: Mapping[str, Stream]) -
             field="slo.freshness",
             remedy="leave it out, or write a window into the ON condition",
         )
+    changing = [r.stream for r in query.relations if streams[r.stream].has_changes]
+    if slo.freshness and changing:
+        raise InvalidInput(
+            "freshness-with-changes",
+            f"stream {str(changing[0])!r} has deletes, which count however old the deleted rows "
+            "are",
+            field="slo.freshness",
+            remedy="leave it out, or give the query a window",
+        )
     for alias, text in slo.freshness.items():
         _check_freshness(alias, text, query, streams)
 

@@ -13,7 +13,7 @@ from fastapi import Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 
-from anabranch_contract.connectors.file_sources import is_own
+from anabranch_contract.connectors.file_sources import is_json, is_own
 from anabranch_contract.connectors.sources import FILES, REDIS_STREAM
 from anabranch_contract.errors import PlannerError
 from anabranch_contract.protocol.activations import Activation
@@ -21,13 +21,15 @@ from anabranch_contract.protocol.intake import SourceState
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_contract.protocol.registered import ColumnRecord, StreamRecord
+from anabranch_contract.queries.changes import ChangeFormat, Envelope
 from anabranch_contract.queries.joins import Stream, StreamKind
 from anabranch_contract.queries.runs import query_of
-from anabranch_contract.queries.types import parse_type
+from anabranch_contract.queries.types import INTEGRAL, TypeKind, parse_type
 from anabranch_contract.rest.documents import StreamName
 from anabranch_contract.rest.planning.statistics import SampleOut
 from anabranch_contract.rest.streams import (
     PROPERTIES,
+    ChangesIn,
     RetentionIn,
     RowsIn,
     RowsOut,
@@ -321,6 +323,9 @@ def read_stream(body: StreamIn, settings: ServiceSettings) -> StreamRecord:
             raise InvalidInput(
                 cause.code, cause.message, field=f"columns.{name}", remedy=cause.remedy
             ) from None
+    changes = _changes(body)
+    if changes is not None:
+        columns = _with_operation(columns, changes.operation)
     record = StreamRecord(
         name=body.name,
         columns=tuple(columns),
@@ -331,11 +336,66 @@ def read_stream(body: StreamIn, settings: ServiceSettings) -> StreamRecord:
         **_bounds_ahead(body),
         **_kept(body),
         kind=StreamKind(body.kind),
+        changes=changes,
         source=body.source,
     )
     record = check_stream(record, settings)
     _check_lateness(record)
     return record
+
+
+def _changes(body: StreamIn) -> ChangeFormat | None:
+    """The form of the rows of a stream of changes; None: another kind of stream."""
+    given, changing = body.changes, StreamKind(body.kind) is StreamKind.CHANGES
+    if given is not None and not changing:
+        raise InvalidInput(
+            "changes-without-kind",
+            f"stream {body.name!r} is of kind {body.kind}, whose rows neither insert nor delete",
+            field="changes",
+            remedy="give kind changes, or leave it out",
+        )
+    if not changing:
+        return None
+    given = given or ChangesIn()
+    both = {t.lower() for t in given.inserts} & {t.lower() for t in given.deletes}
+    if both:
+        raise InvalidInput(
+            "ambiguous-operation",
+            f"the operation {min(both)!r} both inserts and deletes",
+            field="changes.deletes",
+            remedy="name it once",
+        )
+    source = body.source
+    enveloped = given.envelope is not None
+    if enveloped and not is_json(source.format, source.path, source.options):
+        raise InvalidInput(
+            "envelope-without-json",
+            f"a source of format {source.format} is not read as JSON envelopes",
+            field="changes.envelope",
+            remedy="give a source of JSON files or a Redis Stream of JSON texts, or unwrap the "
+            "envelopes before (ExtractNewRecordState) and name the operation column",
+        )
+    return ChangeFormat(
+        given.operation,
+        tuple(given.inserts),
+        tuple(given.deletes),
+        None if given.envelope is None else Envelope(given.envelope),
+    )
+
+
+def _with_operation(columns: list[ColumnRecord], name: str) -> list[ColumnRecord]:
+    """``columns`` with the operation column of a stream of changes, a string unless declared."""
+    kind = next((parse_type(c.type).kind for c in columns if c.name == name), None)
+    if kind is None:
+        return [*columns, ColumnRecord(name=name, type=TypeKind.STRING)]
+    if kind not in {TypeKind.STRING, TypeKind.BOOLEAN, *INTEGRAL}:
+        raise InvalidInput(
+            "bad-operation",
+            f"the operation column {name!r} is of type {kind}",
+            field=f"columns.{name}",
+            remedy="declare it as a string, a boolean or an integer",
+        )
+    return columns
 
 
 def _lateness(body: StreamIn) -> int | None:
@@ -351,6 +411,8 @@ def _lateness(body: StreamIn) -> int | None:
             field="lateness",
             remedy="declare event_time, or leave lateness out",
         )
+    if text is None and StreamKind(body.kind) is StreamKind.CHANGES:
+        return None  # a delete has the event time of its tuple
     return read_duration(DEFAULT_LATENESS if text is None else text, "lateness")
 
 
@@ -406,7 +468,8 @@ def _retention(retention: RetentionIn | None) -> dict[str, Any]:
 
 def _kept(body: StreamIn) -> dict[str, Any]:
     """Retention properties of a new stream, or the key of a new table, which retains all rows."""
-    if StreamKind(body.kind) is StreamKind.STREAM:
+    kind = StreamKind(body.kind)
+    if kind is not StreamKind.TABLE:
         if body.key is not None:
             raise InvalidInput(
                 "key-without-table",
@@ -414,7 +477,8 @@ def _kept(body: StreamIn) -> dict[str, Any]:
                 field="key",
                 remedy="give kind table; retention.latest keeps the latest of a stream's tuples",
             )
-        return {**_retention(body.retention), "retain": _retain(body.retain or "none")}
+        retain = body.retain or ("all" if kind is StreamKind.CHANGES else "none")
+        return {**_retention(body.retention), "retain": _retain(retain)}
     if body.retention is not None:
         raise InvalidInput(
             "table-property",

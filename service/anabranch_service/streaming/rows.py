@@ -116,8 +116,10 @@ def target(record: StreamRecord, default: str) -> tuple[str, SourcePayload, str]
             remedy=remedy,
         )
     options = redis_stream_options(source.options)
-    if options.url is not None or options.payload is SourcePayload.ARROW:
-        what = "a server of its own" if options.url is not None else "Arrow entries"
+    what = "a server of its own" if options.url is not None else ""
+    what = "Arrow entries" if options.payload is SourcePayload.ARROW and not what else what
+    what = "change envelopes" if record.envelope is not None and not what else what
+    if what:
         raise Conflict(
             "not-pushable",
             f"stream {record.name!r} is read from {what}, which the service does not write",

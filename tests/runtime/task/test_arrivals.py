@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 
-from anabranch_contract.queries.joins import RelationId
+from anabranch_contract.queries.changes import ChangeFormat
+from anabranch_contract.queries.joins import RelationId, StreamKind
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.sources.blocks import Block
@@ -167,3 +168,40 @@ def test_more_tuples_than_sigmas_are_refused(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_streams_are_those_of_the_rules() -> None:
     assert {str(s.name) for s in (R, S, T)} == {s.name for s in rules(0, {}).streams}
+
+
+def changing(**form: object) -> Layout:
+    """A layout in which R is a stream of changes."""
+    changes = ChangeFormat(**form)  # type: ignore[arg-type]
+    spec = replace(R, kind=StreamKind.CHANGES, changes=changes, retain=None, keep_late=True)
+    return Layout(rules(0, {"q": RS}, streams=(spec, S, T)), {})
+
+
+def operations(texts: list[str | None], times: list[int | None]) -> Block:
+    one = block("R", times, a=list(range(len(times))))
+    rows = one.rows.append_column("op", pa.array(texts, pa.string()))
+    return Block("R", rows)
+
+
+def test_rows_of_changes_get_weights_by_their_operation() -> None:
+    texts = ["c", "DELETE", "?", None, "+U", "-u", "c"]
+    found = take_in(
+        changing(), 2, 0, {"R": 11}, [operations(texts, [20, 20, 99, 20, 20, 10, None])]
+    )
+    assert column(found, "R", "a") == [0, 1, 4]
+    assert column(found, "R", "#weight") == [1, -1, 1]
+    with pytest.raises(KeyError):
+        column(found, "R", "op")
+    # Rows without a known operation do not move the watermark.
+    assert found.meters["R"] == StreamMeter(7, late=1, invalid=3, max_tau=20, min_tau=20)
+    aside = pa.Table.from_batches(found.aside["R"]).to_pylist()
+    assert [(row["op"], row["_reason"]) for row in aside] == [
+        ("?", "invalid"), (None, "invalid"), ("c", "invalid"), ("-u", "late"),
+    ]  # fmt: skip
+
+
+def test_operations_may_be_other_words() -> None:
+    layout = changing(operation="op", inserts=("U", "new"), deletes=("c",))
+    found = take_in(layout, 2, 0, {}, [operations(["u", "NEW", "C", "d"], [1, 2, 3, 4])])
+    assert column(found, "R", "#weight") == [1, 1, -1]
+    assert found.meters["R"].invalid == 1

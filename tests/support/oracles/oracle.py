@@ -9,7 +9,7 @@ Results are compared as multisets; NaN equals NaN, -0.0 equals 0.0, NULL equals 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ from tests.support.scenarios.file import QueryEntry, Scenario, StreamEntry
 #: Columns of the oracle's own, beside the stream's.
 ROW, BATCH, TAU, LATE, INVALID = "__row", "__batch", "__tau", "__late", "__invalid"
 AHEAD = "__ahead"
+#: Operations of streams of changes.
+INSERTS, DELETES = ("c", "insert", "+i", "+u"), ("d", "delete", "-u")
 #: With the batch from which on a stream keeps the latest: the first batch that brings a later one.
 GONE = "__gone_"
 
@@ -485,7 +487,76 @@ class Oracle:
             if count:
                 rows = self.db.execute("SELECT * FROM diff ORDER BY ALL LIMIT 3").fetchall()
                 problems.append(f"{count} {what}, such as " + "; ".join(map(str, rows)))
+        problems += self._net(query, entry, activation, files)
         return Comparison(self._count("expected"), self._count("got"), tuple(problems))
+
+    def _net(
+        self,
+        query: OracleQuery,
+        entry: QueryEntry,
+        activation: Activation | None,
+        files: Sequence[Path],
+    ) -> list[str]:
+        """Problems of the sum of all changes so far, after every batch: it must be the join of the
+        net inputs. Checked of queries that see all and have no past to come.
+        """
+        changes = {s for s, e in self.scenario.streams.items() if e.operation is not None}
+        weight = weight_of(query.members, changes)
+        whole = activation is not None and not activation.earlier and not self.withheld
+        if weight is None or activation is None or not whole or activation.activated_batch:
+            return []
+        *names, _ = (name for name, _ in self._describe("SELECT * FROM got"))
+        signed = "sum(CASE anabranch_change WHEN 'delete' THEN -1 ELSE 1 END)"
+        kinds = [kind for _, kind in self._describe("SELECT * FROM expected")]
+        shown = [_canonical(f'"{n}"', k) for n, k in zip(names, kinds, strict=False)]
+        problems = []
+        last = self.batches() if activation.expired_batch is None else activation.expired_batch
+        for batch in range(last):
+            wanted = self._net_sql(query, entry, kinds, batch)
+            got = f"SELECT * FROM ({wanted}) WHERE false"
+            come = [f"'{f}'" for f in files if f.stem != "empty" and int(f.stem[:10]) <= batch]
+            if come:
+                rows, listed = f"read_parquet([{', '.join(come)}])", ", ".join(shown)
+                got = f"SELECT {listed}, {signed} AS n FROM {rows} GROUP BY ALL HAVING n <> 0"
+            for what, one, other in (("lacks", wanted, got), ("has", got, wanted)):
+                diff = self.db.execute(f"({one}) EXCEPT ALL ({other}) LIMIT 3").fetchall()
+                if diff:
+                    problems.append(f"after batch {batch} the sum {what} {diff}")
+        return problems
+
+    def _net_sql(
+        self, query: OracleQuery, entry: QueryEntry, kinds: Sequence[str], batch: int
+    ) -> str:
+        """The join of the net inputs up to and including ``batch``, and each row's number."""
+        where, sources, weights = [f"({c})" for c in query.where], [], []
+        columns = self.columns()
+        for alias, stream in query.members:
+            signs = "count(*)"
+            operation = self.scenario.streams[stream].operation
+            if operation is not None:
+                deletes = ", ".join(f"'{o}'" for o in DELETES)
+                signs = f"sum(CASE WHEN lower({operation}) IN ({deletes}) THEN -1 ELSE 1 END)"
+            own = ", ".join(f'"{c}"' for c in columns[stream] if c != operation)
+            sources.append(
+                f'(SELECT {own}, {TAU}, {signs} AS __n FROM "{stream}" WHERE {BATCH} <= {batch}'
+                f" AND NOT {LATE} AND NOT {INVALID} AND NOT {AHEAD} GROUP BY ALL) AS {alias}"
+            )
+            weights.append(f"{alias}.__n")
+            width = entry.window_of(alias)
+            ttl = self.scenario.ttls(0).get(stream)
+            for bound in (width, ttl):
+                where += [
+                    f"{other}.{TAU} - {alias}.{TAU} <= {bound}"
+                    for other, _ in query.members
+                    if bound is not None and other != alias
+                ]
+        select = [_canonical(f"({e})", k) for (e, _, _), k in zip(query.select, kinds, strict=True)]
+        listed = ", ".join(f"{e} AS c{i}" for i, e in enumerate(select[:-1]))
+        return (
+            f"SELECT {listed}, sum({' * '.join(weights)}) AS n FROM {', '.join(sources)} WHERE "
+            + " AND ".join(where or ["true"])
+            + " GROUP BY ALL HAVING n <> 0"
+        )
 
     def size(self, query: OracleQuery, entry: QueryEntry, limit: int) -> int:
         """How many results full history has, counted up to ``limit``."""
@@ -510,6 +581,19 @@ class Oracle:
         return int(row[0])
 
 
+def weight_of(members: Sequence[tuple[str, str]], changes: Collection[str]) -> str | None:
+    """SQL of the weight of a result: the product of the weights of its members of streams of
+    changes; None: it reads none.
+    """
+    deletes = ", ".join(f"'{o}'" for o in DELETES)
+    weights = [
+        f"CASE WHEN lower({alias}.op) IN ({deletes}) THEN -1 ELSE 1 END"
+        for alias, stream in members
+        if stream in changes
+    ]
+    return " * ".join(weights) or None
+
+
 def _rank(ranking: Ranking, columns: Sequence[pa.Array], row: int, batch: int) -> int:
     """The rank of one tuple, by its values."""
     names = [name for name, _ in ranking.columns]
@@ -518,15 +602,21 @@ def _rank(ranking: Ranking, columns: Sequence[pa.Array], row: int, batch: int) -
 
 
 def _placed(stream: StreamEntry) -> str:
-    """Every row with its position, batch, event time, and whether it is late or invalid."""
+    """Every row with its position, batch, event time, and whether it is late or invalid. A row with
+    an unknown operation is invalid before its event time is looked at.
+    """
     moment = f'epoch_us("{stream.event_time}")' if stream.event_time else "NULL::BIGINT"
-    invalid = f'"{stream.event_time}" IS NULL' if stream.event_time else "false"
+    invalid, known = f'"{stream.event_time}" IS NULL' if stream.event_time else "false", "true"
+    if stream.operation is not None:
+        listed = ", ".join(f"'{o}'" for o in (*DELETES, *INSERTS))
+        known = f"""coalesce(lower("{stream.operation}") IN ({listed}), false)"""
     late = "false" if stream.lateness is None else f"{TAU} < seen - {stream.lateness}"
     return f"""
         WITH rows AS (
             SELECT * EXCLUDE (file_row_number), file_row_number AS {ROW},
                    {_batch_of(stream)} AS {BATCH},
-                   {moment} AS {TAU}, {invalid} AS {INVALID}
+                   CASE WHEN {known} THEN {moment} END AS {TAU},
+                   {invalid} OR NOT {known} AS {INVALID}
             FROM read_parquet('{stream.path}', file_row_number = true)
         ), marks AS (
             SELECT {BATCH}, max(max({TAU})) OVER (

@@ -45,6 +45,7 @@ class StreamEntry:
         latest: (batch, key) in order, each set before the batch: the latest per key is kept.
         ahead_of_stream: None: unbounded.
         retain: None: all, 0: none.
+        operation: column of the operation of a stream of changes.
     """
 
     path: Path
@@ -60,6 +61,7 @@ class StreamEntry:
     retain: int | None = 0
     table: bool = False
     key: tuple[str, ...] = ()
+    operation: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +191,7 @@ def _stream(folder: Path, doc: Mapping[str, Any]) -> StreamEntry:
         _retain(doc),
         doc.get("kind") == "table",
         tuple(doc.get("key") or ()),
+        doc["changes"]["operation"] if "changes" in doc else None,
     )
 
 

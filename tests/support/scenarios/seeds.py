@@ -112,3 +112,7 @@ HOSTS_FEW = (0, 3, 4, 5, 7, 8, 9, 10, 12)
 #: host only, 20 and 28 where a value is forgotten before the last rows that were dealt.
 HOT_FEW = (20, 25, 28, 36)
 HOSTS_MANY = tuple(range(9000, 9100))
+
+#: In this process with streams of changes, by default and in ``make test-full``.
+CHANGES_FEW = (1, 7, 11)
+CHANGES_MANY = tuple(range(10_400, 10_700))

@@ -31,6 +31,7 @@ from anabranch_contract.protocol.activations import Activation, ViewRows
 from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.outer_joins import registered
+from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.reporting import state_publisher as state_teller
@@ -549,10 +550,15 @@ def _slice(scenario: Scenario, recording: Recording, batch: int) -> tuple[int, i
 
 def _recording(scenario: Scenario, stream: Stream, directory: Path) -> Recording:
     entry = scenario.streams[stream.name]
+    columns = [*stream.columns]
+    if stream.changes is not None:
+        columns.append((stream.changes.operation, parse_type("string")))
     record = StreamRecord(
         name=stream.name,
-        columns=tuple(ColumnRecord(name=c, type=str(t)) for c, t in stream.columns),
+        columns=tuple(ColumnRecord(name=c, type=str(t)) for c, t in columns),
         event_time=stream.event_time,
+        kind=stream.kind,
+        changes=stream.changes,
         source=SourceRecord(path=str(entry.path), rows_per_batch=entry.rows_per_batch),
     )
     return convert(record, directory)

@@ -216,6 +216,7 @@ class FileFeed:
             "mtime": file.mtime,
             "type": self.options.type,
             "dialect": self.options.dialect,
+            "envelope": self.record.envelope,
         }
         columns = tuple((c.name, c.type) for c in self.record.columns)
         return Piece(

@@ -40,7 +40,7 @@ def read_file(piece: Piece) -> Iterator[Decoded]:
     first, last = where["first"], where["last"]
     try:
         if where["type"] in TEXT:
-            text = TextFile(path, where["size"], where["dialect"])
+            text = TextFile(path, where["size"], where["dialect"], where["envelope"])
             yield from text.rows(piece.columns, first, last)
             return
         schema = schema_of(piece.columns)

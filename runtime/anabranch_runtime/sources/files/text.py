@@ -30,11 +30,14 @@ _COMPRESSIONS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open}
 
 @dataclass(frozen=True, slots=True)
 class TextFile:
-    """A text file of ``size`` bytes: CSV of a ``dialect``, or JSON lines (None)."""
+    """A text file of ``size`` bytes: CSV of a ``dialect``, or JSON lines (None), whose rows may be
+    in envelopes (``envelope``: the operation column).
+    """
 
     path: Path
     size: int
     dialect: CsvDialect | None = None
+    envelope: str | None = None
 
     def density(self, columns: Columns) -> float:
         """Estimate the records per byte, and check that the file can be read.
@@ -91,7 +94,7 @@ class TextFile:
                 else:
                     used = len(data) if final else data.rfind(b"\n") + 1
                     if used:
-                        yield from from_json(data[:used], columns)
+                        yield from from_json(data[:used], columns, envelope=self.envelope)
                 rest = data[used:]
 
     def _opened(self) -> BinaryIO:

@@ -97,6 +97,7 @@ async def prepare(
         statement, query, meaning = await ctx.work.read(_read, run, body, streams, ctx.settings)
     record = QueryRecord.of(
         body,
+        past=past_of(body, query, streams),
         id=run,
         sequence=await ctx.store.next_sequence(),
         created_at=now,
@@ -308,23 +309,34 @@ def _read(
     return statement, query, describe(query, streams)
 
 
+def past_of(body: QueryIn, query: JoinQuery, streams: Mapping[str, Stream]) -> Past:
+    """Whether the query emits past results: as requested, by default if they are changes, whose
+    sum would otherwise lack rows.
+    """
+    if "past" in body.model_fields_set:
+        return body.past
+    changing = any(streams[r.stream].has_changes for r in query.relations)
+    return "stored" if changing and _no_past(query, streams) is None else "none"
+
+
+def _no_past(query: JoinQuery, streams: Mapping[str, Stream]) -> str | None:
+    """Why stored tuples do not suffice to compute past results; None: they do."""
+    if query.outer is not None:
+        return "the query decides which rows have no partner, and does so as they arrive"
+    read = [streams[r.stream] for r in query.relations]
+    if len(query.members) == 1 and not (read[0].has_changes and read[0].is_retained):
+        return "the query reads one stream, and streams that nothing joins are not stored"
+    if any(stream.is_table for stream in read):
+        return "the query reads a table, and rows of tables are looked up as of each batch"
+    latest = sorted(stream.name for stream in read if stream.latest)
+    if latest:
+        return f"stream {latest[0]!r} keeps the latest rows of a key, so earlier ones are gone"
+    return None
+
+
 def _check_past(past: Past, query: JoinQuery, streams: Mapping[str, Stream]) -> None:
     """Refuse results over past tuples if stored tuples do not suffice to compute them."""
-    if past == "none":
-        return
-    reason = None
-    if query.outer is not None:
-        reason = "the query decides which rows have no partner, and does so as they arrive"
-    elif len(query.relations) == 1:
-        reason = "the query reads one stream, and streams that nothing joins are not stored"
-    elif any(streams[r.stream].is_table for r in query.relations):
-        reason = "the query reads a table, and rows of tables are looked up as of each batch"
-    else:
-        latest = sorted({r.stream for r in query.relations if streams[r.stream].latest})
-        if latest:
-            reason = (
-                f"stream {latest[0]!r} keeps the latest rows of a key, so earlier ones are gone"
-            )
+    reason = None if past == "none" else _no_past(query, streams)
     if reason is not None:
         raise InvalidInput(
             "past-not-stored",

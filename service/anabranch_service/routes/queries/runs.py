@@ -27,6 +27,7 @@ from anabranch_service.routes.queries.registration import (
     check_needs,
     expiry,
     is_understood,
+    past_of,
     prepare,
     register,
     run_after,
@@ -188,7 +189,7 @@ def _terms(
         "query": body.query,
         "window": body.window,
         "sink": body.sink,
-        "past": body.past,
+        "past": past_of(body, statement.normalise("", streams), streams),
     }
 
 

@@ -1,0 +1,96 @@
+"""Weights of a query's results over streams of changes (``semantics.md``, "Streams of changes").
+
+A result's weight is the product of its members' weights, so joins need no further change: the
+hidden weight of each member is a column that the projection reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.changes import TINYINT, TUPLE_WEIGHT, change_of, product
+from anabranch_contract.queries.expressions import Column, Expr
+from anabranch_contract.queries.views import CHANGE, WEIGHT
+from anabranch_planner.normal.bind import Bound
+from anabranch_planner.sql.scope import Scope
+from anabranch_planner.sql.unresolved import at
+
+
+def weighted(
+    shown: tuple[tuple[str, Expr], ...], scope: Scope, *, post_join: bool
+) -> tuple[tuple[str, Expr], ...]:
+    """``shown`` with the kind of change as last column, or below a post-join part with the weight;
+    unchanged if no stream of the query has weights.
+    """
+    weights = [Column(a, TUPLE_WEIGHT, TINYINT) for a in _with_changes(scope)]
+    if not weights:
+        return shown
+    name, weight = WEIGHT if post_join else CHANGE, product(weights)
+    if any(other.lower() == name for other, _ in shown):
+        raise QueryError(
+            "duplicate-name",
+            f"a column of the results is called {name!r}, as is the one that says whether a result "
+            "is inserted or deleted",
+            remedy="give it another name with AS",
+        )
+    return (*shown, (name, weight if post_join else change_of(weight)))
+
+
+def stored_whole(scope: Scope) -> Mapping[str, tuple[Expr, ...]]:
+    """The filter of the alias of a query over one retained stream of changes: none, as past changes
+    are read from the store of the whole stream. Empty for other queries.
+    """
+    stored = len(scope.streams) == 1 and all(
+        stream.has_changes and stream.is_retained for stream in scope.streams.values()
+    )
+    return dict.fromkeys(scope.streams, ()) if stored else {}
+
+
+def check(bound: Bound) -> None:
+    """Refuse post-join parts over streams of changes, and streams of changes beside tables.
+
+    Raises:
+        QueryError: ``view-of-changes`` or ``changes-beside-latest``.
+    """
+    changing, streams = _with_changes(bound.scope), bound.scope.streams
+    if not changing:
+        return
+    if bound.query.post_join is not None:
+        raise QueryError(
+            "view-of-changes",
+            f"{changing[0]!r} reads a stream of changes, over which there are no aggregates, "
+            "DISTINCT, ORDER BY or LIMIT yet",
+            remedy="select the joined rows, and aggregate them by anabranch_change downstream",
+        )
+    for alias, stream in streams.items():
+        if stream.latest or stream.is_table:
+            raise QueryError(
+                "changes-beside-latest",
+                f"{changing[0]!r} reads a stream of changes beside {alias!r}, which joins as of a "
+                "batch: a delete would find other rows of it than its insert did",
+                remedy=f"register stream {str(stream.name)!r} with kind changes, or without a key",
+            )
+
+
+def check_outer(bound: Bound) -> None:
+    """Refuse outer, semi and anti joins with streams of changes.
+
+    Raises:
+        QueryError: ``outer-join-of-changes``.
+    """
+    for scope, side in zip((bound.scope, *bound.rights), (None, *bound.query.outer), strict=False):
+        changing = _with_changes(scope)
+        if changing and bound.query.outer:
+            outer = side or bound.query.outer[0]
+            with at(outer.source.node):
+                raise QueryError(
+                    "outer-join-of-changes",
+                    f"{changing[0]!r} reads a stream of changes, and a {outer.kind.upper()} JOIN "
+                    "decides about a row once",
+                    remedy="write JOIN, or register the stream without deletes",
+                )
+
+
+def _with_changes(scope: Scope) -> list[str]:
+    return [alias for alias, stream in scope.streams.items() if stream.has_changes]

@@ -1,0 +1,78 @@
+"""Change envelopes of Debezium, as JSON lines: unwrapped into rows that insert or delete.
+
+An envelope has the values before and after a change, and its operation. A creation (``c``) and a
+row of the first snapshot (``r``) insert, a deletion (``d``) deletes, an update (``u``) deletes the
+values before and inserts those after. Their texts are passed on as they are, with the operation put
+in front, so no number is rounded.
+
+>>> unwrapped(b'{"op":"u","before":{"id":1,"x":2.50},"after":{"id":1,"x":3}}', "op")
+(b'{"op":"d","id":1,"x":2.50}\\n{"op":"c","id":1,"x":3}', [])
+>>> unwrapped(b'{"op":"u","before":null,"after":{"id":1}}', "op")
+(b'', [b'{"op":"u","before":null,"after":{"id":1}}'])
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import msgspec
+
+#: Operation -> (whether the values before are deleted, whether the values after are inserted).
+_HALVES = {"c": (False, True), "r": (False, True), "u": (True, True), "d": (True, False)}
+
+
+class _Change(msgspec.Struct):
+    """The fields of an envelope that count; with a schema it is in ``payload``."""
+
+    op: str | None = None
+    before: msgspec.Raw = msgspec.Raw()
+    after: msgspec.Raw = msgspec.Raw()
+    payload: msgspec.Raw = msgspec.Raw()
+
+
+_DECODER = msgspec.json.Decoder(_Change)
+
+
+def unwrapped(lines: bytes, operation: str) -> tuple[bytes, list[bytes]]:
+    """Return the rows of the envelopes in ``lines`` as JSON lines, and the lines that are none.
+
+    Args:
+        operation: name of the rows' field for ``c`` (insert) or ``d`` (delete).
+    """
+    rows, bad = list[bytes](), list[bytes]()
+    name = json.dumps(operation).encode()
+    for line in lines.split(b"\n"):
+        if not line or line.isspace():
+            continue
+        try:
+            rows += _rows(_change(line), name)
+        except (msgspec.DecodeError, ValueError):
+            bad.append(line)
+    return b"\n".join(rows), bad
+
+
+def _change(line: bytes) -> _Change:
+    change = _DECODER.decode(line)
+    if change.op is None and bytes(change.payload):
+        return _DECODER.decode(change.payload)
+    return change
+
+
+def _rows(change: _Change, name: bytes) -> Iterator[bytes]:
+    """The rows of a change; raises a ValueError if it lacks values, before any row is yielded."""
+    halves = _HALVES.get(change.op or "")
+    if halves is None:
+        raise ValueError(f"unknown operation {change.op!r}")
+    values = zip(halves, (change.before, change.after), (b'"d"', b'"c"'), strict=True)
+    found = [(_fields(raw), code) for wanted, raw, code in values if wanted]
+    for fields, code in found:
+        yield b"{" + name + b":" + code + (b"," + fields if fields else b"") + b"}"
+
+
+def _fields(raw: msgspec.Raw) -> bytes:
+    """The text between the braces of an object."""
+    text = bytes(raw).strip()
+    if not text.startswith(b"{"):
+        raise ValueError("it has no values")
+    return text[1:-1].strip()

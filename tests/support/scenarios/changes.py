@@ -1,0 +1,78 @@
+"""Random scenarios with streams of changes: deletes of earlier rows, of rows of their own batch, of
+rows that come later and of rows that never come; updates; rows with an unknown operation.
+
+Additions are drawn by a generator of their own, so that the scenario of a seed stays the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from tests.support.oracles.oracle import OracleQuery, weight_of
+from tests.support.scenarios.draw import Generated, generate
+from tests.support.scenarios.file import read_document
+from tests.support.scenarios.past import generate_with_past
+from tests.support.scenarios.rows import RECORDED, Size
+
+#: Column of the operation, and operations that insert or delete.
+OPERATION, INSERTS, DELETES = "op", ("c", "insert", "+I", "+U"), ("d", "DELETE", "-U")
+
+
+def generate_with_changes(seed: int, folder: Path, size: Size = RECORDED) -> Generated:
+    """The scenario of ``seed``, with streams of changes, and queries that come again later."""
+    rng = Random(f"changes {seed}")
+    make = generate_with_past if rng.random() < 0.5 else generate
+    generated = make(seed, folder, size)
+    document = read_document(generated.path)
+    changing = [name for name in document["streams"] if rng.random() < 0.6]
+    for name in changing or [next(iter(document["streams"]))]:
+        stream = document["streams"][name]
+        stream |= {"kind": "changes", "changes": {"operation": OPERATION}}
+        if rng.random() < 0.8:
+            stream["retain"] = "all"
+        path = folder / stream["path"]
+        pq.write_table(_changed(pq.read_table(path), rng), path, row_group_size=50)
+    generated.path.write_text(yaml.safe_dump(document, sort_keys=False, width=100))
+    changes = {n for n, s in document["streams"].items() if s.get("kind") == "changes"}
+    queries = {name: _signed(query, changes) for name, query in generated.queries.items()}
+    return replace(generated, queries=queries)
+
+
+def _changed(rows: pa.Table, rng: Random) -> pa.Table:
+    """The same number of rows, with deletes and updates among them."""
+    count, share = rows.num_rows, rng.choice((0.1, 0.3, 0.5))
+    near = rng.choice((3, 30, max(count, 1)))
+    values = rows.to_pylist()
+    operations = [rng.choice(INSERTS) for _ in values]
+    free = [at for at in range(count) if rng.random() < share]
+    while free:
+        at = free.pop()
+        # The deleted row: mostly an earlier one, else a later one or one that never comes.
+        other = at + rng.choice((-1, -1, -1, 1)) * rng.randint(1, near)
+        drawn = rng.random()
+        if drawn < 0.03:
+            operations[at] = rng.choice(("?", "", None))
+            continue
+        operations[at] = rng.choice(DELETES)
+        if 0 <= other < count and drawn < 0.93:
+            values[at] = dict(values[other])
+            if free and rng.random() < 0.3:  # an update: the row comes again with other values
+                again = free.pop()
+                values[again] = values[at] | {"v": rng.randint(0, 9)}
+    table = pa.Table.from_pylist(values, rows.schema)
+    return table.append_column(OPERATION, pa.array(operations, pa.string()))
+
+
+def _signed(query: OracleQuery, changes: set[str]) -> OracleQuery:
+    """The query with the kind of change as last column, if it reads a stream of changes."""
+    weight = weight_of(query.members, changes)
+    if weight is None:
+        return query
+    text = f"CASE WHEN {weight} < 0 THEN 'delete' ELSE 'insert' END"
+    return replace(query, select=(*query.select, (text, "anabranch_change", False)))
