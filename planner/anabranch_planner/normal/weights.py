@@ -48,21 +48,14 @@ def stored_whole(scope: Scope) -> Mapping[str, tuple[Expr, ...]]:
 
 
 def check(bound: Bound) -> None:
-    """Refuse post-join parts over streams of changes, and streams of changes beside tables.
+    """Refuse streams of changes beside tables.
 
     Raises:
-        QueryError: ``view-of-changes`` or ``changes-beside-latest``.
+        QueryError: ``changes-beside-latest``.
     """
     changing, streams = _with_changes(bound.scope), bound.scope.streams
     if not changing:
         return
-    if bound.query.post_join is not None:
-        raise QueryError(
-            "view-of-changes",
-            f"{changing[0]!r} reads a stream of changes, over which there are no aggregates, "
-            "DISTINCT, ORDER BY or LIMIT yet",
-            remedy="select the joined rows, and aggregate them by anabranch_change downstream",
-        )
     for alias, stream in streams.items():
         if stream.latest or stream.is_table:
             raise QueryError(

@@ -16,6 +16,7 @@ import pyarrow as pa
 from anabranch_contract.plans.ruleset import QuerySpec
 from anabranch_contract.protocol.activations import Activation, LeftRows, ViewRows, counted
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX, pairs_id
+from anabranch_contract.queries.views import WEIGHT
 from anabranch_runtime.columns.arrow_types import arrow_type, schema_of
 from anabranch_runtime.sinks.joined_rows import JoinedBatch
 from anabranch_runtime.sinks.rows import json_rows
@@ -56,7 +57,7 @@ class KeptView:
     def __post_init__(self) -> None:
         query, outer = self.query, self.query.outer
         if query.view is not None:
-            self._table = MaintainedTable(query.view, self._read_by_view)
+            self._table = MaintainedTable(query.view, self._read_by_view, deletes=self._deletes)
             self._corrections = estimates.schema_of_estimates(query.view).empty_table()
         if outer is not None and not outer.look_ups:
             self._decided = DecidedRows(query)
@@ -66,7 +67,13 @@ class KeptView:
     @property
     def _read_by_view(self) -> pa.Schema:
         outer = self.query.outer
-        return schema_of(self.query.projection if outer is None else outer.projection)
+        shown = self.query.projection if outer is None else outer.projection
+        return schema_of(o for o in shown if o.name != WEIGHT)
+
+    @property
+    def _deletes(self) -> bool:
+        """Whether joined rows may be deleted."""
+        return any(o.name == WEIGHT for o in self.query.projection)
 
     @property
     def name(self) -> str:
@@ -117,7 +124,8 @@ class KeptView:
         assert self._table is not None
         if estimates.are_sampled(rows):
             self._corrections = estimates.after(self._corrections, self.query, view, rows)
-        changes = self._table.apply(rows.select(self._read_by_view.names), None, version)
+        weights = rows[WEIGHT].to_numpy() if self._deletes else None
+        changes = self._table.apply(rows.select(self._read_by_view.names), weights, version)
         return told(self._counted(changes, version), self._part())
 
     def forget(self, clock: int) -> None:
@@ -165,7 +173,9 @@ class KeptView:
         view = kept.query.view
         if view is not None:
             own = rest[:tables]
-            found._table = MaintainedTable.load(view, found._read_by_view, own)
+            found._table = MaintainedTable.load(
+                view, found._read_by_view, own, deletes=found._deletes
+            )
             more = rest[tables + outer :]
             found._corrections = pa.Table.from_batches(more) if more else None
         if found._decided is not None:

@@ -116,3 +116,7 @@ HOSTS_MANY = tuple(range(9000, 9100))
 #: In this process with streams of changes, by default and in ``make test-full``.
 CHANGES_FEW = (1, 7, 11)
 CHANGES_MANY = tuple(range(10_400, 10_700))
+
+#: Views over streams of changes, by default and in ``make test-full``.
+CHANGED_VIEWS_FEW = tuple(range(6))
+CHANGED_VIEWS_MANY = tuple(range(100, 600))

@@ -1,0 +1,235 @@
+"""Views over joins of streams of changes, in whole runs with kills and rewires; the oracle.
+
+Planner, driver and tasks run as in :mod:`.local_replay`. Rows are inserted, deleted and updated in
+any order within a batch. After every batch the table, by its changes, must equal DuckDB's answer
+over the net input.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from anabranch_contract.queries.views import View
+from anabranch_planner.passes import parse_sql
+from anabranch_runtime.driver.tables import Tables
+from tests.support.plain_service import stream_of
+from tests.support.scenarios.file import read_scenario
+from tests.support.scenarios.script import draw
+from tests.support.worlds.kept_tables import lagging
+from tests.support.worlds.local_replay import LocalReplay
+from tests.support.worlds.view_runs import comparable, current_rows
+
+#: Stream -> columns.
+COLUMNS = {
+    "a": {"k": pa.int32(), "v": pa.int64(), "g": pa.string()},
+    "b": {"k": pa.int32(), "w": pa.int64(), "x": pa.float64()},
+    "c": {"v": pa.int64(), "t": pa.string()},
+}
+SOURCES = (
+    ("a", ("a.k", "a.g"), ("a.v", "a.k")),
+    ("a JOIN b ON b.k = a.k", ("a.k", "a.g", "b.w % 3"), ("a.v", "b.w", "a.v + b.w")),
+    ("a JOIN b ON b.k = a.k AND b.w > 2", ("a.g", "b.w"), ("a.v", "b.x")),
+    ("a JOIN a a2 ON a2.k = a.k", ("a.g", "a2.g"), ("a.v", "a2.v")),
+    (
+        "a JOIN b ON b.k = a.k JOIN c ON c.v = a.v",
+        ("a.g", "c.t", "b.k"),
+        ("b.w", "c.v", "b.w * c.v"),
+    ),
+)
+AGGREGATES = (
+    "count(*)", "count({v})", "sum({v})", "min({v})", "max({v})", "count(DISTINCT {v})",
+    "sum(DISTINCT {v})", "count(*) FILTER (WHERE {v} > 3)", "max_by({u}, {v})", "median({v})",
+    "min(a.g)", "max(a.g)",
+)  # fmt: skip
+HAVING = ("count(*) > 1", "sum({v}) > 4", "max({v}) <> 3")
+
+
+def draw_statement(rng: Random) -> str:
+    """A random view whose text means the same in Spark and in DuckDB."""
+    source, keys, values = rng.choice(SOURCES)
+    where = rng.choice(("", "", " WHERE a.v < 7", " WHERE a.k > 1"))
+    drawn = rng.random()
+    keys_of = rng.sample(keys, rng.randint(1, min(2, len(keys))))
+    named = ", ".join(f"{key} AS k{n}" for n, key in enumerate(keys_of))
+    if drawn < 0.12:
+        return f"SELECT DISTINCT {named} FROM {source}{where}"
+    exact = [value for value in values if value != "b.x"]
+    some = [
+        one.format(v=rng.choice(exact if "DISTINCT" in one else values), u=values[0])
+        for one in rng.sample(AGGREGATES, 3)
+    ]
+    # Where values of max_by are tied, both engines may choose.
+    some = [one if not one.startswith("max_by") else "count(*)" for one in some]
+    listed = ", ".join(f"{one} AS v{n}" for n, one in enumerate(some))
+    if drawn < 0.22:
+        return f"SELECT {listed} FROM {source}{where}"
+    having = f" HAVING {rng.choice(HAVING).format(v=values[0])}" if rng.random() < 0.3 else ""
+    grouped = ", ".join(keys_of)
+    if drawn < 0.35:
+        grouped = f"ROLLUP ({grouped})"
+    order = ""
+    if drawn > 0.85:
+        ties = ", ".join(f"{key} NULLS FIRST" for key in keys_of)
+        order = f" ORDER BY count(*) DESC, {ties} LIMIT {rng.randint(1, 3)}"
+    return f"SELECT {named}, {listed} FROM {source}{where} GROUP BY {grouped}{having}{order}"
+
+
+@dataclass(slots=True)
+class ChangedViewReplay:
+    """Some views over random changes, in ``folder``.
+
+    Attributes:
+        hosts: whether tasks are on several hosts.
+    """
+
+    folder: Path
+    redis: str
+    seed: int
+    hosts: bool = False
+    #: Stream -> (batch, operation, values) of its rows.
+    rows: dict[str, list[tuple[int, str, tuple[Any, ...]]]] = field(init=False)
+    statements: dict[str, str] = field(init=False)
+
+    def play(self) -> Counter[str]:
+        """Run, and compare after every batch; counts of events.
+
+        Raises:
+            AssertionError: a table is not what it should be.
+        """
+        rng = Random(self.seed)
+        self.statements = {f"q{n}": draw_statement(rng) for n in range(rng.randint(1, 4))}
+        batches = rng.randint(4, 8)
+        self.rows = {name: self._draw(name, batches, rng) for name in COLUMNS}
+        path = self._write(batches, rng)
+        out = self.folder / "out"
+        out.mkdir()
+        script = draw(self.seed, batches)
+        hosts = tuple(rng.choice((1, 2, 3)) for _ in range(batches)) if self.hosts else (1,)
+        script = replace(script, rationed=frozenset(), owed=frozenset(), hosts=hosts)
+        script = replace(script, past=frozenset(self.statements))
+        lags, made = Random(self.seed + 1), list[Tables]()
+
+        def tables(root: Path, results: Path) -> Tables:
+            made.append(lagging(root, results, lags))
+            return made[-1]
+
+        replay = LocalReplay(path, out, self.redis, script=script, tables=tables)
+        activations = replay.run()
+        events = replay.events
+        scenario = read_scenario(path)
+        streams = {name: stream_of(scenario, name) for name in scenario.streams}
+        for name, sql in self.statements.items():
+            view = parse_sql(name, sql, streams).view
+            assert view is not None
+            begun = activations[name].activated_batch
+            # The past of a query that comes later is computed over several batches.
+            for batch in range(0 if begun == 0 else batches, batches + 1):
+                found = self._upto(out / "results" / name, view, batch)
+                wanted = self._wanted(sql, batch)
+                assert found == wanted, f"{sql}\nafter batch {batch}: {found}\n{wanted}"
+            assert made[-1].counts()[name].shown == len(self._wanted(sql, batches))
+            events["rows"] += len(self._wanted(sql, batches))
+            events["late view"] += begun > 0
+        return events
+
+    def _upto(self, folder: Path, view: View, batch: int) -> list[tuple[Any, ...]]:
+        """The view's rows by its changes up to ``batch``; after the last one, by all changes."""
+        below = self.folder / "upto" / folder.name / str(batch)
+        below.mkdir(parents=True)
+        last = max((b for rows in self.rows.values() for b, _, _ in rows), default=0)
+        for file in folder.glob("version-*.parquet"):
+            if int(file.stem.partition("-")[2]) <= batch + 1 or batch > last:
+                (below / file.name).symlink_to(file)
+        return comparable(current_rows(below, view))
+
+    def _wanted(self, sql: str, batch: int) -> list[tuple[Any, ...]]:
+        with duckdb.connect() as connection:
+            for name, columns in COLUMNS.items():
+                net: Counter[tuple[Any, ...]] = Counter()
+                for when, operation, values in self.rows[name]:
+                    if when <= batch:
+                        net[values] += 1 if operation in ("c", "+U") else -1
+                kept = list(net.elements())
+                arrays = list(zip(*kept, strict=True)) or [() for _ in columns]
+                kinds = columns.values()
+                found = [pa.array(list(x), kind) for x, kind in zip(arrays, kinds, strict=True)]
+                connection.register(name, pa.table(found, names=list(columns)))
+            return comparable(connection.execute(sql).fetchall())
+
+    def _draw(self, name: str, batches: int, rng: Random) -> list[tuple[int, str, tuple[Any, ...]]]:
+        """Rows of a stream; no row is deleted more often than it is inserted by its batch's end."""
+        found: list[tuple[int, str, tuple[Any, ...]]] = []
+        present: list[tuple[Any, ...]] = []
+        for batch in range(batches):
+            fresh: list[tuple[int, str, tuple[Any, ...]]] = []
+            for _ in range(rng.choice((0, 3, 8, 15))):
+                drawn = rng.random()
+                if drawn < 0.45 or not present:
+                    present.append(_row(name, rng))
+                    fresh.append((batch, "c", present[-1]))
+                    continue
+                gone = present.pop(rng.randrange(len(present)))
+                if drawn < 0.75:
+                    fresh.append((batch, "d", gone))
+                    continue
+                fresh.append((batch, "-U", gone))
+                present.append((gone[0], *_row(name, rng)[1:]))
+                fresh.append((batch, "+U", present[-1]))
+            rng.shuffle(fresh)
+            found += fresh
+        return found or [(0, "c", _row(name, rng))]
+
+    def _write(self, batches: int, rng: Random) -> Path:
+        """The scenario's files."""
+        streams: dict[str, Any] = {}
+        for name, columns in COLUMNS.items():
+            rows = self.rows[name]
+            values = list(zip(*(v for _, _, v in rows), strict=True))
+            arrays = [
+                pa.array(list(x), kind) for x, kind in zip(values, columns.values(), strict=True)
+            ]
+            arrays.append(pa.array([operation for _, operation, _ in rows]))
+            table = pa.table(arrays, names=[*columns, "op"])
+            pq.write_table(table, self.folder / f"{name}.parquet")
+            streams[name] = {
+                "path": f"{name}.parquet",
+                "rows_per_batch": 1,
+                "cuts": [sum(r[0] <= batch for r in rows) for batch in range(batches)],
+                "kind": "changes",
+                "changes": {"operation": "op"},
+                "retain": "all",
+            }
+        queries = {
+            name: {"sql": sql, "register_at": rng.choice((0, 0, 1, 2))}
+            for name, sql in self.statements.items()
+        }
+        document = {
+            "streams": streams,
+            "queries": queries,
+            "epochs": {"every": rng.choice((1, 2, 3))},
+            "objective": "tuples",
+            "parallelism": rng.choice((1, 3)),
+        }
+        path = self.folder / "scenario.yaml"
+        path.write_text(yaml.safe_dump(document))
+        return path
+
+
+def _row(name: str, rng: Random) -> tuple[Any, ...]:
+    key, text = rng.choice((None, *range(4))), rng.choice((None, "x", "y", "é"))
+    value = rng.choice((None, *range(8)))
+    made = {
+        "a": (key, value, text),
+        "b": (key, rng.randrange(6), rng.choice((None, 0.5, -2.0))),
+        "c": (value, text),
+    }
+    return made[name]
