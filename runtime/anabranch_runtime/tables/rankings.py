@@ -1,7 +1,8 @@
 """Maintained tables of ranked joined rows: ORDER BY … LIMIT, of all rows or of each partition.
 
 Rows equal in all sort keys are ordered by the view's columns, then by the other columns that it
-reads. Where rows are never deleted, only those are kept that may be shown.
+reads. -0.0 becomes 0.0, as the two are equal. Where rows are never deleted, only those are kept
+that may be shown.
 """
 
 from __future__ import annotations
@@ -59,8 +60,7 @@ class RankedTable:
         #: Columns of joined rows that are kept.
         self.columns = [n for n in dict.fromkeys(read) if n != PLACE]
         sorts = [Field(s.expr.type, s.descending, s.nulls_first) for s in view.order]
-        # A deleted row equals one with another zero, so -0.0 is only kept without deletes.
-        kept = [Field(kinds[name], exact=not deletes) for name in self.columns]
+        kept = [Field(kinds[name]) for name in self.columns]
         self._sorts = len(sorts)
         self._tree = Ordered(Layout([*sorts, *kept], self.pool))
         self._sort_words = self._tree.layout.end(self._sorts)
@@ -223,6 +223,7 @@ class RankedTable:
     def rows(self, limit: int | None) -> pa.Table:
         """Return the first present rows: by partition, then by rank."""
         slots = self._slots.all()
+        slots = slots[self._tree.totals(slots) > 0]
         if self._partition is not None and len(slots):
             order = Ordered(Layout([*self._partition.fields, _NUMBER], self.pool))
             zeros = np.zeros(len(slots), np.int64)

@@ -320,7 +320,11 @@ def _order(
 ) -> tuple[tuple[SortKey, ...], int | None, int, str]:
     if not group or random.random() < 0.6:
         return (), None, 0, ""
-    output, text = random.choice(shown)
+    # Floats and averages may differ from DuckDB's in the last digits, and so in their order.
+    exact = [(o, t) for o, t in shown if not ((o.expr.type == DOUBLE and t != "kf") or "avg" in t)]
+    if not exact:
+        return (), None, 0, ""
+    output, text = random.choice(exact)
     key, words = _sort(output.expr, text, random)
     ties = "".join(f", {sql_of[c]} ASC NULLS FIRST" for c in group)
     if random.random() < 0.3:
@@ -370,7 +374,7 @@ def session_views(gap: int, keys: list[str]) -> str:
     return (
         f"(SELECT *, make_timestamptz(min(epoch_us(xt)) OVER p) AS window_start, "
         f"make_timestamptz(max(epoch_us(xt)) OVER p + {gap}) AS window_end FROM ("
-        f"SELECT *, sum(fresh) OVER ({over}ORDER BY xt ROWS UNBOUNDED PRECEDING) AS session FROM ("
+        f"SELECT *, sum(fresh) OVER ({over}ORDER BY xt) AS session FROM ("
         f"SELECT *, CASE WHEN epoch_us(xt) - lag(epoch_us(xt)) OVER ({over}ORDER BY xt) < {gap} "
         f"THEN 0 ELSE 1 END AS fresh FROM net WHERE xt IS NOT NULL)) "
         f"WINDOW p AS (PARTITION BY {', '.join([*keys, 'session'])}))"

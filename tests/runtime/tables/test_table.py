@@ -166,20 +166,3 @@ def _read(view: View, table: MaintainedTable, shown: Presented, answer: pa.Table
 @pytest.mark.parametrize("seed", [*SEEDS, *KEPT])
 def test_changes_add_up_to_the_answer_over_the_net_input(seed: int) -> None:
     check(seed)
-
-
-if __name__ == "__main__":
-    import sys
-    import traceback
-
-    first, end = map(int, sys.argv[1:3])
-    bad = []
-    for number in range(first, end):
-        try:
-            check(number)
-        except Exception:
-            bad.append(number)
-            if len(bad) <= int(sys.argv[3]):
-                print(number, case(number))
-                traceback.print_exc()
-    print("failed", len(bad), bad[:50])
