@@ -317,8 +317,10 @@ def stream_of(scenario: Scenario, name: str) -> Stream:
     """A stream of a scenario, typed as its file is."""
     entry = scenario.streams[name]
     schema = pq.read_schema(entry.path)
-    changes = None if entry.operation is None else ChangeFormat(entry.operation)
-    kind = "table" if entry.table else "stream"
+    changes, kind = None, "table" if entry.table else "stream"
+    if entry.operation is not None:
+        changes = ChangeFormat(entry.operation, key=entry.key)
+        kind = "upsert" if entry.key else "changes"
     return Stream(
         StreamName(name),
         tuple((f.name, spark_type(f.type)) for f in schema if f.name != entry.operation),
@@ -328,8 +330,8 @@ def stream_of(scenario: Scenario, name: str) -> Stream:
         entry.keep_late,
         ahead_of_stream=entry.ahead_of_stream,
         retain=entry.retain,
-        kind=StreamKind.CHANGES if changes else StreamKind(kind),
-        latest=entry.key,
+        kind=StreamKind(kind),
+        latest=entry.key if changes is None else (),
         changes=changes,
     )
 

@@ -127,8 +127,9 @@ class Needs:
         if query.has_outer_join:
             found |= Needed(sigmas=labels)
         for label in labels:
-            kept = self.routes.latest.get(self.routes.stream(label))
-            if kept is not None:
+            stream = self.routes.stream(label)
+            kept = self.routes.latest.get(stream)
+            if kept is not None and not self.routes.streams[stream].has_changes:
                 keys = frozenset((label, column) for column, _ in kept.key)
                 found |= Needed(keys, frozenset([label]), frozenset([label]))
         return found

@@ -300,7 +300,8 @@ class BackfillRule:
 
 
 class LatestRule(Row, frozen=True):
-    """Keep only the latest of a stream's tuples per key (``Stream.latest``).
+    """Keep only the latest of a stream's tuples per key (``Stream.latest``), or in a stream of
+    upserts delete the tuple that a row replaces.
 
     Attributes:
         relation: the stream's relation without a filter. ``store`` keeps all its tuples and has an

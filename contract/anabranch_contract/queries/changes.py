@@ -1,4 +1,4 @@
-"""Streams of changes: each row inserts or deletes a tuple.
+"""Streams of changes: each row inserts or deletes a tuple, or replaces the tuple of its key.
 
 A tuple has a *weight*, 1 (insert) or -1 (delete), in a hidden column that is stored, sent and
 probed like any other column. The weight of a join's result is the product of its members' weights,
@@ -7,8 +7,10 @@ so the sum of all results is the join of the net inputs (``semantics.md``, "Stre
 >>> from anabranch_contract.queries.expressions import Column
 >>> str(product([Column("R", TUPLE_WEIGHT, TINYINT), Column("S", TUPLE_WEIGHT, TINYINT)]))
 '(cast(R.#weight as bigint) * cast(S.#weight as bigint))'
->>> [ChangeFormat().weight(text) for text in ("INSERT", "+U", "-D", "d", "x")]
+>>> [ChangeFormat().weight(text) for text in ("INSERT", "+U", "-D", "d", "u")]
 [1, 1, -1, -1, None]
+>>> [ChangeFormat(key=("id",)).weight(text) for text in ("INSERT", "u", "-D", "-U")]
+[1, 1, 0, None]
 """
 
 from __future__ import annotations
@@ -32,6 +34,9 @@ OPERATION = "op"
 #: and ``-U`` are the halves of an update.
 INSERTS = frozenset({"i", "insert", "+i", "+u", "+", "c", "create", "r", "read"})
 DELETES = frozenset({"d", "delete", "-d", "-u", "-"})
+#: Operations of rows that replace the tuple of their key, and of tombstones.
+UPSERTS = INSERTS | {"u", "update", "upsert"}
+TOMBSTONES = DELETES - {"-u"}
 
 
 class Envelope(StrEnum):
@@ -45,23 +50,33 @@ class ChangeFormat:
     """How a row of a stream of changes says whether it inserts or deletes.
 
     Attributes:
-        operation: column with the operation. Queries can't read it.
-        inserts, deletes: its values in any case; empty: :data:`INSERTS`, :data:`DELETES`, without
-            values of the other list.
+        operation: column with the operation, which queries can't read; None: all rows insert.
+        inserts, deletes: its values in any case; empty: :data:`INSERTS`, :data:`DELETES` (with a
+            key :data:`UPSERTS`, :data:`TOMBSTONES`), without values of the other list.
         envelope: form of JSON rows; None: a row has the values of one tuple.
+        key: columns of the key: a row replaces the tuple with an equal key; empty: rows say what
+            they delete.
+        null_deletes: whether a row with NULL in all columns but the key deletes the key's tuple.
     """
 
-    operation: str = OPERATION
+    operation: str | None = OPERATION
     inserts: tuple[str, ...] = ()
     deletes: tuple[str, ...] = ()
     envelope: Envelope | None = None
+    key: tuple[str, ...] = ()
+    null_deletes: bool = False
 
     def weight(self, operation: str) -> int | None:
-        """Return the weight of a row with this ``operation``; None: unknown."""
+        """Return the weight of a row with this ``operation``; None: unknown. A tombstone of a key
+        has the weight 0: the tuple that it deletes is not its own.
+        """
         deletes, inserts = (frozenset(map(str.lower, t)) for t in (self.deletes, self.inserts))
-        deletes, inserts = deletes or DELETES - inserts, inserts or INSERTS - deletes
+        known = (TOMBSTONES, UPSERTS) if self.key else (DELETES, INSERTS)
+        deletes, inserts = deletes or known[0] - inserts, inserts or known[1] - deletes
         found = operation.strip().lower()
-        return -1 if found in deletes else 1 if found in inserts else None
+        if found in deletes:
+            return 0 if self.key else -1
+        return 1 if found in inserts else None
 
 
 def product(weights: Iterable[Expr]) -> Expr:

@@ -38,6 +38,7 @@ class StreamKind(StrEnum):
     STREAM = "stream"
     TABLE = "table"
     CHANGES = "changes"
+    UPSERT = "upsert"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,8 @@ class Stream:
             with or without queries; None: for ever; 0: only as long as queries need them.
         registration: id that distinguishes the stream from a deleted one of the same name.
         kind: a table has no event time and is retained for ever.
-        changes: of a stream of changes: how its rows say whether they insert or delete.
+        changes: of a stream of changes: how its rows say whether they insert or delete. With a key
+            (upsert) a row replaces the tuple of its key; it has no event time, as a table.
     """
 
     name: StreamName
@@ -126,20 +128,37 @@ class Stream:
         return self.changes is not None
 
     @property
+    def is_upsert(self) -> bool:
+        """Whether a row replaces the tuple with an equal key, and results follow."""
+        return self.kind is StreamKind.UPSERT
+
+    @property
+    def row_key(self) -> tuple[str, ...]:
+        """The key of which the latest row counts; empty: all rows count."""
+        return self.latest if self.changes is None else self.changes.key
+
+    @property
+    def has_no_times(self) -> bool:
+        """Whether tuples have no event time because all current ones join: table and upsert."""
+        return self.is_table or self.is_upsert
+
+    @property
     def stored_columns(self) -> tuple[tuple[str, DataType], ...]:
         """(name, type) of the columns of a stored tuple: the stream's, and the hidden weight."""
         return (*self.columns, (TUPLE_WEIGHT, TINYINT)) if self.has_changes else self.columns
 
     @property
     def is_ordered(self) -> bool:
-        """Whether its tuples are ordered by a value ``τ``: the event time; for a table, the row's
-        position in its batch, by which the later of two rows of a batch replaces the other.
+        """Whether its tuples are ordered by a value ``τ``: the event time; with the key of a table
+        or of upserts, the row's position in its batch, by which the later of two rows of a batch
+        replaces the other.
         """
-        return self.event_time is not None or (self.is_table and bool(self.latest))
+        return self.event_time is not None or (self.has_no_times and bool(self.row_key))
 
     def _check_table(self) -> None:
-        if not self.is_table:
+        if not self.has_no_times:
             return
+        what = "table" if self.is_table else "stream of upserts"
         given = {
             "event_time": self.event_time is not None,
             "idle_timeout": self.idle_timeout is not None,
@@ -150,21 +169,30 @@ class Stream:
             if wrong:
                 raise StreamError(
                     "table-property",
-                    f"table {self.name!r} can't have {field}: its rows are looked up as of each "
-                    "batch, and all are kept",
+                    f"{what} {self.name!r} can't have {field}: its current rows are kept, whatever "
+                    "their times",
                     field=field,
                     remedy=f"leave {field} out; a timestamp column can be compared like any other",
                 )
 
     def _check_changes(self) -> None:
-        if (self.kind is StreamKind.CHANGES) != self.has_changes:
+        changing = self.kind in (StreamKind.CHANGES, StreamKind.UPSERT)
+        if changing != self.has_changes:
             raise StreamError(
                 "changes-without-kind",
                 f"stream {self.name!r} of kind {self.kind} "
                 + ("has" if self.has_changes else "lacks")
                 + " a description of inserts and deletes",
                 field="kind",
-                remedy="give kind changes, or leave out operation, inserts, deletes and envelope",
+                remedy="give kind changes or upsert, or leave the description out",
+            )
+        if self.is_upsert != bool(self.row_key) and self.has_changes:
+            raise StreamError(
+                "upsert-without-key",
+                f"stream {self.name!r} of kind {self.kind} "
+                + ("lacks a key" if self.is_upsert else "can't have a key"),
+                field="key",
+                remedy="a key belongs to kind upsert: name its columns there, and only there",
             )
         if self.has_changes and TUPLE_WEIGHT in dict(self.columns):
             raise StreamError(
@@ -208,33 +236,35 @@ class Stream:
 
     def _check_latest(self) -> None:
         def refuse(why: str, remedy: str, code: str = "bad-latest") -> StreamError:
-            if self.is_table:
+            if self.has_no_times:
                 return StreamError(
-                    "bad-key", f"table {self.name!r} {why}", field="key", remedy=remedy
+                    "bad-key", f"{self.kind} {self.name!r} {why}", field="key", remedy=remedy
                 )
             return StreamError(
                 code, f"stream {self.name!r} {why}", field="retention.latest", remedy=remedy
             )
 
-        if not self.latest:
-            return
-        if self.has_changes:
-            raise refuse(
-                "of changes can't keep the latest per key: results follow its deletes",
-                "leave latest out; its rows delete what they replace",
+        if self.latest and self.has_changes:
+            raise StreamError(
                 "latest-of-changes",
+                f"stream {self.name!r} of changes can't keep the latest per key: results follow "
+                "its deletes",
+                field="retention.latest",
+                remedy="leave latest out; for rows that replace others, give kind upsert and a key",
             )
-        if self.event_time is None and not self.is_table:
+        if not self.row_key:
+            return
+        if self.event_time is None and not self.has_no_times:
             raise refuse(
                 "has no event time by which one tuple of a key is later than another",
                 "declare event_time, or leave latest out",
                 "latest-without-event-time",
             )
-        for at, column in enumerate(self.latest):
+        for at, column in enumerate(self.row_key):
             kind = self.type_of(column)
             if kind is None:
                 raise refuse(f"has no column {column!r}", "name columns of the stream")
-            if column in self.latest[:at]:
+            if column in self.row_key[:at]:
                 raise refuse(f"has {column!r} twice in its key", "name it once")
             if kind.kind in FLOATING or key_type([kind]) is None:
                 raise refuse(

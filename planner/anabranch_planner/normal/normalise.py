@@ -176,7 +176,7 @@ def _joined(
         shown = columns
     relaxed = given.relaxed or weights.stored_whole(bound.scope)
     relations, lacking = _relations(bound, classes, relaxed)
-    residuals = [*bound.residuals, *lacking]
+    residuals = [*bound.residuals, *lacking, *weights.without_tombstones(scope)]
     structure = Structure(
         {alias: relation.id for alias, relation in relations.items()},
         [c for c in classes if len(c.aliases) > 1],
@@ -216,7 +216,7 @@ def _labelled(expr: Expr, labels: Mapping[str, Label]) -> Expr:
 def _closed_bounds(bound: Bound, window: int | Mapping[str, int] | None) -> Bounds:
     scope, names = bound.scope, list(bound.scope.streams)
     place = {alias: i for i, alias in enumerate(names)}
-    tables = frozenset(alias for alias, s in scope.streams.items() if s.is_table)
+    tables = frozenset(alias for alias, s in scope.streams.items() if s.has_no_times)
     matrix = matrices.from_windows(names, _windows(scope, window), tables)
     entries = (
         matrices.single(len(names), place[b.earlier], place[b.later], b.micros)
@@ -245,7 +245,7 @@ def _ttls(scope: Scope, fields: Mapping[str, str]) -> dict[str, Micros]:
         return {}
     declared = {alias: part for part, alias in fields.items()}
     for alias, stream in scope.streams.items():
-        if stream.event_time is None and not stream.is_table:
+        if stream.event_time is None and not stream.has_no_times:
             with located(declared.get(alias, "")):
                 raise QueryError(
                     "no-event-time",
@@ -277,7 +277,8 @@ def _windows(scope: Scope, window: int | Mapping[str, int] | None) -> dict[str, 
                 )
             by_alias.update(dict.fromkeys(named, micros))
     else:
-        by_alias = dict.fromkeys((a for a, s in scope.streams.items() if not s.is_table), window)
+        timed = (a for a, s in scope.streams.items() if not s.has_no_times)
+        by_alias = dict.fromkeys(timed, window)
     for alias, micros in by_alias.items():
         place = f"window.{alias}" if isinstance(window, Mapping) else "window"
         if micros < 0:
@@ -287,19 +288,22 @@ def _windows(scope: Scope, window: int | Mapping[str, int] | None) -> dict[str, 
                 field=place,
                 remedy="give a duration of zero or more",
             )
-        if scope.streams[alias].is_table:
+        stream = scope.streams[alias]
+        if stream.has_no_times:
             raise QueryError(
                 "window-of-table",
-                f"the window names {alias!r}, whose rows have no event time: it is a table",
+                f"the window names {alias!r}, whose rows have no event time: its kind is "
+                f"{stream.kind}",
                 field=place,
-                remedy="leave it out: rows of tables are looked up, whenever they came",
+                remedy="leave it out: its current rows join, whenever they came",
             )
-        timeless = [a for a, s in scope.streams.items() if s.event_time is None and not s.is_table]
+        streams = scope.streams.items()
+        timeless = [a for a, s in streams if s.event_time is None and not s.has_no_times]
         if timeless:
-            stream = scope.streams[timeless[0]].name
+            name = scope.streams[timeless[0]].name
             raise QueryError(
                 "no-event-time",
-                f"the window of {alias!r} needs event times, but stream {str(stream)!r}"
+                f"the window of {alias!r} needs event times, but stream {str(name)!r}"
                 f" (alias {timeless[0]!r}) declares none",
                 field=place,
                 remedy="declare its event_time, or leave the window out",

@@ -6,11 +6,11 @@ hidden weight of each member is a column that the projection reads.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.changes import TINYINT, TUPLE_WEIGHT, change_of, product
-from anabranch_contract.queries.expressions import Column, Expr
+from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, Literal
 from anabranch_contract.queries.views import CHANGE, WEIGHT
 from anabranch_planner.normal.bind import Bound
 from anabranch_planner.sql.scope import Scope
@@ -47,6 +47,14 @@ def stored_whole(scope: Scope) -> Mapping[str, tuple[Expr, ...]]:
     return dict.fromkeys(scope.streams, ()) if stored else {}
 
 
+def without_tombstones(scope: Scope) -> Iterator[Expr]:
+    """Conditions that exclude the stored tombstones of streams of upserts."""
+    nothing = Literal(0, TINYINT)
+    for alias, stream in scope.streams.items():
+        if stream.is_upsert:
+            yield Call("ne", (Column(alias, TUPLE_WEIGHT, TINYINT), nothing), BOOLEAN)
+
+
 def check(bound: Bound) -> None:
     """Refuse streams of changes beside tables.
 
@@ -62,7 +70,7 @@ def check(bound: Bound) -> None:
                 "changes-beside-latest",
                 f"{changing[0]!r} reads a stream of changes beside {alias!r}, which joins as of a "
                 "batch: a delete would find other rows of it than its insert did",
-                remedy=f"register stream {str(stream.name)!r} with kind changes, or without a key",
+                remedy=f"register stream {str(stream.name)!r} with kind changes or upsert",
             )
 
 

@@ -53,7 +53,8 @@ class Latest:
         if label not in self._targets:
             layout = self.prober.layout
             stream = layout.relations[layout.relation_of[label]].stream
-            rule = next((r for r in layout.ruleset.latest_rules if r.stream == stream), None)
+            rules = (r for r in layout.ruleset.latest_rules if r.stream == stream)
+            rule = None if layout.streams[stream].has_changes else next(rules, None)
             self._targets[label] = None if rule is None else (rule, _target(rule, label))
         return self._targets[label]
 

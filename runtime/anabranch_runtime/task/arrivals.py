@@ -48,6 +48,8 @@ class TaskArrivals:
     tables: dict[RelationId, BatchTable] = field(default_factory=dict)
     meters: dict[str, StreamMeter] = field(default_factory=lambda: defaultdict(StreamMeter))
     aside: dict[str, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
+    #: First sigma after those of the tuples read.
+    next_sigma: int = 0
 
     def count(self, stream: str, meter: StreamMeter) -> None:
         """Add to the counts of ``stream``."""
@@ -110,25 +112,35 @@ def take_in(
             if relation.id in broken:
                 continue
             try:
-                kept = _filtered(relation, rows)
+                kept = filtered(relation, rows)
             except EVALUATION as error:
                 failed(relation.id, error)
                 broken.add(relation.id)
                 continue
             if kept.num_rows:
                 pieces[relation.id].append(kept)
-    if sum(m.input for m in arrivals.meters.values()) >> COUNTER_BITS:
-        raise PipelineError(
-            "batch-too-large",
-            f"a task read more than {1 << COUNTER_BITS} tuples of one batch",
-            remedy="read less per batch, or give the pipeline more tasks",
-        )
+    arrivals.next_sigma = sigma + of_streams
+    check_count(sum(m.input for m in arrivals.meters.values()))
     for relation_id, batches in pieces.items():
         if relation_id in broken:
             continue
         table = pa.concat_batches(batches) if len(batches) > 1 else batches[0]
         arrivals.tables[relation_id] = BatchTable(table)
     return arrivals
+
+
+def check_count(tuples: int) -> None:
+    """Check that ``tuples`` of one task and batch can be numbered.
+
+    Raises:
+        PipelineError: they can't.
+    """
+    if tuples >> COUNTER_BITS:
+        raise PipelineError(
+            "batch-too-large",
+            f"a task read more than {1 << COUNTER_BITS} tuples of one batch",
+            remedy="read less per batch, or give the pipeline more tasks",
+        )
 
 
 def _without_ahead(
@@ -179,7 +191,7 @@ def _admit(
         return None
     weight = None
     if spec.changes is not None:
-        weight, unknown = weights_of(rows.column(spec.changes.operation), spec.changes)
+        weight, unknown = weights_of(rows, spec.changes)
         if unknown is not None:
             arrivals.count(block.stream, StreamMeter(invalid=unknown.true_count))
             if spec.keep_late:
@@ -191,8 +203,10 @@ def _admit(
     sigma = first + np.arange(rows.num_rows, dtype=np.int64)
     columns, names = rows.columns, rows.schema.names
     if spec.changes is not None:
-        place = names.index(spec.changes.operation)
-        columns[place], names[place] = weight, TUPLE_WEIGHT
+        if spec.changes.operation is not None:
+            place = names.index(spec.changes.operation)
+            del columns[place], names[place]
+        columns, names = [*columns, weight], [*names, TUPLE_WEIGHT]
     columns, names = [*columns, pa.array(sigma)], [*names, SIGMA]
     if spec.event_time is None:
         if not spec.is_ordered:
@@ -236,13 +250,18 @@ def _admit(
 
 def _latest_of(spec: Stream, rows: pa.RecordBatch) -> pa.RecordBatch:
     """``rows`` of one block without those superseded by another row of the block."""
-    if not spec.latest or not rows.num_rows:
+    if not spec.row_key or not rows.num_rows:
         return rows
-    gone = superseded([rows.column(c) for c in spec.latest], fixed(rows.column(TAU), np.int64))
+    gone = superseded([rows.column(c) for c in spec.row_key], fixed(rows.column(TAU), np.int64))
     return rows.take(pa.array(np.flatnonzero(~gone))) if gone.any() else rows
 
 
-def _filtered(relation: Relation, rows: pa.RecordBatch) -> pa.RecordBatch:
+def filtered(relation: Relation, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows of the relation's stream that pass its filter.
+
+    Raises:
+        ExpressionError: the filter fails on a row.
+    """
     if not relation.filter:
         return rows
     mask = filter_mask(relation.filter, lambda c: rows.column(c.name), rows.num_rows)

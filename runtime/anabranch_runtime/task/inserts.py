@@ -115,14 +115,15 @@ class Inserts:
     _packs: int = 0
 
     def arrivals(
-        self, tables: Mapping[str, pa.RecordBatch], caches: dict[str, KeyCache]
+        self, tables: Mapping[str, pa.RecordBatch], caches: dict[str, KeyCache], part: str = "base"
     ) -> list[Segment]:
         """Write arrived rows, by relation, as one pack.
 
         Args:
             caches: relation -> key vectors of its rows; newly computed ones are added.
+            part: name of the pack in the batch.
         """
-        with self._metered(), self.pack("base") as writer:
+        with self._metered(), self.pack(part) as writer:
             for name, rows in sorted(tables.items()):
                 cache = caches.setdefault(name, {})
                 for spec in self.layout.inserts.get(arrival_edge(RelationId(name)), ()):

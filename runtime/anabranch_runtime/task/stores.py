@@ -181,7 +181,7 @@ def _superseded(
     for member, relation in zip(spec.members, spec.relations, strict=True):
         stream = layout.streams[layout.relations[relation].stream]
         first = since.get(stream.name)
-        if first is None:
+        if first is None or stream.has_changes:
             continue
 
         def column(name: str) -> pa.Array:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from anabranch_contract import codec
@@ -66,6 +67,7 @@ from anabranch_runtime.task.emission import LEAVING, OWED, Emission
 from anabranch_runtime.task.inserts import ARRIVED, PAST, Inserts, Uploads
 from anabranch_runtime.task.memory import PrivateMemory, budget
 from anabranch_runtime.task.meters import Collector
+from anabranch_runtime.task.replacing import REPLACING, Replacing
 from anabranch_runtime.task.stores import KeyCache, combination_rows, kept_part
 from anabranch_runtime.task.substreams import DividedTuples
 
@@ -199,6 +201,7 @@ class _Task:
             self.uploads,
             self.memory,
         )
+        self.replacing = Replacing(self.prober, context.scope.latest, traffic)
         self.emission = Emission(
             context,
             self.layout,
@@ -233,6 +236,8 @@ class _Task:
             written = self._store_arrivals(arrivals)
         reach(Point.STORED)
         self._share(written)
+        if self.replacing.rules:
+            self._replace(arrivals)
         levels = max(self.layout.levels, 1)
         for level in range(levels):
             self.level = level
@@ -292,21 +297,37 @@ class _Task:
 
     # --- storing -------------------------------------------------------------------------------
 
-    def _store_arrivals(self, arrivals: TaskArrivals) -> list[Segment]:
+    def _store_arrivals(self, arrivals: TaskArrivals, part: str = "base") -> list[Segment]:
         """Write the base segments of this task's rows as one pack."""
         caches: dict[str, KeyCache] = {r: {} for r in arrivals.tables}
         tables = sorted(arrivals.tables.items())
         if self.traffic is None:
-            written = self.inserts.arrivals({r: t.batch for r, t in tables}, caches)
+            written = self.inserts.arrivals({r: t.batch for r, t in tables}, caches, part)
         else:
             for relation, table in tables:
                 specs = self.layout.inserts.get(arrival_edge(relation), ())
                 self.inserts.send((ARRIVED, relation), specs, table.batch, caches[relation])
             self._settle()
-            written = self.inserts.arrivals(self.inserts.received(ARRIVED), {})
+            written = self.inserts.arrivals(self.inserts.received(ARRIVED), {}, part)
         for relation, table in tables:
             self._sketch(relation, table, caches[relation])
         return written
+
+    def _replace(self, arrivals: TaskArrivals) -> None:
+        """Add the deletes of replaced rows to ``arrivals``, and store them."""
+        with self._phase("probe"):
+            self.replacing.begin(arrivals)
+        self._settle()
+        made = self.replacing.deletes(arrivals)
+        tables = {relation: BatchTable(rows) for relation, rows in made.items()}
+        with self._phase("store"):
+            written = self._store_arrivals(TaskArrivals(tables), "replaced")
+        self._share(written)
+        for relation, rows in made.items():
+            known = arrivals.tables.get(relation)
+            if known is not None:
+                rows = pa.concat_batches([known.batch, rows.select(known.batch.schema.names)])
+            arrivals.tables[relation] = BatchTable(rows)
 
     def _backfill(self, work: Slice) -> None:
         # Not counted on the edges' meters: the plan's cost excludes backfills.
@@ -402,6 +423,8 @@ class _Task:
             self.courier.arrived(self.works[work], edge, int(at), letter)
         elif kind == LEAVING:
             self.emission.arrived(letter)
+        elif kind == REPLACING:
+            self.replacing.arrived(letter)
         else:
             self.inserts.arrived(letter)
 

@@ -17,8 +17,10 @@ import yaml
 from tests.support.oracles.oracle import OracleQuery, weight_of
 from tests.support.scenarios.draw import Generated, generate
 from tests.support.scenarios.file import read_document
+from tests.support.scenarios.latest import keys_of
 from tests.support.scenarios.past import generate_with_past
 from tests.support.scenarios.rows import RECORDED, Size
+from tests.support.scenarios.tables import impossible
 
 #: Column of the operation, and operations that insert or delete.
 OPERATION, INSERTS, DELETES = "op", ("c", "insert", "+I", "+U"), ("d", "DELETE", "-U")
@@ -44,12 +46,46 @@ def generate_with_changes(seed: int, folder: Path, size: Size = RECORDED) -> Gen
     return replace(generated, queries=queries)
 
 
+def generate_with_upserts(seed: int, folder: Path, size: Size = RECORDED) -> Generated:
+    """The scenario of ``seed``, with streams of upserts, and queries that come again later."""
+    rng = Random(f"upserts {seed}")
+    make = generate_with_past if rng.random() < 0.5 else generate
+    generated = make(seed, folder, size)
+    document = read_document(generated.path)
+    changing = [name for name in document["streams"] if rng.random() < 0.5]
+    for name in changing or [next(iter(document["streams"]))]:
+        stream, path = document["streams"][name], folder / document["streams"][name]["path"]
+        for field in ("event_time", "lateness"):
+            stream.pop(field, None)
+        key = rng.sample(keys_of(path), rng.choice((1, 1, 2)))
+        stream |= {"kind": "upsert", "key": key, "changes": {"operation": OPERATION}}
+        stream |= {"retain": "all"}
+        rows = pq.read_table(path)
+        operations = [rng.choice(("c", "u", "r", "d")) for _ in range(rows.num_rows)]
+        rows = rows.append_column(OPERATION, pa.array(operations, pa.string()))
+        pq.write_table(rows, path, row_group_size=50)
+    generated.path.write_text(yaml.safe_dump(document, sort_keys=False, width=100))
+    changes = {n for n, s in document["streams"].items() if s.get("kind") == "upsert"}
+    queries = {name: _signed(query, changes) for name, query in generated.queries.items()}
+    generated = replace(generated, queries=queries)
+    for name, query in document["queries"].items():
+        if isinstance(query.get("window"), dict):
+            members = dict(generated.queries[name].members)
+            left = {a: w for a, w in query.pop("window").items() if members[a] not in changes}
+            query |= {"window": left} if left else {}
+    generated.path.write_text(yaml.safe_dump(document, sort_keys=False, width=100))
+    for name in impossible(generated):
+        del document["queries"][name], generated.queries[name]
+    generated.path.write_text(yaml.safe_dump(document, sort_keys=False, width=100))
+    return generated
+
+
 def _changed(rows: pa.Table, rng: Random) -> pa.Table:
     """The same number of rows, with deletes and updates among them."""
     count, share = rows.num_rows, rng.choice((0.1, 0.3, 0.5))
     near = rng.choice((3, 30, max(count, 1)))
     values = rows.to_pylist()
-    operations = [rng.choice(INSERTS) for _ in values]
+    operations: list[str | None] = [rng.choice(INSERTS) for _ in values]
     free = [at for at in range(count) if rng.random() < share]
     while free:
         at = free.pop()

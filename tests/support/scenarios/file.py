@@ -63,6 +63,11 @@ class StreamEntry:
     key: tuple[str, ...] = ()
     operation: str | None = None
 
+    @property
+    def has_no_times(self) -> bool:
+        """Whether rows have no event time because all current ones join."""
+        return self.table or (self.operation is not None and bool(self.key))
+
 
 @dataclass(frozen=True, slots=True)
 class QueryEntry:

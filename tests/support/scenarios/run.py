@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from anabranch_runtime.state.slices import Throttle
-from tests.support.scenarios.changes import generate_with_changes
+from tests.support.scenarios.changes import generate_with_changes, generate_with_upserts
 from tests.support.scenarios.draw import Generated, generate, generate_respelled
 from tests.support.scenarios.features import features
 from tests.support.scenarios.file import read_scenario
@@ -78,6 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     kinds.add_argument("--latest", action="store_true", help="with streams that keep the latest")
     kinds.add_argument("--retained", action="store_true", help="with streams that are retained")
     kinds.add_argument("--changes", action="store_true", help="with streams of changes")
+    kinds.add_argument("--upserts", action="store_true", help="with streams of upserts")
     kinds.add_argument("--tables", action="store_true", help="with tables")
     kinds.add_argument("--dppick", action="store_true", help="planned by dpPick")
     kinds.add_argument("--respelled", action="store_true", help="with subqueries and WITH")
@@ -113,6 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         make = generate_with_latest if options.latest else make
         make = generate_retained if options.retained else make
         make = generate_with_changes if options.changes else make
+        make = generate_with_upserts if options.upserts else make
         make = generate_with_tables if options.tables else make
         make = generate_respelled if options.respelled else make
         make = generate_picked if options.dppick else make

@@ -48,7 +48,7 @@ def generate_with_tables(seed: int, folder: Path, size: Size = RECORDED) -> Gene
         if rng.random() < 0.4:
             query["register_at"] = 0
     _write(generated, document)
-    for name in _impossible(generated):
+    for name in impossible(generated):
         del document["queries"][name]
         del generated.queries[name]
     _write(generated, document)
@@ -59,7 +59,8 @@ def _write(generated: Generated, document: dict[str, Any]) -> None:
     generated.path.write_text(yaml.safe_dump(document, sort_keys=False, width=100))
 
 
-def _impossible(generated: Generated) -> list[str]:
+def impossible(generated: Generated) -> list[str]:
+    """The queries that are refused over the scenario's streams."""
     scenario = read_scenario(generated.path)
     streams = {name: stream_of(scenario, name) for name in scenario.streams}
     found = []

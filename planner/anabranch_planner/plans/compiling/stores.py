@@ -228,7 +228,7 @@ def stores_of_streams(
     parallelism: int,
 ) -> tuple[list[StoreSpec], list[LatestRule]]:
     """Stores of retained streams, and of streams where only the latest tuple of a key counts; for
-    the latter also rules that look up later tuples of the same key.
+    the latter also rules that look up other tuples of the same key.
 
     A relation's filter may drop the later tuple but not the earlier one, so the rules search all
     tuples of the stream.
@@ -247,7 +247,7 @@ def stores_of_streams(
         relations.setdefault(relation.id, relation)
         base, types = base_mir(relation.id), dict(stream.columns)
         known = copies[base.id]
-        key = tuple((c, str(key_type([types[c]]))) for c in sorted(stream.latest))
+        key = tuple((c, str(key_type([types[c]]))) for c in sorted(stream.row_key))
         wanted = (AttrRef(base.members[0], key[0][0]), key[0][1]) if len(key) == 1 else None
         if not known:
             partition = None if stream.is_retained else wanted
