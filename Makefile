@@ -30,7 +30,7 @@ $(STAMP): pyproject.toml constraints.txt | prerequisites
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -qq --no-input -c constraints.txt -e ".[dev,bench,docs]" </dev/null
 	@echo "Compiling the runtime's kernels"
-	@$(BIN)/python -m anabranch_runtime.index.kernels
+	@$(BIN)/python -m anabranch_runtime.index.warming
 	@$(BIN)/python -m anabranch_runtime.sources.files.csv
 	@touch $@
 

@@ -134,4 +134,5 @@ def _pass(
 
 def warm() -> None:
     """Compile the kernel, or load it from Numba's cache."""
-    frequent(np.zeros(1, np.uint64), np.empty(0, np.uint64), 1, 1)
+    for known in (np.empty(1, np.uint64), np.frombuffer(bytes(8), np.uint64)):
+        frequent(np.zeros(1, np.uint64), known, 1, 1)

@@ -9,8 +9,8 @@ index that was checked against its segment at opening).
 order, so every segment is read sequentially, and the entry for a probe is in the cache or in the
 next cache line, however large the segment is.
 
-Numba compiles the kernels at first use and caches them on disk; :func:`warm` does so before the
-first worker is forked.
+Numba compiles a kernel at its first use with certain types and caches it on disk;
+``index.warming`` does so before the first worker is forked.
 """
 # Compiled code has Numba's types: callers are checked, bodies are not.
 # mypy: ignore-errors
@@ -436,16 +436,16 @@ def warm() -> None:
     for kind in (np.int16, np.int32, np.int64, np.uint64):
         pick(np.zeros(1, kind), order, np.empty(1, kind))
     mix(words, np.empty(2, np.uint64))
-    tables, which = np.array([one], np.int64), np.zeros(1, np.int16)
-    gather64(tables, which, order, np.empty(1, np.int64))
-    gather128(tables, which, order, np.empty(2, np.int64))
-    gather32(tables, which, order, np.empty(1, np.int32))
-    gather16(tables, which, order, np.empty(1, np.int16))
-    gather8(tables, which, order, np.empty(1, np.int8))
-    gather_bits(tables, np.zeros(1, np.int64), which, order, np.zeros(1, np.uint8))
-    gather_lengths(tables, which, order, np.empty(2, np.int32))
-    gather_bytes(tables, tables, which, order, np.zeros(2, np.int32), np.zeros(1, np.uint8))
-
-
-if __name__ == "__main__":
-    warm()
+    # Columns of Arrow are read-only, for which Numba has types of their own.
+    mix(np.frombuffer(bytes(16), np.uint64), np.empty(2, np.uint64))
+    tables = np.array([one], np.int64)
+    # Numbers of tables, of single probes and of rounds.
+    for which in (np.zeros(1, np.int16), np.zeros(1, np.int32)):
+        gather64(tables, which, order, np.empty(1, np.int64))
+        gather128(tables, which, order, np.empty(2, np.int64))
+        gather32(tables, which, order, np.empty(1, np.int32))
+        gather16(tables, which, order, np.empty(1, np.int16))
+        gather8(tables, which, order, np.empty(1, np.int8))
+        gather_bits(tables, np.zeros(1, np.int64), which, order, np.zeros(1, np.uint8))
+        gather_lengths(tables, which, order, np.empty(2, np.int32))
+        gather_bytes(tables, tables, which, order, np.zeros(2, np.int32), np.zeros(1, np.uint8))

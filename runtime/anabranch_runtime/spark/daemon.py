@@ -27,11 +27,10 @@ def main() -> None:
     import anabranch_runtime.spark.apart
     import anabranch_runtime.spark.job  # noqa: F401
     from anabranch_contract.collection import collect_rarely
-    from anabranch_runtime.index import kernels, rounds
+    from anabranch_runtime.index import warming
 
     collect_rarely()
-    kernels.warm()
-    rounds.warm()
+    warming.warm()
     gc.collect()
     gc.freeze()
     tasks = 0

@@ -1,0 +1,19 @@
+"""Compilation of all kernels for the types in use, ahead of the first batch.
+
+``python -m anabranch_runtime.index.warming`` fills Numba's cache of an installation: a kernel that
+is compiled in a batch delays it by up to three seconds.
+"""
+
+from __future__ import annotations
+
+from anabranch_runtime.index import kernels, rounds
+
+
+def warm() -> None:
+    """Compile the kernels, or load them from Numba's cache."""
+    kernels.warm()
+    rounds.warm()
+
+
+if __name__ == "__main__":
+    warm()
