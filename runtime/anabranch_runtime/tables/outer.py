@@ -34,8 +34,9 @@ from anabranch_runtime.tables.inputs import Inputs, one_batch
 from anabranch_runtime.tables.ordered import Ordered
 from anabranch_runtime.tables.slots import Slots
 from anabranch_runtime.tables.words import Field, Layout, Texts, grown, integers_of
-from anabranch_runtime.views.event_time import FIRST, LAST
 
+#: Limits of the axis of event times, in microseconds since 1970: 126,752 years before and after it.
+FIRST, LAST = -4 * 10**18, 4 * 10**18
 _BIGINT = DataType(TypeKind.BIGINT)
 _NUMBER = Field(_BIGINT, nullable=False)
 _NEVER = int(np.iinfo(np.int64).max)

@@ -15,9 +15,7 @@ from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
 from anabranch_contract.queries.expressions import Column
 from anabranch_contract.queries.joins import StreamName
 from anabranch_contract.queries.outer_joins import part_number
-
-#: Limits of the axis of event times, in microseconds since 1970: 126,752 years before and after it.
-FIRST, LAST = -4 * 10**18, 4 * 10**18
+from anabranch_runtime.tables.outer import FIRST
 
 
 def clock_of(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> int | None:

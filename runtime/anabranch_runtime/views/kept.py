@@ -16,9 +16,11 @@ import pyarrow as pa
 from anabranch_contract.plans.ruleset import QuerySpec
 from anabranch_contract.protocol.activations import Activation, LeftRows, ViewRows, counted
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX, pairs_id
+from anabranch_contract.queries.types import DataType
 from anabranch_contract.queries.views import WEIGHT
 from anabranch_runtime.columns.arrow_types import arrow_type, schema_of
 from anabranch_runtime.sinks.joined_rows import JoinedBatch
+from anabranch_runtime.sinks.parquet import output_schema
 from anabranch_runtime.sinks.rows import json_rows
 from anabranch_runtime.state.tables import Round, TableCounts
 from anabranch_runtime.tables.outer import DecidedRows
@@ -60,7 +62,7 @@ class KeptView:
             self._table = MaintainedTable(query.view, self._read_by_view, deletes=self._deletes)
             self._corrections = estimates.schema_of_estimates(query.view).empty_table()
         if outer is not None and not outer.look_ups:
-            self._decided = DecidedRows(query)
+            self._decided = DecidedRows(outer, self._pair_columns)
             self._undecided = Undecided(query, self.results)
             self.counts = TableCounts(left=LeftRows(outer.kind))
 
@@ -69,6 +71,10 @@ class KeptView:
         outer = self.query.outer
         shown = self.query.projection if outer is None else outer.projection
         return schema_of(o for o in shown if o.name != WEIGHT)
+
+    @property
+    def _pair_columns(self) -> tuple[tuple[str, DataType], ...]:
+        return tuple((o.name, o.expr.type) for o in self.query.projection)
 
     @property
     def _deletes(self) -> bool:
@@ -179,7 +185,8 @@ class KeptView:
             more = rest[tables + outer :]
             found._corrections = pa.Table.from_batches(more) if more else None
         if found._decided is not None:
-            found._decided = DecidedRows.load(kept.query, rest[tables : tables + outer])
+            own = rest[tables : tables + outer]
+            found._decided = DecidedRows.load(found._decided.outer, found._pair_columns, own)
         found._missing = Activation.loads(missing) if missing else None
         return found
 
@@ -200,7 +207,8 @@ class KeptView:
             return look_ups.results(outer, filled)
         assert self._decided is not None
         assert self._undecided is not None
-        left, pairs = (joined.rows(join, self.query) for join in self.joins)
+        found = [joined.rows(join, self.query) for join in self.joins]
+        left, pairs = (_nothing_of(self.query) if rows is None else rows for rows in found)
         clock = batch.clocks.get(self.name)
         rows, decided = self._decided.apply(left, pairs, clock, batch.batch, self._undecided)
         if self.counts.left is not None:
@@ -218,6 +226,11 @@ class KeptView:
         written = self.counts.written + rows.num_rows
         self.counts = replace(self.counts, version=version, written=written)
         return rows
+
+
+def _nothing_of(query: QuerySpec) -> pa.Table:
+    """Return no pairs, nor left rows."""
+    return output_schema(query).empty_table()
 
 
 def _together(rows: pa.Table) -> pa.RecordBatch:

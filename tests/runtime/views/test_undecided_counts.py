@@ -6,6 +6,7 @@ from pathlib import Path
 from random import Random
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -15,11 +16,11 @@ from anabranch_contract.protocol.activations import Activation, LeftRows, counte
 from anabranch_contract.queries.joins import Label, QueryId
 from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_planner.passes import parse_sql
+from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.index.ranks import limit, ranks
 from anabranch_runtime.sinks.ledger import publish_rations
-from anabranch_runtime.sinks.outer_rows import BATCH
-from anabranch_runtime.views.counts import add_left, all_left
-from anabranch_runtime.views.outer_joins import without_undecided
+from anabranch_runtime.sinks.outer_rows import BATCH, FLOOR
+from anabranch_runtime.tables.outer import DecidedRows
 from anabranch_runtime.views.undecided import Undecided
 from tests.support.worlds.outer_runs import STREAMS
 
@@ -102,15 +103,24 @@ def test_the_completeness_is_the_true_one(
     names = {n: found["ts" if str(t) == "timestamp" else "k"] for n, t in spec.outer.left}
     types = {n: pa.timestamp("us", "UTC") if str(t) == "timestamp" else pa.int32()
              for n, t in spec.outer.left}  # fmt: skip
+    nothing = pa.nulls(found.num_rows, pa.timestamp("us", "UTC"))
     rows = pa.table(
         {
             **{name: column.cast(types[name]) for name, column in names.items()},
             BATCH: found["batch"],
-            "anabranch_left": pa.array([1] * found.num_rows, pa.int64()),
-            "anabranch_pairs": found[found.column_names[3]].cast(pa.int64()),
+            FLOOR: nothing,
         }
     )
-    _, counts = without_undecided(spec.outer, rows, Undecided(spec, tmp_path))
+    # A row for each pair, whose partner is of no interest here.
+    times = found[found.column_names[3]].to_numpy()
+    columns = [(o.name, o.expr.type) for o in query.projection]
+    pairs_of = rows.take(pa.array(np.repeat(np.arange(len(times)), times)))
+    for name, type_ in columns:
+        if name not in names:
+            pairs_of = pairs_of.append_column(name, pa.nulls(len(pairs_of), arrow_type(type_)))
+    decided = DecidedRows(spec.outer, columns)
+    last = BATCHES * LENGTH * 10
+    counts = decided.apply(rows, pairs_of, last, BATCHES, Undecided(spec, tmp_path)).left
     said = counted({"q": pairs, "q+left": left}, "q", counts)
     assert said is not None
     exists = "EXISTS (SELECT 1 FROM c WHERE c.k = a.k)"
@@ -165,10 +175,3 @@ def test_what_is_owed_is_estimated_by_the_others() -> None:
 def test_of_a_join_whose_left_rows_are_not_known_nothing_is_said() -> None:
     assert counted({"q": Activation(0, {}), "q+left": Activation(0, {})}, "q", None) is None
     assert counted({"q": Activation(0, {}, results=1)}, "q", None) == Activation(0, {}, results=1)
-
-
-def test_a_version_that_is_made_again_counts_once(tmp_path: Path) -> None:
-    some, more = LeftRows(JoinKind.ANTI, 2, 0.5, 1), LeftRows(JoinKind.ANTI, 1, 0.0, 0)
-    for version, rows in ((1, some), (1, some), (2, more), (2, more)):
-        add_left(tmp_path, "q", version, rows)
-    assert all_left(tmp_path) == {"q": LeftRows(JoinKind.ANTI, 3, 0.5, 1)}

@@ -219,11 +219,6 @@ class OuterRun:
             return should_be(self.drawn, connection, self.marks.get("c"))
 
 
-def _passed(mark: int) -> int:
-    """The least deadline that a watermark has not passed."""
-    return (mark - 1) // 1000 * 1000 + 1
-
-
 def emitted(results: Path, query: JoinQuery) -> list[tuple[Any, ...]]:
     """Rows in a query's sink; of a view, its current rows."""
     if query.view is not None:
@@ -246,10 +241,10 @@ def should_be(
     """Expected rows of a statement over the tables ``a``, ``b`` and ``c``.
 
     Args:
-        mark: the watermark of ``c`` in microseconds. Deadlines in its millisecond have not passed.
+        mark: the watermark of ``c`` in microseconds.
         pair_kept, left_kept: conditions on emitted pairs and on emitted left rows.
     """
-    over = "false" if mark is None else f"epoch_us({drawn.deadline}) < {_passed(mark)}"
+    over = "false" if mark is None else f"epoch_us({drawn.deadline}) < {mark}"
     where = f"WHERE {drawn.where or 'true'}"
     exists = f"EXISTS (SELECT 1 FROM c WHERE {drawn.on})"
     left = f"FROM {drawn.left} {where} AND {over} AND {left_kept} AND"
