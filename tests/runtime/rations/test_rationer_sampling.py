@@ -23,7 +23,7 @@ from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.index.ranks import WHOLE, limit, ranks
 from anabranch_runtime.rations.rationer import SAMPLE
-from anabranch_runtime.sinks.joined_rows import read_rows
+from anabranch_runtime.sinks.joined_rows import JoinedBatch
 from anabranch_runtime.sinks.sampling import RANK, SHARE
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.task.context import BatchContext
@@ -69,7 +69,11 @@ def job(columns: dict[str, Any]) -> Job:
 def staged(one: Driver, batch: int) -> pa.Table:
     """Joined rows of a batch."""
     (found,) = [r for r in one.state.tables.rounds if r.batch == batch]
-    return read_rows(str(one.settings.state), found.rows, pa.schema([]))
+    batch_rows = JoinedBatch(str(one.settings.state), found.rows, found.feeds)
+    query = one.control.ruleset(one.state.ruleset).queries[0]
+    rows = batch_rows.rows("q", query)
+    assert rows is not None
+    return rows
 
 
 def test_pairs_of_one_stream_need_the_ranks_of_both(url: str, tmp_path: Path) -> None:
