@@ -1,9 +1,9 @@
 """From a batch's arrival to the last of many aggregating queries over one join that shows it.
 
 Every query groups the same join of orders and line items by other columns. A batch has some
-thousand joined rows. The clock starts when the gate admits a batch, and stops when the rows of
-every query, as the REST API shows them, include it. The same numbers of queries without aggregates,
-whose results are counted only, tell what the joins alone cost. The tables end as DuckDB has them.
+thousand joined rows. The clock starts when the gate admits a batch, and stops when the changes of
+every query's table are in its sink. The same numbers of queries without aggregates, whose results
+are counted only, tell what the joins alone cost. The tables end as DuckDB has them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import redis
 
 from anabranch_client.replay import tpch
 from anabranch_client.replay.oracle import recorded_tables
 from anabranch_client.replay.scenario import RecordedStream
 from anabranch_client.replay.tpch import DemoQuery
-from anabranch_contract.protocol.activations import ViewRows
-from anabranch_contract.protocol.keys import Keys
+from anabranch_runtime.sinks.parquet import version_file
 from benchmarks.command import Benchmark, made, quantile, spread
 from benchmarks.report.figures import tell
 from benchmarks.report.grids import Grid
@@ -120,15 +118,14 @@ def _delays(
         counted=counted,
     ) as system:
         system.start()
-        keys = Keys(system.pipeline.spec.namespace)
-        server = redis.Redis.from_url(system.pipeline.redis_url)
+        results = system.pipeline.spec.results
         delays, seconds = list[float](), list[float]()
         for batch in range(options.warm_up + options.batches):
             began = time.time()
             system.gate(batch + 1)
             _await(lambda b=batch: len(system.log()) > b)  # type: ignore[misc]
             committed = system.log()[batch].committed_at
-            _await(lambda b=batch: _includes(server, keys, views, b))  # type: ignore[misc]
+            _await(lambda b=batch: _includes(results, views, b))  # type: ignore[misc]
             if batch >= options.warm_up:
                 delays.append(time.time() - began)
                 seconds.append(committed - began)
@@ -137,12 +134,9 @@ def _delays(
     return delays, seconds
 
 
-def _includes(server: Any, keys: Keys, views: Sequence[str], batch: int) -> bool:
-    """Whether all views have been published as of ``batch``."""
-    if not views:
-        return True
-    found = server.hmget(keys.views, views)
-    return all(text is not None and ViewRows.loads(text).batch >= batch for text in found)
+def _includes(results: Path, views: Sequence[str], batch: int) -> bool:
+    """Whether the sinks of all views have the version of ``batch``."""
+    return all(version_file(results / view, batch + 1).exists() for view in reversed(views))
 
 
 def _await(done: Any) -> None:

@@ -227,6 +227,7 @@ class Here:
         self.keeper.work(at_once=True)
         while not self.keeper.up_to_date:
             self.keeper.work()
+        self.keeper.publish_all()
         self._statuses.append(self.keeper.status())
 
     def close(self) -> None:
@@ -392,6 +393,7 @@ def _serve(calls: Connection, keeper: Keeper, waiting: list[tuple[Any, ...]]) ->
         while waiting or calls.poll(0 if draining or not keeper.idle else keeper.pause):
             kind, *content = waiting.pop(0) if waiting else calls.recv()
             if kind == "close":
+                keeper.publish_all()
                 return
             if kind == "load":
                 keeper.load(*content)
@@ -404,6 +406,7 @@ def _serve(calls: Connection, keeper: Keeper, waiting: list[tuple[Any, ...]]) ->
             keeper.work()
         calls.send(("status", keeper.status()))
         if draining and keeper.up_to_date:
+            keeper.publish_all()
             calls.send(("drained", None))
             draining = False
 

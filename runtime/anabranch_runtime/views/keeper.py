@@ -39,8 +39,9 @@ _LOG = structlog.get_logger("anabranch.runtime")
 #: A checkpoint is due once the rounds since the last one have taken so many seconds (and this many
 #: times as long as it took), or so many bytes (or as many as the tables), or so many rounds.
 SECONDS, RATIO, BYTES, ROUNDS = 2.0, 10.0, 1 << 25, 1024
-#: Seconds after which present rows are published though more rounds wait.
-STALE = 0.5
+#: Seconds after which present rows are published though more rounds wait; greatest share of the
+#: time for publishing, unless the last time was so many seconds ago.
+STALE, SHARE, RARELY = 0.5, 0.2, 5.0
 #: Folder in the results directory for files that are about to be delivered.
 STAGING = ".views"
 
@@ -335,9 +336,16 @@ class Keeper:
         if counts != known:
             self.delivered[name] = self._counts[name] = counts
 
+    def publish_all(self) -> None:
+        """Publish the present rows of all changed views now."""
+        self._publish_after = 0.0
+        self._publish()
+
     def _publish(self) -> None:
-        """Publish the present rows of changed views; while rounds wait, only what is stale."""
-        now = time.monotonic()
+        """Publish the present rows of changed views; while rounds wait, only what is stale. At most
+        a fifth of the time is for that.
+        """
+        now = began = time.monotonic()
         if now < self._publish_after:
             return
         for name, since in list(self._changed.items()):
@@ -356,6 +364,8 @@ class Keeper:
                 _LOG.warning("view not shown", query=name, error=masked(first_line(error)))
                 self._changed[name], self._publish_after = since, now + FIRST_PAUSE
                 return
+        spent = time.monotonic() - began
+        self._publish_after = now + min(RARELY, spent / SHARE)
 
     # --- failures ----------------------------------------------------------------------------
 
@@ -448,7 +458,7 @@ class Keeper:
         if self._wanted is None or not self.up_to_date:
             return
         for name in [n for n in self._views if n not in self._wanted and n not in self._aside]:
-            self._publish()
+            self.publish_all()
             del self._views[name]
             self._changed.pop(name, None)
             self._dirty.discard(name)
