@@ -640,7 +640,7 @@ _BY_MEETING: dict[str, Callable[[Node, Scope], Expr]] = {
 def _after_aggregate(node: Node, scope: Scope) -> Expr:
     """Refuse FILTER, WITHIN GROUP or IGNORE NULLS; an aggregate before it has its own error."""
     typed(node.this, scope)
-    kind = {exp.Filter: "FILTER", exp.WithinGroup: "WITHIN GROUP"}.get(type(node), "IGNORE NULLS")
+    kind = "FILTER" if isinstance(node, exp.Filter) else "WITHIN GROUP or IGNORE NULLS"
     raise unsupported(
         f"{kind} after an expression that is no aggregate", "write it after an aggregate"
     )
