@@ -105,18 +105,18 @@ def call_text(call: ViewAggregate, texts: Mapping[str, str]) -> str:
 
     >>> call = ViewAggregate("g1", AggregateFunction.LISTAGG, "a", True, _BIGINT, None, ",")
     >>> call_text(call, {"a": "o.name"})
-    "listagg(DISTINCT o.name, ',')"
+    "listagg(DISTINCT o.name, ',') WITHIN GROUP (ORDER BY o.name)"
     """
     value = "*" if call.column is None else texts[call.column]
     direction = " DESC" if call.descending else ""
     if call.function in (AggregateFunction.PERCENTILE_CONT, AggregateFunction.PERCENTILE_DISC):
         return f"{call.function}({call.option}) WITHIN GROUP (ORDER BY {value}{direction})"
     text, by = "DISTINCT " * call.distinct + value, None if call.by is None else texts[call.by]
-    if call.function is not AggregateFunction.LISTAGG:
-        return f"{call.function}({text}{'' if by is None else f', {by}'})"
-    separator = call.option.replace("\\", "\\\\").replace("'", "\\'")
-    order = "" if by is None else f" WITHIN GROUP (ORDER BY {by}{direction})"
-    return f"{call.function}({text}, '{separator}'){order}"
+    if call.function is AggregateFunction.LISTAGG:
+        separator = call.option.replace("\\", "\\\\").replace("'", "\\'")
+        order = f"{by or value}{direction}"
+        return f"{call.function}({text}, '{separator}') WITHIN GROUP (ORDER BY {order})"
+    return f"{call.function}({text}{'' if by is None else f', {by}'})"
 
 
 class Total(Row, frozen=True):

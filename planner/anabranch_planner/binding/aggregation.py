@@ -60,7 +60,10 @@ class _Found:
         if self.function in (_F.MAX_BY, _F.MIN_BY):
             assert self.by is not None
             return replace(self, by=_if(condition, self.by))
-        return replace(self, value=_if(condition, _ONE if self.value is None else self.value))
+        value = _if(condition, _ONE if self.value is None else self.value)
+        # Texts in their own descending order stay so.
+        own = self.by is not None and self.by == self.value
+        return replace(self, value=value, by=value if own else self.by)
 
 
 @dataclass(slots=True)

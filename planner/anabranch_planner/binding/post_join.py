@@ -65,6 +65,9 @@ SCALAR = "scalar "
 _W = "w"
 _INT = DataType(TypeKind.INT)
 _GROUPING = ("grouping", "grouping_id")
+#: Aggregates of two arguments that Spark names by both; aggregates whose names are not certain.
+_OF_TWO = frozenset({"max_by", "min_by", "corr", "covar_pop", "covar_samp"})
+_UNCERTAIN = frozenset({"listagg", "string_agg"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -543,14 +546,13 @@ def _name_of(node: Node) -> str | None:
     if isinstance(inside, exp.Column) and inside.table.lower() in (WINDOW, SESSION):
         return inside.name
     if isinstance(inside, exp.Anonymous) and holds_aggregate(inside):
-        name = str(inside.this).lower()
-        if len(inside.expressions) == 1:
-            argument = inside.expressions[0]
-            if isinstance(argument, exp.Star):
-                return f"{name}(1)"
-            inner = spark_name(argument)
-            return None if inner is None else f"{name}({inner})"
-        return None
+        name, arguments = str(inside.this).lower(), inside.expressions
+        if len(arguments) == 1 and isinstance(arguments[0], exp.Star):
+            return f"{name}(1)"
+        if len(arguments) != (2 if name in _OF_TWO else 1) or name in _UNCERTAIN:
+            return None
+        texts = [spark_name(argument) for argument in arguments]
+        return None if None in texts else f"{name}({', '.join(map(str, texts))})"
     return spark_name(node)
 
 

@@ -145,6 +145,7 @@ def _spelled(window: Node, windows: Iterable[Node]) -> Node:
     name = window.args.get("alias")
     if name is None:
         return window
+    refuse_others(window, {"this", "alias", "over"})
     for clause in windows:
         if clause.name.lower() == name.name.lower():
             made = clause.copy()

@@ -78,8 +78,6 @@ _REFUSED: dict[type[Node], tuple[str, str]] = {
         "keep the first rows with QUALIFY row_number() OVER (...) <= n; use others where the "
         "results are read",
     ),
-    exp.Filter: ("FILTER after an expression that is no aggregate", "write it after an aggregate"),
-    exp.WithinGroup: ("WITHIN GROUP after an expression that is no aggregate", "leave it out"),
     exp.Subquery: ("a subquery", "join the stream instead"),
     exp.Exists: ("EXISTS", "join the stream instead"),
     exp.Select: ("a subquery", "join the stream instead"),
@@ -639,6 +637,15 @@ _BY_MEETING: dict[str, Callable[[Node, Scope], Expr]] = {
 }
 
 
+def _after_aggregate(node: Node, scope: Scope) -> Expr:
+    """Refuse FILTER, WITHIN GROUP or IGNORE NULLS; an aggregate before it has its own error."""
+    typed(node.this, scope)
+    kind = "FILTER" if isinstance(node, exp.Filter) else "WITHIN GROUP or IGNORE NULLS"
+    raise unsupported(
+        f"{kind} after an expression that is no aggregate", "write it after an aggregate"
+    )
+
+
 def _placeholder(node: Node, _: Scope) -> Expr:
     if node.this != PLACE:
         raise unsupported("a parameter", "write the value into the query")
@@ -647,6 +654,10 @@ def _placeholder(node: Node, _: Scope) -> Expr:
 
 _RULES: dict[type[Node], Callable[[Node, Scope], Expr]] = {
     exp.Placeholder: _placeholder,
+    exp.Filter: _after_aggregate,
+    exp.WithinGroup: _after_aggregate,
+    exp.IgnoreNulls: _after_aggregate,
+    exp.RespectNulls: _after_aggregate,
     exp.Not: _not,
     exp.Is: _is,
     exp.Between: _between,

@@ -33,7 +33,14 @@ from anabranch_planner.normal.conditions import canonical, is_true
 from anabranch_planner.normal.key_classes import Side, key_sides
 from anabranch_planner.normal.time_conditions import AliasBound, difference_bounds
 from anabranch_planner.sql.scope import Scope, find_stream
-from anabranch_planner.sql.unresolved import FromEntry, Node, Unresolved, at, located
+from anabranch_planner.sql.unresolved import (
+    FromEntry,
+    Node,
+    Unresolved,
+    at,
+    located,
+    unsupported,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +99,11 @@ def _resolve(query: Unresolved, streams: Mapping[str, Stream], found: Bound, wit
     """
     if not query.sources:
         raise QueryError("malformed-sql", "the query has no sources", remedy="name a stream")
+    for window in query.windows:
+        with at(window):
+            raise unsupported(
+                "WINDOW without QUALIFY", "leave it out, or keep places up to a limit"
+            )
     scopes = [Scope(registered=streams)]
     for place, source in enumerate(query.sources, 1):
         with located(source.field), at(source.node):

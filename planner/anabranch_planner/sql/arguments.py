@@ -132,6 +132,8 @@ _NAMES_OF: dict[tuple[type[Node], str], tuple[str, str]] = {
     (exp.Limit, "expressions"): ("LIMIT ... BY", "keep the first rows of each key where the "
                                  "results are read"),
     (exp.Limit, "offset"): ("LIMIT with two numbers", "write LIMIT n OFFSET m"),
+    (exp.Window, "partition_by"): ("PARTITION BY beside a named window", "move it into WINDOW"),
+    (exp.Window, "order"): ("ORDER BY beside a named window", "move it into WINDOW"),
     (exp.Subquery, "limit"): ("LIMIT after a query in parentheses", "move it into them"),
     (exp.Subquery, "offset"): ("OFFSET after a query in parentheses", "move it into them"),
     (exp.Subquery, "order"): ("ORDER BY after a query in parentheses", "move it into them"),

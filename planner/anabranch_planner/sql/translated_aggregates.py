@@ -89,7 +89,7 @@ class AggregateRules:
 
     def _any(self, node: Node) -> Node:
         if isinstance(node.this, exp.Order | exp.Distinct):
-            name = node.sql_name().lower()
+            name = _name(node)
             raise self._refused(f"{name}() with an order", "write min_by(x, y) or max_by(x, y)")
         return _call("any_value", node.this)
 
@@ -105,7 +105,7 @@ class AggregateRules:
         kinds = self._types.of(value)
         if not kinds or not kinds <= self._meanings.continuous:
             raise self._refused(
-                f"{node.sql_name().lower()}() of an expression that may not be a double",
+                f"{_name(node)}() of an expression that may not be a double",
                 "write CAST(x AS DOUBLE) in it",
             )
         if fraction is None:
@@ -118,7 +118,7 @@ class AggregateRules:
         if isinstance(node.parent, exp.WithinGroup):
             return node
         if fraction is None:
-            raise self._refused(f"{node.sql_name().lower()}() without WITHIN GROUP", _SPARKS)
+            raise self._refused(f"{_name(node)}() without WITHIN GROUP", _SPARKS)
         if isinstance(node, exp.PercentileCont):
             return self._continuous(node, node.this, fraction)
         return _call("percentile_approx", node.this, fraction)
@@ -190,9 +190,7 @@ class AggregateRules:
         return exp.WithinGroup(this=made, expression=by)
 
     def _pair(self, node: Node) -> Node:
-        names = {exp.Corr: "corr", exp.CovarPop: "covar_pop", exp.CovarSamp: "covar_samp"}
-        name = names[type(node)]
-        sides = (node.this, node.expression)
+        name, sides = _name(node), (node.this, node.expression)
         if not self._meanings.pairs and any(self._types.of(side) != _DOUBLE for side in sides):
             raise self._refused(
                 f"{name}() of an expression that may not be a double",
@@ -218,6 +216,10 @@ class AggregateRules:
         if not self._outer_nulls:
             raise self._refused("a grouping set, whose other keys are not NULL", _SPARKS)
         return node
+
+
+def _name(node: Node) -> str:
+    return node.sql_name().lower() if isinstance(node, exp.Func) else type(node).__name__.lower()
 
 
 def _call(name: str, *arguments: Node) -> exp.Anonymous:

@@ -212,8 +212,18 @@ def test_lists_have_a_remedy() -> None:
     assert "listagg(x, ',')" in refused("SELECT collect_list(n) AS x FROM a").remedy
 
 
+def test_names_are_sparks_where_they_are_certain() -> None:
+    calls = ["max_by(n, v)", "corr(n, v)", "median(n)", "any_value(n)", "approx_count_distinct(n)"]
+    _, view = parsed(f"SELECT {', '.join(calls)} FROM a")
+    assert [o.name for o in view.projection] == calls
+    for call in ("percentile(n, 0.5)", "listagg(s_a)", "count(DISTINCT n, v)"):
+        assert refused(f"SELECT {call} FROM a").code == "unnamed-output"
+
+
 def test_an_aggregate_where_there_are_no_groups_is_misplaced() -> None:
-    for call in ("max_by(n, k) > 1", "median(n) > 1", "listagg(s_a) = 'x'", "any_value(n) = 1"):
+    for call in ("max_by(n, k) > 1", "median(n) > 1", "listagg(s_a) = 'x'", "any_value(n) = 1",
+                 "percentile_cont(0.5) WITHIN GROUP (ORDER BY n) > 1",
+                 "first(n) IGNORE NULLS > 1", "sum(n) FILTER (WHERE k > 1) > 1"):  # fmt: skip
         with pytest.raises(QueryError) as caught:
             parsed(f"SELECT n FROM a WHERE {call} ORDER BY n LIMIT 1")
         assert caught.value.code == "misplaced-aggregate"

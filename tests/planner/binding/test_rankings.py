@@ -207,6 +207,17 @@ def test_rankings_over_the_rows_of_an_outer_join() -> None:
             (1, 31),
             "a window function",
         ),
+        (
+            "SELECT n FROM a QUALIFY rank() OVER (w ORDER BY v) < 3 WINDOW w AS (PARTITION BY k)",
+            None,
+            "ORDER BY beside a named window",
+        ),
+        ("SELECT n FROM a WINDOW w AS (ORDER BY v)", (1, 24), "WINDOW without QUALIFY"),
+        (
+            "SELECT q.n FROM (SELECT n FROM a WINDOW w AS (ORDER BY v)) AS q",
+            (1, 41),
+            "WINDOW without QUALIFY",
+        ),
         ("SELECT DISTINCT ON (n) n, v FROM a ORDER BY n", (1, 21), "without an order"),
         ("SELECT DISTINCT ON (n) n, v FROM a ORDER BY v, n", (1, 21), "ORDER BY begins with"),
         ("SELECT DISTINCT ON (n) n, v FROM a ORDER BY n, v LIMIT 3", (1, 21), "LIMIT"),

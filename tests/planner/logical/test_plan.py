@@ -13,6 +13,8 @@ import duckdb
 import numpy as np
 import pytest
 import sqlglot
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from anabranch_contract.queries.joins import Stream, StreamKind, StreamName
 from anabranch_contract.queries.types import parse_type
@@ -149,6 +151,89 @@ FROM a JOIN b ON a.k = b.k) WHERE r <= 4
 @pytest.mark.parametrize("sql", STATEMENTS.strip().splitlines())
 def test_results_are_those_of_the_statement(sql: str, small: duckdb.DuckDBPyConnection) -> None:
     assert results(small, sql)
+    compared(small, sql, STREAMS)
+
+
+CALLS = [
+    "count(*)", "count(b.y)", "sum(a.x)", "sum(DISTINCT a.x + b.y)", "avg(DISTINCT b.y)",
+    "min(b.s)", "max(a.x)", "count(DISTINCT b.y)", "median(c.z)", "corr(b.y, c.z) > 2",
+    "covar_pop(a.x, c.z)", "listagg(b.s, '-') WITHIN GROUP (ORDER BY b.s)",
+    "listagg(DISTINCT b.s, '') WITHIN GROUP (ORDER BY b.s DESC)",
+    "percentile_cont(0.75) WITHIN GROUP (ORDER BY c.z DESC)",
+    "percentile_disc(0.25) WITHIN GROUP (ORDER BY c.z)",
+]  # fmt: skip
+FILTERS = ["", " FILTER (WHERE a.x > 1)", " FILTER (WHERE b.y IS NULL OR c.z < 3)"]
+KEYS = st.sampled_from(["a.k", "b.y", "a.x", "b.s", "a.x % 2"])
+LISTS = st.lists(KEYS, min_size=1, max_size=3, unique=True).map(", ".join)
+GROUPS = st.one_of(
+    st.just(""),
+    LISTS.map(" GROUP BY {}".format),
+    LISTS.map(" GROUP BY ROLLUP ({})".format),
+    LISTS.map(" GROUP BY CUBE ({})".format),
+    st.lists(
+        LISTS.map("({})".format), min_size=1, max_size=3, unique_by=lambda one: str(sorted(one))
+    ).map(lambda sets: f" GROUP BY GROUPING SETS ({', '.join(sets)})"),
+)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    calls=st.lists(
+        st.tuples(st.sampled_from(CALLS), st.sampled_from(FILTERS)), min_size=1, max_size=4
+    ),
+    group=GROUPS,
+    having=st.sampled_from(["", " HAVING count(*) > 1"]),
+)
+def test_random_aggregates(
+    calls: list[tuple[str, str]], group: str, having: str, small: duckdb.DuckDBPyConnection
+) -> None:
+    items = []
+    for number, (call, where) in enumerate(calls):
+        function, _, compared_with = call.partition(" > ")
+        tail = f" > {compared_with}" if compared_with else ""
+        items.append(f"{function}{where}{tail} AS c{number}")
+    sql = f"SELECT {', '.join(items)} FROM a, b, c WHERE {CHAIN}{group}{having}"
+    compared(small, sql, STREAMS)
+
+
+PARTS = st.lists(KEYS, max_size=2, unique=True).map(
+    lambda keys: f"PARTITION BY {', '.join(keys)} " if keys else ""
+)
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    function=st.sampled_from(["rank", "dense_rank", "row_number"]),
+    partition=PARTS,
+    order=st.lists(
+        st.tuples(KEYS, st.sampled_from(["", " DESC", " NULLS LAST", " DESC NULLS FIRST"])),
+        min_size=1,
+        max_size=2,
+    ),
+    limit=st.sampled_from(["= 1", "< 3", "<= 4", "BETWEEN 1 AND 2"]),
+    spelled=st.booleans(),
+)
+def test_random_rankings(
+    function: str,
+    partition: str,
+    order: list[tuple[str, str]],
+    limit: str,
+    spelled: bool,
+    small: duckdb.DuckDBPyConnection,
+) -> None:
+    keys = [f"{key}{direction}" for key, direction in order]
+    # With all columns in the order, rows of one place are equal.
+    keys += ["a.k", "a.x", "a.s", "a.ts", "b.k", "b.y", "b.s", "b.ts"]
+    over = f"{function}() OVER ({partition}ORDER BY {', '.join(keys)})"
+    if spelled:
+        sql = f"SELECT a.x, b.y, {over} AS r FROM a JOIN b ON a.k = b.k QUALIFY r {limit}"
+    else:
+        inner = f"SELECT a.x, b.y, {over} AS r FROM a JOIN b ON a.k = b.k"
+        sql = f"SELECT y, x, r * 2 AS r2 FROM ({inner}) AS q WHERE q.r {limit}"
     compared(small, sql, STREAMS)
 
 

@@ -186,6 +186,7 @@ def test_nodes_of_unknown_types_are_refused_wherever_they_stand() -> None:
         ("GROUP BY R.k WITH TOTALS", "TOTALS"),
         ("GROUP BY ROLLUP(R.k, R.k)", "a grouping set that occurs twice"),
         ("QUALIFY R.k > 1", "QUALIFY"),
+        ("WINDOW w AS (ORDER BY R.k)", "WINDOW"),
         ("FOR UPDATE", "FOR UPDATE"),
     ],
 )

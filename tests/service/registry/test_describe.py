@@ -82,7 +82,8 @@ def test_aggregates_are_shown_as_sql() -> None:
             "percentile_cont(0.5) WITHIN GROUP (ORDER BY cast(f.carrier as double))"
         ),
         "listagg(DISTINCT CAST(f.tail AS STRING), '''')": (
-            "listagg(DISTINCT cast(f.tail as string), '\\'')"
+            "listagg(DISTINCT cast(f.tail as string), '\\'') "
+            "WITHIN GROUP (ORDER BY cast(f.tail as string))"
         ),
         "string_agg(CAST(f.tail AS STRING), '-' ORDER BY g.ts DESC)": (
             "listagg(cast(f.tail as string), '-') WITHIN GROUP (ORDER BY g.ts DESC)"
