@@ -61,7 +61,8 @@ class MaintainedTable:
             return self._changes.nothing()
         inputs = Inputs(batch, self._kinds)
         changes = self._table.apply(inputs, np.array(weights, np.int64), version)
-        if self._table.pool.count > self._most_texts:
+        pool = self._table.pool
+        if pool.count > self._most_texts[0] or pool.used > self._most_texts[1]:
             self._compact()
         return changes
 
@@ -129,6 +130,6 @@ class MaintainedTable:
         return self._table.bytes
 
 
-def _texts_allowed(pool: Texts) -> int:
-    """Return the number of texts at which a pool is compacted: twice those in use, and some."""
-    return 2 * pool.count + 4096
+def _texts_allowed(pool: Texts) -> tuple[int, int]:
+    """Return the numbers of texts and bytes at which a pool is compacted: twice those in use."""
+    return 2 * pool.count + 4096, 2 * pool.used + 1_000_000
