@@ -286,9 +286,8 @@ class GroupedTable:
     def _of_top(self, differing: Ints, version: int) -> pa.Table:
         """Return the changes of the first groups, if the rows of ``differing`` have changed."""
         before, self._top = self._top, self._first(self.view.limit)
-        came = self._top[~np.isin(self._top, before)]
-        changed = self._top[np.isin(self._top, differing)]
-        upserts = np.union1d(came, changed)
+        changed = ~np.isin(self._top, before) | np.isin(self._top, differing)
+        upserts = self._top[changed]
         gone = before[~np.isin(before, self._top)]
         if not len(upserts) and not len(gone):
             return self._changes.nothing()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 from decimal import Decimal
@@ -360,3 +362,27 @@ def test_unused_texts_are_dropped() -> None:
     assert len(table) == 1000
     assert min(table.rows(None)["a"].to_pylist()) == "000029 0"
     assert table.bytes < 3_000_000
+
+
+# --- compilation -----------------------------------------------------------------------------------
+
+_SCRIPT = """
+from numba.core.dispatcher import Dispatcher
+from anabranch_runtime.tables import kernels, sums, trees
+from anabranch_runtime.tables.table import warm
+warm()
+for module in (kernels, sums, trees):
+    for name, value in vars(module).items():
+        # Functions that only kernels call are compiled into them.
+        if name[0] == "_" or name in ("mixed", "compare", "compare_texts"):
+            continue
+        if isinstance(value, Dispatcher) and not value.signatures:
+            print(module.__name__, name)
+"""
+
+
+def test_every_kernel_is_compiled() -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", _SCRIPT], check=True, capture_output=True, text=True
+    )
+    assert not found.stdout
