@@ -144,7 +144,7 @@ def _texts_allowed(pool: Texts) -> tuple[int, int]:
     return 2 * pool.count + 4096, 2 * pool.used + 1_000_000
 
 
-# --- compilation -----------------------------------------------------------------------------------
+# --- compilation ---------------------------------------------------------------------------------
 
 _F = AggregateFunction
 #: Number of rows: hash tables grow.

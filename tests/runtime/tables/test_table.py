@@ -364,7 +364,7 @@ def test_unused_texts_are_dropped() -> None:
     assert table.bytes < 3_000_000
 
 
-# --- compilation -----------------------------------------------------------------------------------
+# --- compilation ---------------------------------------------------------------------------------
 
 _SCRIPT = """
 from numba.core.dispatcher import Dispatcher
