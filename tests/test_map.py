@@ -40,6 +40,7 @@ ELSEWHERE = {
     "service/registry/store": "service/registry/test_store_corrupt.py",
     "service/streaming/samples/files": "service/routes/test_source_tests.py",
     "service/streaming/tail": "service/routes/queries/test_results.py",
+    "runtime/tables": "runtime/tables/test_table.py",
     "client/cli": "client/cli/test_app.py",
     "client/replay/player": "client/replay/test_replay.py",
     "client/supervise/supervisor": "e2e/test_supervision.py",

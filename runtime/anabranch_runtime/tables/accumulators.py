@@ -15,7 +15,7 @@ import pyarrow as pa
 from anabranch_runtime.columns.arrays import Ints
 from anabranch_runtime.tables import sums, trees
 from anabranch_runtime.tables.inputs import Inputs
-from anabranch_runtime.tables.words import Field, Layout, Texts
+from anabranch_runtime.tables.words import Texts, TupleField, TupleLayout
 
 
 class Accumulator(Protocol):
@@ -129,10 +129,10 @@ class Least:
     once = None
 
     def __init__(
-        self, columns: tuple[str, ...], fields: tuple[Field, ...], known: str, pool: Texts
+        self, columns: tuple[str, ...], fields: tuple[TupleField, ...], known: str, pool: Texts
     ) -> None:
         self.columns = columns
-        self.layout = Layout(fields, pool)
+        self.layout = TupleLayout(fields, pool)
         self.known = known
 
     @property
@@ -141,7 +141,7 @@ class Least:
         return 1 + self.layout.width
 
     def add(self, state: Ints, at: int, index: Ints, rows: Inputs, weights: Ints) -> None:
-        """Keep the lesser one of the present tuple and those of ``rows``."""
+        """Keep the least of the present tuple and the tuples of ``rows``."""
         given = self.layout.encode([rows.column(name) for name in self.columns])
         pool = self.layout.pool
         trees.least(

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch_contract.queries.types import INTEGRAL, DataType, TypeKind
-from anabranch_contract.queries.views import AggregateFunction, ViewAggregate
+from anabranch_contract.queries.views import AggregateFunction, View, ViewAggregate
 from anabranch_runtime.columns.arrays import Bools, Floats, Ints, overflow
-from anabranch_runtime.columns.arrow_types import arrow_type
+from anabranch_runtime.columns.arrow_types import arrow_type, spark_type
 from anabranch_runtime.expressions import arithmetic
 from anabranch_runtime.tables import sums
 from anabranch_runtime.tables.accumulators import (
@@ -30,7 +30,7 @@ from anabranch_runtime.tables.accumulators import (
 )
 from anabranch_runtime.tables.collections import Collection
 from anabranch_runtime.tables.inputs import Inputs
-from anabranch_runtime.tables.words import Field, Texts, decimal_column, integers_of
+from anabranch_runtime.tables.words import Texts, TupleField, decimal_column, integers_of
 
 _F = AggregateFunction
 _DOUBLE = DataType(TypeKind.DOUBLE)
@@ -165,7 +165,7 @@ class Aggregates:
     def _collection(
         self,
         columns: tuple[str, ...],
-        fields: tuple[Field, ...],
+        fields: tuple[TupleField, ...],
         known: str,
         *,
         numbers: bool = False,
@@ -180,7 +180,7 @@ class Aggregates:
 
     def _of_column(self, name: str) -> int:
         """Return the number of the collection of a column's values."""
-        return self._collection((name,), (Field(self._kinds[name], nullable=False),), name)
+        return self._collection((name,), (TupleField(self._kinds[name], nullable=False),), name)
 
     def _value(self, aggregate: ViewAggregate) -> Value:
         function, column = aggregate.function, aggregate.column
@@ -243,12 +243,14 @@ class Aggregates:
         greatest = aggregate.function in (_F.MAX, _F.MAX_BY)
         last = len(columns) - 1
         if self._deletes:
-            fields = tuple(Field(self._kinds[c], nullable=n > 0) for n, c in enumerate(columns))
+            fields = tuple(
+                TupleField(self._kinds[c], nullable=n > 0) for n, c in enumerate(columns)
+            )
             collection = self.collections[self._collection(columns, fields, known)]
             rank = -1 if greatest else 0
             return lambda _, slots: collection.at(slots, np.full(len(slots), rank), last)
         fields = tuple(
-            Field(self._kinds[c], greatest, not greatest, nullable=n > 0)
+            TupleField(self._kinds[c], greatest, not greatest, nullable=n > 0)
             for n, c in enumerate(columns)
         )
         least = Least(columns, fields, known, self._pool)
@@ -260,23 +262,23 @@ class Aggregates:
     def _percentile(self, aggregate: ViewAggregate, column: str) -> Value:
         fraction = Fraction(Decimal(aggregate.option))
         if aggregate.function is _F.PERCENTILE_CONT:
-            field = Field(_DOUBLE, nullable=False)
+            field = TupleField(_DOUBLE, nullable=False)
             number = self._collection((column,), (field,), column, numbers=True)
             share = float(1 - fraction if aggregate.descending else fraction)
             values = self.collections[number]
             return lambda _, slots: values.interpolated(slots, share)
-        field = Field(self._kinds[column], aggregate.descending, nullable=False)
+        field = TupleField(self._kinds[column], aggregate.descending, nullable=False)
         values = self.collections[self._collection((column,), (field,), column)]
         return lambda _, slots: values.discrete(slots, *fraction.as_integer_ratio())
 
     def _list(self, aggregate: ViewAggregate, column: str) -> Value:
-        fields = [Field(self._kinds[column], nullable=False)]
+        fields = [TupleField(self._kinds[column], nullable=False)]
         columns = [column]
         if aggregate.by == column:
-            fields = [Field(self._kinds[column], aggregate.descending, nullable=False)]
+            fields = [TupleField(self._kinds[column], aggregate.descending, nullable=False)]
         elif aggregate.by is not None:
             down = aggregate.descending
-            fields.insert(0, Field(self._kinds[aggregate.by], down, not down))
+            fields.insert(0, TupleField(self._kinds[aggregate.by], down, not down))
             columns.insert(0, aggregate.by)
         number = self._collection(tuple(columns), tuple(fields), column)
         values, kind = self.collections[number], arrow_type(aggregate.type)
@@ -398,3 +400,28 @@ def _correlation(state: Ints, at: int, places: tuple[int, int, int], xx: int, yy
     with np.errstate(over="ignore", invalid="ignore"):
         size = np.sqrt(np.where(none, 1.0, one)) * np.sqrt(np.where(none, 1.0, other))
     return pa.array(both / size, mask=none)
+
+
+def totals_of(view: View, groups: pa.RecordBatch, live: Bools) -> dict[str, pa.Scalar]:
+    """Return the view's totals by name, from the aggregates of all ``groups`` that are ``live``.
+
+    Raises:
+        ExpressionError: a sum overflows.
+    """
+    kinds: dict[str, DataType] = {
+        t.aggregate: spark_type(groups.column(t.aggregate).type) for t in view.totals
+    }
+    wanted = [
+        ViewAggregate(t.name, t.function, t.aggregate, distinct=False, type=t.type)
+        for t in view.totals
+    ]
+    aggregates = Aggregates(wanted, kinds, Texts(), deletes=False)
+    some = groups.select(list(kinds)).filter(pa.array(live))
+    state = np.zeros((1, aggregates.width), np.int64)
+    rows, zeros = Inputs(some, kinds), np.zeros(some.num_rows, np.int64)
+    aggregates.add(state, zeros, zeros, rows, np.ones(some.num_rows, np.int64))
+    values = aggregates.values(state, np.zeros(1, np.int64))
+    return {
+        t.name: value.cast(arrow_type(t.type))[0]
+        for t, value in zip(view.totals, values, strict=True)
+    }

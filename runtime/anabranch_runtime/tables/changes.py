@@ -25,7 +25,7 @@ class Changes:
         """Return the changes of ``version``.
 
         Args:
-            columns: the values of upserts; of the identity columns, then those of deletes.
+            columns: values of the upserts; in identity columns followed by values of the deletes.
         """
         arrays = []
         for field in self.schema:

@@ -12,7 +12,7 @@ from anabranch_runtime.tables.accumulators import masked
 from anabranch_runtime.tables.inputs import Inputs
 from anabranch_runtime.tables.kernels import NONE
 from anabranch_runtime.tables.ordered import Ordered
-from anabranch_runtime.tables.words import Field, Layout, Texts, integers_of, text_column
+from anabranch_runtime.tables.words import Texts, TupleField, TupleLayout, integers_of, text_column
 
 _DOUBLE = DataType(TypeKind.DOUBLE)
 
@@ -28,14 +28,14 @@ class Collection:
     def __init__(
         self,
         columns: tuple[str, ...],
-        fields: tuple[Field, ...],
+        fields: tuple[TupleField, ...],
         known: str,
         pool: Texts,
         *,
         numbers: bool = False,
     ) -> None:
         self.columns, self.known, self.numbers = columns, known, numbers
-        self.values = Ordered(Layout(fields, pool))
+        self.values = Ordered(TupleLayout(fields, pool))
         self._last: tuple[Ints, Ints, Ints] | None = None
 
     def add(self, slots: Ints, rows: Inputs, weights: Ints, *, crossings: bool) -> Ints:

@@ -12,14 +12,12 @@ from anabranch_contract.queries.expressions import Column
 from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_contract.queries.views import View
 from anabranch_runtime.columns.arrays import Bools, Ints
-from anabranch_runtime.tables.aggregates import Aggregates
+from anabranch_runtime.tables.aggregates import Aggregates, totals_of
 from anabranch_runtime.tables.changes import Changes
-from anabranch_runtime.tables.inputs import Inputs
+from anabranch_runtime.tables.inputs import Inputs, grouping_ids, grouping_keys, windows
 from anabranch_runtime.tables.ordered import Ordered
 from anabranch_runtime.tables.slots import Slots
-from anabranch_runtime.tables.totals import totals_of
-from anabranch_runtime.tables.windows import grouping_ids, grouping_keys, windows
-from anabranch_runtime.tables.words import Field, Layout, Texts, grown, plain_column
+from anabranch_runtime.tables.words import Texts, TupleField, TupleLayout, grown, plain_column
 from anabranch_runtime.views.finishing import (
     KEPT,
     SORT,
@@ -61,12 +59,12 @@ class GroupedTable:
         self._kinds = kinds
         self.pool = Texts()
         self._changes = Changes(view)
-        keys = [Field(kind) for _, kind in view.keys]
+        keys = [TupleField(kind) for _, kind in view.keys]
         window = 0 if view.window is None else 1 + view.window.session
-        keys += [Field(_BIGINT, nullable=False)] * (bool(view.sets) + window)
+        keys += [TupleField(_BIGINT, nullable=False)] * (bool(view.sets) + window)
         # All rows form one group without keys, of one constant word.
         self._one_group = not keys
-        self._keys = Layout(keys or [Field(_BIGINT, nullable=False)], self.pool)
+        self._keys = TupleLayout(keys or [TupleField(_BIGINT, nullable=False)], self.pool)
         self._slots = Slots(self._keys.width)
         # Rows move between sessions.
         deletes = deletes or window > 1
@@ -89,7 +87,7 @@ class GroupedTable:
         known = {Column("", name, kind): n for n, (name, kind) in enumerate(view.group_keys)}
         #: Output column -> grouping column whose value it is; others are in ``_shown``.
         self._copied: dict[str, int] = {}
-        fields: list[Field] = []
+        fields: list[TupleField] = []
         self._shown_names: list[str] = []
         for output in (*view.projection, *view.hidden):
             place = known.get(output.expr) if isinstance(output.expr, Column) else None
@@ -97,20 +95,20 @@ class GroupedTable:
                 self._copied[output.name] = place
             else:
                 self._shown_names.append(output.name)
-                fields.append(Field(output.expr.type, exact=True))
+                fields.append(TupleField(output.expr.type, exact=True))
         for field in count_fields(view):
             self._shown_names.append(field.name)
-            fields.append(Field(_BIGINT))
+            fields.append(TupleField(_BIGINT))
         self._names = [*shown.names, *(f.name for f in count_fields(view))]
-        self._outputs = Layout(fields, self.pool)
+        self._outputs = TupleLayout(fields, self.pool)
         self._shown = np.zeros((self._slots.room, self._outputs.width), np.int64)
-        sorts = [Field(s.expr.type, s.descending, s.nulls_first) for s in view.order]
+        sorts = [TupleField(s.expr.type, s.descending, s.nulls_first) for s in view.order]
         # Groups equal in all sort keys are ordered by their identity, then their number.
-        ties = [Field(kind) for _, kind in view.group_keys] if view.order or view.whole else []
-        self._sorts = Layout([*sorts, *ties], self.pool)
+        ties = [TupleField(kind) for _, kind in view.group_keys] if view.order or view.whole else []
+        self._sorts = TupleLayout([*sorts, *ties], self.pool)
         self._order = np.zeros((self._slots.room, self._sorts.width), np.int64)
-        number = Field(_BIGINT, nullable=False)
-        self._ordered = Ordered(Layout([*self._sorts.fields, number], self.pool))
+        number = TupleField(_BIGINT, nullable=False)
+        self._ordered = Ordered(TupleLayout([*self._sorts.fields, number], self.pool))
 
     # --- updates ---------------------------------------------------------------------------------
 
@@ -288,9 +286,8 @@ class GroupedTable:
     def _of_top(self, differing: Ints, version: int) -> pa.Table:
         """Return the changes of the first groups, if the rows of ``differing`` have changed."""
         before, self._top = self._top, self._first(self.view.limit)
-        came = self._top[~np.isin(self._top, before)]
-        changed = self._top[np.isin(self._top, differing)]
-        upserts = np.union1d(came, changed)
+        changed = ~np.isin(self._top, before) | np.isin(self._top, differing)
+        upserts = self._top[changed]
         gone = before[~np.isin(before, self._top)]
         if not len(upserts) and not len(gone):
             return self._changes.nothing()

@@ -10,7 +10,7 @@ from anabranch_contract.queries.views import RankFunction
 from anabranch_runtime.columns.arrays import I32, Bools, Ints
 from anabranch_runtime.tables import trees
 from anabranch_runtime.tables.kernels import NONE
-from anabranch_runtime.tables.words import Layout, grown
+from anabranch_runtime.tables.words import TupleLayout, grown
 
 _FEW = 64
 _RANKINGS = {
@@ -21,7 +21,7 @@ _RANKINGS = {
 _NOTHING = np.empty(0, np.int64)
 
 
-class Walk(NamedTuple):
+class FirstNodes(NamedTuple):
     """First nodes of several multisets, in order.
 
     Attributes:
@@ -45,7 +45,7 @@ class Ordered:
 
     __slots__ = ("_counts", "_free", "_links", "layout", "roots", "sizes", "words")
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: TupleLayout) -> None:
         self.layout = layout
         self.roots: I32 = np.full(_FEW, NONE, np.int32)
         self.words: Ints = np.empty((_FEW, layout.width), np.int64)
@@ -139,7 +139,7 @@ class Ordered:
         sorts: int = 0,
         *,
         everything: bool = False,
-    ) -> Walk:
+    ) -> FirstNodes:
         """Return the nodes of each slot with places up to ``most`` (None: all).
 
         Args:
@@ -147,7 +147,7 @@ class Ordered:
             everything: whether to include net weights below 1.
         """
         pool = self.layout.pool
-        return Walk(
+        return FirstNodes(
             *trees.walk(
                 self.roots,
                 slots,
@@ -180,7 +180,7 @@ class Ordered:
         trees.cut(self.roots, slots, most, self._links, self.sizes, self._free, self._counts)
 
     def beyond(self, slots: Ints, tuples: Ints, most: int, words: int) -> Bools:
-        """Return the mask of tuples whose first ``words`` words are greater than those of the last
+        """Return the mask of tuples that are greater, in their first ``words`` words, than the last
         tuple of their slot, if the slot has ``most`` tuples.
         """
         out = np.empty(len(slots), np.bool_)

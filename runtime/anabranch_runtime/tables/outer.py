@@ -33,12 +33,12 @@ from anabranch_runtime.sinks.outer_rows import BATCH, FLOOR
 from anabranch_runtime.tables.inputs import Inputs, one_batch
 from anabranch_runtime.tables.ordered import Ordered
 from anabranch_runtime.tables.slots import Slots
-from anabranch_runtime.tables.words import Field, Layout, Texts, grown, integers_of
+from anabranch_runtime.tables.words import Texts, TupleField, TupleLayout, grown, integers_of
 
 #: Limits of the axis of event times, in microseconds since 1970: 126,752 years before and after it.
 FIRST, LAST = -4 * 10**18, 4 * 10**18
 _BIGINT = DataType(TypeKind.BIGINT)
-_NUMBER = Field(_BIGINT, nullable=False)
+_NUMBER = TupleField(_BIGINT, nullable=False)
 _NEVER = int(np.iinfo(np.int64).max)
 #: Columns of a group's state: numbers of left rows and of pairs.
 _LEFT, _PAIRS = 0, 1
@@ -58,7 +58,7 @@ class Withheld(Protocol):
         ...
 
 
-class Decided(NamedTuple):
+class DecidedResults(NamedTuple):
     """Results of a join, and the counts of the left rows that have been decided."""
 
     rows: pa.Table
@@ -66,7 +66,7 @@ class Decided(NamedTuple):
 
 
 class _Groups(NamedTuple):
-    """Decided groups: left columns, batch in which the last member arrived, state."""
+    """DecidedResults groups: left columns, batch in which the last member arrived, state."""
 
     columns: list[pa.Array]
     batches: Ints
@@ -78,7 +78,7 @@ class DecidedRows:
 
     Args:
         outer: the join.
-        columns: (name, type) of the columns of pairs; those of left rows are among them.
+        columns: (name, type) of the columns of pairs, which include the left columns.
     """
 
     def __init__(self, outer: OuterJoin, columns: Sequence[tuple[str, DataType]]) -> None:
@@ -90,12 +90,12 @@ class DecidedRows:
 
     def _start(self) -> None:
         self.pool = Texts()
-        fields = [Field(kind) for _, kind in self.outer.left]
+        fields = [TupleField(kind) for _, kind in self.outer.left]
         #: Left columns, batch, end.
-        self._keys = Layout([*fields, _NUMBER, _NUMBER], self.pool)
+        self._keys = TupleLayout([*fields, _NUMBER, _NUMBER], self.pool)
         self._slots = Slots(self._keys.width)
         self._state = np.zeros((self._slots.room, 2), np.int64)
-        self._by_end = Ordered(Layout([_NUMBER, _NUMBER], self.pool))
+        self._by_end = Ordered(TupleLayout([_NUMBER, _NUMBER], self.pool))
         self._most_texts = 4096
 
     def __len__(self) -> int:
@@ -108,7 +108,7 @@ class DecidedRows:
         clock: int | None,
         batch: int,
         withheld: Withheld | None = None,
-    ) -> Decided:
+    ) -> DecidedResults:
         """Add left rows and pairs, and return the results: pairs (of a left join) and the left rows
         decided by the clock.
 
@@ -158,7 +158,7 @@ class DecidedRows:
         self._slots.drop(over)
         if self.pool.count > self._most_texts:
             self._restore(self.dump())
-        return Decided(rows, counts)
+        return DecidedResults(rows, counts)
 
     # --- groups ----------------------------------------------------------------------------------
 
@@ -193,7 +193,7 @@ class DecidedRows:
         return slots
 
     def _joined(self, over: Ints, late: Ints, which: Ints) -> _Groups:
-        """Return the groups ``over``, and those of rows decided at once."""
+        """Return the groups ``over``, and the groups of rows decided at once."""
         own = Slots(self._keys.width)
         # Only the left columns and the batch make a group of rows decided at once.
         late = late.copy()

@@ -24,10 +24,10 @@ from anabranch_runtime.tables.inputs import Inputs
 from anabranch_runtime.tables.kernels import NONE
 from anabranch_runtime.tables.ordered import Ordered
 from anabranch_runtime.tables.slots import Slots
-from anabranch_runtime.tables.words import Field, Layout, Texts
+from anabranch_runtime.tables.words import Texts, TupleField, TupleLayout
 
 _WEIGHT = "anabranch_weight"
-_NUMBER = Field(DataType(TypeKind.BIGINT), nullable=False)
+_NUMBER = TupleField(DataType(TypeKind.BIGINT), nullable=False)
 
 
 class _Shown(NamedTuple):
@@ -59,15 +59,17 @@ class RankedTable:
         read += [c.name for s in view.order for c in columns(s.expr)]
         #: Columns of joined rows that are kept.
         self.columns = [n for n in dict.fromkeys(read) if n != PLACE]
-        sorts = [Field(s.expr.type, s.descending, s.nulls_first) for s in view.order]
-        kept = [Field(kinds[name]) for name in self.columns]
+        sorts = [TupleField(s.expr.type, s.descending, s.nulls_first) for s in view.order]
+        kept = [TupleField(kinds[name]) for name in self.columns]
         self._sorts = len(sorts)
-        self._tree = Ordered(Layout([*sorts, *kept], self.pool))
+        self._tree = Ordered(TupleLayout([*sorts, *kept], self.pool))
         self._sort_words = self._tree.layout.end(self._sorts)
-        partition = [Field(kind) for _, kind in view.partition]
-        self._partition = Layout(partition, self.pool) if partition else None
+        partition = [TupleField(kind) for _, kind in view.partition]
+        self._partition = TupleLayout(partition, self.pool) if partition else None
         self._slots = Slots(self._partition.width if self._partition else 1)
-        self._plain = Layout([Field(o.expr.type, exact=True) for o in self._outputs], self.pool)
+        self._plain = TupleLayout(
+            [TupleField(o.expr.type, exact=True) for o in self._outputs], self.pool
+        )
         self._most = None if view.limit is None else view.offset + view.limit
         self._count = 0
         self.forgotten = 0
@@ -225,7 +227,7 @@ class RankedTable:
         slots = self._slots.all()
         slots = slots[self._tree.totals(slots) > 0]
         if self._partition is not None and len(slots):
-            order = Ordered(Layout([*self._partition.fields, _NUMBER], self.pool))
+            order = Ordered(TupleLayout([*self._partition.fields, _NUMBER], self.pool))
             zeros = np.zeros(len(slots), np.int64)
             order.add(zeros, np.column_stack([self._slots.words[slots], slots]), zeros + 1)
             most = None if self.view.offset else limit

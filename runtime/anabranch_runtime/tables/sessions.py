@@ -1,9 +1,8 @@
 """Maintained tables of groups with session windows.
 
 All rows of a session are kept, by group and time, as later rows may merge sessions, and deletes may
-split them. A batch affects the sessions near its rows. Of those that change their limits, the rows
-move from the old sessions to the new ones; of the others only the batch's rows are added. The rest
-is as for any other groups.
+split them. A batch affects the sessions near its rows. If a session changes its limits, its rows
+move to the new session; if not, only the batch's rows are added. The rest is as for other groups.
 """
 
 from __future__ import annotations
@@ -19,13 +18,12 @@ from anabranch_contract.queries.views import View
 from anabranch_runtime.columns.arrays import Bools, Ints
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.tables.groups import GroupedTable
-from anabranch_runtime.tables.inputs import Inputs
+from anabranch_runtime.tables.inputs import Inputs, grouping_ids, grouping_keys
 from anabranch_runtime.tables.ordered import Ordered
 from anabranch_runtime.tables.slots import Slots
-from anabranch_runtime.tables.windows import grouping_ids, grouping_keys
-from anabranch_runtime.tables.words import Field, Layout, integers_of
+from anabranch_runtime.tables.words import TupleField, TupleLayout, integers_of
 
-_TIME = Field(DataType(TypeKind.BIGINT), nullable=False)
+_TIME = TupleField(DataType(TypeKind.BIGINT), nullable=False)
 _WEIGHT, _FORGOTTEN = "anabranch_weight", "forgotten"
 
 
@@ -55,16 +53,16 @@ class SessionTable(GroupedTable):
         super().__init__(view, kinds, deletes=deletes)
         assert view.window is not None
         self._gap, self._time = view.window.length, view.window.column
-        keys = [Field(kind) for _, kind in view.keys]
+        keys = [TupleField(kind) for _, kind in view.keys]
         keys += [_TIME] * bool(view.sets)
-        self._group = Layout(keys, self.pool)
+        self._group = TupleLayout(keys, self.pool)
         self._groups = Slots(max(1, self._group.width))
         read = [c for a in view.aggregates for c in (a.column, a.by) if c]
         self._columns_kept = [n for n in dict.fromkeys(read) if n != self._time]
-        fields = [_TIME, *(Field(kinds[n]) for n in self._columns_kept)]
+        fields = [_TIME, *(TupleField(kinds[n]) for n in self._columns_kept)]
         #: Rows (time, columns) and sessions (start, end) of each group.
-        self._rows = Ordered(Layout(fields, self.pool))
-        self._sessions = Ordered(Layout([_TIME, _TIME], self.pool))
+        self._rows = Ordered(TupleLayout(fields, self.pool))
+        self._sessions = Ordered(TupleLayout([_TIME, _TIME], self.pool))
 
     def apply(self, rows: Inputs, weights: Ints, version: int) -> pa.Table:
         """Add weighted rows; see :meth:`table.MaintainedTable.apply`."""
@@ -121,7 +119,7 @@ class SessionTable(GroupedTable):
 
     def _spans(self, points: Ints, owners: Ints, limits: Ints) -> Ints:
         """Return disjoint time spans with all rows of sessions that may change: slot, first and
-        last time; ascending. They are those of the sessions ``limits``, and of ``points`` outside.
+        last time; ascending: the spans of the sessions ``limits``, and ``points`` outside of them.
         """
         old = np.column_stack([owners, limits[:, 0], limits[:, 1] - self._gap])
         both = np.concatenate([old, np.column_stack([points, points[:, 1]])])

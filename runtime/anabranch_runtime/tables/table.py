@@ -8,13 +8,22 @@ so that this holds for them too (``sums`` names the exception).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from anabranch_contract.queries.views import View
-from anabranch_runtime.columns.arrow_types import spark_type
+from anabranch_contract.queries.expressions import Column, Output
+from anabranch_contract.queries.types import DataType, parse_type
+from anabranch_contract.queries.views import (
+    AggregateFunction,
+    SortKey,
+    TimeWindow,
+    View,
+    ViewAggregate,
+)
+from anabranch_runtime.columns.arrow_types import arrow_type, spark_type
 from anabranch_runtime.tables.changes import Changes
 from anabranch_runtime.tables.groups import GroupedTable
 from anabranch_runtime.tables.inputs import Inputs, one_batch
@@ -61,7 +70,8 @@ class MaintainedTable:
             return self._changes.nothing()
         inputs = Inputs(batch, self._kinds)
         changes = self._table.apply(inputs, np.array(weights, np.int64), version)
-        if self._table.pool.count > self._most_texts:
+        pool = self._table.pool
+        if pool.count > self._most_texts[0] or pool.used > self._most_texts[1]:
             self._compact()
         return changes
 
@@ -132,6 +142,61 @@ class MaintainedTable:
         return self._table.bytes
 
 
-def _texts_allowed(pool: Texts) -> int:
-    """Return the number of texts at which a pool is compacted: twice those in use, and some."""
-    return 2 * pool.count + 4096
+def _texts_allowed(pool: Texts) -> tuple[int, int]:
+    """Return the numbers of texts and bytes at which a pool is compacted: twice those in use."""
+    return 2 * pool.count + 4096, 2 * pool.used + 1_000_000
+
+
+# --- compilation ---------------------------------------------------------------------------------
+
+_F = AggregateFunction
+#: Number of rows: hash tables grow.
+_ROWS = 200
+_TYPES = {
+    "k": parse_type("string"),
+    "i": parse_type("bigint"),
+    "d": parse_type("decimal(24,2)"),
+    "f": parse_type("double"),
+    "t": parse_type("timestamp"),
+}
+_SUM = parse_type("decimal(34,2)")
+#: Function, column, whether distinct, type of the result, second argument, option.
+_AGGREGATES = (
+    (_F.SUM, "i", True, _TYPES["i"], None, ""),
+    (_F.SUM, "d", False, _SUM, None, ""),
+    (_F.SUM, "f", False, _TYPES["f"], None, ""),
+    (_F.COVAR_POP, "f", False, _TYPES["f"], "i", ""),
+    (_F.MAX, "k", False, _TYPES["k"], None, ""),
+    (_F.PERCENTILE_CONT, "f", False, _TYPES["f"], None, "0.5"),
+    (_F.LISTAGG, "k", False, _TYPES["k"], None, ","),
+)
+
+
+def warm() -> None:
+    """Compile the kernels, or load them from the cache."""
+    schema = pa.schema([(name, arrow_type(kind)) for name, kind in _TYPES.items()])
+    numbers = pa.array(np.arange(_ROWS))
+    rows = pa.table([numbers.cast(field.type) for field in schema], schema=schema)
+    key = Output("k", Column("", "k", _TYPES["k"]))
+    aggregates = [
+        ViewAggregate(f"g{n}", function, column, distinct, kind, by, option)
+        for n, (function, column, distinct, kind, by, option) in enumerate(_AGGREGATES)
+    ]
+    shown = [Output(a.name, Column("", a.name, a.type)) for a in aggregates]
+    keys: tuple[tuple[str, DataType], ...] = (("k", _TYPES["k"]),)
+    grouped = View(True, keys, tuple(aggregates), (key, *shown))
+    order = (SortKey(key.expr),)
+    views = (
+        grouped,
+        replace(grouped, order=order, limit=1),
+        replace(grouped, window=TimeWindow("t", 10, 10)),
+        replace(grouped, window=TimeWindow("t", 10, 10, session=True)),
+        View(False, (), (), (key,), order=order, limit=1, partition=(("i", _TYPES["i"]),)),
+    )
+    for view in views:
+        for deletes in (False, True):
+            table = MaintainedTable(view, schema, deletes=deletes)
+            for weight in (1, 2, -3) if deletes else (1, 1):
+                table.apply(rows, np.full(_ROWS, weight), 0)
+            table.rows(None)
+            table.forget(100)

@@ -414,7 +414,7 @@ def beyond(
     ends: Ints,
     out: NDArray[np.bool_],
 ) -> None:
-    """Mark the tuples whose first ``end`` words are greater than those of the last tuple of their
+    """Mark the tuples that are greater, in their first ``end`` words, than the last tuple of their
     slot's tree, where the tree has at least ``most`` tuples.
     """
     for i in range(len(slots)):

@@ -84,12 +84,17 @@ class Texts:
         return text_column(offsets, out, valid, target)
 
     @property
+    def used(self) -> int:
+        """Return the number of bytes of all texts."""
+        return int(self.ends[self.count])
+
+    @property
     def bytes(self) -> int:
         """Return the size of the pool in memory."""
         return sum(a.nbytes for a in (self.data, self.ends, self._hashes, self._table))
 
     def _grow(self, size: int) -> None:
-        used = int(self.ends[self.count])
+        used = self.used
         if used + size > len(self.data):
             self.data = grown(self.data, max(2 * len(self.data), used + size))
         if self.count >= len(self._hashes):
@@ -123,7 +128,7 @@ def text_column(offsets: Ints, data: U8, valid: Bools | None, target: pa.DataTyp
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class TupleField:
     """A value of a tuple.
 
     Attributes:
@@ -148,7 +153,7 @@ class Field:
         return int(self.nullable) + 1 + int(self.wide)
 
 
-class Layout:
+class TupleLayout:
     """Places of fields in the words of a tuple.
 
     Attributes:
@@ -158,7 +163,7 @@ class Layout:
 
     __slots__ = ("_starts", "fields", "pool", "texts", "width")
 
-    def __init__(self, fields: Sequence[Field], pool: Texts) -> None:
+    def __init__(self, fields: Sequence[TupleField], pool: Texts) -> None:
         self.fields = tuple(fields)
         self.pool = pool
         self._starts = np.cumsum([0, *(f.width for f in self.fields)]).tolist()
@@ -176,7 +181,7 @@ class Layout:
             self._write(field, column, out, at)
         return out
 
-    def _write(self, field: Field, column: pa.Array, out: Ints, at: int) -> None:
+    def _write(self, field: TupleField, column: pa.Array, out: Ints, at: int) -> None:
         words, valid = self._words(field, column)
         if field.nullable:
             if valid is not None:
@@ -189,7 +194,7 @@ class Layout:
                 word = np.where(valid, word, 0)
             out[:, at + n] = word
 
-    def _words(self, field: Field, column: pa.Array) -> tuple[list[Ints], Bools | None]:
+    def _words(self, field: TupleField, column: pa.Array) -> tuple[list[Ints], Bools | None]:
         if field.kind.kind in _TEXTS:
             return [self.pool.numbers(column)], present(column)
         if field.kind.kind in FLOATING:
@@ -226,7 +231,7 @@ class Layout:
         return int(self._starts[fields])
 
 
-def column_of(field: Field, words: Ints, valid: Bools | None, pool: Texts) -> pa.Array:
+def column_of(field: TupleField, words: Ints, valid: Bools | None, pool: Texts) -> pa.Array:
     """Return the column with the value words ``words`` (without those for NULL)."""
     target = arrow_type(field.kind)
     low = np.ascontiguousarray(words[:, -1])

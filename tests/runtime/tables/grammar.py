@@ -184,17 +184,17 @@ def _aggregate(name: str, random: Random, *, sampled: bool) -> tuple[ViewAggrega
         sql = f"percentile_disc({share}) WITHIN GROUP (ORDER BY {column} {order})"
         return made(F.PERCENTILE_DISC, column, TYPES[column], sql, option=share, descending=down)
     if pick == 11:
-        by = random.choice((None, "xi", "xs", "kd"))
-        down = by is not None and random.random() < 0.5
+        key: str | None = random.choice((None, "xi", "xs", "kd"))
+        down = key is not None and random.random() < 0.5
         separator = random.choice((",", "", "; "))
-        own = f"xs {'DESC' if down and by == 'xs' else 'ASC'}"
+        own = f"xs {'DESC' if down and key == 'xs' else 'ASC'}"
         order = (
             own
-            if by in (None, "xs")
-            else f"{by} {'DESC NULLS LAST' if down else 'ASC NULLS FIRST'}, xs"
+            if key in (None, "xs")
+            else f"{key} {'DESC NULLS LAST' if down else 'ASC NULLS FIRST'}, xs"
         )
         sql = f"string_agg(xs, '{separator}' ORDER BY {order})"
-        return made(F.LISTAGG, "xs", STRING, sql, by=by, option=separator, descending=down)
+        return made(F.LISTAGG, "xs", STRING, sql, by=key, option=separator, descending=down)
     one, other = random.choice((("xi", "xg"), ("xg", "xd"), ("xd", "xi")))
     function = random.choice((F.CORR, F.COVAR_POP, F.COVAR_SAMP))
     sql = f"{function}({one}::double, {other}::double)"

@@ -19,7 +19,7 @@ from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.errors import ExpressionError
 from anabranch_runtime.sinks.outer_rows import SCHEMA
-from anabranch_runtime.tables.outer import Decided, DecidedRows
+from anabranch_runtime.tables.outer import DecidedResults, DecidedRows
 
 BIGINT, STRING, TIMESTAMP = (parse_type(t) for t in ("bigint", "string", "timestamp"))
 LEFT = (("k", BIGINT), ("v", STRING), ("ts", TIMESTAMP))
@@ -162,7 +162,8 @@ class Odd:
         deadlines: NDArray[np.int64],
     ) -> NDArray[np.bool_]:
         assert len(column("v")) == rows == len(deadlines)
-        return came % 2 == 1
+        odd: NDArray[np.bool_] = came % 2 == 1
+        return odd
 
     def chances(
         self, rows: int, came: NDArray[np.int64], deadlines: NDArray[np.int64]
@@ -174,7 +175,7 @@ def test_undecided_rows_are_counted_and_not_emitted() -> None:
     rows = DecidedRows(_join(JoinKind.LEFT), PAIRS)
     left = [(1, "a", 0, 3, None), (1, "a", 0, 3, None), (2, "b", 0, 4, None), (3, "c", 0, 4, None)]
     pairs = [(3, "c", 0, 9, 4, None)]
-    decided: Decided = rows.apply(_table(left, LEFT), _table(pairs, PAIRS), 100, 4, Odd())
+    decided: DecidedResults = rows.apply(_table(left, LEFT), _table(pairs, PAIRS), 100, 4, Odd())
     assert _counted(decided.rows) == {("b", 2, None): 1, ("c", 3, 9): 1}
     assert (decided.left.given, decided.left.missing, decided.left.undecided) == (1, 1.0, 2)
 
