@@ -116,3 +116,8 @@ HOSTS_MANY = tuple(range(9000, 9100))
 #: In this process with streams of changes, by default and in ``make test-full``.
 CHANGES_FEW = (1, 7, 11)
 CHANGES_MANY = tuple(range(10_400, 10_700))
+#: The same with streams of upserts, on one host and on several. In 10 rows that have found what
+#: they replace travel with rows that have not.
+UPSERTS_FEW = (3, 7)
+UPSERTS_HOSTS = (14, 22)
+UPSERTS_MANY = tuple(range(10_700, 10_850))
