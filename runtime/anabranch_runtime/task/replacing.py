@@ -216,4 +216,5 @@ def _later(one: Mapping[str, pa.Array], other: Mapping[str, pa.Array]) -> Bools:
         return sigma >> OFFSET_BITS, tau, weight.astype(np.int64)
 
     (a, b, c), (x, y, z) = order(one), order(other)
-    return (a > x) | ((a == x) & ((b > y) | ((b == y) & (c > z))))
+    found: Bools = (a > x) | ((a == x) & ((b > y) | ((b == y) & (c > z))))
+    return found

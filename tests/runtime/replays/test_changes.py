@@ -113,7 +113,7 @@ def test_stored_rows_do_not_grow_with_updates(redis: str, tmp_path: Path) -> Non
     most = max(n for name, n in stored.items() if name.startswith("prices"))
     assert keys <= most < 30 * keys, stored
     last = dict(zip(drawn["k"].tolist(), drawn["v"].tolist(), strict=True))
-    rows_now = duckdb.sql(
+    rows_now = duckdb.execute(
         f"SELECT id, v, {SIGNED} AS n FROM '{tmp_path}/out/results/q/*.parquet'"
         " GROUP BY ALL HAVING n <> 0 ORDER BY ALL"
     ).fetchall()

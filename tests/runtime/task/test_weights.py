@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,7 @@ _ROWS = st.lists(
 )
 
 
-def rows_of(rows: list[tuple[float | None, str | None, int, int, int]]) -> pa.RecordBatch:
+def rows_of(rows: Sequence[tuple[float | None, str | None, int, int, int]]) -> pa.RecordBatch:
     values, texts, weights, *_ = (list(c) for c in zip(*rows, strict=True))
     return pa.record_batch(
         {
