@@ -318,7 +318,7 @@ def stream_of(scenario: Scenario, name: str) -> Stream:
     entry = scenario.streams[name]
     schema = pq.read_schema(entry.path)
     changes, kind = None, "table" if entry.table else "stream"
-    if entry.operation is not None:
+    if entry.changes:
         changes = ChangeFormat(entry.operation, key=entry.key)
         kind = "upsert" if entry.key else "changes"
     return Stream(

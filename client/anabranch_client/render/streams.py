@@ -56,12 +56,13 @@ def _table(stream: StreamOut) -> dict[str, str]:
 
 
 def _changes(stream: StreamOut) -> dict[str, str]:
-    """Operation column of a stream of changes."""
+    """Kind and operation column of a stream of changes or upserts."""
     form = stream.changes
     if form is None:
         return {}
     enveloped = "" if form.envelope is None else f", from {form.envelope} envelopes"
-    return {"kind": f"changes, inserts and deletes by column {form.operation}{enveloped}"}
+    column = "" if form.operation is None else f", operation in column {form.operation}"
+    return {"kind": f"{stream.kind}{column}{enveloped}"}
 
 
 def _waiting(stream: StreamOut) -> dict[str, str]:

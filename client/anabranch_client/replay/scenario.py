@@ -209,7 +209,7 @@ class StreamEntry(Closed, StreamProperties):
     ahead_of_stream: Annotated[str, AfterValidator(_lateness)] | None = None
     retention: dict[BatchNumber, RetentionEntry | None] = Field(default_factory=dict)
     retain: Annotated[str, AfterValidator(_retain)] | None = None
-    kind: Literal["stream", "table", "changes"] | None = None
+    kind: Literal["stream", "table", "changes", "upsert"] | None = None
     changes: ChangesIn | None = None
     key: list[Annotated[str, AfterValidator(_text)]] | None = None
 

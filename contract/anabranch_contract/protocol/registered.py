@@ -116,10 +116,21 @@ class StreamRecord(Closed, StreamProperties):
         return Stream(**{**given, "columns": self.tuple_columns})
 
     @property
-    def envelope(self) -> str | None:
-        """Operation column of rows in envelopes; None: rows have their columns as fields."""
+    def key(self) -> tuple[str, ...]:
+        """Key of a table or of upserts; empty: none."""
+        if self.kind is StreamKind.TABLE:
+            return self.latest
+        return () if self.changes is None else self.changes.key
+
+    @property
+    def envelope(self) -> tuple[str, bool] | None:
+        """Operation column of rows in envelopes, and whether rows replace others by key; None: rows
+        have their columns as fields.
+        """
         form = self.changes
-        return None if form is None or form.envelope is None else form.operation
+        if form is None or form.envelope is None or form.operation is None:
+            return None
+        return form.operation, bool(form.key)
 
     @property
     def tuple_columns(self) -> tuple[tuple[str, DataType], ...]:

@@ -16,7 +16,6 @@ from anabranch_contract.protocol.registered import (
     SourceRecord,
     StreamProperties,
 )
-from anabranch_contract.queries.changes import OPERATION
 from anabranch_contract.rest.documents import (
     Closed,
     ColumnName,
@@ -31,30 +30,35 @@ from anabranch_contract.rest.documents import (
 from anabranch_contract.rest.planning.statistics import StreamStatisticsOut
 
 Kind = Annotated[
-    Literal["stream", "table", "changes"],
+    Literal["stream", "table", "changes", "upsert"],
     Field(
         description="`stream`: append-only events. `table`: reference rows to look up by key. "
-        "`changes`: rows that insert or delete."
+        "`changes`: rows that insert or delete. `upsert`: rows that replace the row of their key."
     ),
 ]
 
 
 class ChangesIn(Closed):
-    """How the rows of a stream of changes say whether they insert or delete."""
+    """How the rows of a stream of changes, or of upserts, say whether they insert or delete."""
 
-    operation: ColumnName = Field(
-        default=OPERATION,
+    operation: ColumnName | None = Field(
+        default=None,
         description="Column with the operation, which queries can't read; added to the columns as "
-        "a string if they lack it.",
+        "a string if they lack it. Default: `op`; of upserts without an envelope: none.",
     )
     inserts: Annotated[list[str], Field(max_length=32)] = Field(
         default=[],
         description="Operations that insert, in any case; default: i, insert, +i, +u, +, c, "
-        "create, r, read.",
+        "create, r, read; of upserts also u, update, upsert.",
     )
     deletes: Annotated[list[str], Field(max_length=32)] = Field(
         default=[],
-        description="Operations that delete, in any case; default: d, delete, -d, -u, -.",
+        description="Operations that delete, in any case; default: d, delete, -d, -, and, but for "
+        "upserts, -u.",
+    )
+    null_deletes: bool = Field(
+        default=False,
+        description="Of upserts: a row with null in all columns but the key deletes its key's row.",
     )
     envelope: Literal["debezium"] | None = Field(
         default=None,
@@ -156,11 +160,13 @@ class StreamIn(Closed, StreamProperties, StreamTerms):
     )
     kind: Kind = "stream"
     changes: ChangesIn | None = Field(
-        default=None, description="Form of the rows of kind `changes`; default: a column `op`."
+        default=None,
+        description="Form of the rows of kind `changes` or `upsert`; default: a column `op`, or "
+        "no deletes of upserts.",
     )
     key: Annotated[list[ColumnName], Field(min_length=1, max_length=16)] | None = Field(
         default=None,
-        description="Key of a table: a row replaces the earlier row with equal key.",
+        description="Key of a table or of upserts: a row replaces the earlier row with equal key.",
         examples=[["id"]],
     )
     source: SourceRecord = SourceRecord()
@@ -286,12 +292,12 @@ class StreamOut(StreamProperties):
     retain: str = Field(
         default="none", description="Tuples stored without any query: `all`, `none`, or a duration."
     )
-    kind: Open[Literal["stream", "table", "changes"]] = "stream"
+    kind: Open[Literal["stream", "table", "changes", "upsert"]] = "stream"
     changes: ChangesIn | None = Field(
-        default=None, description="Form of the rows of kind `changes`; null: another kind."
+        default=None, description="Form of the rows of kind `changes` or `upsert`; null: neither."
     )
     key: list[str] | None = Field(
-        default=None, description="Key columns of a table; null: no key, or no table."
+        default=None, description="Key columns of a table or of upserts; null: no key."
     )
     table: TableOut | None = Field(default=None, description="Versions and rows of a table.")
     latest_since: int | None = Field(

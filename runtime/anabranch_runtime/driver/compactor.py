@@ -27,6 +27,7 @@ import structlog
 
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.measurements import Writes
+from anabranch_runtime.epochs.annihilation import Boundaries, boundaries, still_right
 from anabranch_runtime.epochs.layout import Layout, layouts
 from anabranch_runtime.epochs.merging import LARGEST, STALL, backlog, merges, replaced
 from anabranch_runtime.epochs.table_versions import sides, superseding
@@ -70,6 +71,8 @@ class Compactor:
     _done: list[tuple[Merge, Segment | StateError]] = field(default_factory=list)
     #: Number of entries of ``_done`` that :meth:`settle` has seen; the thread may add more.
     _seen: int = 0
+    #: Boundaries of the last merges.
+    _boundaries: Boundaries = field(default_factory=dict)
     #: Bytes of the segments that were due to be merged at the last check.
     due_bytes: int = 0
     #: Finished merges that :meth:`take_spent` has not returned yet; the thread may add more.
@@ -78,20 +81,25 @@ class Compactor:
     def settle(self, state: State) -> State:
         """``state`` with merged segments in place of their parts.
 
-        A merge is discarded if one of its parts has expired or its store was dropped meanwhile. The
-        caller commits the result and then calls :meth:`settled`.
+        A merge is discarded if one of its parts has expired or its store was dropped meanwhile, or
+        if rows have cancelled in it that readers now tell apart. The caller commits the result and
+        then calls :meth:`settled`.
 
         Raises:
             StateError: a part that is still needed can't be read.
         """
         stores, (stored, merged) = dict(state.stores), state.measured.written
         self._seen = len(self._done)
+        now = boundaries(state) if self._boundaries else {}
         for merge, outcome in self._done[: self._seen]:
             store = stores.get(_store(merge))
             if store is None or not set(merge.segments) <= set(store.segments):
                 continue
             if isinstance(outcome, StateError):
                 raise outcome
+            used = {n: b for n, b in self._boundaries.items() if n in store.streams}
+            if used and not still_right(used, now, merge, outcome):
+                continue
             found = replaced(store.segments, merge, outcome)
             stores[outcome.store] = replace(store, segments=found)
             merged += outcome.bytes
@@ -141,6 +149,7 @@ class Compactor:
         if not found:
             return
         layout, since = Layout(ruleset, layouts(state)), superseding(state)
+        self._boundaries = boundaries(state)
         if not self.beside:
             self._run(found, layout, since)
             return
@@ -160,6 +169,7 @@ class Compactor:
                     runs.append([])
                 runs[-1].append(segment)
         found = [Merge(tuple(run)) for runs in parts.values() for run in runs if len(run) > 1]
+        self._boundaries = boundaries(state)
         self._run(found, Layout(ruleset, layouts(state)), superseding(state))
 
     def close(self) -> None:
@@ -174,7 +184,7 @@ class Compactor:
         root, objects = str(self.root), durable(self.root).uri
         by_queue: dict[str | None, list[Compaction]] = defaultdict(list)
         for merge in found:
-            work = Compaction(root, merged_pack(), merge, layout, since, objects)
+            work = Compaction(root, merged_pack(), merge, layout, since, objects, self._boundaries)
             by_queue[self.queue(work)].append(work)
         queues = list(by_queue.values())
         threads = [threading.Thread(target=self._each, args=(one,)) for one in queues[1:]]

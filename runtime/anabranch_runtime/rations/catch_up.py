@@ -301,7 +301,7 @@ def owe_past(state: State, ruleset: Ruleset) -> State:
     """Record results from before their activation as owed to the queries that start with the next
     batch and request them, but not to queries that restart with other time bounds.
     """
-    able = owing(ruleset)
+    able, changing = owing(ruleset), _with_changes(ruleset)
     queries, owed = dict(state.queries), list(state.debt.batches)
     reached = {n: s.newest for n, s in state.streams.items() if s.newest is not None}
     for query in ruleset.queries:
@@ -314,10 +314,21 @@ def owe_past(state: State, ruleset: Ruleset) -> State:
         if first > last:
             queries[query.id] = replace(known, past=PastResults(PastStatus.EMITTED, rows=0))
             continue
-        goals = tuple(OwedGoal(query.id, alias, 0.0, _ALL) for alias, _, _ in query.members)
+        # Copies of a store may differ in the tuples and deletes that have cancelled, so all results
+        # over changes are computed from one alias, whichever member arrived last.
+        starts = query.members[:1] if query.id in changing else query.members
+        goals = tuple(OwedGoal(query.id, alias, 0.0, _ALL) for alias, _, _ in starts)
         owed.append(OwedBatches(first, last, tuple(sorted(goals)), {}, reached, past=True))
         queries[query.id] = replace(known, past=PastResults())
     return replace(state, queries=queries, debt=replace(state.debt, batches=tuple(owed)))
+
+
+def _with_changes(ruleset: Ruleset) -> frozenset[QueryId]:
+    """The queries that read streams of changes."""
+    changing = {stream.name for stream in ruleset.streams if stream.has_changes}
+    relations = {r.id for r in ruleset.relations if r.stream in changing}
+    members = ((q.id, r) for q in ruleset.queries for _, _, r in q.members)
+    return frozenset(name for name, relation in members if relation in relations)
 
 
 def until(access: Access, last: int) -> Access:

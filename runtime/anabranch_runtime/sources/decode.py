@@ -27,7 +27,7 @@ from anabranch_contract.queries.types import (
 )
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.expressions.casts import cast
-from anabranch_runtime.sources.envelopes import unwrapped
+from anabranch_runtime.sources.envelopes import Envelope, unwrapped
 from anabranch_runtime.sources.invalid import FAILURES, Decoded, convert_values, split, unreadable
 
 #: Column names and their types as declared.
@@ -52,7 +52,7 @@ def schema_of(columns: Columns) -> pa.Schema:
 
 
 def from_json(
-    lines: bytes, columns: Columns, *, text: bool = False, envelope: str | None = None
+    lines: bytes, columns: Columns, *, text: bool = False, envelope: Envelope | None = None
 ) -> Iterator[Decoded]:
     """Decode JSON lines to rows, and separate the lines that do not fit the declaration.
 
@@ -63,10 +63,10 @@ def from_json(
         lines: UTF-8; empty lines are ignored.
         columns: the declared columns.
         text: whether every value is a string, to be cast to its column's type.
-        envelope: operation column of rows that are unwrapped from envelopes (``envelopes``).
+        envelope: form of the envelopes from which rows are unwrapped (``envelopes``).
     """
     if envelope is not None:
-        lines, others = unwrapped(lines, envelope)
+        lines, others = unwrapped(lines, *envelope)
         if others:
             yield unreadable(schema_of(columns), pa.array(others, pa.binary()))
         if not lines:

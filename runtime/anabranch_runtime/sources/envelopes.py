@@ -15,11 +15,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import TypeAlias
 
 import msgspec
 
 #: Operation -> (whether the values before are deleted, whether the values after are inserted).
 _HALVES = {"c": (False, True), "r": (False, True), "u": (True, True), "d": (True, False)}
+
+
+#: Form of a stream's envelopes: arguments of :func:`unwrapped` after the lines.
+Envelope: TypeAlias = tuple[str, bool]
 
 
 class _Change(msgspec.Struct):
@@ -34,11 +39,12 @@ class _Change(msgspec.Struct):
 _DECODER = msgspec.json.Decoder(_Change)
 
 
-def unwrapped(lines: bytes, operation: str) -> tuple[bytes, list[bytes]]:
+def unwrapped(lines: bytes, operation: str, keyed: bool = False) -> tuple[bytes, list[bytes]]:
     """Return the rows of the envelopes in ``lines`` as JSON lines, and the lines that are none.
 
     Args:
         operation: name of the rows' field for ``c`` (insert) or ``d`` (delete).
+        keyed: whether a row replaces the row of its key, so that an update may lack the old values.
     """
     rows, bad = list[bytes](), list[bytes]()
     name = json.dumps(operation).encode()
@@ -46,7 +52,7 @@ def unwrapped(lines: bytes, operation: str) -> tuple[bytes, list[bytes]]:
         if not line or line.isspace():
             continue
         try:
-            rows += _rows(_change(line), name)
+            rows += _rows(_change(line), name, keyed=keyed)
         except (msgspec.DecodeError, ValueError):
             bad.append(line)
     return b"\n".join(rows), bad
@@ -59,11 +65,13 @@ def _change(line: bytes) -> _Change:
     return change
 
 
-def _rows(change: _Change, name: bytes) -> Iterator[bytes]:
+def _rows(change: _Change, name: bytes, *, keyed: bool) -> Iterator[bytes]:
     """The rows of a change; raises a ValueError if it lacks values, before any row is yielded."""
     halves = _HALVES.get(change.op or "")
     if halves is None:
         raise ValueError(f"unknown operation {change.op!r}")
+    if keyed and change.op == "u" and bytes(change.before).strip() in (b"", b"null"):
+        halves = (False, True)
     values = zip(halves, (change.before, change.after), (b'"d"', b'"c"'), strict=True)
     found = [(_fields(raw), code) for wanted, raw, code in values if wanted]
     for fields, code in found:

@@ -48,7 +48,7 @@ class Order:
     Attributes:
         pack: the one to write.
         store: the layout of the segments' store.
-        since: as a :class:`Compaction` has it.
+        since, boundaries: as a :class:`Compaction` has them.
     """
 
     pack: str
@@ -56,6 +56,7 @@ class Order:
     ruleset: RulesetId
     store: StoreLayout
     since: dict[str, int]
+    boundaries: dict[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,12 @@ def ask(location: str, token: str, work: Compaction) -> MergedSegment:
     """
     layout, parts = work.layout, work.merge.segments
     order = Order(
-        work.pack, parts, layout.ruleset.id, layout.stores[parts[0].store], dict(work.since)
+        work.pack,
+        parts,
+        layout.ruleset.id,
+        layout.stores[parts[0].store],
+        dict(work.since),
+        dict(work.boundaries),
     )
     action = flight.Action(REQUEST, codec.dumps(order).encode())
     try:
@@ -141,9 +147,10 @@ def _merged(context: BatchContext, body: bytes) -> bytes:
     merge, objects = Merge(order.segments), context.objects
     try:
         with _UNDER_WAY:
-            found = compact(
-                Compaction(context.root, order.pack, merge, layout, order.since, objects)
+            work = Compaction(
+                context.root, order.pack, merge, layout, order.since, objects, order.boundaries
             )
+            found = compact(work)
     except StateError as error:
         return codec.dumps(Answer(complaint(error, "its host", Path(context.root)))).encode()
     finally:

@@ -28,7 +28,8 @@ def merge_parts(writer: PackWriter, layout: Layout, root: str, merges: Iterable[
         for reader in readers:
             reader.verify()
         # A later merge of the store drops superseded rows.
-        merge(writer, layout, layout.specs[StoreId(one.segments[0].store)], readers, since={})
+        spec = layout.specs[StoreId(one.segments[0].store)]
+        merge(writer, layout, spec, readers, since={}, boundaries={})
 
 
 def as_probe(spec: StoreSpec, work: Slice) -> tuple[ProbeRule, Access]:

@@ -1,9 +1,10 @@
 """A task's share of a catch-up: results that batches withheld (``rations.catch_up``).
 
-Each withheld result is computed once, from one member. This member arrived in the last batch of
-all members; of the streams with members in that batch, its stream has the greatest name. Its rank
-is not below its goal's ration (``semantics.md``, "Rations"). Of several such members, the first in
-the order of the query's aliases is taken.
+Each withheld result is computed once, from one member. This member arrived in the last batch of all
+members; of the streams with members in that batch, its stream has the greatest name. Its rank is
+not below its goal's ration (``semantics.md``, "Rations"). Of several such members, the first in the
+order of the query's aliases is taken. Past results of a query over streams of changes are computed
+from the member of its first alias.
 """
 
 from __future__ import annotations
@@ -86,6 +87,8 @@ class Walk:
             this label.
         edges: edge -> least withheld rank, per ranking, of all goals behind the edge.
         work: the walk's probes, for the courier.
+        alone: whether the only owed goal stands for all results of its query, in whichever order
+            their members arrived.
     """
 
     payer: Payer
@@ -97,9 +100,12 @@ class Walk:
     goals: Missed
     edges: Mapping[Edge, frozenset[tuple[Ranking, int]]]
     work: ProbeWork = field(init=False)
+    alone: bool = field(init=False)
 
     def __post_init__(self) -> None:
         payer = self.payer
+        (query, _), *others = self.missed
+        self.alone = self.owed.past and not others and len(payer.layout.queries[query].members) > 1
         self.work = ProbeWork(
             self.name,
             payer.pieces,
@@ -135,7 +141,7 @@ class Walk:
 
     def _arrived(self, joined: Partial) -> Partial:
         """Rows of ``joined`` without members of later batches than the start's."""
-        if self.owed.first == self.owed.last:
+        if self.owed.first == self.owed.last or self.alone:
             return joined
         last = joined.batch(joined.start)
         mask = np.ones(joined.length, np.bool_)
@@ -146,6 +152,8 @@ class Walk:
     def _withheld(self, found: Partial, query: QueryId, own: tuple[Ranking, int]) -> Partial:
         """The owed results in ``found`` that this start has to compute (module docstring)."""
         layout, start = self.payer.layout, found.start
+        if self.alone:
+            return found
         mask = self._reached(found, start, frozenset((own,)))
         last, stream, first = found.batch(start), layout.stream(start), True
         for _, label, _ in layout.queries[query].members:

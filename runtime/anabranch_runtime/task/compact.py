@@ -11,6 +11,7 @@ from pathlib import Path
 from anabranch_contract.plans.ruleset import StoreId
 from anabranch_contract.protocol.profile import CpuGroup
 from anabranch_runtime.cpu import metered
+from anabranch_runtime.epochs.annihilation import Boundaries
 from anabranch_runtime.epochs.layout import Layout
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.storage.durable import attach, durable
@@ -33,6 +34,7 @@ class Compaction:
         since: stream that keeps the latest per key -> first batch whose tuples supersede others of
             their key.
         objects: the object store behind the state directory, if there is one.
+        boundaries: batches that a tuple and its delete must not span, to cancel.
     """
 
     root: str
@@ -41,6 +43,7 @@ class Compaction:
     layout: Layout
     since: Mapping[str, int] = field(default_factory=dict)
     objects: str | None = None
+    boundaries: Boundaries = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,7 @@ def compact_together(works: Sequence[Compaction]) -> list[MergedSegment]:
         work, began = works[len(seconds)], time.thread_time()
         spec = work.layout.specs[StoreId(work.merge.segments[0].store)]
         with metered(CpuGroup.MERGE, spec.id):
-            merge(writer, work.layout, spec, parts, work.since)
+            merge(writer, work.layout, spec, parts, work.since, work.boundaries)
         seconds.append(time.thread_time() - began)
 
     began = time.thread_time()

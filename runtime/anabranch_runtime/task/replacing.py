@@ -16,7 +16,7 @@ found so far. The host where the round ends makes the deletes.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,6 +28,7 @@ from anabranch_contract.queries.changes import TUPLE_WEIGHT
 from anabranch_contract.queries.joins import AttrRef, Label, RelationId
 from anabranch_runtime.columns.arrays import I32, Bools, Ints, fixed
 from anabranch_runtime.columns.arrow_types import arrow_type
+from anabranch_runtime.errors import AnabranchRuntimeError
 from anabranch_runtime.exchange.traffic import Letter, Traffic
 from anabranch_runtime.expressions.failures import EVALUATION
 from anabranch_runtime.index.gather import BatchTable
@@ -81,8 +82,15 @@ class Replacing:
         rule = next(r for r in self.rules if r.stream == stream)
         self._visit(rule, letter.rows, int(origin))
 
-    def deletes(self, arrivals: TaskArrivals) -> dict[RelationId, pa.RecordBatch]:
-        """The deletes of the replaced rows, by relation; numbered after ``arrivals``."""
+    def deletes(
+        self,
+        arrivals: TaskArrivals,
+        failed: Callable[[RelationId, AnabranchRuntimeError], None],
+    ) -> dict[RelationId, pa.RecordBatch]:
+        """The deletes of the replaced rows, by relation; numbered after ``arrivals``.
+
+        ``failed`` is called with a relation whose filter can't be evaluated.
+        """
         layout, made = self.prober.layout, dict[RelationId, pa.RecordBatch]()
         count = sum(m.input for m in arrivals.meters.values())
         for stream, found in sorted(self._found.items()):
@@ -97,8 +105,9 @@ class Replacing:
                     continue
                 try:
                     kept = filtered(relation, rows)
-                except EVALUATION:
-                    continue  # it failed for the inserted row as well
+                except EVALUATION as error:
+                    failed(relation.id, error)
+                    continue
                 if kept.num_rows:
                     made[relation.id] = kept
         return made
@@ -207,4 +216,5 @@ def _later(one: Mapping[str, pa.Array], other: Mapping[str, pa.Array]) -> Bools:
         return sigma >> OFFSET_BITS, tau, weight.astype(np.int64)
 
     (a, b, c), (x, y, z) = order(one), order(other)
-    return (a > x) | ((a == x) & ((b > y) | ((b == y) & (c > z))))
+    found: Bools = (a > x) | ((a == x) & ((b > y) | ((b == y) & (c > z))))
+    return found

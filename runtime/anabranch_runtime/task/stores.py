@@ -9,8 +9,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from anabranch_contract.plans.ruleset import IndexSpec, StoreId, StoreSpec
+from anabranch_contract.queries.changes import TUPLE_WEIGHT
 from anabranch_contract.queries.joins import AttrRef
 from anabranch_runtime.columns.arrays import Bools, fixed
+from anabranch_runtime.epochs.annihilation import Boundaries
 from anabranch_runtime.epochs.layout import Layout, StoreLayout
 from anabranch_runtime.errors import AnabranchRuntimeError
 from anabranch_runtime.expressions.failures import EVALUATION
@@ -27,6 +29,7 @@ from anabranch_runtime.storage.segment import (
     PackWriter,
     SegmentReader,
 )
+from anabranch_runtime.task.weights import cancelled
 
 #: Reads the columns of an index from a segment.
 ColumnsOf = Callable[[SegmentReader], list[pa.Array]]
@@ -107,15 +110,18 @@ def merge(
     spec: StoreSpec,
     readers: Sequence[SegmentReader],
     since: Mapping[str, int],
+    boundaries: Boundaries,
 ) -> None:
     """Write one segment with the rows of all ``readers`` (one store, one partition), without
-    superseded rows.
+    superseded rows, and without tuples and deletes that cancel.
 
     Args:
         since: stream that keeps the latest per key -> first batch whose tuples supersede others.
     """
     store = layout.stores[spec.id]
     gone = _superseded(layout, spec, readers, since)
+    if gone is None and store.is_base:
+        gone = _annihilated(layout, spec, readers, boundaries)
     if gone is not None and gone.any():
         _write_rest(writer, layout, spec, readers, gone)
         return
@@ -195,6 +201,33 @@ def _superseded(
             tau = ranked(batch, tau)
         found = superseded(keys, tau, by=batch >= first)
         gone = found if gone is None else gone | found
+    return gone
+
+
+def _annihilated(
+    layout: Layout, spec: StoreSpec, readers: Sequence[SegmentReader], boundaries: Boundaries
+) -> Bools | None:
+    """Mask of tuples and deletes that cancel, and of tombstones with later rows of their key; None:
+    no row may be dropped.
+    """
+    stream = layout.streams[layout.relations[spec.relations[0]].stream]
+    cells = boundaries.get(stream.name)
+    if cells is None:
+        return None
+    rows = pa.concat_batches([r.batch for r in readers])
+    batch = fixed(rows.column(SIGMA), np.int64) >> OFFSET_BITS
+    weight = fixed(rows.column(TUPLE_WEIGHT), np.int8).astype(np.int64)
+    order = np.lexsort((-weight, batch))
+    if stream.is_upsert:
+        # The delete of a replaced row has the position of the row that replaces it.
+        tau = fixed(rows.column(TAU), np.int64)
+        order = np.lexsort((weight, tau, batch))
+    ranks = np.empty_like(order)
+    ranks[order] = np.arange(len(order))
+    gone = cancelled(rows, [name for name, _ in stream.columns], batch, ranks, cells)
+    if stream.is_upsert and gone is not None:
+        keys = [rows.column(c) for c in stream.row_key]
+        gone |= superseded(keys, ranked(batch, tau), by=weight >= 0) & (weight == 0)
     return gone
 
 

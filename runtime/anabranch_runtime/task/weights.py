@@ -1,13 +1,25 @@
-"""Weights of the rows of a stream of changes, from their operation column."""
+"""Weights of the rows of a stream of changes: from their operation column, and in merges.
+
+>>> import numpy as np
+>>> rows = pa.record_batch({"x": [7, 7, 8, 7], "#weight": pa.array([1, -1, -1, 1], pa.int8())})
+>>> batch = np.array([0, 4, 5, 6])
+>>> cancelled(rows, ["x"], batch, np.arange(4), ()).tolist()
+[True, True, False, False]
+>>> cancelled(rows, ["x"], batch, np.arange(4), (2,)) is None
+True
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch_contract.queries.changes import ChangeFormat
+from anabranch_contract.queries.changes import TUPLE_WEIGHT, ChangeFormat
+from anabranch_runtime.columns.arrays import Bools, Ints, fixed
 
 
 def weights_of(
@@ -41,3 +53,59 @@ def _by_operation(
     if not found.null_count:
         return found, None
     return found.drop_null(), pc.is_null(found)
+
+
+def cancelled(
+    rows: pa.RecordBatch, columns: Sequence[str], batch: Ints, ranks: Ints, cells: Sequence[int]
+) -> Bools | None:
+    """Return the mask of tuples and later deletes that cancel; None: none do. Not all rows cancel,
+    as no segment is empty: one group of equal tuples stays.
+
+    Args:
+        columns: the columns in which a tuple and its delete are equal, bit by bit.
+        batch: batches of arrival. ``ranks``: order of arrival.
+        cells: first batches of ranges; no pair spans two.
+    """
+    weight = fixed(rows.column(TUPLE_WEIGHT), np.int8).astype(np.int64)
+    if not (weight < 0).any() or not (weight > 0).any():
+        return None
+    groups = np.searchsorted(np.array(cells, np.int64), batch, side="right").astype(np.int64)
+    for name in columns:
+        codes = _codes(rows.column(name))
+        groups = np.unique(groups * (codes.max() + 1) + codes, return_inverse=True)[1]
+    order = np.lexsort((ranks, groups))
+    sorted_groups, signs = groups[order], weight[order]
+    gone = np.zeros(len(weight), np.bool_)
+    closed = (signs < 0) & ~_lowest(sorted_groups, signs)
+    opened = (signs > 0) & ~_lowest(-sorted_groups[::-1], -signs[::-1])[::-1]
+    gone[order] = closed | opened
+    if not gone.any():
+        return None
+    if gone.all():
+        gone &= groups != groups[0]
+    return gone
+
+
+def _codes(column: pa.Array) -> Ints:
+    """A number per distinct value, NULL included; floats by their bits."""
+    if pa.types.is_floating(column.type):
+        column = column.view(pa.int64() if column.type.bit_width == 64 else pa.int32())
+    indices = column.dictionary_encode(null_encoding="encode").indices
+    return fixed(indices, np.int32).astype(np.int64)
+
+
+def _lowest(groups: Ints, signs: Ints) -> Bools:
+    """Mask of rows at which the sum of ``signs`` within a group falls below all before, and below
+    0: the unmatched closing ones, if 1 opens and -1 closes a bracket.
+    """
+    _, numbers = np.unique(groups, return_inverse=True)
+    first = np.concatenate([[True], numbers[1:] != numbers[:-1]])
+    sums = np.cumsum(signs)
+    base = np.repeat((sums - signs)[first], np.diff(np.flatnonzero(first), append=len(signs)))
+    # Each group lies below all before, so a running minimum does not leave its group.
+    floor = -numbers * (2 * len(signs) + 2)
+    levels = sums - base + floor
+    least = np.minimum.accumulate(levels)
+    before = np.where(first, floor, np.minimum(np.concatenate([[0], least[:-1]]), floor))
+    found: Bools = levels < before
+    return found

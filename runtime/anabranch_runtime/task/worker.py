@@ -318,7 +318,7 @@ class _Task:
         with self._phase("probe"):
             self.replacing.begin(arrivals)
         self._settle()
-        made = self.replacing.deletes(arrivals)
+        made = self.replacing.deletes(arrivals, self._filter_failed)
         tables = {relation: BatchTable(rows) for relation, rows in made.items()}
         with self._phase("store"):
             written = self._store_arrivals(TaskArrivals(tables), "replaced")

@@ -95,7 +95,7 @@ def stream_out(
         retain=_retain(record.retain),
         kind=record.kind.value,
         changes=None if record.changes is None else ChangesIn.of(record.changes),
-        key=list(record.latest) or None if record.kind is StreamKind.TABLE else None,
+        key=list(record.key) or None,
         table=_table_out(record, progress),
         latest_since=progress.input.latest_since.get(record.name) if progress is not None else None,
         source=masked(record.source),

@@ -21,7 +21,7 @@ from anabranch_contract.protocol.intake import SourceState
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_contract.protocol.registered import ColumnRecord, StreamRecord
-from anabranch_contract.queries.changes import ChangeFormat, Envelope
+from anabranch_contract.queries.changes import OPERATION, ChangeFormat, Envelope
 from anabranch_contract.queries.joins import Stream, StreamKind
 from anabranch_contract.queries.runs import query_of
 from anabranch_contract.queries.types import INTEGRAL, TypeKind, parse_type
@@ -324,7 +324,7 @@ def read_stream(body: StreamIn, settings: ServiceSettings) -> StreamRecord:
                 cause.code, cause.message, field=f"columns.{name}", remedy=cause.remedy
             ) from None
     changes = _changes(body)
-    if changes is not None:
+    if changes is not None and changes.operation is not None:
         columns = _with_operation(columns, changes.operation)
     record = StreamRecord(
         name=body.name,
@@ -345,18 +345,29 @@ def read_stream(body: StreamIn, settings: ServiceSettings) -> StreamRecord:
 
 
 def _changes(body: StreamIn) -> ChangeFormat | None:
-    """The form of the rows of a stream of changes; None: another kind of stream."""
-    given, changing = body.changes, StreamKind(body.kind) is StreamKind.CHANGES
-    if given is not None and not changing:
+    """The form of the rows of a stream of changes or upserts; None: another kind of stream."""
+    given, kind = body.changes, StreamKind(body.kind)
+    keyed, name = kind is StreamKind.UPSERT, f"stream {body.name!r}"
+    if kind not in (StreamKind.CHANGES, StreamKind.UPSERT):
+        if given is None:
+            return None
         raise InvalidInput(
             "changes-without-kind",
-            f"stream {body.name!r} is of kind {body.kind}, whose rows neither insert nor delete",
+            f"{name} is of kind {body.kind}, whose rows neither insert nor delete",
             field="changes",
-            remedy="give kind changes, or leave it out",
+            remedy="give kind changes or upsert, or leave it out",
         )
-    if not changing:
-        return None
     given = given or ChangesIn()
+    operation = given.operation
+    if operation is None and (not keyed or given.envelope is not None):
+        operation = OPERATION
+    if operation is None and (given.inserts or given.deletes):
+        raise InvalidInput(
+            "operations-without-column",
+            f"{name} has operations, and no column that they are in",
+            field="changes.operation",
+            remedy="name the column of the operation",
+        )
     both = {t.lower() for t in given.inserts} & {t.lower() for t in given.deletes}
     if both:
         raise InvalidInput(
@@ -365,7 +376,15 @@ def _changes(body: StreamIn) -> ChangeFormat | None:
             field="changes.deletes",
             remedy="name it once",
         )
-    source = body.source
+    key, source = tuple(body.key or ()), body.source
+    columns = body.columns if isinstance(body.columns, dict) else [c.name for c in body.columns]
+    if given.null_deletes and (not keyed or not {*columns} - {operation, *key}):
+        raise InvalidInput(
+            "null-deletes-without-values",
+            f"{name} has no rows whose values beside a key are NULL",
+            field="changes.null_deletes",
+            remedy="leave it out; it is for kind upsert, with columns beside the key",
+        )
     enveloped = given.envelope is not None
     if enveloped and not is_json(source.format, source.path, source.options):
         raise InvalidInput(
@@ -376,10 +395,12 @@ def _changes(body: StreamIn) -> ChangeFormat | None:
             "envelopes before (ExtractNewRecordState) and name the operation column",
         )
     return ChangeFormat(
-        given.operation,
+        operation,
         tuple(given.inserts),
         tuple(given.deletes),
         None if given.envelope is None else Envelope(given.envelope),
+        key if keyed else (),
+        given.null_deletes,
     )
 
 
@@ -411,7 +432,7 @@ def _lateness(body: StreamIn) -> int | None:
             field="lateness",
             remedy="declare event_time, or leave lateness out",
         )
-    if text is None and StreamKind(body.kind) is StreamKind.CHANGES:
+    if text is None and StreamKind(body.kind) in (StreamKind.CHANGES, StreamKind.UPSERT):
         return None  # a delete has the event time of its tuple
     return read_duration(DEFAULT_LATENESS if text is None else text, "lateness")
 
@@ -469,25 +490,27 @@ def _retention(retention: RetentionIn | None) -> dict[str, Any]:
 def _kept(body: StreamIn) -> dict[str, Any]:
     """Retention properties of a new stream, or the key of a new table, which retains all rows."""
     kind = StreamKind(body.kind)
-    if kind is not StreamKind.TABLE:
+    if kind in (StreamKind.STREAM, StreamKind.CHANGES):
         if body.key is not None:
             raise InvalidInput(
                 "key-without-table",
-                f"stream {body.name!r} is no table, so it has no key",
+                f"stream {body.name!r} is of kind {kind}, which has no key",
                 field="key",
-                remedy="give kind table; retention.latest keeps the latest of a stream's tuples",
+                remedy="give kind table or upsert; retention.latest keeps the latest of a stream's "
+                "tuples",
             )
         retain = body.retain or ("all" if kind is StreamKind.CHANGES else "none")
         return {**_retention(body.retention), "retain": _retain(retain)}
     if body.retention is not None:
         raise InvalidInput(
             "table-property",
-            f"table {body.name!r} can't have a retention: all of its rows are kept, or the last "
+            f"{kind} {body.name!r} can't have a retention: all of its rows are kept, or the last "
             "of each key",
             field="retention",
             remedy="leave it out; key names the columns of its key",
         )
-    return {"latest": tuple(body.key or ()), "retain": _retain(body.retain or "all")}
+    latest = tuple(body.key or ()) if kind is StreamKind.TABLE else ()
+    return {"latest": latest, "retain": _retain(body.retain or "all")}
 
 
 def _retain(text: str) -> int | None:
@@ -557,14 +580,14 @@ def _some(reasons: list[str]) -> str:
 
 
 def _check_kept(record: StreamRecord, changes: Mapping[str, Any]) -> None:
-    """Refuse to change a table's key or retention."""
+    """Refuse to change the key or retention of a table or of upserts."""
+    whole = record.kind in (StreamKind.TABLE, StreamKind.UPSERT)
     for field in ("retain", "ttl", "latest"):
-        if record.kind is StreamKind.TABLE and changes.get(field, getattr(record, field)) != (
-            getattr(record, field)
-        ):
+        if whole and changes.get(field, getattr(record, field)) != (getattr(record, field)):
             raise InvalidInput(
                 "table-property",
-                f"{record.name!r} is a table, which keeps all of its rows, or the last of each key",
+                f"{record.name!r} is of kind {record.kind}, which keeps all of its rows, or the "
+                "last of each key",
                 field="retain" if field == "retain" else f"retention.{field}",
                 remedy="leave it out; delete and register the table again to give it another key",
             )

@@ -108,3 +108,24 @@ def test_every_property_of_a_stream_is_an_option(command: str) -> None:
         assert options[name].help == (field.description or "").replace("`", "'")
         assert bool(options[name].secondary_opts) == (field.annotation is bool)
     assert options["latest"].multiple
+
+
+def test_streams_of_changes_and_upserts_are_added(url: str, client: Client) -> None:
+    variables = {"ANABRANCH_URL": url, "COLUMNS": "160"}
+    columns = ["--column", "id:bigint", "--column", "v:double", "--format", "redis-stream"]
+
+    def add(name: str, *arguments: str) -> Result:
+        command = ["stream", "add", name, *columns, *arguments]
+        return CliRunner().invoke(app, command, env=variables)
+
+    found = add("a", "--kind", "changes", "--operation", "kind", "--deletes", "gone")
+    assert found.exit_code == 0, found.output
+    assert "changes, operation in column kind" in found.stdout
+    form = client.stream("a").changes
+    assert form is not None
+    assert (form.operation, form.deletes, form.envelope) == ("kind", ["gone"], None)
+    found = add("b", "--kind", "upsert", "--key", "id", "--envelope", "debezium")
+    assert found.exit_code == 0, found.output
+    assert "upsert, operation in column op, from debezium envelopes" in found.stdout
+    assert client.stream("b").key == ["id"]
+    assert add("c", "--operation", "kind").exit_code == 1

@@ -16,10 +16,10 @@ COLUMNS = [("id", "bigint"), ("x", "decimal(20,2)"), ("op", "string")]
 BEFORE, AFTER = {"id": 1, "x": 2}, {"id": 1, "x": 3}
 
 
-def read(*lines: str) -> tuple[list[tuple[object, ...]], list[str]]:
+def read(*lines: str, keyed: bool = False) -> tuple[list[tuple[object, ...]], list[str]]:
     """The rows, and the raw text of the invalid ones."""
     rows, bad = list[tuple[object, ...]](), list[str]()
-    for good, aside in from_json("\n".join(lines).encode(), COLUMNS, envelope="op"):
+    for good, aside in from_json("\n".join(lines).encode(), COLUMNS, envelope=("op", keyed)):
         rows += [tuple(row.values()) for row in good.to_pylist()]
         bad += [] if aside is None else [b.decode() for b in aside.column("#arrived").to_pylist()]
     return rows, bad
@@ -58,6 +58,14 @@ def test_lines_that_are_no_envelope_are_invalid_alone(line: str) -> None:
     rows, bad = read(good, line, good)
     assert rows == [(1, Decimal("2.00"), "c")] * 2
     assert bad == [line]
+
+
+def test_updates_of_a_key_need_no_old_values() -> None:
+    changed = {"op": "u", "before": {"id": 1}, "after": {"id": 2, "x": 3}}
+    lines = [json.dumps({"op": "u", "before": None, "after": AFTER}), json.dumps(changed)]
+    rows, bad = read(*lines, keyed=True)
+    assert rows == [(1, Decimal("3.00"), "c"), (1, None, "d"), (2, Decimal("3.00"), "c")]
+    assert bad == []
 
 
 def test_a_half_whose_values_do_not_fit_is_invalid_alone() -> None:

@@ -200,6 +200,26 @@ def test_rows_of_changes_get_weights_by_their_operation() -> None:
     ]  # fmt: skip
 
 
+def test_rows_of_a_key_are_upserts_and_tombstones() -> None:
+    form = ChangeFormat("op", key=("a",), null_deletes=True)
+    spec = replace(R, kind=StreamKind.UPSERT, changes=form, retain=None, event_time=None)
+    spec = replace(spec, lateness=None, idle_timeout=None)
+    layout = Layout(rules(0, {"q": RS}, streams=(spec, S, T)), {})
+    rows = pa.record_batch(
+        {
+            "a": pa.array([1, 2, 3, 4, 1, None, None]),
+            "ts": pa.array([1, 2, None, 4, 5, 6, 7], TIMESTAMP),
+            "op": ["c", "d", "u", "-U", "u", "c", "c"],
+        }
+    )
+    found = take_in(layout, 2, 0, {}, [Block("R", rows, position=70)])
+    # Of equal keys in a block the last row counts; a key that is NULL equals none.
+    assert column(found, "R", "a") == [2, 3, 1, None, None]
+    assert column(found, "R", "#weight") == [0, 0, 1, 1, 1]
+    assert column(found, "R", "#tau") == [71, 72, 73, 74, 75]
+    assert found.meters["R"].invalid == 1
+
+
 def test_operations_may_be_other_words() -> None:
     layout = changing(operation="op", inserts=("U", "new"), deletes=("c",))
     found = take_in(layout, 2, 0, {}, [operations(["u", "NEW", "C", "d"], [1, 2, 3, 4])])

@@ -81,7 +81,7 @@ def test_a_row_without_a_usable_partition_goes_where_null_goes(tmp_path: Path) -
 
     parts = [s for s in (*writer.segments, *bad.segments) if s.partition == 0]
     with PackWriter(tmp_path, "merged.pack") as merged:
-        merge(merged, layout, spec, [open_segment(str(tmp_path), s) for s in parts], {})
+        merge(merged, layout, spec, [open_segment(str(tmp_path), s) for s in parts], {}, {})
     (whole,) = merged.segments
     assert whole.rows == sum(s.rows for s in parts)
     assert not whole.indexes

@@ -22,7 +22,7 @@ SQL = "SELECT o.order_id, p.price FROM orders o JOIN prices p ON p.order_id = o.
 def test_a_stream_of_changes_is_registered_and_shown(service: Service) -> None:
     made = service.post("/v1/streams", PRICES)
     assert (made["kind"], made["retain"], made["lateness"]) == ("changes", "all", "unbounded")
-    assert made["changes"] == {"operation": "op", "inserts": [], "deletes": [], "envelope": None}
+    assert (made["changes"]["operation"], made["changes"]["envelope"]) == ("op", None)
     assert made["columns"][-1] == {"name": "op", "type": "string"}
     assert service.post("/v1/streams", PRICES, 200) == made
     declared = {**PRICES, "columns": {**PRICES["columns"], "op": "string"}}  # type: ignore[dict-item]
@@ -65,7 +65,7 @@ def test_a_query_says_that_its_results_are_changes(shop: Service) -> None:
     assert again["action"] == "none"
     assert shop.post("/v1/queries", {"id": "n", "sql": SQL, "past": "none"})["past"] == "none"
     alone = shop.post("/v1/queries", {"id": "a", "sql": "SELECT price FROM prices WHERE price > 1"})
-    assert (alone["past"], alone["normalised"]["residuals"]) == ("stored", ["(prices.price > 1)"])
+    assert (alone["past"], alone["normalised"]["residuals"]) == ("stored", ["(prices.price > 1.0)"])
     plain = "SELECT o.order_id FROM orders o JOIN items i ON i.order_id = o.order_id"
     assert shop.post("/v1/queries", {"id": "p", "sql": plain})["past"] == "none"
     shop.boundary(-1)
@@ -82,6 +82,55 @@ def test_queries_over_changes_that_are_refused(shop: Service) -> None:
     assert shop.post("/v1/queries", old, 422)["code"] == "freshness-with-changes"
     grouped = {"id": "v", "sql": "SELECT order_id, count(*) FROM prices GROUP BY order_id"}
     assert shop.post("/v1/queries", grouped, 422)["code"] == "view-of-changes"
+
+
+UPSERTS = {
+    "name": "prices",
+    "columns": {"order_id": "bigint", "price": "double"},
+    "kind": "upsert",
+    "key": ["order_id"],
+}
+
+
+def test_a_stream_of_upserts(shop: Service) -> None:
+    made = shop.post("/v1/streams", UPSERTS)
+    assert (made["kind"], made["key"], made["retain"]) == ("upsert", ["order_id"], "all")
+    assert (made["changes"]["operation"], made["columns"][-1]["name"]) == (None, "price")
+    assert shop.post("/v1/streams", UPSERTS, 200) == made
+    changed = shop.call("PATCH", "/v1/streams/prices", 422, {"retain": "none"})
+    assert changed["code"] == "table-property"
+    found = shop.post("/v1/queries", {"id": "q", "sql": SQL, "window": "1 hour"})
+    assert found["normalised"]["output"][-1]["name"] == "anabranch_change"
+    assert (found["past"], found["normalised"]["unbounded"]) == ("stored", ["o", "p"])
+    shop.boundary(-1)
+    shop.answered()
+    text = shop.redis.get(shop.keys.ruleset(0))
+    assert text is not None
+    (rule,) = rulesets.loads(text).latest_rules
+    assert (rule.stream, rule.key) == ("prices", (("order_id", "bigint"),))
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "code"),
+    [
+        ({"key": None}, "key", "upsert-without-key"),
+        ({"key": ["nowhere"]}, "key", "bad-key"),
+        ({"key": ["price"]}, "key", "bad-key"),
+        ({"retain": "1 day"}, "retain", "table-property"),
+        ({"columns": {"order_id": "bigint", "ts": "timestamp"}, "event_time": "ts"}, "event_time",
+         "table-property"),
+        ({"retention": {"latest": ["order_id"]}}, "retention", "table-property"),
+        ({"changes": {"deletes": ["x"]}}, "changes.operation", "operations-without-column"),
+        ({"columns": {"order_id": "bigint"}, "changes": {"null_deletes": True}},
+         "changes.null_deletes", "null-deletes-without-values"),
+    ],
+)  # fmt: skip
+def test_streams_of_upserts_that_are_refused(
+    service: Service, change: dict[str, Any], field: str, code: str
+) -> None:
+    refused = service.post("/v1/streams", {**UPSERTS, **change}, 422)
+    assert [(e["field"], e["code"]) for e in refused["errors"]] == [(field, code)]
+    assert refused["remedy"]
 
 
 def test_envelopes_are_not_pushed(service: Service) -> None:

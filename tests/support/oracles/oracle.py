@@ -31,6 +31,8 @@ ROW, BATCH, TAU, LATE, INVALID = "__row", "__batch", "__tau", "__late", "__inval
 AHEAD = "__ahead"
 #: Operations of streams of changes.
 INSERTS, DELETES = ("c", "r", "insert", "+i", "+u"), ("d", "delete", "-u")
+#: Sum of changes, in SQL.
+SIGNED = "sum(CASE anabranch_change WHEN 'delete' THEN -1 ELSE 1 END)"
 #: With the batch from which on a stream keeps the latest: the first batch that brings a later one.
 GONE = "__gone_"
 
@@ -467,7 +469,7 @@ class Oracle:
         )
         got, expected = (self._describe(f"SELECT * FROM {t}") for t in ("got", "expected"))
         problems: list[str] = []
-        streams = (self.scenario.streams[s] for _, s in query.members)
+        streams = [self.scenario.streams[s] for _, s in query.members]
         replaces = any(s.operation is not None and s.key for s in streams)
         if len(got) != len(expected):
             return Comparison(0, 0, (f"columns {[c for c, _ in got]}, not {len(expected)}",))
@@ -478,12 +480,14 @@ class Oracle:
                 problems.append(f"column {text} is named {name}, not {label}")
             if plain and kind != wanted:
                 problems.append(f"column {name} is of type {kind}, not {wanted}")
-        left = ", ".join(
-            _canonical(f'"{n}"', w) for (n, _), (_, w) in zip(got, expected, strict=True)
-        )
-        right = ", ".join(_canonical(f'"{n}"', w) for n, w in expected)
+        pairs = [(n, e, w) for (n, _), (e, w) in zip(got, expected, strict=True)]
+        left = ", ".join(_canonical(f'"{n}"', w) + f' AS "{n}"' for n, _, w in pairs)
+        right = ", ".join(_canonical(f'"{e}"', w) + f' AS "{n}"' for n, e, w in pairs)
         one, other = f"SELECT {left} FROM got", f"SELECT {right} FROM expected"
         most = f"SELECT {right} FROM allowed"
+        if any(s.operation is not None for s in streams):
+            # Of tuples that are deleted already, and of their deletes, results may lack.
+            one, other, most = (_summed(select) for select in (one, other, most))
         for what, first, second in (("missing", other, one), ("extra", one, most)):
             if replaces:
                 break  # rows may be inserted and deleted in one batch: only the sum is known
@@ -518,7 +522,6 @@ class Oracle:
                 return []
             batches = range(last - 1, last)
         *names, _ = (name for name, _ in self._describe("SELECT * FROM got"))
-        signed = "sum(CASE anabranch_change WHEN 'delete' THEN -1 ELSE 1 END)"
         kinds = [kind for _, kind in self._describe("SELECT * FROM expected")]
         shown = [_canonical(f'"{n}"', k) for n, k in zip(names, kinds, strict=False)]
         problems = []
@@ -530,7 +533,7 @@ class Oracle:
             come = [f"'{f}'" for f in files if f.stem != "empty" and int(f.stem[:10]) <= until]
             if come:
                 rows, listed = f"read_parquet([{', '.join(come)}])", ", ".join(shown)
-                got = f"SELECT {listed}, {signed} AS n FROM {rows} GROUP BY ALL HAVING n <> 0"
+                got = f"SELECT {listed}, {SIGNED} AS n FROM {rows} GROUP BY ALL HAVING n <> 0"
             for what, one, other in (("lacks", wanted, got), ("has", got, wanted)):
                 diff = self.db.execute(f"({one}) EXCEPT ALL ({other}) LIMIT 3").fetchall()
                 if diff:
@@ -605,6 +608,12 @@ class Oracle:
         row = self.db.execute(f"SELECT count(*) FROM {table}").fetchone()
         assert row is not None
         return int(row[0])
+
+
+def _summed(select: str) -> str:
+    """The rows of ``select`` but the last column, each as often as the sum of its changes says."""
+    named = f"SELECT * EXCLUDE (anabranch_change), {SIGNED} AS n FROM ({select})"
+    return f"{named} GROUP BY ALL HAVING n <> 0"
 
 
 def weight_of(members: Sequence[tuple[str, str]], changes: Collection[str]) -> str | None:

@@ -62,11 +62,12 @@ class StreamEntry:
     table: bool = False
     key: tuple[str, ...] = ()
     operation: str | None = None
+    changes: bool = False
 
     @property
     def has_no_times(self) -> bool:
         """Whether rows have no event time because all current ones join."""
-        return self.table or (self.operation is not None and bool(self.key))
+        return self.table or (self.changes and bool(self.key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +198,7 @@ def _stream(folder: Path, doc: Mapping[str, Any]) -> StreamEntry:
         doc.get("kind") == "table",
         tuple(doc.get("key") or ()),
         doc["changes"]["operation"] if "changes" in doc else None,
+        doc.get("kind") in ("changes", "upsert"),
     )
 
 

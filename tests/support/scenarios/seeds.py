@@ -120,3 +120,8 @@ CHANGES_MANY = tuple(range(10_400, 10_700))
 #: Views over streams of changes, by default and in ``make test-full``.
 CHANGED_VIEWS_FEW = tuple(range(6))
 CHANGED_VIEWS_MANY = tuple(range(100, 600))
+#: The same with streams of upserts, on one host and on several. In 10 rows that have found what
+#: they replace travel with rows that have not.
+UPSERTS_FEW = (3, 7)
+UPSERTS_HOSTS = (14, 22)
+UPSERTS_MANY = tuple(range(10_700, 10_850))

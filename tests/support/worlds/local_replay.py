@@ -551,7 +551,7 @@ def _slice(scenario: Scenario, recording: Recording, batch: int) -> tuple[int, i
 def _recording(scenario: Scenario, stream: Stream, directory: Path) -> Recording:
     entry = scenario.streams[stream.name]
     columns = [*stream.columns]
-    if stream.changes is not None:
+    if stream.changes is not None and stream.changes.operation is not None:
         columns.append((stream.changes.operation, parse_type("string")))
     record = StreamRecord(
         name=stream.name,

@@ -250,7 +250,8 @@ def stores_of_streams(
         key = tuple((c, str(key_type([types[c]]))) for c in sorted(stream.row_key))
         wanted = (AttrRef(base.members[0], key[0][0]), key[0][1]) if len(key) == 1 else None
         if not known:
-            partition = None if stream.is_retained else wanted
+            # A tuple and its delete cancel only within a partition.
+            partition = None if stream.is_retained and not stream.is_upsert else wanted
             known.append(_store_spec("", base, partition, parallelism))
             added += known
         if key:

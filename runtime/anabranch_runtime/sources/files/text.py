@@ -18,6 +18,7 @@ import numpy as np
 
 from anabranch_contract.connectors.csv_text import BOM, SAMPLE, CsvDialect, other_than_utf8
 from anabranch_runtime.sources.decode import Columns, from_json
+from anabranch_runtime.sources.envelopes import Envelope
 from anabranch_runtime.sources.files.csv import CsvLayout, csv_layout, scanned
 from anabranch_runtime.sources.invalid import Decoded
 
@@ -31,13 +32,13 @@ _COMPRESSIONS: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open}
 @dataclass(frozen=True, slots=True)
 class TextFile:
     """A text file of ``size`` bytes: CSV of a ``dialect``, or JSON lines (None), whose rows may be
-    in envelopes (``envelope``: the operation column).
+    in envelopes.
     """
 
     path: Path
     size: int
     dialect: CsvDialect | None = None
-    envelope: str | None = None
+    envelope: Envelope | None = None
 
     def density(self, columns: Columns) -> float:
         """Estimate the records per byte, and check that the file can be read.

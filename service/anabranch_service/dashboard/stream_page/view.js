@@ -40,7 +40,8 @@ export function figures(stream, now) {
     ...(stream.site ? [["arrives at", stream.at_site === false ? `${stream.site}, where no executor is` : stream.site]] : []),
     ...(stream.kind === "table"
       ? [["kind", "table for look-ups"], ["key", stream.key?.join(", ") ?? "none"], ...table(stream.table)]
-      : [["event time", stream.event_time ?? "none"], ["lateness allowed", stream.lateness], ["idle timeout", stream.idle_timeout ?? "none"]]),
+      : [...(stream.changes ? [["kind", `${stream.kind}${stream.key ? ` by ${stream.key.join(", ")}` : ""}`]] : []),
+        ["event time", stream.event_time ?? "none"], ["lateness allowed", stream.lateness], ["idle timeout", stream.idle_timeout ?? "none"]]),
     ["kept", kept(stream)],
   ];
 }
