@@ -14,17 +14,17 @@ from anabranch_contract.queries.views import View
 from anabranch_runtime.columns.arrays import Bools, Ints
 from anabranch_runtime.tables.aggregates import Aggregates, totals_of
 from anabranch_runtime.tables.changes import Changes
-from anabranch_runtime.tables.inputs import Inputs, grouping_ids, grouping_keys, windows
-from anabranch_runtime.tables.ordered import Ordered
-from anabranch_runtime.tables.slots import Slots
-from anabranch_runtime.tables.words import Texts, TupleField, TupleLayout, grown, plain_column
-from anabranch_runtime.views.finishing import (
+from anabranch_runtime.tables.finishing import (
     KEPT,
     SORT,
     count_fields,
     finished,
     shown_schema,
 )
+from anabranch_runtime.tables.inputs import Inputs, grouping_ids, grouping_keys, windows
+from anabranch_runtime.tables.ordered import Ordered
+from anabranch_runtime.tables.slots import Slots
+from anabranch_runtime.tables.words import Texts, TupleField, TupleLayout, grown, plain_column
 
 _BIGINT = DataType(TypeKind.BIGINT)
 _NONE = np.empty(0, np.int64)

@@ -15,9 +15,9 @@ from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.state.tables import Held, Round, TableCounts, TablesState
 from anabranch_runtime.storage.segment import Segment
+from anabranch_runtime.tables.finishing import with_counts
 from anabranch_runtime.views.checkpoints import KeptTable
 from anabranch_runtime.views.clock import clock_of
-from anabranch_runtime.views.finishing import with_counts
 from anabranch_runtime.views.keeper import Status
 
 #: Function that writes a checkpoint of tables (``checkpoints.write_checkpoint``).

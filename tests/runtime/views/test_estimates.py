@@ -25,6 +25,7 @@ from anabranch_planner.passes import parse_sql
 from anabranch_runtime.index.ranks import WHOLE, limit, ranks
 from anabranch_runtime.sinks.parquet import output_schema
 from anabranch_runtime.sinks.sampling import RANK, SHARE, with_slots
+from anabranch_runtime.tables.finishing import COUNT, finished, with_counts
 from anabranch_runtime.views.estimates import (
     GROUP,
     KEPT_RANKS,
@@ -34,7 +35,6 @@ from anabranch_runtime.views.estimates import (
     corrections,
     schema_of_estimates,
 )
-from anabranch_runtime.views.finishing import COUNT, finished, with_counts
 from anabranch_runtime.views.left_out import GroupKnowledge
 from anabranch_runtime.views.scaled import DEVIATIONS, scaled_rows
 
