@@ -26,7 +26,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from anabranch_runtime.driver.tables import Tables, here
+from anabranch_runtime.driver.tables import MaintainedTables, here
 from benchmarks.report import figures
 from tests.support.worlds.view_runs import MINUTE, SCHEMA, Drawn, ViewRun
 
@@ -70,8 +70,8 @@ def _rows(draw: np.random.Generator, version: int, count: int, groups: int) -> p
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
-def _prompt(folder: Path) -> Tables:
-    """Tables that include every round at once."""
+def _prompt(folder: Path) -> MaintainedTables:
+    """MaintainedTables that include every round at once."""
     return here(folder / "state", folder / "results", {}, lambda *_: None)
 
 

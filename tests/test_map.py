@@ -35,7 +35,6 @@ ELSEWHERE = {
     "runtime/storage/durable": "runtime/storage/test_object_store.py",
     "runtime/task": "runtime/replays/test_random_scenarios.py",
     "contract/protocol/keys": "service/routes/queries/test_results.py",
-    "runtime/views/versions": "runtime/views/test_upkeep.py",
     "service/planning/request": "service/planning/what_if/test_dry_run.py",
     "service/registry/store": "service/registry/test_store_corrupt.py",
     "service/streaming/samples/files": "service/routes/test_source_tests.py",

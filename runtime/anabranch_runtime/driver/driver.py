@@ -44,7 +44,7 @@ from anabranch_runtime.driver.reporting.progress import ProgressReporter
 from anabranch_runtime.driver.reporting.reporting import Reporting
 from anabranch_runtime.driver.revisions import Revisions
 from anabranch_runtime.driver.settings import DriverSettings
-from anabranch_runtime.driver.tables import Apart, Tables
+from anabranch_runtime.driver.tables import MaintainedTables, TablesApart
 from anabranch_runtime.epochs import backfill
 from anabranch_runtime.epochs.failed_queries import surviving, withdraw
 from anabranch_runtime.epochs.layout import layouts
@@ -100,7 +100,7 @@ class Driver:
         settings: DriverSettings,
         control: Control,
         total_batches: int | None = None,
-        tables: Tables | None = None,
+        tables: MaintainedTables | None = None,
     ) -> None:
         """Recover the state.
 
@@ -124,8 +124,8 @@ class Driver:
         )
         self.publisher = Publisher(results, self.state.next_batch, writers)
         self.compactor = Compactor(root)
-        apart = Apart(settings, control.url, namespace, self.publisher.writers)
-        self.tables = tables or Tables(root, apart)
+        apart = TablesApart(settings, control.url, namespace, self.publisher.writers)
+        self.tables = tables or MaintainedTables(root, apart)
         self._ledger = Ledger(results)
         limit = settings.memory_limit
         target = settings.target_latency if live else None

@@ -1,6 +1,6 @@
-"""The driver's side of maintained tables: a process of their own, and what the state says of them.
+"""The driver's side of maintained tables: their process, and their part of the state.
 
-Tables are included in a second process, so that many of them do not delay batches. It starts with
+Rounds are included by a second process, so that many tables do not delay batches. It starts with
 the first table, has the memory of the tables, and needs neither Spark nor the driver's answers: all
 that it depends on is in the state (``state.tables``). Sinks that only Spark can write are written
 by the driver, on the process's request.
@@ -37,9 +37,10 @@ from anabranch_runtime.sinks.tail import Tails
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.state.tables import TableCounts, TablesState
 from anabranch_runtime.storage.durable import attach
+from anabranch_runtime.tables.table import warm
 from anabranch_runtime.views import rounds
 from anabranch_runtime.views.checkpoints import write_checkpoint
-from anabranch_runtime.views.keeper import Keeper, News, Status
+from anabranch_runtime.views.keeper import Keeper, News, TablesStatus
 
 #: Sinks that only Spark writes.
 OF_SPARK = (SinkKind.FILES, SinkKind.TABLE)
@@ -54,7 +55,7 @@ class Peer(Protocol):
     def hear(self, news: News) -> None:
         """Take note of a committed batch."""
 
-    def take(self) -> list[Status]:
+    def take(self) -> list[TablesStatus]:
         """Return the statuses since the last call."""
 
     def drain(self) -> None:
@@ -65,7 +66,7 @@ class Peer(Protocol):
 
 
 @dataclass(slots=True)
-class Tables:
+class MaintainedTables:
     """Maintained tables of one pipeline.
 
     Attributes:
@@ -77,20 +78,20 @@ class Tables:
     peer: Peer
     beside: Callable[[CpuUses], None] = field(default=lambda _: None)
     _next_batch: int = field(init=False, default=0)
-    #: What the peer knows of the state.
+    #: The tables of the state that the peer knows.
     _told: TablesState = field(init=False, default_factory=TablesState)
-    #: The last status, and the sum of those that no state has yet.
-    _status: Status = field(init=False, default_factory=lambda: Status(0))
-    _open: Status | None = field(init=False, default=None)
+    #: The last status, and the sum of all statuses since the last commit.
+    _status: TablesStatus = field(init=False, default_factory=lambda: TablesStatus(0))
+    _open: TablesStatus | None = field(init=False, default=None)
     _counts: dict[str, TableCounts] = field(init=False, default_factory=dict)
 
     def begin(self, state: State) -> None:
         """Continue the tables of an earlier run; called before the first batch."""
         self._next_batch, self._told = state.next_batch, state.tables
         self._counts = dict(state.tables.counts)
-        self._status = Status(state.next_batch)
+        self._status = TablesStatus(state.next_batch)
         if state.tables.held:
-            self._status = Status(min(held.next for held in state.tables.held.values()))
+            self._status = TablesStatus(min(held.next for held in state.tables.held.values()))
             self.peer.load(state.tables, state.next_batch)
 
     def entered(self, state: State, ruleset: Ruleset) -> State:
@@ -176,7 +177,7 @@ class Tables:
             )
 
     def close(self) -> None:
-        """Stop; what is not included yet continues at the next start."""
+        """Stop; further rounds are included after the next start."""
         self.peer.close()
         self._look()
 
@@ -201,10 +202,10 @@ class Tables:
 
 @dataclass(slots=True)
 class Here:
-    """Includes rounds in this process, when they are asked for."""
+    """Includes rounds in this process, as they are committed."""
 
     keeper: Keeper
-    _statuses: list[Status] = field(default_factory=list)
+    _statuses: list[TablesStatus] = field(default_factory=list)
 
     def load(self, tables: TablesState, next_batch: int) -> None:
         """As :class:`Peer`."""
@@ -217,7 +218,7 @@ class Here:
             self.keeper.work()
         self._statuses.append(self.keeper.status())
 
-    def take(self) -> list[Status]:
+    def take(self) -> list[TablesStatus]:
         """As :class:`Peer`."""
         found, self._statuses = self._statuses, []
         return found
@@ -234,7 +235,7 @@ class Here:
         """As :class:`Peer`."""
 
 
-class Apart:
+class TablesApart:
     """Includes rounds in a process of its own, which starts with the first table.
 
     Raises (all methods): PipelineError: ``views-lost``: the process has ended.
@@ -253,7 +254,7 @@ class Apart:
         self._process: BaseProcess | None = None
         self._calls: Connection | None = None
         self._changed = threading.Condition()
-        self._statuses: list[Status] = []
+        self._statuses: list[TablesStatus] = []
         self._drained = 0
         self._lost: BaseException | None = None
         self._reader: threading.Thread | None = None
@@ -266,7 +267,7 @@ class Apart:
         """As :class:`Peer`."""
         self._send(("hear", news))
 
-    def take(self) -> list[Status]:
+    def take(self) -> list[TablesStatus]:
         """As :class:`Peer`."""
         with self._changed:
             found, self._statuses = self._statuses, []
@@ -378,6 +379,7 @@ def serve(calls: Connection, settings: DriverSettings, url: str, namespace: str)
     keeper = Keeper(
         settings.state, settings.results, writers, control.report_view, tails.feed_version
     )
+    warm()
     try:
         _serve(calls, keeper, waiting)
     except (EOFError, OSError):
@@ -426,6 +428,6 @@ def here(
     writers: Mapping[SinkKind, Write],
     publish: Callable[[str, ViewRows], None],
     follow: Callable[[str, int, pa.Table, int], None] = lambda *_: None,
-) -> Tables:
+) -> MaintainedTables:
     """Return tables that are maintained in this process (tests)."""
-    return Tables(root, Here(Keeper(root, results, writers, publish, follow)))
+    return MaintainedTables(root, Here(Keeper(root, results, writers, publish, follow)))

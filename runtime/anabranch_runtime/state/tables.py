@@ -35,7 +35,7 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldTable:
     """Place of a table in the checkpoints.
 
     Attributes:
@@ -70,12 +70,12 @@ class TablesState:
         rounds: rounds that some checkpoint does not include, in order.
         checkpoints: the checkpoints that ``held`` names.
         held: query -> its last checkpoint, as long as its table is maintained.
-        counts: query -> counts of delivered versions; those of ended queries stay.
+        counts: query -> counts of delivered versions, also of ended queries.
     """
 
     rounds: tuple[Round, ...] = ()
     checkpoints: tuple[Segment, ...] = ()
-    held: dict[str, Held] = field(default_factory=dict)
+    held: dict[str, HeldTable] = field(default_factory=dict)
     counts: dict[str, TableCounts] = field(default_factory=dict)
 
     @property

@@ -44,7 +44,7 @@ _EXACT_SCALE = 20
 Value = Callable[[Ints, Ints], pa.Array]
 
 
-class Aggregates:
+class GroupAggregates:
     """The aggregates of a view's groups.
 
     Attributes:
@@ -415,7 +415,7 @@ def totals_of(view: View, groups: pa.RecordBatch, live: Bools) -> dict[str, pa.S
         ViewAggregate(t.name, t.function, t.aggregate, distinct=False, type=t.type)
         for t in view.totals
     ]
-    aggregates = Aggregates(wanted, kinds, Texts(), deletes=False)
+    aggregates = GroupAggregates(wanted, kinds, Texts(), deletes=False)
     some = groups.select(list(kinds)).filter(pa.array(live))
     state = np.zeros((1, aggregates.width), np.int64)
     rows, zeros = Inputs(some, kinds), np.zeros(some.num_rows, np.int64)

@@ -12,15 +12,15 @@ from anabranch_contract.queries.expressions import Column
 from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_contract.queries.views import View
 from anabranch_runtime.columns.arrays import Bools, Ints
-from anabranch_runtime.tables.aggregates import Aggregates, totals_of
-from anabranch_runtime.tables.changes import Changes
-from anabranch_runtime.tables.finishing import (
+from anabranch_runtime.expressions.finishing import (
     KEPT,
     SORT,
     count_fields,
     finished,
     shown_schema,
 )
+from anabranch_runtime.tables.aggregates import GroupAggregates, totals_of
+from anabranch_runtime.tables.changes import Changes
 from anabranch_runtime.tables.inputs import Inputs, grouping_ids, grouping_keys, windows
 from anabranch_runtime.tables.ordered import Ordered
 from anabranch_runtime.tables.slots import Slots
@@ -68,7 +68,7 @@ class GroupedTable:
         self._slots = Slots(self._keys.width)
         # Rows move between sessions.
         deletes = deletes or window > 1
-        self._aggregates = Aggregates(view.aggregates, kinds, self.pool, deletes=deletes)
+        self._aggregates = GroupAggregates(view.aggregates, kinds, self.pool, deletes=deletes)
         self._state = np.zeros((self._slots.room, self._aggregates.width), np.int64)
         self._start_outputs()
         self._present = np.zeros(self._slots.room, np.bool_)

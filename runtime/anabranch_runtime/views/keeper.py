@@ -1,9 +1,9 @@
 """Maintenance of all post-join parts beside the batches: rounds in, versions of their tables out.
 
 A round is included in all tables before the next one. A table that fails (a sum overflows, its sink
-refuses rows) is put aside and retried after growing pauses, while the others go on; its rounds wait
-in the state. Every now and then the tables that have changed are written as a checkpoint, so that
-earlier rounds can be dropped.
+refuses rows) is retried after growing pauses, while the others go on; its rounds wait in the state.
+From time to time the tables that have changed are written as a checkpoint, so that earlier rounds
+can be dropped.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from anabranch_runtime.sinks.joined_rows import JoinedBatch
 from anabranch_runtime.sinks.parquet import version_file
 from anabranch_runtime.sinks.publisher import FIRST_PAUSE, first_line, pause_after
 from anabranch_runtime.sources.permitted import masked
-from anabranch_runtime.state.tables import Held, Round, TableCounts, TablesState
+from anabranch_runtime.state.tables import HeldTable, Round, TableCounts, TablesState
 from anabranch_runtime.storage.documents import sync_filesystem
 from anabranch_runtime.storage.segment import Segment
 from anabranch_runtime.views.checkpoints import read_checkpoint, write_checkpoint
@@ -59,7 +59,7 @@ class News:
 
     next_batch: int
     rounds: tuple[Round, ...] = ()
-    held: Mapping[str, Held] = field(default_factory=dict)
+    held: Mapping[str, HeldTable] = field(default_factory=dict)
     checkpoints: tuple[Segment, ...] = ()
     wanted: frozenset[str] | None = None
     clocks: Mapping[str, int] = field(default_factory=dict)
@@ -82,13 +82,13 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class TablesStatus:
     """Progress of the maintenance.
 
     Attributes:
         next: first round that is not included in all tables but ``behind``.
-        behind: table put aside -> first round that it does not include.
-        problems: query -> error because of which its table is behind.
+        behind: table that has failed -> first round that it does not include.
+        problems: query -> error of its table.
         counts: query -> counts of delivered versions, where they have changed.
         checkpoint: the last new one.
         ended: queries whose tables are no longer maintained.
@@ -122,6 +122,24 @@ class _Aside:
 
 
 @dataclass(slots=True)
+class _Checkpoints:
+    """Checkpoints, past and next.
+
+    Attributes:
+        dirty: tables that have changed since the last one.
+        spent: seconds of the rounds since. ``length``: seconds that the last one took.
+        made: a checkpoint that has not been reported yet.
+        unnamed: the pack of a checkpoint that no manifest names yet.
+    """
+
+    dirty: set[str] = field(default_factory=set)
+    spent: float = 0.0
+    length: float = 0.0
+    made: Checkpoint | None = None
+    unnamed: str | None = None
+
+
+@dataclass(slots=True)
 class Keeper:
     """Keeps the tables of one pipeline up to date.
 
@@ -142,7 +160,7 @@ class Keeper:
     delivered: dict[str, TableCounts] = field(init=False, default_factory=dict)
     next: int = field(init=False, default=0)
     _views: dict[str, KeptView] = field(init=False, default_factory=dict)
-    _held: dict[str, Held] = field(init=False, default_factory=dict)
+    _held: dict[str, HeldTable] = field(init=False, default_factory=dict)
     _packs: dict[str, Segment] = field(init=False, default_factory=dict)
     _rounds: dict[int, Round] = field(init=False, default_factory=dict)
     _next_batch: int = field(init=False, default=0)
@@ -153,14 +171,8 @@ class Keeper:
     #: Views whose present rows are to be published, and the time of the oldest change.
     _changed: dict[str, float] = field(init=False, default_factory=dict)
     _publish_after: float = field(init=False, default=0.0)
-    #: Tables that have changed since the last checkpoint, and the seconds and bytes of the rounds.
-    _dirty: set[str] = field(init=False, default_factory=set)
-    _spent: float = field(init=False, default=0.0)
-    _length: float = field(init=False, default=0.0)
-    _checkpoint: Checkpoint | None = field(init=False, default=None)
+    _kept: _Checkpoints = field(init=False, default_factory=_Checkpoints)
     _clocks: Mapping[str, int] = field(init=False, default_factory=dict)
-    #: The pack of the checkpoint that no manifest names yet.
-    _unnamed: str | None = field(init=False, default=None)
 
     def load(self, tables: TablesState, next_batch: int) -> None:
         """Begin with the tables of the state before ``next_batch``.
@@ -187,8 +199,10 @@ class Keeper:
         fresh = [n for n in news.held if n not in self._views]
         self._held |= news.held
         self._next_batch, self._wanted = news.next_batch, news.wanted
-        if self._unnamed is not None and any(h.pack == self._unnamed for h in news.held.values()):
-            self._unnamed = None
+        if self._kept.unnamed is not None and any(
+            h.pack == self._kept.unnamed for h in news.held.values()
+        ):
+            self._kept.unnamed = None
         needed = {held.pack for held in self._held.values()}
         self._packs = {path: segment for path, segment in self._packs.items() if path in needed}
         if not self._views and fresh:
@@ -205,7 +219,7 @@ class Keeper:
 
     @property
     def up_to_date(self) -> bool:
-        """Whether all rounds are included in all tables but those that have failed."""
+        """Whether all tables include all rounds, unless they have failed."""
         return self.next >= self._next_batch
 
     @property
@@ -248,14 +262,14 @@ class Keeper:
         if self._is_due():
             self._write_checkpoint()
 
-    def status(self) -> Status:
+    def status(self) -> TablesStatus:
         """Return the progress; counts, checkpoint and CPU time are reported once."""
         counts, self._counts = self._counts, {}
-        checkpoint, self._checkpoint = self._checkpoint, None
+        checkpoint, self._kept.made = self._kept.made, None
         ended = tuple(name for name in self._held if name not in self._views)
         for name in ended:
             del self._held[name]
-        return Status(
+        return TablesStatus(
             self.next,
             {name: one.next for name, one in self._aside.items()},
             {name: f"view: {one.problem}" for name, one in self._aside.items()},
@@ -277,11 +291,11 @@ class Keeper:
                 wrote |= self._include_in(name, view, one, joined)
         if wrote:
             sync_filesystem(self.results)
-        self._spent += time.monotonic() - began
+        self._kept.spent += time.monotonic() - began
 
     def _include_in(self, name: str, view: KeptView, one: Round, joined: JoinedBatch) -> bool:
         """Include a round in one table; returns whether result files were written."""
-        self._dirty.add(name)
+        self._kept.dirty.add(name)
         try:
             with metered(CpuGroup.VIEW, name):
                 rows = view.include(one, joined)
@@ -342,8 +356,8 @@ class Keeper:
         self._publish()
 
     def _publish(self) -> None:
-        """Publish the present rows of changed views; while rounds wait, only what is stale. At most
-        a fifth of the time is for that.
+        """Publish the present rows of changed views, while rounds wait only stale ones, in at most
+        a fifth of the time.
         """
         now = began = time.monotonic()
         if now < self._publish_after:
@@ -444,7 +458,7 @@ class Keeper:
         """Deliver version 0 of a table that no checkpoint has contents of."""
         if self._views[name].batch >= 0:
             return
-        self._dirty.add(name)
+        self._kept.dirty.add(name)
         try:
             changes = self._views[name].first()
         except Exception as error:  # noqa: BLE001 - an expression over aggregates of nothing
@@ -461,32 +475,32 @@ class Keeper:
             self.publish_all()
             del self._views[name]
             self._changed.pop(name, None)
-            self._dirty.discard(name)
+            self._kept.dirty.discard(name)
 
     # --- checkpoints -------------------------------------------------------------------------
 
     def _is_due(self) -> bool:
-        if self._unnamed is not None or not self._dirty:
+        if self._kept.unnamed is not None or not self._kept.dirty:
             return False
         waiting = [one for batch, one in self._rounds.items() if batch < self.next]
         size = sum(segment.bytes for one in waiting for segment in one.rows)
         state = sum(view.bytes for view in self._views.values())
         return (
-            self._spent > max(SECONDS, RATIO * self._length)
+            self._kept.spent > max(SECONDS, RATIO * self._kept.length)
             or size > max(BYTES, state)
             or len(waiting) > ROUNDS
         )
 
     def _write_checkpoint(self) -> None:
         began = time.monotonic()
-        some = [n for n in self._views if n in self._dirty and n not in self._aside]
+        some = [n for n in self._views if n in self._kept.dirty and n not in self._aside]
         if not some:
             return
         tables = [self._views[name].kept(self.next) for name in some]
         segment = write_checkpoint(self.root, self._next_batch, tables)
         others = [n for n in self._views if n not in self._aside and n not in some]
-        self._checkpoint = Checkpoint(segment, self.next, tuple(some), tuple(others))
-        self._unnamed = segment.path
-        self._dirty.difference_update(some)
-        self._length, self._spent = time.monotonic() - began, 0.0
+        self._kept.made = Checkpoint(segment, self.next, tuple(some), tuple(others))
+        self._kept.unnamed = segment.path
+        self._kept.dirty.difference_update(some)
+        self._kept.length, self._kept.spent = time.monotonic() - began, 0.0
         reach(Point.KEEPING)

@@ -30,8 +30,8 @@ from anabranch_runtime.views.checkpoints import KeptTable
 from anabranch_runtime.views.parts import VersionRows, of_part, told
 from anabranch_runtime.views.undecided import Undecided
 
-#: Maximum number of a view's rows that the REST API shows; number of rows up to which those of
-#: windows that are over stay among them.
+#: Maximum number of a view's rows that the REST API shows; number of rows up to which rows of
+#: closed windows stay among them.
 MOST_SHOWN, MOST_KEPT = 1000, 10_000
 
 

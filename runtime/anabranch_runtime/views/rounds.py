@@ -12,13 +12,13 @@ from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.queries.outer_joins import registered
 from anabranch_runtime.epochs.retention import clocks
 from anabranch_runtime.epochs.task_report import TaskReport
+from anabranch_runtime.expressions.finishing import with_counts
 from anabranch_runtime.state.manifest import State
-from anabranch_runtime.state.tables import Held, Round, TableCounts, TablesState
+from anabranch_runtime.state.tables import HeldTable, Round, TableCounts, TablesState
 from anabranch_runtime.storage.segment import Segment
-from anabranch_runtime.tables.finishing import with_counts
 from anabranch_runtime.views.checkpoints import KeptTable
 from anabranch_runtime.views.clock import clock_of
-from anabranch_runtime.views.keeper import Status
+from anabranch_runtime.views.keeper import TablesStatus
 
 #: Function that writes a checkpoint of tables (``checkpoints.write_checkpoint``).
 Write = Callable[[int, Sequence[KeptTable]], Segment]
@@ -42,7 +42,7 @@ def entered(state: State, ruleset: Ruleset, first: int, write: Write) -> State:
     begun = [KeptTable(_with_counts(q), first) for q in fresh]
     checkpoint = write(first, begun)
     names = [str(q.id) for q in fresh]
-    held = tables.held | dict.fromkeys(names, Held(checkpoint.path, first))
+    held = tables.held | dict.fromkeys(names, HeldTable(checkpoint.path, first))
     counts = {name: known for name, known in tables.counts.items() if name not in names}
     checkpoints = (*tables.checkpoints, checkpoint)
     return replace(state, tables=replace(tables, checkpoints=checkpoints, held=held, counts=counts))
@@ -96,7 +96,7 @@ def window_clocks(state: State, ruleset: Ruleset) -> dict[str, int]:
     }
 
 
-def settled(state: State, status: Status) -> State:
+def settled(state: State, status: TablesStatus) -> State:
     """Return ``state`` with the progress of the maintenance: counts, a checkpoint, ended tables;
     rounds that all checkpoints include are dropped.
     """
@@ -106,7 +106,7 @@ def settled(state: State, status: Status) -> State:
     made = status.checkpoint
     if made is not None:
         held = dict(found.held)
-        held |= {n: Held(made.segment.path, made.next) for n in made.written if n in held}
+        held |= {n: HeldTable(made.segment.path, made.next) for n in made.written if n in held}
         held |= {n: replace(held[n], next=made.next) for n in made.unchanged if n in held}
         found = replace(found, held=held, checkpoints=(*found.checkpoints, made.segment))
     if status.ended:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from anabranch_contract.queries.scaling import scalable
 from anabranch_contract.queries.views import AggregateFunction, View, ViewAggregate
 from anabranch_runtime.columns.arrays import Floats
-from anabranch_runtime.tables.finishing import counts_beside
+from anabranch_runtime.expressions.finishing import counts_beside
 from anabranch_runtime.views.estimates import GROUP, KEPT_RANKS, measured, part
 from anabranch_runtime.views.identities import identities
 from anabranch_runtime.views.left_out import GroupKnowledge

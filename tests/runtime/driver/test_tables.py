@@ -1,4 +1,4 @@
-"""Tables in a process of their own: it follows the state, survives restarts, and asks for sinks."""
+"""The process of maintained tables follows the state, also after restarts, and needs sinks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from anabranch_contract.protocol.activations import ViewRows
 from anabranch_runtime.control import Control
 from anabranch_runtime.cpu import CpuUses
 from anabranch_runtime.driver.settings import DriverSettings
-from anabranch_runtime.driver.tables import Apart, Tables
+from anabranch_runtime.driver.tables import MaintainedTables, TablesApart
 from anabranch_runtime.errors import PipelineError, SinkError
 from anabranch_runtime.sinks.delivery import Delivery
 from tests.support.surroundings.policy import OPEN
@@ -28,15 +28,17 @@ SQL = "SELECT k, count(*) AS c FROM t GROUP BY k"
 @pytest.fixture
 def start(redis: str, tmp_path: Path) -> Iterator[Callable[..., ViewRun]]:
     """Begins a view whose table is in a process of its own."""
-    made: list[Tables] = []
+    made: list[MaintainedTables] = []
 
     def begin(sink: SinkSpec | None = None, **writers: Callable[[Delivery], None]) -> ViewRun:
         run = ViewRun(tmp_path, Drawn(SQL, SQL), sink or SinkSpec())
         settings = DriverSettings(tmp_path / "state", tmp_path / "results", access=OPEN)
         kinds = {SinkKind(name): write for name, write in writers.items()}
 
-        def tables() -> Tables:
-            made.append(Tables(tmp_path / "state", Apart(settings, redis, "test", kinds)))
+        def tables() -> MaintainedTables:
+            made.append(
+                MaintainedTables(tmp_path / "state", TablesApart(settings, redis, "test", kinds))
+            )
             return made[-1]
 
         run.world.make = tables
@@ -113,7 +115,9 @@ def test_without_tables_there_is_no_process(redis: str, tmp_path: Path) -> None:
     settings = DriverSettings(tmp_path / "state", tmp_path / "results", access=OPEN)
     run = ViewRun(tmp_path, Drawn(SQL, SQL))
     world = TableWorld(tmp_path, run.ruleset(with_view=False))
-    world.make = lambda: Tables(tmp_path / "state", Apart(settings, redis, "test", {}))
+    world.make = lambda: MaintainedTables(
+        tmp_path / "state", TablesApart(settings, redis, "test", {})
+    )
     world.restart()
     world.feed({}, {STREAM: None})
     world.tables.drain()

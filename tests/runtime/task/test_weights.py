@@ -58,7 +58,7 @@ def test_sums_stay_in_every_range_of_batches(
 
 @given(st.lists(st.sampled_from(["a", "b"]), min_size=1, max_size=12))
 def test_the_current_row_of_a_key_stays(versions: list[str]) -> None:
-    """Each version replaces the one before it; the search goes by the last row."""
+    """Each version replaces the one before it; the search finds the last row."""
     rows = [(0.0, text, 1, at, 0) for at, text in enumerate(versions)]
     rows += [(0.0, text, -1, at + 1, 0) for at, text in enumerate(versions[:-1])]
     batch, weight = (np.array([row[at] for row in rows], np.int64) for at in (3, 2))

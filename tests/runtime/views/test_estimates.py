@@ -22,10 +22,10 @@ from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_contract.queries.views import View
 from anabranch_planner.passes import parse_sql
+from anabranch_runtime.expressions.finishing import COUNT, finished, with_counts
 from anabranch_runtime.index.ranks import WHOLE, limit, ranks
 from anabranch_runtime.sinks.parquet import output_schema
 from anabranch_runtime.sinks.sampling import RANK, SHARE, with_slots
-from anabranch_runtime.tables.finishing import COUNT, finished, with_counts
 from anabranch_runtime.views.estimates import (
     GROUP,
     KEPT_RANKS,

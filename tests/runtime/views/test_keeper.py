@@ -231,7 +231,7 @@ def test_a_folder_may_have_a_name_that_looks_like_a_pattern(tmp_path: Path) -> N
     assert run.table() == [(1, 2)]
 
 
-def test_a_sum_that_overflows_is_told_and_the_view_waits(start: Callable[..., ViewRun]) -> None:
+def test_a_sum_that_overflows_is_reported_and_the_view_waits(start: Callable[..., ViewRun]) -> None:
     run = start("SELECT k, sum(n) AS s FROM t GROUP BY k")
     run.feed(rows((1, 1, 0)))
     run.check()
@@ -242,7 +242,7 @@ def test_a_sum_that_overflows_is_told_and_the_view_waits(start: Callable[..., Vi
     assert run.table() == [(1, 1)]
 
 
-def test_a_division_by_nothing_is_told_though_having_rules_other_rows_out(
+def test_a_division_by_nothing_is_reported_though_having_rules_other_rows_out(
     start: Callable[..., ViewRun],
 ) -> None:
     run = start("SELECT k, 10 / sum(n) AS s FROM t GROUP BY k HAVING sum(n) <> 0")
@@ -269,13 +269,13 @@ def test_a_view_that_is_withdrawn_ends_with_what_was_found(start: Callable[..., 
     assert run.tables.counts()["v"].shown == 1
 
 
-def test_rows_are_told_in_order(start: Callable[..., ViewRun]) -> None:
+def test_rows_are_published_in_order(start: Callable[..., ViewRun]) -> None:
     run = start("SELECT k, count(*) AS c FROM t GROUP BY k ORDER BY c DESC, k")
     run.feed(rows((1, 0, 0), (2, 0, 0), (2, 0, 0), (None, 0, 0)))
     run.tables.drain()
-    told = run.told["v"]
-    assert told.columns == ("k", "c")
-    assert told.rows == ('{"k":2,"c":2}', '{"k":null,"c":1}', '{"k":1,"c":1}')
+    published = run.published["v"]
+    assert published.columns == ("k", "c")
+    assert published.rows == ('{"k":2,"c":2}', '{"k":null,"c":1}', '{"k":1,"c":1}')
 
 
 def test_an_offset_passes_over_rows_that_come_back(start: Callable[..., ViewRun]) -> None:

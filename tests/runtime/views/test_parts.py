@@ -75,16 +75,18 @@ class Sampled:
 
     def check(self, keys: Keys) -> int:
         """Compare the view's figures with sums over lists; return the number of stated errors."""
-        told = self.run.told["v"]
+        published = self.run.published["v"]
         groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for row in self.kept:
             for key in keys(row):
                 groups[json.dumps(key)].append(row)
-        assert told.batch == self.run.world.state.next_batch - 1
-        assert told.completeness == pytest.approx(len(self.kept) / (len(self.kept) + self.withheld))
-        assert len(told.scaled) == len(told.rows) == len(groups)
+        assert published.batch == self.run.world.state.next_batch - 1
+        assert published.completeness == pytest.approx(
+            len(self.kept) / (len(self.kept) + self.withheld)
+        )
+        assert len(published.scaled) == len(published.rows) == len(groups)
         errors = 0
-        for text, scaled in zip(told.rows, map(json.loads, told.scaled), strict=True):
+        for text, scaled in zip(published.rows, map(json.loads, published.scaled), strict=True):
             shown = json.loads(text)
             rows = groups[json.dumps({n: shown[n] for n in ("w", "k") if n in shown})]
             units = len({r["unit"] for r in rows if r["share"] < 1})
@@ -180,7 +182,7 @@ def test_estimates_are_those_of_the_rows_that_were_kept(
         if batch:
             errors += one.check(keys)
         else:
-            assert not one.run.told["v"].scaled
+            assert not one.run.published["v"].scaled
         if batch == 3:
             one.run.restart()
     assert errors >= 20
@@ -191,9 +193,14 @@ def test_where_nothing_is_missing_nothing_is_said(start: Callable[[str], ViewRun
     rng = Random(2)
     run.feed(draw_rows(rng, 50, 0))
     run.tables.drain()
-    told = run.told["v"]
-    assert (told.batch, told.completeness, told.partial, told.whole) == (0, 1.0, (), ())
-    assert (told.scaled, told.unscaled) == ((), None)
+    published = run.published["v"]
+    assert (published.batch, published.completeness, published.partial, published.whole) == (
+        0,
+        1.0,
+        (),
+        (),
+    )
+    assert (published.scaled, published.unscaled) == ((), None)
     for path in (run.folder / "results" / "v").glob("*.parquet"):
         assert pq.read_schema(path).metadata is None
 
@@ -206,7 +213,7 @@ def test_files_of_changes_say_how_complete_they_are(start: Callable[[str], ViewR
     assert pq.read_schema(second).equals(pq.read_schema(first))
     found = pq.read_schema(second).metadata
     assert found[BATCH.encode()] == b"1"
-    assert float(found[COMPLETENESS.encode()]) == one.run.told["v"].completeness < 1
+    assert float(found[COMPLETENESS.encode()]) == one.run.published["v"].completeness < 1
 
 
 def test_what_is_owed_is_not_scaled(start: Callable[[str], ViewRun]) -> None:
@@ -215,17 +222,22 @@ def test_what_is_owed_is_not_scaled(start: Callable[[str], ViewRun]) -> None:
     run.missing = Activation(0, {}, results=60, owed=60.0)
     run.feed(draw_rows(rng, 60, 0))
     run.tables.drain()
-    told = run.told["v"]
-    assert told.completeness == 0.5
-    assert told.unscaled is not None
-    assert told.unscaled.code == "owed"
-    assert set(told.whole) == {None}
-    assert [m.column for m in told.partial] == ["", "m"]
+    published = run.published["v"]
+    assert published.completeness == 0.5
+    assert published.unscaled is not None
+    assert published.unscaled.code == "owed"
+    assert set(published.whole) == {None}
+    assert [m.column for m in published.partial] == ["", "m"]
     run.missing = Activation(0, {}, results=120, caught_up=60)
     run.feed(draw_rows(rng, 60, 0))
     run.tables.drain()
-    told = run.told["v"]
-    assert (told.completeness, told.partial, told.whole, told.unscaled) == (1.0, (), (), None)
+    published = run.published["v"]
+    assert (published.completeness, published.partial, published.whole, published.unscaled) == (
+        1.0,
+        (),
+        (),
+        None,
+    )
 
 
 def test_what_was_blind_is_not_known(start: Callable[[str], ViewRun]) -> None:
@@ -233,9 +245,9 @@ def test_what_was_blind_is_not_known(start: Callable[[str], ViewRun]) -> None:
     run.missing = Activation(0, {}, results=60, blind=1, left_out=(LeftOut(),))
     run.feed(draw_rows(rng, 60, 0))
     run.tables.drain()
-    told = run.told["v"]
-    assert set(told.whole) == {False}
-    for row in map(json.loads, told.scaled):
+    published = run.published["v"]
+    assert set(published.whole) == {False}
+    for row in map(json.loads, published.scaled):
         assert row["c"] == {"value": None, "error": None}
 
 
@@ -251,8 +263,8 @@ def test_views_without_counts_say_so(start: Callable[[str], ViewRun]) -> None:
         run.missing = missing
         run.feed(draw_rows(rng, 60, 0))
         run.tables.drain()
-        told = run.told["v"]
-        assert [m.code for m in told.partial] == codes
-        assert told.unscaled is not None
-        assert told.unscaled.code == "nothing-to-scale"
-        assert not told.scaled
+        published = run.published["v"]
+        assert [m.code for m in published.partial] == codes
+        assert published.unscaled is not None
+        assert published.unscaled.code == "nothing-to-scale"
+        assert not published.scaled

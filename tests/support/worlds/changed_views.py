@@ -20,7 +20,7 @@ import yaml
 
 from anabranch_contract.queries.views import View
 from anabranch_planner.passes import parse_sql
-from anabranch_runtime.driver.tables import Tables
+from anabranch_runtime.driver.tables import MaintainedTables
 from tests.support.plain_service import stream_of
 from tests.support.scenarios.file import read_scenario
 from tests.support.scenarios.script import draw
@@ -116,9 +116,9 @@ class ChangedViewReplay:
         hosts = tuple(rng.choice((1, 2, 3)) for _ in range(batches)) if self.hosts else (1,)
         script = replace(script, rationed=frozenset(), owed=frozenset(), hosts=hosts)
         script = replace(script, past=frozenset(self.statements))
-        lags, made = Random(self.seed + 1), list[Tables]()
+        lags, made = Random(self.seed + 1), list[MaintainedTables]()
 
-        def tables(root: Path, results: Path) -> Tables:
+        def tables(root: Path, results: Path) -> MaintainedTables:
             made.append(lagging(root, results, lags))
             return made[-1]
 

@@ -14,7 +14,7 @@ from anabranch_contract.connectors.sinks import SinkKind
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.activations import Activation, ViewRows
 from anabranch_contract.queries.joins import Stream
-from anabranch_runtime.driver.tables import Here, Tables
+from anabranch_runtime.driver.tables import Here, MaintainedTables
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.sinks.delivery import Write
 from anabranch_runtime.sinks.joined_rows import JoinedRows
@@ -59,16 +59,16 @@ def lagging(
     publish: Callable[[str, ViewRows], None] = lambda *_: None,
     follow: Follow = lambda *_: None,
     writers: Mapping[SinkKind, Write] | None = None,
-) -> Tables:
-    """Tables that lag behind at random."""
+) -> MaintainedTables:
+    """MaintainedTables that lag behind at random."""
     peer = Lagging(Keeper(root, results, writers or {}, publish, follow))
     peer.rng = rng
-    return Tables(root, peer)
+    return MaintainedTables(root, peer)
 
 
 @dataclass(slots=True)
 class TableWorld:
-    """Tables of a pipeline in ``folder``, with a state but without batches.
+    """MaintainedTables of a pipeline in ``folder``, with a state but without batches.
 
     Attributes:
         ruleset: the present ruleset.
@@ -83,11 +83,11 @@ class TableWorld:
     follow: Follow = lambda *_: None
     writers: dict[SinkKind, Write] = field(default_factory=dict)
     queries: dict[str, Activation] = field(default_factory=dict)
-    make: Callable[[], Tables] | None = field(init=False, default=None)
+    make: Callable[[], MaintainedTables] | None = field(init=False, default=None)
     state: State = field(init=False, default_factory=State)
     #: The states before, newest first.
     earlier: list[State] = field(init=False, default_factory=list)
-    tables: Tables = field(init=False)
+    tables: MaintainedTables = field(init=False)
 
     def __post_init__(self) -> None:
         (self.folder / "results").mkdir(parents=True, exist_ok=True)

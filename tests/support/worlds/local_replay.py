@@ -36,7 +36,7 @@ from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.reporting import state_publisher as state_teller
 from anabranch_runtime.driver.settings import DriverSettings
-from anabranch_runtime.driver.tables import Tables, here
+from anabranch_runtime.driver.tables import MaintainedTables, here
 from anabranch_runtime.epochs.failed_queries import failed, surviving
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.index import filters
@@ -115,7 +115,9 @@ class LocalReplay:
     throttle: Throttle = field(default_factory=Throttle)
     objects: Path | None = None
     cache_size: int | None = None
-    tables: Callable[[Path, Path], Tables] = lambda root, results: here(root, results, {}, _ignore)
+    tables: Callable[[Path, Path], MaintainedTables] = lambda root, results: here(
+        root, results, {}, _ignore
+    )
     losses: frozenset[int] = frozenset()
     report: dict[str, Any] = field(init=False, default_factory=dict)
     spans: dict[str, tuple[int | None, int | None]] = field(init=False, default_factory=dict)

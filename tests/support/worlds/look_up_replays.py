@@ -21,7 +21,7 @@ import yaml
 
 from anabranch_contract.protocol.activations import Activation
 from anabranch_planner.passes import parse_sql
-from anabranch_runtime.driver.tables import Tables
+from anabranch_runtime.driver.tables import MaintainedTables
 from tests.support.oracles.oracle import Oracle
 from tests.support.plain_service import stream_of
 from tests.support.scenarios.file import read_scenario
@@ -147,9 +147,9 @@ class LookUpReplay:
         rationed = frozenset(b for b in range(batches) if rng.random() < 0.2)
         hosts = tuple(rng.choice((1, 2, 3)) for _ in range(batches)) if self.hosts else (1,)
         script = replace(script, rationed=rationed, hosts=hosts)
-        lags, made = Random(self.seed + 1), list[Tables]()
+        lags, made = Random(self.seed + 1), list[MaintainedTables]()
 
-        def tables(root: Path, results: Path) -> Tables:
+        def tables(root: Path, results: Path) -> MaintainedTables:
             made.append(lagging(root, results, lags))
             return made[-1]
 

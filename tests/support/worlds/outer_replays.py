@@ -23,7 +23,7 @@ from anabranch_contract.plans.rations import Ranking
 from anabranch_contract.protocol.activations import LeftRows
 from anabranch_contract.queries.joins import JoinQuery
 from anabranch_planner.passes import parse_sql
-from anabranch_runtime.driver.tables import Tables
+from anabranch_runtime.driver.tables import MaintainedTables
 from anabranch_runtime.index.ranks import WHOLE, limit, ranks
 from anabranch_runtime.sinks.completeness import Completeness
 from tests.support.oracles.ledger import made_good, read_completeness, read_rations
@@ -89,9 +89,9 @@ class OuterReplay:
         script = self._script(batches)
         out = self.folder / "out"
         out.mkdir()
-        lags, made = Random(self.seed + 1), list[Tables]()
+        lags, made = Random(self.seed + 1), list[MaintainedTables]()
 
-        def tables(root: Path, results: Path) -> Tables:
+        def tables(root: Path, results: Path) -> MaintainedTables:
             made.append(lagging(root, results, lags))
             return made[-1]
 

@@ -21,7 +21,7 @@ from anabranch_contract.protocol.activations import ViewRows
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.passes import parse_sql
-from anabranch_runtime.driver.tables import Tables
+from anabranch_runtime.driver.tables import MaintainedTables
 from anabranch_runtime.sinks import outer_rows
 from anabranch_runtime.sinks.parquet import output_schema
 from tests.support.worlds.kept_tables import TableWorld
@@ -137,7 +137,7 @@ class OuterRun:
         self.world = TableWorld(self.folder, ruleset, self.rng, self._tell)
 
     @property
-    def tables(self) -> Tables:
+    def tables(self) -> MaintainedTables:
         """The maintained tables."""
         return self.world.tables
 

@@ -26,7 +26,7 @@ from anabranch_contract.queries.types import parse_type
 from anabranch_contract.queries.views import View
 from anabranch_planner.passes import parse_sql
 from anabranch_runtime.columns.arrow_types import arrow_type
-from anabranch_runtime.driver.tables import Tables
+from anabranch_runtime.driver.tables import MaintainedTables
 from anabranch_runtime.expressions.evaluate import evaluate
 from anabranch_runtime.sinks.joined_rows import column_name, rows_schema
 from anabranch_runtime.sinks.sampling import with_slots
@@ -185,7 +185,7 @@ class ViewRun:
     """A view at work in ``folder``.
 
     Attributes:
-        told: the view's rows as last published. ``refuses``: whether publishing fails.
+        published: the view's rows as last published. ``refuses``: whether publishing fails.
         written: version -> rows that it has written, and rows up to it.
         mark: the stream's watermark.
         missing: gaps of the joined rows, as of the last batch.
@@ -195,7 +195,7 @@ class ViewRun:
     drawn: Drawn
     sink: SinkSpec = field(default_factory=SinkSpec)
     rng: Random = field(default_factory=lambda: Random(0))
-    told: dict[str, ViewRows] = field(init=False, default_factory=dict)
+    published: dict[str, ViewRows] = field(init=False, default_factory=dict)
     written: dict[int, tuple[int, int]] = field(init=False, default_factory=dict)
     query: QuerySpec = field(init=False)
     relations: Any = field(init=False)
@@ -225,7 +225,7 @@ class ViewRun:
         return self.query.view
 
     @property
-    def tables(self) -> Tables:
+    def tables(self) -> MaintainedTables:
         """The maintained tables."""
         return self.world.tables
 
@@ -233,7 +233,7 @@ class ViewRun:
         """Take note of a view's rows, unless the run ``refuses``."""
         if self.refuses:
             raise ValueError("not now")
-        self.told[query] = rows
+        self.published[query] = rows
 
     def follow(self, query: str, version: int, rows: pa.Table, total: int) -> None:
         """Take note of what a version has written, and how much there is up to it."""

@@ -28,7 +28,7 @@ from anabranch_runtime.driver.reporting.progress import ProgressReporter, ViewOu
 from anabranch_runtime.driver.reporting.state_publisher import StatePublisher
 from anabranch_runtime.driver.revisions import Revisions
 from anabranch_runtime.driver.settings import DriverSettings
-from anabranch_runtime.driver.tables import Tables
+from anabranch_runtime.driver.tables import MaintainedTables
 from anabranch_runtime.epochs import backfill
 from anabranch_runtime.epochs.failed_queries import failed
 from anabranch_runtime.epochs.retention import watermarks
@@ -68,7 +68,7 @@ class Reporting:
     progress: ProgressReporter
     revisions: Revisions
     rationer: Rationer
-    tables: Tables
+    tables: MaintainedTables
     state: InitVar[State]
     total_batches: int | None
 
