@@ -48,11 +48,10 @@ VERSION = 1
 ALIGNMENT = 64
 #: Fewer rows than this are copied into one buffer, which is faster than writing by column.
 _FEW = 1 << 14
-#: Low bits of an arrival number (sigma): position within the batch. From the highest: a bit that is
-#: 0 for rows of tables, so that these come first; the number of the reading task; a counter.
-OFFSET_BITS = 36
-#: Bits of the counter: limit of tuples per task and batch. The other bits allow 1,024 tasks.
-COUNTER_BITS = 25
+#: Low bits of an arrival number (sigma): position within the batch. The highest of them is 0 for
+#: rows of tables, so that these come first; tasks share the others equally. The high bits last for
+#: 2,147,483,648 batches: three years of 20 a second.
+OFFSET_BITS = 32
 
 SIGMA = "#sigma"
 TAU = "#tau"

@@ -33,7 +33,7 @@ from anabranch_runtime.index.gather import BatchTable
 from anabranch_runtime.index.latest import superseded
 from anabranch_runtime.sinks.late import aside
 from anabranch_runtime.state.measures import StreamMeter
-from anabranch_runtime.storage.segment import COUNTER_BITS, OFFSET_BITS, SIGMA, TAU
+from anabranch_runtime.storage.segment import OFFSET_BITS, SIGMA, TAU
 from anabranch_runtime.task.meters import Collector
 from anabranch_runtime.task.weights import weights_of
 
@@ -70,18 +70,19 @@ def take_in(
     failed: Callable[[RelationId, AnabranchRuntimeError], None] = _raise,
     newest_allowed: Mapping[str, int] | None = None,
     redefined: frozenset[str] = frozenset(),
+    tasks: int = 1,
 ) -> TaskArrivals:
-    """Make a table per relation from the blocks that ``task`` reads.
+    """Make a table per relation from the blocks that ``task`` of ``tasks`` reads.
 
     ``failed`` is called with a relation whose filter can't be evaluated. Tuples of ``redefined``
     streams are only counted: their columns differ from the ruleset's.
 
-    The low bits of a sigma are the task and a running number, so a sigma is unique over all streams
-    of the batch. Any such order is correct: results depend only on the sets of members that arrive
-    in one batch.
+    The low bits of a sigma are a number of the task's own range, so a sigma is unique over all
+    streams of the batch. Any such order is correct: results depend only on the sets of members that
+    arrive in one batch.
 
     Raises:
-        PipelineError: one task reads more tuples than the counter holds.
+        PipelineError: one task reads more tuples than its range has numbers.
     """
     arrivals = TaskArrivals()
     by_stream: dict[str, list[Relation]] = defaultdict(list)
@@ -89,10 +90,11 @@ def take_in(
         by_stream[relation.stream].append(relation)
     pieces: dict[RelationId, list[pa.RecordBatch]] = defaultdict(list)
     broken: set[RelationId] = set()
-    sigma = (batch << OFFSET_BITS) + (task << COUNTER_BITS)
     # Within a batch, rows of tables come before tuples of streams.
     of_tables = {s.name for s in layout.ruleset.streams if s.is_table}
     of_streams = 1 << (OFFSET_BITS - 1)
+    most = of_streams // tasks
+    sigma = (batch << OFFSET_BITS) + task * most
     for block in blocks:
         if block.stream in redefined:
             invalid = 0 if block.invalid is None else block.invalid.num_rows
@@ -119,8 +121,17 @@ def take_in(
                 continue
             if kept.num_rows:
                 pieces[relation.id].append(kept)
+<<<<<<< HEAD
     arrivals.next_sigma = sigma + of_streams
     check_count(sum(m.input for m in arrivals.meters.values()))
+=======
+    if sum(m.input for m in arrivals.meters.values()) > most:
+        raise PipelineError(
+            "batch-too-large",
+            f"a task read more than {most} tuples of one batch",
+            remedy="read less per batch",
+        )
+>>>>>>> verify
     for relation_id, batches in pieces.items():
         if relation_id in broken:
             continue

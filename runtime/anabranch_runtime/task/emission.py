@@ -42,11 +42,8 @@ from anabranch_runtime.storage.segment import PackWriter
 from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.courier import Courier
 from anabranch_runtime.task.memory import PrivateMemory
-<<<<<<< HEAD
 from anabranch_runtime.task.shared_rows import SharedRows, feeds, shared_rows
-=======
 from anabranch_runtime.task.weights import net_changes
->>>>>>> weights
 
 #: Kind of messages with results that visit all hosts to be checked.
 LEAVING = "leaving"
@@ -204,31 +201,16 @@ class Emission:
         if not partial.length:
             return 0
         made = partial.length
-        if query.sink.kind is not SinkKind.COUNT:
+        shared = self._shared.get(query.id) if due == NOW else None
+        if shared is not None:
+            self._write_shared(shared, query, partial)
+        elif query.sink.kind is not SinkKind.COUNT:
             made = self._written(query, partial, due)
         if due == OWED:
             paid = report.rations.caught_up
-<<<<<<< HEAD
-            paid[query.id] = paid.get(query.id, 0) + partial.length
-        shared = self._shared.get(query.id) if due == NOW else None
-        for one in (query.id,) if shared is None else shared.queries:
-            report.results[one] = report.results.get(one, 0) + partial.length
-        if self.rationing.goals:
-            kept = report.rations.kept.setdefault(query.id, {})
-            kept[partial.start] = kept.get(partial.start, 0) + partial.length
-        if query.sink.kind is SinkKind.COUNT:
-            return partial.length
-        writer, done = self._writer(query, shared), 0
-        while done < partial.length:
-            piece = partial.cut(done, done + writer.room)
-            if shared is not None:
-                writer.add(self._columns_of(shared, piece, writer.schema))
-            else:
-                writer.add(self._projected(query, piece, writer.schema, self._marks(due)))
-            done += piece.length
-=======
             paid[query.id] = paid.get(query.id, 0) + made
-        report.results[query.id] = report.results.get(query.id, 0) + made
+        for one in (query.id,) if shared is None else shared.queries:
+            report.results[one] = report.results.get(one, 0) + made
         if self.rationing.goals:
             kept = report.rations.kept.setdefault(query.id, {})
             kept[partial.start] = kept.get(partial.start, 0) + made
@@ -245,17 +227,25 @@ class Emission:
                 piece = partial.cut(done, done + CHANGES)
                 rows = net_changes(self._projected(query, piece, schema, {}))
                 if rows.num_rows:
-                    self._writer(query).add(rows)
+                    self._writer(query, None).add(rows)
                 done, made = done + piece.length, made + rows.num_rows
         else:
-            writer, made = self._writer(query), partial.length
+            writer, made = self._writer(query, None), partial.length
             while done < partial.length:
                 piece = partial.cut(done, done + writer.room)
                 writer.add(self._projected(query, piece, writer.schema, self._marks(due)))
                 done += piece.length
->>>>>>> weights
         self.memory.glance()
         return made
+
+    def _write_shared(self, shared: SharedRows, query: QuerySpec, partial: Partial) -> None:
+        """Write joined rows of several queries."""
+        writer, done = self._writer(query, shared), 0
+        while done < partial.length:
+            piece = partial.cut(done, done + writer.room)
+            writer.add(self._columns_of(shared, piece, writer.schema))
+            done += piece.length
+        self.memory.glance()
 
     def _emits_changes(self, query: QuerySpec) -> bool:
         """Whether results are inserts and deletes."""

@@ -230,6 +230,7 @@ class _Task:
                 self._filter_failed,
                 context.times.newest_allowed,
                 context.input.redefined,
+                self.tasks,
             )
         self.memory.look()
         with self._phase("store"):

@@ -24,7 +24,13 @@ from anabranch_runtime.exchange.post_office import PostOffice
 from anabranch_runtime.spark import merges
 from anabranch_runtime.state.placement import HostReport, place
 from anabranch_runtime.storage.durable import attach
-from anabranch_runtime.storage.segment import SIGMA, Merge, PackWriter, Segment
+from anabranch_runtime.storage.segment import (
+    OFFSET_BITS,
+    SIGMA,
+    Merge,
+    PackWriter,
+    Segment,
+)
 from anabranch_runtime.storage.segment_cache import close_all, open_segment
 from anabranch_runtime.task.compact import Compaction, MergedSegment, compact, merged_pack
 from anabranch_runtime.task.context import BatchContext
@@ -79,7 +85,10 @@ def written(layout: Layout, folder: Path, batches: int = 3) -> tuple[Segment, ..
     found: list[Segment] = []
     for batch in range(batches):
         rows = pa.record_batch(
-            {"k": pa.array([batch, 7]), SIGMA: pa.array([batch << 36, (batch << 36) + 1])}
+            {
+                "k": pa.array([batch, 7]),
+                SIGMA: pa.array([batch << OFFSET_BITS, (batch << OFFSET_BITS) + 1]),
+            }
         )
         name = f"segments/{batch:010d}-x-0-base.pack"
         with PackWriter(root, name) as writer:

@@ -15,7 +15,7 @@ from anabranch_runtime.errors import PipelineError
 from anabranch_runtime.sources.blocks import Block
 from anabranch_runtime.sources.invalid import unreadable
 from anabranch_runtime.state.measures import StreamMeter
-from anabranch_runtime.storage.segment import COUNTER_BITS, OFFSET_BITS
+from anabranch_runtime.storage.segment import OFFSET_BITS
 from anabranch_runtime.task import arrivals
 from anabranch_runtime.task.arrivals import TaskArrivals, take_in
 from tests.support.cases.states import RS, ST, R, S, T, rules, stream
@@ -33,7 +33,7 @@ def read(
     *blocks: Block, batch: int = 2, task: int = 1, marks: dict[str, int] | None = None
 ) -> TaskArrivals:
     known = rules(0, {"q": RS, "p": ST, "f": RS + " WHERE S.b > 3"})
-    return take_in(Layout(known, {}), batch, task, marks or {}, blocks)
+    return take_in(Layout(known, {}), batch, task, marks or {}, blocks, tasks=3)
 
 
 def column(found: TaskArrivals, relation: str, name: str) -> list[int]:
@@ -124,7 +124,8 @@ def test_tuples_go_to_every_relation_whose_filter_they_pass() -> None:
     assert column(found, relations[1], "#sigma") == [sigma[0], sigma[2]]
 
 
-def test_every_tuple_has_a_sigma_of_its_own_and_all_of_their_batch() -> None:
+@pytest.mark.parametrize("batch", [0, 7, 2**31 - 1])
+def test_every_tuple_has_a_sigma_of_its_own_and_all_of_their_batch(batch: int) -> None:
     blocks = [
         block("R", [1, None, 2], a=[1, 2, 3]),
         block("S", [1, 1], a=[1, 2], b=[1, 2]),
@@ -135,12 +136,12 @@ def test_every_tuple_has_a_sigma_of_its_own_and_all_of_their_batch() -> None:
     sigmas = [
         s
         for task in (0, 1, 2)
-        for found in [read(*blocks, batch=7, task=task)]
+        for found in [read(*blocks, batch=batch, task=task)]
         for relation in ("R", "S", "T")
         for s in column(found, relation, "#sigma")
     ]
     assert len(set(sigmas)) == len(sigmas) == 3 * 7
-    assert {s >> OFFSET_BITS for s in sigmas} == {7}
+    assert {s >> OFFSET_BITS for s in sigmas} == {batch}
 
 
 def test_a_stream_that_no_ruleset_names_is_counted_and_passed_over() -> None:
@@ -158,11 +159,11 @@ def test_streams_without_event_time_have_no_tau() -> None:
 
 
 def test_more_tuples_than_sigmas_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert COUNTER_BITS < OFFSET_BITS
-    monkeypatch.setattr(arrivals, "COUNTER_BITS", 2)
-    assert read(block("R", [1, 2, 3], a=[1, 2, 3])).meters["R"].input == 3
+    # Half of 32 numbers for three tasks.
+    monkeypatch.setattr(arrivals, "OFFSET_BITS", 5)
+    assert read(block("R", [1, 2, 3, 4, 5], a=[1, 2, 3, 4, 5])).meters["R"].input == 5
     with pytest.raises(PipelineError) as caught:
-        read(block("R", [1, 2], a=[1, 2]), block("T", [1, 2], b=[1, 2]))
+        read(block("R", [1, 2, 3], a=[1, 2, 3]), block("T", [1, 2, 3], b=[1, 2, 3]))
     assert caught.value.code == "batch-too-large"
 
 

@@ -232,15 +232,15 @@ class Oracle:
     def observe(
         self, queries: Mapping[str, OracleQuery], activations: Mapping[str, Activation | None]
     ) -> None:
-        """Derive, from all activations, when streams were read, and so from when to when tuples
-        were superseded, and by which newer ones.
+        """Derive, from all activations, when streams were read or retained, and so from when to
+        when tuples were superseded, and by which newer ones.
         """
         known = [(queries[n], a) for n, a in activations.items() if a is not None and n in queries]
         spans = [(q, a) for q, last in known for a in (*last.earlier, last)]
-        for stream in self.scenario.streams:
+        for stream, entry in self.scenario.streams.items():
             keys: list[tuple[str, ...]] = []
             for batch in range(self.batches()):
-                read = any(
+                read = entry.retain != 0 or any(
                     a.activated_batch <= batch
                     and (a.expired_batch is None or batch < a.expired_batch)
                     for q, a in spans
