@@ -121,17 +121,8 @@ def take_in(
                 continue
             if kept.num_rows:
                 pieces[relation.id].append(kept)
-<<<<<<< HEAD
     arrivals.next_sigma = sigma + of_streams
-    check_count(sum(m.input for m in arrivals.meters.values()))
-=======
-    if sum(m.input for m in arrivals.meters.values()) > most:
-        raise PipelineError(
-            "batch-too-large",
-            f"a task read more than {most} tuples of one batch",
-            remedy="read less per batch",
-        )
->>>>>>> verify
+    check_count(sum(m.input for m in arrivals.meters.values()), tasks)
     for relation_id, batches in pieces.items():
         if relation_id in broken:
             continue
@@ -140,17 +131,18 @@ def take_in(
     return arrivals
 
 
-def check_count(tuples: int) -> None:
-    """Check that ``tuples`` of one task and batch can be numbered.
+def check_count(tuples: int, tasks: int) -> None:
+    """Check that ``tuples`` of one of ``tasks`` tasks and one batch can be numbered.
 
     Raises:
         PipelineError: they can't.
     """
-    if tuples >> COUNTER_BITS:
+    most = (1 << (OFFSET_BITS - 1)) // tasks
+    if tuples > most:
         raise PipelineError(
             "batch-too-large",
-            f"a task read more than {1 << COUNTER_BITS} tuples of one batch",
-            remedy="read less per batch, or give the pipeline more tasks",
+            f"a task read more than {most} tuples of one batch",
+            remedy="read less per batch",
         )
 
 

@@ -52,12 +52,13 @@ class Replacing:
 
     Attributes:
         tiles: stream -> stores and batches of its rows.
-        traffic: messages to other hosts; None on a single host.
+        traffic: messages to other hosts; None on a single host. ``tasks``: number of tasks.
     """
 
     prober: Prober
     tiles: Mapping[str, tuple[Tile, ...]]
     traffic: Traffic | None
+    tasks: int
     _found: dict[str, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
 
     @property
@@ -95,7 +96,7 @@ class Replacing:
         count = sum(m.input for m in arrivals.meters.values())
         for stream, found in sorted(self._found.items()):
             rows = pa.concat_batches(found)
-            check_count(count := count + rows.num_rows)
+            check_count(count := count + rows.num_rows, self.tasks)
             sigma = arrivals.next_sigma + np.arange(rows.num_rows, dtype=np.int64)
             arrivals.next_sigma += rows.num_rows
             # In the order of arrived rows: a merge joins the two.

@@ -201,7 +201,7 @@ class _Task:
             self.uploads,
             self.memory,
         )
-        self.replacing = Replacing(self.prober, context.scope.latest, traffic)
+        self.replacing = Replacing(self.prober, context.scope.latest, traffic, self.tasks)
         self.emission = Emission(
             context,
             self.layout,
