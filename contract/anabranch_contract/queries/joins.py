@@ -134,7 +134,7 @@ class Stream:
 
     @property
     def row_key(self) -> tuple[str, ...]:
-        """The key of which the latest row counts; empty: all rows count."""
+        """Key columns: only the latest row per key counts; empty: all rows count."""
         return self.latest if self.changes is None else self.changes.key
 
     @property

@@ -48,7 +48,7 @@ class TaskArrivals:
     tables: dict[RelationId, BatchTable] = field(default_factory=dict)
     meters: dict[str, StreamMeter] = field(default_factory=lambda: defaultdict(StreamMeter))
     aside: dict[str, list[pa.RecordBatch]] = field(default_factory=lambda: defaultdict(list))
-    #: First sigma after those of the tuples read.
+    #: First free sigma of the task in this batch.
     next_sigma: int = 0
 
     def count(self, stream: str, meter: StreamMeter) -> None:

@@ -37,6 +37,7 @@ from anabranch_runtime.storage.partial import Partial, concat_alike, shape
 from anabranch_runtime.task.context import BatchContext
 from anabranch_runtime.task.courier import Courier
 from anabranch_runtime.task.memory import PrivateMemory
+from anabranch_runtime.task.weights import net_changes
 
 #: Kind of messages with results that visit all hosts to be checked.
 LEAVING = "leaving"
@@ -44,6 +45,8 @@ LEAVING = "leaving"
 NOW, OWED = "now", "owed"
 #: Number of results that wait at most to be written together.
 GATHERED = 1 << 16
+#: Number of results among which inserts and deletes of equal rows cancel before they are written.
+CHANGES = 1 << 14
 
 
 @dataclass(slots=True)
@@ -170,22 +173,46 @@ class Emission:
         partial = check(self.layout, partial, (), rule.residuals)
         if not partial.length:
             return 0
+        made = partial.length
+        if query.sink.kind is not SinkKind.COUNT:
+            made = self._written(query, partial, due)
         if due == OWED:
             paid = report.rations.caught_up
-            paid[query.id] = paid.get(query.id, 0) + partial.length
-        report.results[query.id] = report.results.get(query.id, 0) + partial.length
+            paid[query.id] = paid.get(query.id, 0) + made
+        report.results[query.id] = report.results.get(query.id, 0) + made
         if self.rationing.goals:
             kept = report.rations.kept.setdefault(query.id, {})
-            kept[partial.start] = kept.get(partial.start, 0) + partial.length
-        if query.sink.kind is SinkKind.COUNT:
-            return partial.length
-        writer, done = self._writer(query), 0
-        while done < partial.length:
-            piece = partial.cut(done, done + writer.room)
-            writer.add(self._projected(query, piece, writer.schema, self._marks(due)))
-            done += piece.length
+            kept[partial.start] = kept.get(partial.start, 0) + made
+        return made
+
+    def _written(self, query: QuerySpec, partial: Partial, due: str) -> int:
+        """Write the results to the query's file; returns their number, without changes that
+        cancel.
+        """
+        done, made = 0, 0
+        if self._emits_changes(query):
+            schema = output_schema(query)
+            while done < partial.length:
+                piece = partial.cut(done, done + CHANGES)
+                rows = net_changes(self._projected(query, piece, schema, {}))
+                if rows.num_rows:
+                    self._writer(query).add(rows)
+                done, made = done + piece.length, made + rows.num_rows
+        else:
+            writer, made = self._writer(query), partial.length
+            while done < partial.length:
+                piece = partial.cut(done, done + writer.room)
+                writer.add(self._projected(query, piece, writer.schema, self._marks(due)))
+                done += piece.length
         self.memory.glance()
-        return partial.length
+        return made
+
+    def _emits_changes(self, query: QuerySpec) -> bool:
+        """Whether results are inserts and deletes."""
+        streams = self.layout.streams
+        return not query.has_post_join and any(
+            streams[self.layout.stream(label)].has_changes for _, label, _ in query.members
+        )
 
     def _writer(self, query: QuerySpec) -> ResultWriter:
         writer = self._writers.get(query.id)

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch_contract.queries.changes import TUPLE_WEIGHT, ChangeFormat
+from anabranch_contract.queries.views import Change
 from anabranch_runtime.columns.arrays import Bools, Ints, fixed
 
 
@@ -84,6 +85,25 @@ def cancelled(
     if gone.all():
         gone &= groups != groups[0]
     return gone
+
+
+def net_changes(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return ``rows`` without inserts and deletes (last column) of equal rows that cancel."""
+    deletes = pc.equal(rows.columns[-1], str(Change.DELETE)).to_numpy(zero_copy_only=False)
+    if deletes.all() or not deletes.any():
+        return rows
+    groups = np.zeros(rows.num_rows, np.int64)
+    for column in rows.columns[:-1]:
+        codes = _codes(column)
+        groups = np.unique(groups * (codes.max() + 1) + codes, return_inverse=True)[1]
+    signs = np.where(deletes, -1, 1)
+    sums = np.bincount(groups, weights=signs).astype(np.int64)[groups]
+    candidates = np.flatnonzero(signs == np.sign(sums))
+    ordered = candidates[np.argsort(groups[candidates], kind="stable")]
+    numbers = groups[ordered]
+    first = np.searchsorted(numbers, numbers)
+    kept = ordered[np.arange(len(ordered)) - first < np.abs(sums[ordered])]
+    return rows.take(pa.array(np.sort(kept)))
 
 
 def _codes(column: pa.Array) -> Ints:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import structlog
 
 from anabranch_contract.durations import format_duration
+from anabranch_contract.queries.changes import TUPLE_WEIGHT
 from anabranch_contract.queries.expressions import (
     Column,
     Expr,
@@ -73,7 +74,9 @@ def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
         ),
         bounds=bounds_between(aliases, query.bounds),
         unbounded=unbounded,
-        residuals=tuple(str(_in_aliases(r, alias_of)) for r in query.residuals),
+        residuals=tuple(
+            str(_in_aliases(r, alias_of)) for r in query.residuals if not _is_hidden(r)
+        ),
         output=tuple(OutputInfo(name=o.name, type=str(o.expr.type)) for o in query.shown),
         view=None if query.view is None else _view(query, query.view),
         outer=None if query.outer is None else _outer(query, query.outer),
@@ -173,12 +176,17 @@ def _shared(query: JoinQuery, alias_of: Mapping[Label, str]) -> Iterator[str]:
     """Notes on filters that are checked after joining, since the query shares a wider store."""
     for residual in query.residuals if len(query.members) > 1 else ():
         over = {c.alias for c in columns(residual)}
-        if len(over) == 1:
+        if len(over) == 1 and not _is_hidden(residual):
             alias = alias_of[Label(over.pop())]
             yield (
                 f"{_in_aliases(residual, alias_of)} is checked after joining: {alias} shares the "
                 "store of another query, with more rows, which is cheaper than its own"
             )
+
+
+def _is_hidden(condition: Expr) -> bool:
+    """Whether a condition reads the hidden weight of tuples."""
+    return any(c.name == TUPLE_WEIGHT for c in columns(condition))
 
 
 def _kept_groups(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch_contract.queries.changes import TUPLE_WEIGHT
-from anabranch_runtime.task.weights import cancelled
+from anabranch_runtime.task.weights import cancelled, net_changes
 
 _VALUES = st.sampled_from([None, 0.0, -0.0, 1.5, float("nan")])
 _TEXTS = st.sampled_from([None, "", "a"])
@@ -36,7 +36,7 @@ def rows_of(rows: Sequence[tuple[float | None, str | None, int, int, int]]) -> p
 def test_sums_stay_in_every_range_of_batches(
     rows: list[tuple[float | None, str | None, int, int, int]], cells: list[int]
 ) -> None:
-    """Of each value and range of batches the sum of weights stays, and no more pair may cancel."""
+    """The sum of weights per value and range of batches stays, and no further pair may cancel."""
     batch, place = (np.array([row[at] for row in rows], np.int64) for at in (3, 4))
     ranks = np.argsort(np.lexsort((place, batch)))
     gone = cancelled(rows_of(rows), ["x", "t"], batch, ranks, cells)
@@ -58,7 +58,7 @@ def test_sums_stay_in_every_range_of_batches(
 
 @given(st.lists(st.sampled_from(["a", "b"]), min_size=1, max_size=12))
 def test_the_current_row_of_a_key_stays(versions: list[str]) -> None:
-    """Each version replaces the one before it; the search goes by the last row."""
+    """Each version replaces the one before it, and the search needs the last row."""
     rows = [(0.0, text, 1, at, 0) for at, text in enumerate(versions)]
     rows += [(0.0, text, -1, at + 1, 0) for at, text in enumerate(versions[:-1])]
     batch, weight = (np.array([row[at] for row in rows], np.int64) for at in (3, 2))
@@ -71,3 +71,26 @@ def test_the_current_row_of_a_key_stays(versions: list[str]) -> None:
 def test_without_deletes_nothing_cancels() -> None:
     rows = rows_of([(1.5, "a", 1, 0, 0), (1.5, "a", 1, 1, 0)])
     assert cancelled(rows, ["x", "t"], np.arange(2), np.arange(2), ()) is None
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([None, 0.0, -0.0, 2.5]), st.sampled_from(["insert", "delete"]))
+    )
+)
+def test_changes_of_equal_rows_cancel(rows: list[tuple[float | None, str]]) -> None:
+    columns = {
+        "x": pa.array([x for x, _ in rows], pa.float64()),
+        "anabranch_change": pa.array([kind for _, kind in rows], pa.string()),
+    }
+    found = net_changes(pa.record_batch(columns))
+
+    def net(changes: Iterable[tuple[float | None, str]]) -> dict[str, int]:
+        sums = Counter[str]()
+        for x, kind in changes:
+            sums[str(x)] += 1 if kind == "insert" else -1
+        return {x: n for x, n in sums.items() if n}
+
+    left = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+    assert net(left) == net(rows)
+    assert len(left) == sum(map(abs, net(rows).values()))
