@@ -82,7 +82,7 @@ class Compactor:
         """``state`` with merged segments in place of their parts.
 
         A merge is discarded if one of its parts has expired or its store was dropped meanwhile, or
-        if rows have cancelled in it that readers now tell apart. The caller commits the result and
+        if a new boundary separates rows that have cancelled in it. The caller commits the result and
         then calls :meth:`settled`.
 
         Raises:

@@ -208,7 +208,7 @@ def _latest(positions: I32, rows: RowSet, tuples: Partial, label: Label) -> tupl
 
 
 def _later(one: Mapping[str, pa.Array], other: Mapping[str, pa.Array]) -> Bools:
-    """Mask of positions with a later row in ``one`` than in ``other``; absent rows are never later."""
+    """Mask of positions whose row in ``one`` is later than in ``other``; never for absent rows."""
 
     def order(rows: Mapping[str, pa.Array]) -> tuple[Ints, ...]:
         sigma, tau = (rows[n].fill_null(-1).to_numpy(zero_copy_only=False) for n in (SIGMA, TAU))
