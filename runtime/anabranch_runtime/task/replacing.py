@@ -197,7 +197,7 @@ class Replacing:
 
 
 def _latest(positions: I32, rows: RowSet, tuples: Partial, label: Label) -> tuple[I32, RowSet]:
-    """Of the ``rows`` before the tuple at each position the latest one."""
+    """Select, per position, the latest of the matching ``rows`` that precede its tuple."""
     batch, tau = rows.int64(SIGMA) >> OFFSET_BITS, rows.int64(TAU)
     own, place = tuples.batch(label)[positions], tuples.tau(label)[positions]
     weight = fixed(rows.column(TUPLE_WEIGHT), np.int8)
@@ -209,7 +209,7 @@ def _latest(positions: I32, rows: RowSet, tuples: Partial, label: Label) -> tupl
 
 
 def _later(one: Mapping[str, pa.Array], other: Mapping[str, pa.Array]) -> Bools:
-    """Where the row ``one`` is later than the row ``other``; an absent one never is."""
+    """Mask of positions whose row in ``one`` is later than in ``other``; never for absent rows."""
 
     def order(rows: Mapping[str, pa.Array]) -> tuple[Ints, ...]:
         sigma, tau = (rows[n].fill_null(-1).to_numpy(zero_copy_only=False) for n in (SIGMA, TAU))
