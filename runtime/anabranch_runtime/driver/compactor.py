@@ -29,7 +29,7 @@ from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.measurements import Writes
 from anabranch_runtime.epochs.annihilation import Boundaries, boundaries, still_right
 from anabranch_runtime.epochs.layout import Layout, layouts
-from anabranch_runtime.epochs.merging import LARGEST, STALL, backlog, merges, replaced
+from anabranch_runtime.epochs.merging import LARGEST, STALL, QuietStores, backlog, merges, replaced
 from anabranch_runtime.epochs.table_versions import sides, superseding
 from anabranch_runtime.errors import StateError
 from anabranch_runtime.state.manifest import State
@@ -73,6 +73,7 @@ class Compactor:
     _seen: int = 0
     #: Boundaries of the last merges.
     _boundaries: Boundaries = field(default_factory=dict)
+    _quiet: QuietStores = field(default_factory=QuietStores)
     #: Bytes of the segments that were due to be merged at the last check.
     due_bytes: int = 0
     #: Finished merges that :meth:`take_spent` has not returned yet; the thread may add more.
@@ -136,7 +137,7 @@ class Compactor:
         number), unless a merge is running; returns at once, unless compaction is far behind.
         """
         if self._thread is not None and self._thread.is_alive():
-            if backlog(state, ruleset, fanout, most) < STALL * fanout:
+            if backlog(state, ruleset, fanout, most, self._quiet) < STALL * fanout:
                 return
             started = time.perf_counter()
             self._thread.join()
@@ -144,7 +145,7 @@ class Compactor:
             _LOG.warning("a batch waited for compaction", seconds=waited)
         if self._done:
             return
-        found = merges(state, ruleset, fanout, most)
+        found = merges(state, ruleset, fanout, most, self._quiet)
         self.due_bytes = sum(s.bytes for merge in found for s in merge.segments)
         if not found:
             return

@@ -12,11 +12,12 @@ reads at most ``SPANS * fanout`` segments.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.merging import FANOUT, SPANS
 from anabranch_runtime.epochs.retention import Limits, needed_from
-from anabranch_runtime.epochs.table_versions import sides
+from anabranch_runtime.epochs.table_versions import sides, versions_of
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.storage.segment import Merge, Segment
 
@@ -27,19 +28,47 @@ STALL = 4
 LARGEST = 1 << 24
 
 
+@dataclass(slots=True)
+class QuietStores:
+    """Stores without a possible merge at the last look.
+
+    There is none until their segments change, as the time until these expire only shrinks.
+    """
+
+    #: Everything else that merges depend on.
+    _key: tuple[object, ...] = ()
+    _segments: dict[str, Sequence[Segment]] = field(default_factory=dict)
+
+    def look(self, *key: object) -> dict[str, Sequence[Segment]]:
+        """Return store -> segments without a possible merge, for merges that depend on ``key``."""
+        if self._key != key:
+            self._key, self._segments = key, {}
+        return self._segments
+
+
 def merges(
-    state: State, ruleset: Ruleset, fanout: int = FANOUT, most: int | None = None
+    state: State,
+    ruleset: Ruleset,
+    fanout: int = FANOUT,
+    most: int | None = None,
+    quiet: QuietStores | None = None,
 ) -> tuple[Merge, ...]:
     """Return possible merges of segments in the stores of ``ruleset``, largest first; a merged
-    segment has about ``most`` bytes at most.
+    segment has about ``most`` bytes at most. Stores of ``quiet`` are skipped.
     """
-    found = [merge for _, merge in _groups(state, ruleset, fanout, most)]
+    found = [merge for _, merge in _groups(state, ruleset, fanout, most, quiet)]
     return tuple(sorted(found, key=lambda m: -sum(s.rows for s in m.segments)))
 
 
-def backlog(state: State, ruleset: Ruleset, fanout: int = FANOUT, most: int | None = None) -> int:
+def backlog(
+    state: State,
+    ruleset: Ruleset,
+    fanout: int = FANOUT,
+    most: int | None = None,
+    quiet: QuietStores | None = None,
+) -> int:
     """Return the greatest number of segments on any mergeable level of a partition."""
-    return max((len(group) for group, _ in _groups(state, ruleset, fanout, most)), default=0)
+    return max((len(group) for group, _ in _groups(state, ruleset, fanout, most, quiet)), default=0)
 
 
 def merge_groups(
@@ -69,19 +98,25 @@ def replaced(segments: Sequence[Segment], merge: Merge, by: Segment) -> tuple[Se
 
 
 def _groups(
-    state: State, ruleset: Ruleset, fanout: int, most: int | None
+    state: State, ruleset: Ruleset, fanout: int, most: int | None, quiet: QuietStores | None
 ) -> Iterator[tuple[list[Segment], Merge]]:
     """Yield (segments of a level, their merge) for each mergeable level of each partition."""
     needed = needed_from(state, ruleset)
+    key = ruleset.id, fanout, most, state.debt.past, versions_of(state)
+    known = {} if quiet is None else quiet.look(*key)
     for spec in ruleset.stores:
         store = state.stores[spec.id]
-        if len(store.segments) < fanout:
+        if len(store.segments) < fanout or known.get(spec.id) is store.segments:
             continue
         durations = () if needed is None else _durations(store.segments, needed(store))
+        still = True
         for group in _levels(store.segments, sides(state, store)):
             merge = _merge(group, durations, fanout, most=most)
             if merge is not None:
+                still = False
                 yield group, merge
+        if still:
+            known[spec.id] = store.segments
 
 
 def _levels(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.merging import FANOUT, SPANS, rewrites
+from anabranch_runtime.epochs import merging
 from anabranch_runtime.epochs.lifecycle import enter_epoch
-from anabranch_runtime.epochs.merging import LARGEST, backlog, go_together, merges
+from anabranch_runtime.epochs.merging import LARGEST, QuietStores, backlog, go_together, merges
 from anabranch_runtime.epochs.retention import expire
 from anabranch_runtime.state.manifest import State
 from anabranch_runtime.storage.segment import Segment
@@ -69,7 +71,7 @@ def live(known: Ruleset, batches: int, delay: int = 0) -> Life:
     """Run a batch a minute: add a segment of ten rows of the last ``delay`` minutes, expire
     segments, and merge all that are due.
     """
-    state, life = enter_epoch(State(), known, 0), Life([], 0)
+    state, life, quiet = enter_epoch(State(), known, 0), Life([], 0), QuietStores()
     for batch in range(batches):
         now = batch * MINUTE
         streams = {n: replace(s, max_tau=now) for n, s in state.streams.items()}
@@ -79,6 +81,7 @@ def live(known: Ruleset, batches: int, delay: int = 0) -> Life:
         state = expire(replace(state, streams=streams, stores=stores, next_batch=batch + 1), known)
         life.written += fresh.rows
         while found := merges(state, known):
+            assert merges(state, known, quiet=quiet) == found
             parts = found[0].segments
             made = merged(parts, str(life.written))
             kept = state.stores["R/1"].segments
@@ -87,7 +90,7 @@ def live(known: Ruleset, batches: int, delay: int = 0) -> Life:
             store = replace(state.stores["R/1"], segments=kept)
             state = replace(state, stores={**state.stores, "R/1": store})
             life.written += made.rows
-        assert backlog(state, known) == 0
+        assert backlog(state, known, quiet=quiet) == backlog(state, known) == 0
         life.stored.append(state.stores["R/1"].segments)
     return life
 
@@ -134,6 +137,29 @@ def test_without_a_window_every_level_is_merged() -> None:
     life = live(rules(0, {"q": RS}), 500)
     assert max(s.level for s in life.stored[-1]) == 3
     assert max(map(len, life.stored)) <= (FANOUT - 1) * 4
+
+
+def test_a_store_without_new_segments_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    known, looked = rules(0, {"q": RS}), list[int]()
+    levels = merging._levels
+
+    def counted(segments: Sequence[Segment], *by: Any) -> list[list[Segment]]:
+        looked.append(len(segments))
+        return levels(segments, *by)
+
+    monkeypatch.setattr(merging, "_levels", counted)
+    state, quiet = enter_epoch(State(), known, 0), QuietStores()
+    segments = tuple(
+        replace(segment("R/1", (i, i), tau=[(i, i)]), level=i % 2) for i in range(FANOUT)
+    )
+    for batch in range(9):
+        if batch == 6:
+            segments = (*segments, replace(segments[0], first_batch=9, last_batch=9))
+        stores = {**state.stores, "R/1": replace(state.stores["R/1"], segments=segments)}
+        state = replace(state, stores=stores, next_batch=10 + batch)
+        assert merges(state, known, quiet=quiet) == merges(state, known) == ()
+    # One of both searches looks in every batch, the other at first and after the change.
+    assert looked == [FANOUT, FANOUT, *[FANOUT] * 5, *[FANOUT + 1] * 4]
 
 
 def test_neighbours_beyond_a_gap_are_merged() -> None:

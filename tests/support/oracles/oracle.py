@@ -336,8 +336,7 @@ class Oracle:
         """
         last = "greatest(" + ", ".join(f"{a}.{BATCH}" for a, _ in query.members) + ")"
         streams = dict(query.members)
-        #: Of each batch the least rank that is withheld. One condition for all batches, since a
-        #: condition per ration and batch takes minutes.
+        # Least withheld rank by batch: a condition per ration and batch takes DuckDB minutes.
         bounds: dict[tuple[str, Ranking], list[int | None]] = {}
         for one in self.withheld:
             if one.query != name or (torn and one.torn):
