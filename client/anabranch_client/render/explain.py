@@ -36,7 +36,8 @@ def explain_detail(found: ExplainOut) -> Group:
     if found.normalised is not None and found.normalised.outer is not None:
         outer = found.normalised.outer
         for one in outer.look_ups:
-            section(f"{one.kind} join", f"with table {one.partner}, as of the tuple's batch")
+            how = "as changes" if outer.changes else "a table, as of the tuple's batch"
+            section(f"{one.kind} join", f"with {one.partner}, {how}")
         if outer.deadline is not None:
             section(f"{outer.kind} join", f"with {outer.partner}, partners until {outer.deadline}")
         if outer.where:

@@ -9,9 +9,11 @@ has passed it.
 Left rows are identified by the columns that the condition and the SELECT list read: rows equal in
 these columns have the same partners.
 
-An outer join with a table is a *look-up*. All partners of a left row are found in the row's own
-batch, so no row waits (``semantics.md``, "Tables"). A query may have several look-ups. Each has its
-own pairs: left rows joined with its table, and with the earlier look-up that its condition reads.
+A chain of *look-ups* has no deadlines. Each has its own pairs: left rows joined with its partner,
+and with the earlier look-up that its condition reads. If the partners are tables, all partners of a
+left row are found in the row's own batch (``semantics.md``, "Tables"). If they are streams, left
+rows and pairs are *kept*, and results are changes: a later batch may bring a row's first partner,
+or delete its last.
 """
 
 from __future__ import annotations
@@ -56,8 +58,11 @@ def part_number(query: str) -> int:
 
 
 class JoinKind(StrEnum):
-    """The kinds of join whose results include or test left rows without a match."""
+    """The kinds of join whose results include or test left rows without a match; ``inner``: a join
+    after such a join.
+    """
 
+    INNER = "inner"
     LEFT = "left"
     SEMI = "semi"
     ANTI = "anti"
@@ -65,18 +70,18 @@ class JoinKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """An outer, semi or anti join with a table.
+    """One join of a chain.
 
     Attributes:
-        table: name of the table.
-        columns: (name, type) of the table's columns in the look-up's pairs.
+        partner: name of its table or stream; of the first, if it joins several.
+        columns: (name, type) of the partner's columns in the look-up's pairs.
         parent: number (from 1) of the earlier look-up that the condition reads; 0: left rows only.
             The look-up's pairs have the columns of the parent's pairs (0: of left rows), and
             ``columns``.
     """
 
     kind: JoinKind
-    table: str
+    partner: str
     columns: tuple[tuple[str, DataType], ...]
     parent: int = 0
 
@@ -92,9 +97,12 @@ class OuterJoin:
         partner: the stream whose watermark is compared with deadlines.
         projection: output columns over the pairs' columns; for a row without a partner the
             partner's columns are NULL.
-        look_ups: the joins with tables, in order; empty: a join with a stream. With look-ups,
+        look_ups: the joins of a chain, in order; empty: a join with deadlines. With look-ups,
             ``kind`` and ``partner`` are the first look-up's, and ``times`` is empty.
         where: conditions on the results of look-ups, over the same columns as ``projection``.
+        kept: whether the partners are streams, so that left rows and pairs are kept. Left rows and
+            pairs have their weight as last column, :data:`.views.WEIGHT`. The last output stands
+            for the kind of change, or below a view for the weight; its expression has no meaning.
     """
 
     kind: JoinKind
@@ -104,3 +112,4 @@ class OuterJoin:
     projection: tuple[Output, ...]
     look_ups: tuple[LookUp, ...] = ()
     where: tuple[Expr, ...] = ()
+    kept: bool = False

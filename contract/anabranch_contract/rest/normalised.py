@@ -69,11 +69,11 @@ class ViewInfo(Closed):
 
 
 class LookUpInfo(Closed):
-    """An outer, semi or anti join with a table.
+    """One join of a chain of outer, semi and anti joins.
 
     Attributes:
-        kind: ``left``, ``semi`` or ``anti``.
-        partner: the alias of the table.
+        kind: ``left``, ``semi``, ``anti``, or ``inner`` for a join after such a join.
+        partner: the alias of its right side; of the first, if it is a join.
     """
 
     kind: str
@@ -81,16 +81,18 @@ class LookUpInfo(Closed):
 
 
 class OuterInfo(Closed):
-    """A query's outer, semi or anti join after its inner joins, or several such joins with tables.
+    """A query's outer, semi or anti join after its inner joins, or a chain of such joins.
 
     Attributes:
         kind: ``left``, ``semi`` or ``anti``; with several joins, of the first.
         partner: the alias of the right side; with several joins, of the first.
         left: the columns that identify left rows.
         deadline: the latest event time of a partner, as an expression over event times; null for
-            tables, whose rows are looked up in the left row's batch.
-        look_ups: the joins with tables, in order.
+            a chain: rows of tables are looked up in the left row's batch, those of streams may come
+            at any time.
+        look_ups: the joins of a chain, in order.
         where: conditions on the results of these joins.
+        changes: whether a chain is with streams, so that results are inserts and deletes.
     """
 
     kind: str
@@ -99,6 +101,7 @@ class OuterInfo(Closed):
     deadline: str | None
     look_ups: list[LookUpInfo] = Field(default=[])
     where: list[str] = Field(default=[])
+    changes: bool = False
 
 
 class NormalisedInfo(Closed):

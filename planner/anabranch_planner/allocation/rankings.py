@@ -94,6 +94,8 @@ def _outer_rankings(
     """
     outer, labels = query.outer, {m.alias: m.label for m in query.members}
     assert outer is not None  # asked by the caller
+    if outer.kept:
+        return {}  # a withheld pair would be an absent partner
     names = {name for name, _ in outer.left}
     left = {o.expr for o in query.projection if o.name in names}
     for one in universe(query, streams):

@@ -23,7 +23,7 @@ from anabranch_contract.queries.views import (
     window_text,
 )
 from anabranch_planner.logical.expression_text import conjuncts, quoted, text_of
-from anabranch_planner.logical.joins import join_tree, joined
+from anabranch_planner.logical.joins import join_tree, joined, within
 from anabranch_planner.logical.nodes import (
     Aggregate,
     Conjunct,
@@ -161,13 +161,15 @@ def _outer_joins(left: _Joins, steps: Iterable[tuple[_Joins, str]]) -> Node:
     known = {c.text for label in left.query.labels for c in left.filters(label)}
     known |= {c.text for c in left.conditions()}
     for pairs, kind in steps:
-        (partner,) = (label for label, alias in pairs.alias_of.items() if alias not in tables)
+        partners = [label for label, alias in pairs.alias_of.items() if alias not in tables]
         conditions = pairs.conditions()
         for label in pairs.query.labels:
-            conditions += pairs.filters(label) if label != partner else []
-        on = [c for c in conditions if c.text not in known]
-        plan = joined(plan, pairs.table(partner), kind, on)
-        tables.add(pairs.alias_of[partner])
+            conditions += pairs.filters(label) if label not in partners else []
+        own = frozenset(pairs.alias_of[label] for label in partners)
+        inside, on = within([c for c in conditions if c.text not in known], own)
+        right = join_tree([pairs.table(label) for label in partners], inside)
+        plan = joined(plan, right, kind, on)
+        tables |= own
         known |= {c.text for c in on}
     return plan
 

@@ -16,10 +16,11 @@ from sqlglot import exp
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.expressions import Call, Column, Expr, Literal, substitute
 from anabranch_contract.queries.joins import Stream
-from anabranch_planner.binding.look_ups import left_conditions, with_existence
+from anabranch_planner.binding.look_ups import left_conditions, with_inner_first
 from anabranch_planner.binding.outputs import columns_of
 from anabranch_planner.binding.rankings import with_ranking
 from anabranch_planner.binding.rows import expanded, is_of_rows, without_nulls
+from anabranch_planner.binding.subqueries import with_existence
 from anabranch_planner.binding.typecheck import (
     COMPARISONS,
     aliases,
@@ -78,6 +79,12 @@ class Bound:
     #: WHERE conditions that read a table on the right side of an outer join.
     after: list[Node] = field(default_factory=list)
 
+    def restart(self, query: Unresolved) -> None:
+        """Forget all conditions, to resolve ``query`` in place of the statement so far."""
+        self.query = query
+        for conditions in (self.equalities, self.bounds, self.filters, self.residuals, self.rights):
+            conditions.clear()
+
 
 def bind(query: Unresolved, given: Registration) -> Bound:
     """Resolve the names of ``query``, except in the SELECT list and in outer joins.
@@ -117,6 +124,10 @@ def _resolve(query: Unresolved, streams: Mapping[str, Stream], found: Bound, wit
         for place, side in enumerate(query.outer, len(query.sources) + 1):
             with at(side.source.node):
                 found.rights.append(_source(side.source, place, streams, Bound(query), within))
+        moved = with_inner_first(query, scopes[-1], found.rights)
+        if len(moved.outer) < len(query.outer):
+            found.restart(moved)
+            return _resolve(moved, streams, found, within)
         conditions, found.after = left_conditions(query, scopes[-1], found.rights)
         query = found.query = replace(query, conditions=conditions)
     for condition in query.conditions:

@@ -49,7 +49,9 @@ from anabranch_planner.normal.key_classes import (
 from anabranch_planner.normal.occurrences import Structure, occurrences
 from anabranch_planner.sql.scope import Scope, nearest
 from anabranch_planner.sql.syntax import parsed_inside
-from anabranch_planner.sql.unresolved import Node, OuterSide, Unresolved, at, located, unsupported
+from anabranch_planner.sql.unresolved import Node, Unresolved, at, located, unsupported
+
+Columns = tuple[tuple[str, Expr], ...]
 
 
 def normalise(bound: Bound, given: Registration) -> JoinQuery:
@@ -59,12 +61,9 @@ def normalise(bound: Bound, given: Registration) -> JoinQuery:
         QueryError: the query is not a connected inner equi-join, or names and types don't fit.
     """
     _check_tables(bound)
-    weights.check_outer(bound)
     if not bound.query.outer:
         return _joined(bound, given)
-    if is_look_up(bound.rights[0]):
-        return _with_look_ups(bound, given)
-    return _with_outer(bound, bound.query.outer[0], given)
+    return _with_deadline(bound, given) or _with_look_ups(bound, given)
 
 
 def _check_tables(bound: Bound) -> None:
@@ -85,29 +84,38 @@ def _check_tables(bound: Bound) -> None:
             "stream arrives, which looks tables up",
             remedy="join them with a stream, or register one of them as a stream",
         )
-    if tables and bound.rights and not is_look_up(bound.rights[0]):
-        side = bound.query.outer[0]
-        with at(side.source.node):
-            raise QueryError(
-                "outer-join-of-table",
-                f"{tables[0]!r} is a table, beside a {side.kind.upper()} JOIN with a stream",
-                remedy="look the table up in a query of its own, or write JOIN",
-            )
+    sides = list(zip(bound.query.outer, bound.rights, strict=True))
+    tables += [alias for _, right in sides for alias, s in right.streams.items() if s.is_table]
+    for side, right in sides if tables else ():
+        if not is_look_up(right):
+            with at(side.source.node):
+                raise QueryError(
+                    "outer-join-of-table",
+                    f"{tables[0]!r} is a table, beside a {side.kind.upper()} JOIN with a stream",
+                    remedy="look the table up in a query of its own, or write JOIN",
+                )
 
 
-def _with_outer(bound: Bound, side: OuterSide, given: Registration) -> JoinQuery:
-    """An outer, semi or anti join as two inner joins: one of matched pairs, one of left rows.
+def _with_deadline(bound: Bound, given: Registration) -> JoinQuery | None:
+    """An outer, semi or anti join as two inner joins: one of matched pairs, one of left rows; None:
+    left rows have no deadline, or there is more than one such join.
 
     Both have the columns that the post-join clauses read.
     """
-
-    inner = partial(_refuse_inner, side.kind)
-    query, given = bound.query, replace(given, relaxed={})
+    query, side = bound.query, bound.query.outer[0]
+    if len(query.outer) > 1 or len(bound.rights[0].streams) > 1 or bound.after:
+        return None
+    given = replace(given, relaxed={})
     whole = bind(with_source(query, side), given)
+    if is_look_up(bound.rights[0]) or weights.with_changes(whole.scope):
+        return None
     sides = Sides(query, side, bound.scope, whole.scope)
-    pairs = _joined(whole, given, ())
+    times = sides.times(_joined(whole, given, ()))
+    if not times:
+        return None
+    inner = partial(_refuse_inner, side.kind)
     parts = None if query.post_join is None else split(query, sides.shown_scope, inner)
-    plan = sides.plan(pairs, None if parts is None else [(s.name, s.expr) for s in parts.joined])
+    plan = sides.plan(times, None if parts is None else [(s.name, s.expr) for s in parts.joined])
     pairs = _joined(whole, given, plan.pair_columns)
     own = replace(given, id=f"{given.id}{LEFT_SUFFIX}", window=of_those(given.window, bound.scope))
     rows = _joined(bound, own, plan.left_columns)
@@ -121,9 +129,11 @@ def _refuse_inner(kind: JoinKind, node: Node) -> JoinQuery:
 
 
 def _with_look_ups(bound: Bound, given: Registration) -> JoinQuery:
-    """Outer joins with tables as inner joins: one of left rows, and one per table of its pairs."""
+    """A chain of outer joins as inner joins: one of left rows, and one of each look-up's pairs."""
     query, given = bound.query, replace(given, relaxed={})
     chain = chain_of(query, bound.scope, bound.rights)
+    if chain.kept:
+        weights.check_kept(bound)
     parts, window = None, given.window
     if query.post_join is not None:
         parts = split(query, chain.shown_scope, partial(_refuse_inner, query.outer[0].kind))
@@ -132,22 +142,29 @@ def _with_look_ups(bound: Bound, given: Registration) -> JoinQuery:
         if parts is None
         else [(s.name, s.expr) for s in parts.joined]
     )
+    if chain.kept:
+        shown = weights.changing(shown, post_join=parts is not None)
     plan = chain.plan(shown, bound.after)
     if isinstance(window, Mapping):
-        of_tables = {n for r in bound.rights for n in window if r.find_streams(n)}
-        window = {name: micros for name, micros in window.items() if name not in of_tables}
+        of_partners = {n for r in bound.rights for n in window if r.find_streams(n)}
+        window = {name: micros for name, micros in window.items() if name not in of_partners}
+
+    def counted(columns: Columns, scope: Scope) -> Columns:
+        return weights.counted(columns, scope) if chain.kept else columns
+
     own = replace(given, id=f"{given.id}{LEFT_SUFFIX}", window=window)
-    rows = _joined(bound, own, plan.left_columns)
-    # Left rows and matched pairs read the same relations, so they see the same tuples.
-    relaxed = {m.alias: rows.relation_of(m.label).filter for m in rows.members}
-    joins = []
+    joins = [_joined(bound, own, counted(plan.left_columns, bound.scope))]
     for number, (statement, columns) in enumerate(plan.pairs, 1):
+        # Left rows and their pairs read the same relations, so they see the same tuples.
+        above = joins[plan.outer.look_ups[number - 1].parent]
+        relaxed = {m.alias: above.relation_of(m.label).filter for m in above.members}
         own = replace(given, id=pairs_id(given.id, number), relaxed=relaxed)
         whole = bind(statement, own)
         own = replace(own, window=of_those(given.window, whole.scope))
-        joins.append(_joined(whole, own, columns))
+        joins.append(_joined(whole, own, counted(columns, whole.scope)))
     view = None if parts is None else parts.view
-    return replace(joins[0], outer=plan.outer, left=rows, others=tuple(joins[1:]), view=view)
+    rows, pairs, *others = joins
+    return replace(pairs, outer=plan.outer, left=rows, others=tuple(others), view=view)
 
 
 def _joined(

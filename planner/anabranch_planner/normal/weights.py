@@ -6,15 +6,17 @@ hidden weight of each member is a column that the projection reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.changes import TINYINT, TUPLE_WEIGHT, change_of, product
 from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, Literal
+from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_contract.queries.views import CHANGE, WEIGHT
 from anabranch_planner.normal.bind import Bound
 from anabranch_planner.sql.scope import Scope
-from anabranch_planner.sql.unresolved import at
+
+_ONE = Literal(1, DataType(TypeKind.BIGINT))
 
 
 def weighted(
@@ -23,10 +25,30 @@ def weighted(
     """``shown`` with the kind of change as last column, or below a post-join part with the weight;
     unchanged if no stream of the query has weights.
     """
-    weights = [Column(a, TUPLE_WEIGHT, TINYINT) for a in _with_changes(scope)]
+    weights = [Column(a, TUPLE_WEIGHT, TINYINT) for a in with_changes(scope)]
     if not weights:
         return shown
-    name, weight = WEIGHT if post_join else CHANGE, product(weights)
+    _check_name(shown, name := WEIGHT if post_join else CHANGE)
+    weight = product(weights)
+    return (*shown, (name, weight if post_join else change_of(weight)))
+
+
+def counted(columns: tuple[tuple[str, Expr], ...], scope: Scope) -> tuple[tuple[str, Expr], ...]:
+    """``columns`` of left rows or pairs that are kept, with the weight as last column."""
+    weights = [Column(a, TUPLE_WEIGHT, TINYINT) for a in with_changes(scope)]
+    return (*columns, (WEIGHT, product(weights) if weights else _ONE))
+
+
+def changing(shown: Iterable[tuple[str, Expr]], *, post_join: bool) -> list[tuple[str, Expr]]:
+    """``shown`` with a last column for the kind of change, or below a post-join part the weight
+    (``OuterJoin.kept``).
+    """
+    found = list(shown)
+    _check_name(found, name := WEIGHT if post_join else CHANGE)
+    return [*found, (name, _ONE if post_join else change_of(_ONE))]
+
+
+def _check_name(shown: Iterable[tuple[str, Expr]], name: str) -> None:
     if any(other.lower() == name for other, _ in shown):
         raise QueryError(
             "duplicate-name",
@@ -34,7 +56,6 @@ def weighted(
             "is inserted or deleted",
             remedy="give it another name with AS",
         )
-    return (*shown, (name, weight if post_join else change_of(weight)))
 
 
 def stored_whole(scope: Scope) -> Mapping[str, tuple[Expr, ...]]:
@@ -61,7 +82,7 @@ def check(bound: Bound) -> None:
     Raises:
         QueryError: ``changes-beside-latest``.
     """
-    changing, streams = _with_changes(bound.scope), bound.scope.streams
+    changing, streams = with_changes(bound.scope), bound.scope.streams
     if not changing:
         return
     for alias, stream in streams.items():
@@ -74,24 +95,25 @@ def check(bound: Bound) -> None:
             )
 
 
-def check_outer(bound: Bound) -> None:
-    """Refuse outer, semi and anti joins with streams of changes.
+def check_kept(bound: Bound) -> None:
+    """Refuse streams that keep the latest per key in outer joins whose results are changes.
 
     Raises:
-        QueryError: ``outer-join-of-changes``.
+        QueryError: ``changes-beside-latest``.
     """
-    for scope, side in zip((bound.scope, *bound.rights), (None, *bound.query.outer), strict=False):
-        changing = _with_changes(scope)
-        if changing and bound.query.outer:
-            outer = side or bound.query.outer[0]
-            with at(outer.source.node):
+    for scope in (bound.scope, *bound.rights):
+        for alias, stream in scope.streams.items():
+            if stream.latest:
                 raise QueryError(
-                    "outer-join-of-changes",
-                    f"{changing[0]!r} reads a stream of changes, and a {outer.kind.upper()} JOIN "
-                    "decides about a row once",
-                    remedy="write JOIN, or register the stream without deletes",
+                    "changes-beside-latest",
+                    f"without a deadline the {bound.query.outer[0].kind.upper()} JOIN emits "
+                    f"changes, and {alias!r} keeps the latest rows only, which join as of a batch",
+                    remedy=f"register stream {str(stream.name)!r} with kind upsert, or bound the "
+                    "time in which partners come, such as ... AND right.ts <= left.ts + INTERVAL "
+                    "'1' HOUR",
                 )
 
 
-def _with_changes(scope: Scope) -> list[str]:
+def with_changes(scope: Scope) -> list[str]:
+    """The aliases of streams of changes."""
     return [alias for alias, stream in scope.streams.items() if stream.has_changes]

@@ -56,7 +56,10 @@ _OPENINGS = 200
 #: Prefix that turns an expression into a statement for the parser.
 _PREFIX = "SELECT "
 _WHOLE = "the whole statement may have it; register the subquery as a query of its own"
-_LAST = "LEFT [SEMI | ANTI] JOINs come last, a RIGHT JOIN first among the whole statement's joins"
+_LAST = "write it in the FROM of the whole statement, a RIGHT JOIN before all other outer joins"
+_FULL = "register two queries: a LEFT JOIN, and a LEFT ANTI JOIN with the sides exchanged"
+#: Kinds of joins that are read as inner joins where they stand first, refused joins among them.
+_INNER = (JoinKind.INNER, None)
 #: Key of a node's metadata for its name in messages.
 _CALLED = "called"
 #: Clauses allowed only in a whole statement, with their names in messages about subqueries.
@@ -354,12 +357,14 @@ def _unresolved(select: exp.Select, outer: Mapping[str, Unresolved], *, whole: b
         raise QueryError("malformed-sql", "the query has no FROM clause", remedy=SHAPE)
     first, items = from_.this, _items(select)
     joins, sides = list(select.args.get("joins") or ()), list[OuterSide]()
-    if whole and joins and _is_right(joins[0]) and not first.args.get("joins"):
-        mirrored = joins.pop(0)
-        sides.append(_outer_side(mirrored, first, ctes))
+    right = next((n for n, join in enumerate(joins) if _is_right(join)), None) if whole else None
+    if right is not None and _reads_all(first, joins[right + 1 :]):
+        mirrored, last = joins[right], joins[right + 1 :]
+        sides.append(_mirrored(mirrored, first, joins[:right], ctes))
         items = _in_order(items, sides[0].source, _source(mirrored.this, ctes))
-        first = mirrored.this
-    if whole:
+        first, joins = mirrored.this, []
+        sides += (_outer_side(join, join.this, ctes) for join in last)
+    elif whole:
         joins, last = _without_outer(joins, first)
         sides += (_outer_side(join, join.this, ctes) for join in last)
     sources, conditions = _joined(first, joins, ctes)
@@ -403,11 +408,32 @@ def _in_order(items: list[SelectItem], first: FromEntry, second: FromEntry) -> l
 
 
 def _without_outer(joins: list[exp.Join], first: Node) -> tuple[list[exp.Join], list[exp.Join]]:
-    """Split a whole statement's joins: inner joins; then the outer, semi and anti joins."""
-    end = len(joins)
-    while end and _kind_of(joins[end - 1]) and not joins[end - 1].this.args.get("joins"):
-        end -= 1
-    return (joins, []) if first.args.get("joins") else (joins[:end], joins[end:])
+    """Split a whole statement's joins: inner joins; then those from the first outer one on."""
+    end = next((n for n, j in enumerate(joins) if _kind_of(j) not in _INNER), len(joins))
+    return (joins[:end], joins[end:]) if _reads_all(first, joins[end:]) else (joins, [])
+
+
+def _reads_all(first: Node, joins: Iterable[exp.Join]) -> bool:
+    """Whether ``joins`` are of supported kinds, and no entry of FROM has joins of its own."""
+    nested = [first, *(join.this for join in joins)]
+    return not any(n.args.get("joins") for n in nested) and None not in map(_kind_of, joins)
+
+
+def _mirrored(
+    join: exp.Join, first: Node, before: list[exp.Join], ctes: Mapping[str, Unresolved]
+) -> OuterSide:
+    """The right side of the LEFT JOIN that ``join``, a RIGHT JOIN, mirrors: what is before it."""
+    if not before:
+        return _outer_side(join, first, ctes)
+    if join.args.get("using"):
+        with at(join):
+            raise unsupported("USING in a RIGHT JOIN with a join", "write ON")
+    sources, conditions = _joined(first, before, ctes)
+    return OuterSide(
+        JoinKind.LEFT,
+        FromEntry(Unresolved(tuple(sources), tuple(conditions), ()), None, node=first),
+        join.args.get("on"),
+    )
 
 
 def _is_right(join: exp.Join) -> bool:
@@ -417,13 +443,15 @@ def _is_right(join: exp.Join) -> bool:
 
 
 def _kind_of(join: exp.Join) -> JoinKind | None:
-    """The kind of a supported outer, semi or anti join; None: another join."""
+    """The kind of a supported join; None: another join."""
     side, kind, method = (str(join.args.get(k) or "").upper() for k in ("side", "kind", "method"))
-    if method or side not in ("", "LEFT"):
+    if side not in ("", "LEFT") or method not in ("", "NATURAL"):
         return None
     if kind in ("SEMI", "ANTI"):
-        return JoinKind(kind.lower())
-    return JoinKind.LEFT if side == "LEFT" and kind in ("", "OUTER") else None
+        return None if method else JoinKind(kind.lower())
+    if side == "LEFT":
+        return JoinKind.LEFT if kind in ("", "OUTER") and not method else None
+    return JoinKind.INNER if kind in ("", "INNER", "CROSS") else None
 
 
 def _outer_side(join: exp.Join, other: Node, ctes: Mapping[str, Unresolved]) -> OuterSide:
@@ -434,11 +462,10 @@ def _outer_side(join: exp.Join, other: Node, ctes: Mapping[str, Unresolved]) -> 
         return OuterSide(_kind_of(join) or JoinKind.LEFT, source, join.args.get("on"))
 
 
-def existence(node: exp.Exists, kind: JoinKind) -> OuterSide | None:
-    """``EXISTS (SELECT ... FROM t WHERE ...)`` as a semi or anti join with ``t``; None: the
-    subquery has other clauses, tables or aggregates.
+def side_of(select: Node, kind: JoinKind) -> OuterSide | None:
+    """``SELECT ... FROM t WHERE ...`` as the right side of a semi or anti join with ``t``; None:
+    the subquery has other clauses, tables or aggregates.
     """
-    select = node.this.this if isinstance(node.this, exp.Subquery) else node.this
     if not isinstance(select, exp.Select):
         return None
     used = {name for name, value in select.args.items() if value}
@@ -558,8 +585,12 @@ def _join(join: exp.Join) -> tuple[str, ...]:
     side, kind, method = (str(join.args.get(k) or "").upper() for k in ("side", "kind", "method"))
     if kind in ("SEMI", "ANTI"):
         raise unsupported(f"a {kind} JOIN here", _LAST)
-    if side or kind == "OUTER":
-        raise unsupported(f"a {side or 'FULL'} OUTER JOIN here", _LAST)
+    if side == "FULL" or kind == "OUTER":
+        raise unsupported("a FULL JOIN", _FULL)
+    if side and method:
+        raise unsupported(f"a {method} {side} JOIN", "write ON with the columns of both sides")
+    if side:
+        raise unsupported(f"a {side} JOIN here", _LAST)
     if method not in ("", "NATURAL") or kind not in ("", "INNER", "CROSS"):
         raise unsupported(
             f"a {method or kind} JOIN", "use JOIN ... ON or USING with the columns written out"

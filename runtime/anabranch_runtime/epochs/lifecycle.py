@@ -11,6 +11,7 @@ longer keeps the latest by the same key: that stream's stored rows are incomplet
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -55,14 +56,20 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
             or any(relations[r].stream in forgotten for _, _, r in query.members)
         )
     }
+    kept = {q.id for q in ruleset.queries if q.outer is not None and q.outer.kept}
     for query in ruleset.queries:
         known = queries.get(query.id)
+        since = None
+        if (query.left_of or query.id) in kept and not query.past:
+            since = {alias: batch for alias, _, _ in query.members}
+            if known is not None and known.expired_batch is None:
+                since = {alias: seen.batch for alias, seen in known.visible_from.items()}
         if known is None or known.expired_batch is not None:
-            queries[query.id] = _activate(state, query, relations, of_tables)
+            queries[query.id] = _activate(state, query, relations, of_tables, since)
         elif (query.left_of or query.id) not in anew:
             continue
         else:
-            queries[query.id] = _anew(known, _activate(state, query, relations, of_tables))
+            queries[query.id] = _anew(known, _activate(state, query, relations, of_tables, since))
         fresh.append(query)
     stores = _stores(state, ruleset)
     stores = {name: _cut(store, fresh, batch) for name, store in stores.items()}
@@ -231,9 +238,18 @@ def _cut(store: StoreState, fresh: list[QuerySpec], batch: int) -> StoreState:
 
 
 def _activate(
-    state: State, query: QuerySpec, relations: dict[Any, Relation], of_tables: frozenset[RelationId]
+    state: State,
+    query: QuerySpec,
+    relations: dict[Any, Relation],
+    of_tables: frozenset[RelationId],
+    since: Mapping[str, int] | None,
 ) -> Activation:
-    """Activate a query: fix, per alias, the first batch from which all tuples are stored."""
+    """Activate a query: fix, per alias, the first batch from which all tuples are stored.
+
+    Args:
+        since: alias -> batch before which no tuple may be visible, in an outer join whose left rows
+            are kept: the left rows of earlier tuples are unknown.
+    """
     batch = state.next_batch
     seen: dict[str, Visibility] = {}
     missed: dict[str, int] = {}
@@ -248,6 +264,7 @@ def _activate(
             for s in useful
             if s.expired_below[0] is not None and any(e >= low for _, e in s.covers(batch - 1))
         ]
+        low = low if since is None else max(low, since[alias])
         seen[alias] = Visibility(low, max(expired, default=None))
         greatest = _missed(state, relation.stream, seen[alias])
         # Tuples invisible to the query matter if a tuple of another stream may still join them.

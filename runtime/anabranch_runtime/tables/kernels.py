@@ -288,3 +288,58 @@ def compact(slots: Ints, marks: I32, index: Ints, touched: Ints) -> int:
     for n in range(count):
         marks[touched[n]] = -1
     return count
+
+
+@njit(cache=True, nogil=True)
+def link(members: Ints, owners: Ints, heads: Ints, following: Ints, before: Ints) -> None:
+    """Put each of ``members`` first in the list of its owner.
+
+    Args:
+        heads: first member by owner. ``following``, ``before``: neighbours by member.
+    """
+    for i in range(len(members)):
+        member, owner = members[i], owners[i]
+        head = heads[owner]
+        following[member], before[member] = head, NONE
+        if head >= 0:
+            before[head] = member
+        heads[owner] = member
+
+
+@njit(cache=True, nogil=True)
+def unlink(members: Ints, owners: Ints, heads: Ints, following: Ints, before: Ints) -> None:
+    """Take ``members`` out of the lists of their owners; arguments as of :func:`link`."""
+    for i in range(len(members)):
+        after, ahead = following[members[i]], before[members[i]]
+        if after >= 0:
+            before[after] = ahead
+        if ahead >= 0:
+            following[ahead] = after
+        else:
+            heads[owners[i]] = after
+
+
+@njit(cache=True, nogil=True)
+def count_linked(owners: Ints, heads: Ints, following: Ints) -> int:
+    """Count the members of all lists of ``owners`` (-1: none)."""
+    count = 0
+    for owner in owners:
+        member = heads[owner] if owner >= 0 else NONE
+        while member >= 0:
+            count += 1
+            member = following[member]
+    return count
+
+
+@njit(cache=True, nogil=True)
+def list_linked(owners: Ints, heads: Ints, following: Ints, places: Ints, found: Ints) -> None:
+    """Write the members of all lists of ``owners`` to ``found``, the owners' positions to
+    ``places``.
+    """
+    count = 0
+    for i in range(len(owners)):
+        member = heads[owners[i]] if owners[i] >= 0 else NONE
+        while member >= 0:
+            places[count], found[count] = i, member
+            count += 1
+            member = following[member]

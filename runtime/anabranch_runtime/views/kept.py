@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from anabranch_contract.plans.ruleset import QuerySpec
 from anabranch_contract.protocol.activations import Activation, LeftRows, ViewRows, counted
+from anabranch_contract.queries.expressions import Output
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX, pairs_id
 from anabranch_contract.queries.types import DataType
 from anabranch_contract.queries.views import WEIGHT
@@ -23,9 +24,11 @@ from anabranch_runtime.sinks.joined_rows import JoinedBatch
 from anabranch_runtime.sinks.parquet import output_schema
 from anabranch_runtime.sinks.rows import json_rows
 from anabranch_runtime.state.tables import Round, TableCounts
+from anabranch_runtime.tables import look_ups
+from anabranch_runtime.tables.look_ups import LookUps
 from anabranch_runtime.tables.outer import DecidedRows
 from anabranch_runtime.tables.table import MaintainedTable
-from anabranch_runtime.views import estimates, look_ups
+from anabranch_runtime.views import estimates
 from anabranch_runtime.views.checkpoints import KeptTable
 from anabranch_runtime.views.parts import VersionRows, of_part, told
 from anabranch_runtime.views.undecided import Undecided
@@ -51,6 +54,7 @@ class KeptView:
     batch: int = -1
     _table: MaintainedTable | None = field(init=False, default=None)
     _decided: DecidedRows | None = field(init=False, default=None)
+    _look_ups: LookUps | None = field(init=False, default=None)
     _undecided: Undecided | None = field(init=False, default=None)
     #: Corrections of estimates; None: too large.
     _corrections: pa.Table | None = field(init=False, default=None)
@@ -65,12 +69,17 @@ class KeptView:
             self._decided = DecidedRows(outer, self._pair_columns)
             self._undecided = Undecided(query, self.results)
             self.counts = TableCounts(left=LeftRows(outer.kind))
+        if outer is not None and outer.kept:
+            self._look_ups = LookUps(outer)
 
     @property
     def _read_by_view(self) -> pa.Schema:
+        return schema_of(o for o in self._below_view if o.name != WEIGHT)
+
+    @property
+    def _below_view(self) -> tuple[Output, ...]:
         outer = self.query.outer
-        shown = self.query.projection if outer is None else outer.projection
-        return schema_of(o for o in shown if o.name != WEIGHT)
+        return self.query.projection if outer is None else outer.projection
 
     @property
     def _pair_columns(self) -> tuple[tuple[str, DataType], ...]:
@@ -78,8 +87,12 @@ class KeptView:
 
     @property
     def _deletes(self) -> bool:
-        """Whether joined rows may be deleted."""
-        return any(o.name == WEIGHT for o in self.query.projection)
+        """Whether rows that the view reads may be deleted."""
+        return any(o.name == WEIGHT for o in self._below_view)
+
+    @property
+    def _kept_rows(self) -> DecidedRows | LookUps | None:
+        return self._look_ups if self._decided is None else self._decided
 
     @property
     def name(self) -> str:
@@ -98,7 +111,7 @@ class KeptView:
     @property
     def bytes(self) -> int:
         """Approximate bytes of its state in memory."""
-        parts = (self._table, self._decided)
+        parts = (self._table, self._decided, self._look_ups)
         return sum(part.bytes for part in parts if part is not None)
 
     def first(self) -> pa.Table | None:
@@ -158,7 +171,7 @@ class KeptView:
         contents = list[pa.RecordBatch]()
         parts = [
             () if self._table is None else self._table.dump(),
-            () if self._decided is None else self._decided.dump(),
+            () if self._kept_rows is None else self._kept_rows.dump(),
             () if self._corrections is None else [_together(self._corrections)],
         ]
         missing = "" if self._missing is None else self._missing.dumps()
@@ -187,6 +200,9 @@ class KeptView:
         if found._decided is not None:
             own = rest[tables : tables + outer]
             found._decided = DecidedRows.load(found._decided.outer, found._pair_columns, own)
+        if found._look_ups is not None:
+            own = rest[tables : tables + outer]
+            found._look_ups = LookUps.load(found._look_ups.outer, own)
         found._missing = Activation.loads(missing) if missing else None
         return found
 
@@ -199,12 +215,13 @@ class KeptView:
             columns = look_ups.columns_of(outer)
             schemas = [pa.schema([(n, arrow_type(k)) for n, k in some]) for some in columns]
             found = [joined.rows(join, self.query) for join in self.joins]
-            if found[0] is None:
-                return None
             filled = [
                 s.empty_table() if t is None else t for t, s in zip(found, schemas, strict=True)
             ]
-            return look_ups.results(outer, filled)
+            if self._look_ups is None:
+                return None if found[0] is None else look_ups.results(outer, filled)
+            rows = self._look_ups.apply(filled)
+            return rows if rows.num_rows else None
         assert self._decided is not None
         assert self._undecided is not None
         found = [joined.rows(join, self.query) for join in self.joins]

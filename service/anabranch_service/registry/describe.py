@@ -160,8 +160,14 @@ def _below(query: JoinQuery) -> tuple[Output, ...]:
 def _outer(query: JoinQuery, outer: OuterJoin) -> OuterInfo:
     below = _columns(query)
     times = [f"{below[name]} + {format_duration(micros)}" for name, micros in outer.times]
-    left = set() if query.left is None else {m.alias for m in query.left.members}
-    partners = [m.alias for _, m in _members(query) if m.alias not in left]
+    parts = [
+        [m.alias for m in part.members] for part in (query.left or query, query, *query.others)
+    ]
+    parents = [0] if not outer.look_ups else [one.parent for one in outer.look_ups]
+    partners = [
+        next(alias for alias in pairs if alias not in parts[parent])
+        for pairs, parent in zip(parts[1:], parents, strict=True)
+    ]
     deadline = times[0] if len(times) == 1 else f"least({', '.join(times)})"
     return OuterInfo(
         kind=outer.kind,
@@ -173,6 +179,7 @@ def _outer(query: JoinQuery, outer: OuterJoin) -> OuterInfo:
             for one, alias in zip(outer.look_ups, partners, strict=False)
         ),
         where=tuple(str(substitute(e, lambda c: below[c.name])) for e in outer.where),
+        changes=outer.kept,
     )
 
 
@@ -199,7 +206,7 @@ def _kept_groups(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[st
         return
     column = query.view.window.column
     if query.outer is not None:
-        if not query.outer.look_ups or query.left is None:
+        if query.outer.kept or not query.outer.look_ups or query.left is None:
             yield "all windows are kept, since they are over the rows of an outer join"
             return
         shown = next(o.expr for o in query.outer.projection if o.name == column)
@@ -275,14 +282,25 @@ def _latest(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
 
 def _changing(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
     """Note on a query whose results are changes."""
-    names = {query.relation_of(m.label).stream: m.alias for m in query.members}
-    changing = [alias for name, alias in names.items() if streams[name].has_changes]
+    kept = query.outer is not None and query.outer.kept
+    read = [(part.relation_of(m.label).stream, m.alias) for part, m in _members(query)]
+    changing = [alias for name, alias in read if streams[name].has_changes]
+    if not changing and not kept:
+        return
+    why = []
     if changing:
-        yield (
-            f"results are inserts and deletes ({CHANGE}), since rows of {', '.join(changing)} may "
-            "be deleted; unless past is none, they include the results over stored rows, so that "
-            "their sum is the whole result"
-        )
+        why.append(f"rows of {', '.join(changing)} may be deleted")
+    if kept:
+        why.append("a row's first partner may come in any later batch")
+    told = f"results are inserts and deletes ({CHANGE})"
+    if query.view is not None:
+        told = "rows below the view may be deleted"
+    yield (
+        f"{told}, since {' and '.join(why)}; unless past is none, they include the results over "
+        "stored rows, so that their sum is the whole result"
+    )
+    if kept:
+        yield "left rows and pairs with their partners are kept for ever, to find their changes"
 
 
 def _notes(aliases: tuple[str, ...], unbounded: tuple[str, ...]) -> tuple[str, ...]:

@@ -6,7 +6,8 @@ import pytest
 
 from anabranch_contract import codec
 from anabranch_contract.errors import QueryError
-from anabranch_contract.queries.joins import JoinQuery, Stream, StreamName
+from anabranch_contract.queries.changes import ChangeFormat
+from anabranch_contract.queries.joins import JoinQuery, Stream, StreamKind, StreamName
 from anabranch_contract.queries.outer_joins import JoinKind, OuterJoin
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.passes import parse_sql
@@ -15,6 +16,15 @@ COLUMNS = tuple((c, parse_type(t)) for c, t in (("k", "int"), ("v", "int"), ("ts
 STREAMS = {n: Stream(StreamName(n), COLUMNS, "ts", lateness=0) for n in ("a", "b", "c")}
 STREAMS["late"] = Stream(StreamName("late"), COLUMNS, "ts")
 STREAMS["timeless"] = Stream(StreamName("timeless"), COLUMNS)
+STREAMS["changed"] = Stream(
+    StreamName("changed"),
+    COLUMNS,
+    "ts",
+    lateness=0,
+    kind=StreamKind.CHANGES,
+    changes=ChangeFormat(operation=None),
+)
+STREAMS["newest"] = Stream(StreamName("newest"), COLUMNS, "ts", lateness=0, latest=("k",))
 HOUR = 3_600_000_000
 SOON = "c.ts <= a.ts + INTERVAL '1' HOUR"
 
@@ -90,24 +100,18 @@ def test_the_partner_may_be_a_query_over_one_stream() -> None:
 @pytest.mark.parametrize(
     ("sql", "code"),
     [
-        ("SELECT a.v FROM a LEFT JOIN c USING (k)", "no-deadline"),
-        ("SELECT a.v FROM a LEFT JOIN c ON c.k = a.k AND c.ts >= a.ts", "no-deadline"),
-        (f"SELECT a.v FROM a LEFT JOIN late c ON c.k = a.k AND {SOON}", "no-deadline"),
-        ("SELECT a.v FROM a LEFT JOIN timeless c USING (k)", "no-deadline"),
         (f"SELECT a.v FROM a LEFT JOIN c ON {SOON}", "no-equi-join"),
-        (f"SELECT a.v FROM a LEFT JOIN c ON c.k = a.k AND {SOON} JOIN b USING (k)",
-         "unsupported-sql"),
-        (f"SELECT a.v FROM a RIGHT JOIN c ON c.k = a.k AND {SOON}", "no-deadline"),
-        (f"SELECT a.v FROM a JOIN b USING (k) RIGHT JOIN c ON c.k = a.k AND {SOON}",
-         "unsupported-sql"),
         (f"SELECT a.v FROM a FULL JOIN c ON c.k = a.k AND {SOON}", "unsupported-sql"),
         (f"SELECT a.k FROM a LEFT JOIN c ON c.k = a.k AND {SOON} GROUP BY a.k "
          "HAVING count(*) > (SELECT count(*) FROM a)", "unsupported-sql"),
         (f"SELECT a.v, c.v FROM a LEFT JOIN c ON c.k = a.k AND {SOON}", "duplicate-name"),
-        (f"SELECT a.v FROM a LEFT JOIN c ON c.k = a.k AND {SOON} WHERE c.v > 1", "unsupported-sql"),
         ("SELECT x.v FROM (SELECT a.v FROM a LEFT JOIN c USING (k)) AS x", "unsupported-sql"),
-        (f"SELECT a.v FROM a LEFT JOIN (b JOIN c USING (k)) ON c.k = a.k AND {SOON}",
+        ("SELECT a.v FROM a LEFT JOIN b ON b.k = a.k RIGHT JOIN c ON c.k = b.k", "unsupported-sql"),
+        ("SELECT a.v FROM a LEFT JOIN c ON c.k = a.k LEFT JOIN b ON b.k = a.k AND b.v > c.v",
          "unsupported-sql"),
+        ("SELECT a.v FROM a LEFT JOIN c ON c.k = a.k LEFT JOIN (SELECT k AS x FROM b) ON x = a.k",
+         "unsupported-sql"),
+        ("SELECT a.v AS anabranch_change FROM a LEFT JOIN c USING (k)", "duplicate-name"),
     ],
 )  # fmt: skip
 def test_what_is_refused(sql: str, code: str) -> None:
@@ -130,69 +134,162 @@ def test_a_view_is_over_the_rows_of_the_join() -> None:
     assert query.left.view is None
 
 
-LEFT = f"SELECT a.v FROM a\nLEFT JOIN c AS x ON x.k = a.k AND {SOON.replace('c.', 'x.')}"
-ANTI = f"LEFT ANTI JOIN c AS x ON x.k = a.k AND {SOON.replace('c.', 'x.')}"
+def test_where_reads_no_hidden_side() -> None:
+    sql = f"SELECT a.v FROM a\nLEFT ANTI JOIN c AS x ON x.k = a.k AND {SOON.replace('c.', 'x.')} "
+    with pytest.raises(QueryError) as found:
+        parse_sql("q", f"{sql}WHERE x.v > 1", STREAMS)
+    error = found.value
+    assert (error.code, error.field, error.position) == ("unsupported-sql", "sql", (2, 79))
+    assert error.message == "x.v > 1 in WHERE after a LEFT ANTI JOIN of x is not supported"
+    assert error.remedy == "move it to the ON of the LEFT ANTI JOIN"
+
+
+def kept(sql: str, window: int | dict[str, int] | None = None) -> OuterJoin:
+    made = parsed(sql, window)[1]
+    assert made.kept
+    assert made.times == ()
+    return made
+
+
+def steps(made: OuterJoin) -> list[tuple[str, str, int]]:
+    return [(str(one.kind), one.partner, one.parent) for one in made.look_ups]
 
 
 @pytest.mark.parametrize(
-    ("sql", "what", "remedy", "column"),
+    "sql",
+    [
+        "SELECT a.v FROM a LEFT JOIN c USING (k)",
+        "SELECT a.v FROM a LEFT JOIN c ON c.k = a.k AND c.ts >= a.ts",
+        f"SELECT a.v FROM a LEFT JOIN late c ON c.k = a.k AND {SOON}",
+        "SELECT a.v FROM a LEFT JOIN timeless c USING (k)",
+        "SELECT a.v FROM c RIGHT JOIN a ON c.k = a.k",
+        f"SELECT a.v FROM a LEFT JOIN changed c ON c.k = a.k AND {SOON}",
+        f"SELECT a.v FROM changed a LEFT JOIN c ON c.k = a.k AND {SOON}",
+        f"SELECT a.v FROM a LEFT JOIN c ON c.k = a.k AND {SOON} WHERE c.v IS NULL",
+    ],
+)
+def test_left_rows_without_deadline_are_kept(sql: str) -> None:
+    made = kept(sql)
+    ((kind, _, parent),) = steps(made)
+    assert (kind, parent) == ("left", 0)
+    assert [o.name for o in made.projection] == ["v", "anabranch_change"]
+
+
+def test_kept_rows_have_weights() -> None:
+    query, made = parsed("SELECT a.v, c.v AS w FROM changed a LEFT JOIN c USING (k)")
+    assert below(query) == {
+        "l1": "changed.v",
+        "l2": "changed.k",
+        "r1": "c.v",
+        "anabranch_weight": "cast(changed.#weight as bigint)",
+    }
+    assert below(query.left)["anabranch_weight"] == "cast(changed.#weight as bigint)"
+    _, made = parsed("SELECT a.v, count(c.v) AS n FROM a LEFT JOIN c USING (k) GROUP BY a.v")
+    assert [o.name for o in made.projection][-1] == "anabranch_weight"
+
+
+@pytest.mark.parametrize(
+    ("sql", "wanted", "left"),
     [
         (
-            f"{LEFT} WHERE x.k IS NULL",
-            "x.k IS NULL in WHERE after a LEFT JOIN of x",
-            f"write {ANTI} in place of the LEFT JOIN and leave x.k IS NULL out",
-            74,
+            "SELECT a.v FROM a LEFT JOIN c ON c.k = a.k LEFT JOIN b ON b.v = c.v",
+            [("left", "c", 0), ("left", "b", 1)],
+            ["a"],
         ),
         (
-            f"{LEFT} WHERE a.v > 1 AND x.v IS NULL",
-            "x.v IS NULL in WHERE after a LEFT JOIN of x",
-            f"write {ANTI} in place of the LEFT JOIN and leave x.v IS NULL out; rows "
-            "whose partner has NULL in v are not in it",
-            86,
+            "SELECT a.v FROM a LEFT JOIN c ON c.k = a.k JOIN b ON b.v = a.v",
+            [("left", "c", 0)],
+            ["a", "b"],
         ),
         (
-            f"{LEFT.replace('a.v', 'a.v, x.v')} WHERE x.k IS NULL".replace(", x.v", ", x.v AS w"),
-            "x.k IS NULL in WHERE after a LEFT JOIN of x",
-            f"write {ANTI} in place of the LEFT JOIN and leave x.k IS NULL out, and select no "
-            "columns of x",
-            74,
+            "SELECT a.v FROM a LEFT JOIN c ON c.k = a.k, b WHERE b.v = a.v",
+            [("left", "c", 0)],
+            ["a", "b"],
         ),
         (
-            f"{LEFT} WHERE x.v > 1",
-            "x.v > 1 in WHERE after a LEFT JOIN of x",
-            "move it to the ON of the LEFT JOIN, or write JOIN in its place if rows without x are "
-            "not wanted",
-            74,
+            "SELECT a.v FROM a LEFT JOIN c ON c.k = a.k JOIN b ON b.v = c.v",
+            [("left", "c", 0), ("inner", "b", 1)],
+            ["a"],
         ),
         (
-            f"{LEFT.replace('LEFT JOIN', 'LEFT ANTI JOIN')} WHERE x.v > 1",
-            "x.v > 1 in WHERE after a LEFT ANTI JOIN of x",
-            "move it to the ON of the LEFT ANTI JOIN",
-            79,
+            "SELECT a.v FROM a JOIN b USING (k) RIGHT JOIN c ON c.k = a.k",
+            [("left", "a", 0)],
+            ["c"],
+        ),
+        (
+            "SELECT a.v FROM a LEFT JOIN (b JOIN c ON c.k = b.k) ON c.k = a.k",
+            [("left", "b", 0)],
+            ["a"],
+        ),
+        (
+            "SELECT c.v FROM a RIGHT JOIN c ON c.k = a.k LEFT SEMI JOIN b ON b.k = c.k",
+            [("left", "a", 0), ("semi", "b", 0)],
+            ["c"],
+        ),
+        ("SELECT v FROM a WHERE EXISTS (SELECT 1 FROM b WHERE k = a.v)", [("semi", "b", 0)], ["a"]),
+        ("SELECT v FROM a WHERE k IN (SELECT v FROM b)", [("semi", "b", 0)], ["a"]),
+        ("SELECT v FROM a WHERE k IN (SELECT k FROM a WHERE v > 1)", [("semi", "a", 0)], ["a"]),
+        (
+            "SELECT v FROM a WHERE k IS NOT NULL"
+            " AND k NOT IN (SELECT v FROM b WHERE v IS NOT NULL)",
+            [("anti", "b", 0)],
+            ["a"],
+        ),
+        (
+            "SELECT v FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.k = a.k) "
+            "AND NOT EXISTS (SELECT 1 FROM c WHERE c.k = a.k)",
+            [("semi", "b", 0), ("anti", "c", 0)],
+            ["a"],
         ),
     ],
 )
-def test_where_can_not_read_the_right_side(sql: str, what: str, remedy: str, column: int) -> None:
-    with pytest.raises(QueryError) as found:
-        parse_sql("q", sql, STREAMS)
-    error = found.value
-    assert (error.code, error.field, error.position) == ("unsupported-sql", "sql", (2, column))
-    assert error.message == f"{what} is not supported"
-    assert error.remedy == remedy
+def test_chains(sql: str, wanted: list[tuple[str, str, int]], left: list[str]) -> None:
+    query, _ = parsed(sql)
+    assert steps(kept(sql)) == wanted
+    assert query.left is not None
+    assert [m.alias for m in query.left.members] == left
 
 
-def test_a_column_that_only_the_right_side_has_is_one_of_it() -> None:
-    more = (*COLUMNS, ("only", parse_type("int")))
-    streams = {**STREAMS, "c": Stream(StreamName("c"), more, "ts", lateness=0)}
-    sql = "SELECT a.v FROM a LEFT JOIN c USING (k) WHERE only IS NULL"
-    with pytest.raises(QueryError) as found:
-        parse_sql("q", sql, streams, HOUR)
-    assert found.value.remedy == (
-        "write LEFT ANTI JOIN c USING (k) in place of the LEFT JOIN and leave only IS NULL out; "
-        "rows whose partner has NULL in only are not in it"
+def test_an_inner_join_of_left_rows_leaves_the_deadline() -> None:
+    made = parsed(
+        f"SELECT a.v, b.v AS w FROM a LEFT JOIN c ON c.k = a.k AND {SOON} JOIN b ON b.k = a.k"
     )
+    after = f"SELECT a.v, b.v AS w FROM a JOIN b ON b.k = a.k LEFT JOIN c ON c.k = a.k AND {SOON}"
+    assert made == parsed(after)
+    assert not made[1].kept
 
 
-def test_the_proposed_anti_join_runs() -> None:
-    _, outer = parsed(f"SELECT a.v FROM a\n{ANTI}")
-    assert outer.kind is JoinKind.ANTI
+def test_in_compares_with_the_stream_of_the_subquery() -> None:
+    own = "SELECT v FROM a WHERE k IN (SELECT k FROM a WHERE a.v > 1)"
+    other = "SELECT v FROM a LEFT SEMI JOIN a AS a_ ON a.k = a_.k AND a_.v > 1"
+    assert parsed(own) == parsed(other)
+
+
+def test_not_in_needs_values_that_are_not_null() -> None:
+    for sql in (
+        "SELECT v FROM a WHERE k NOT IN (SELECT v FROM b)",
+        "SELECT v FROM a WHERE k NOT IN (SELECT v FROM b WHERE v IS NOT NULL)",
+        "SELECT v FROM a WHERE k IS NOT NULL AND NOT (k IN (SELECT v FROM b))",
+        "SELECT v FROM a WHERE v IS NOT NULL AND k NOT IN (SELECT v FROM b WHERE v IS NOT NULL)",
+    ):
+        with pytest.raises(QueryError, match="may be NULL") as found:
+            parse_sql("q", sql, STREAMS)
+        assert "NOT EXISTS" in found.value.remedy
+
+
+def test_streams_of_the_latest_rows_are_not_kept() -> None:
+    with pytest.raises(QueryError) as found:
+        parse_sql("q", "SELECT a.v FROM a LEFT JOIN newest c USING (k)", STREAMS)
+    assert found.value.code == "changes-beside-latest"
+    parsed(f"SELECT a.v FROM a LEFT JOIN newest c ON c.k = a.k AND {SOON}")
+
+
+def test_relations_of_a_chain_are_those_of_its_parent() -> None:
+    query, _ = parsed(
+        "SELECT a.v, b.v AS w FROM a LEFT JOIN c ON c.k = a.k LEFT JOIN b ON b.k = c.k AND c.v > 3"
+    )
+    relations = [
+        {m.alias: part.relation_of(m.label) for m in part.members}
+        for part in (query, *query.others)
+    ]
+    assert relations[0]["c"] == relations[1]["c"]

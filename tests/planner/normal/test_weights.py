@@ -56,18 +56,6 @@ def test_a_query_over_one_retained_stream_reads_its_whole_store() -> None:
 @pytest.mark.parametrize(
     ("sql", "code"),
     [
-        ("SELECT x, count(*) FROM R GROUP BY x", "view-of-changes"),
-        ("SELECT DISTINCT x FROM R", "view-of-changes"),
-        (
-            "SELECT x, count(*) FROM T GROUP BY x HAVING count(*) > (SELECT max(x) FROM R)",
-            "view-of-changes",
-        ),
-        ("SELECT R.x FROM R LEFT JOIN T ON R.k = T.k AND R.ts = T.ts", "outer-join-of-changes"),
-        ("SELECT T.x FROM T LEFT JOIN R ON R.k = T.k AND R.ts = T.ts", "outer-join-of-changes"),
-        (
-            "SELECT T.x FROM T LEFT SEMI JOIN R ON R.k = T.k AND R.ts = T.ts",
-            "outer-join-of-changes",
-        ),
         ("SELECT R.x, plain.v FROM R JOIN plain ON R.k = plain.k", "changes-beside-latest"),
         ("SELECT R.x AS anabranch_change FROM R", "duplicate-name"),
     ],

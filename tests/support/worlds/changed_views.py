@@ -1,8 +1,8 @@
-"""Views over joins of streams of changes, in whole runs with kills and rewires; the oracle.
+"""Views and outer joins over streams of changes, in whole runs with kills and rewires; the oracle.
 
 Planner, driver and tasks run as in :mod:`.local_replay`. Rows are inserted, deleted and updated in
 any order within a batch. After every batch the table, by its changes, must equal DuckDB's answer
-over the net input.
+over the net input; for an outer join without a view, the sum of its changes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from anabranch_contract.queries.views import View
+from anabranch_contract.queries.views import CHANGE, View
 from anabranch_planner.passes import parse_sql
 from anabranch_runtime.driver.tables import MaintainedTables
 from tests.support.plain_service import stream_of
@@ -45,6 +45,46 @@ SOURCES = (
         ("b.w", "c.v", "b.w * c.v"),
     ),
 )
+#: FROM of a statement with outer, semi or anti joins; a condition of WHERE; columns as above.
+OUTER = (
+    ("a LEFT JOIN b ON b.k = a.k", "", ("a.k", "a.g", "b.w"), ("a.v", "b.w")),
+    ("a LEFT JOIN b ON b.k = a.k", "b.w IS NULL OR b.w > 2", ("a.k", "b.w"), ("a.v", "b.w")),
+    ("a LEFT JOIN b ON b.k = a.k AND b.w > 2 AND a.v < 5", "", ("a.g", "b.w"), ("a.v", "b.w")),
+    ("b RIGHT JOIN a ON b.k = a.k", "", ("a.k", "a.g"), ("a.v", "b.w")),
+    ("a LEFT JOIN a a2 ON a2.k = a.v", "", ("a.g", "a2.g"), ("a.v", "a2.v")),
+    ("a LEFT JOIN b ON b.k = a.k LEFT JOIN c ON c.v = b.w", "", ("a.g", "c.t"), ("b.w", "c.v")),
+    ("a LEFT JOIN b ON b.k = a.k LEFT JOIN c ON c.v = a.v", "", ("b.w", "c.t"), ("b.w", "a.v")),
+    (
+        "a LEFT JOIN b ON b.k = a.k LEFT JOIN c ON c.v = b.w AND b.w > 1 AND a.v > 2",
+        "c.v IS NULL",
+        ("a.g", "b.w"),
+        ("b.w", "a.v"),
+    ),
+    ("a LEFT JOIN b ON b.k = a.k JOIN c ON c.v = b.w", "", ("a.g", "c.t"), ("b.w", "a.v")),
+    ("a LEFT JOIN b ON b.k = a.k JOIN c ON c.v = a.v", "", ("a.g", "c.t"), ("b.w", "a.v")),
+    ("a JOIN b ON b.k = a.k LEFT JOIN c ON c.v = b.w", "", ("a.g", "c.t"), ("b.w", "c.v")),
+    ("a SEMI JOIN b ON b.k = a.k AND b.w > a.v", "", ("a.k", "a.g"), ("a.v", "a.k")),
+    ("a ANTI JOIN b ON b.k = a.k", "", ("a.k", "a.g"), ("a.v", "a.k")),
+    ("a", "EXISTS (SELECT 1 FROM b WHERE b.k = a.k)", ("a.k", "a.g"), ("a.v", "a.k")),
+    (
+        "a LEFT JOIN c ON c.v = a.v",
+        "NOT EXISTS (SELECT 1 FROM b WHERE b.k = a.k AND w > 2)",
+        ("a.k", "c.t"),
+        ("a.v", "c.v"),
+    ),
+    (
+        "a LEFT JOIN b ON b.k = a.k SEMI JOIN c ON c.v = b.w",
+        "",
+        ("a.k", "b.w"),
+        ("a.v", "b.w"),
+    ),
+    (
+        "a LEFT JOIN (b JOIN c ON c.v = b.w) ON b.k = a.k",
+        "",
+        ("a.g", "c.t"),
+        ("a.v", "b.w"),
+    ),
+)
 AGGREGATES = (
     "count(*)", "count({v})", "sum({v})", "min({v})", "max({v})", "count(DISTINCT {v})",
     "sum(DISTINCT {v})", "count(*) FILTER (WHERE {v} > 3)", "max_by({u}, {v})", "median({v})",
@@ -53,11 +93,18 @@ AGGREGATES = (
 HAVING = ("count(*) > 1", "sum({v}) > 4", "max({v}) <> 3")
 
 
-def draw_statement(rng: Random) -> str:
-    """A random view whose text means the same in Spark and in DuckDB."""
-    source, keys, values = rng.choice(SOURCES)
+def draw_statement(rng: Random, *, outer: bool = False) -> str:
+    """A random view whose text means the same in Spark and in DuckDB; ``outer``: over outer joins,
+    or an outer join without a view.
+    """
+    source, *condition, keys, values = rng.choice(OUTER if outer else SOURCES)
     where = rng.choice(("", "", " WHERE a.v < 7", " WHERE a.k > 1"))
+    if any(condition):
+        where += f"{' AND' if where else ' WHERE'} ({condition[0]})"
     drawn = rng.random()
+    if outer and drawn < 0.5:
+        named = ", ".join(f"{column} AS c{n}" for n, column in enumerate((*keys, values[0])))
+        return f"SELECT {named} FROM {source}{where}"
     keys_of = rng.sample(keys, rng.randint(1, min(2, len(keys))))
     named = ", ".join(f"{key} AS k{n}" for n, key in enumerate(keys_of))
     if drawn < 0.12:
@@ -89,12 +136,16 @@ class ChangedViewReplay:
 
     Attributes:
         hosts: whether tasks are on several hosts.
+        outer: whether the statements have outer joins; some streams then only insert.
     """
 
     folder: Path
     redis: str
     seed: int
     hosts: bool = False
+    outer: bool = False
+    #: Streams without deletes.
+    plain: frozenset[str] = field(init=False, default=frozenset())
     #: Stream -> (batch, operation, values) of its rows.
     rows: dict[str, list[tuple[int, str, tuple[Any, ...]]]] = field(init=False)
     statements: dict[str, str] = field(init=False)
@@ -106,7 +157,11 @@ class ChangedViewReplay:
             AssertionError: a table is not what it should be.
         """
         rng = Random(self.seed)
-        self.statements = {f"q{n}": draw_statement(rng) for n in range(rng.randint(1, 4))}
+        self.statements = {
+            f"q{n}": draw_statement(rng, outer=self.outer) for n in range(rng.randint(1, 4))
+        }
+        if self.outer:
+            self.plain = frozenset(name for name in COLUMNS if rng.random() < 0.3)
         batches = rng.randint(4, 8)
         self.rows = {name: self._draw(name, batches, rng) for name in COLUMNS}
         path = self._write(batches, rng)
@@ -128,30 +183,33 @@ class ChangedViewReplay:
         scenario = read_scenario(path)
         streams = {name: stream_of(scenario, name) for name in scenario.streams}
         for name, sql in self.statements.items():
-            view = parse_sql(name, sql, streams).view
-            assert view is not None
             if name not in activations:
                 # It would begin after the end of the input.
                 continue
+            query = parse_sql(name, sql, streams)
+            assert query.outer is None or query.outer.kept
             begun = activations[name].activated_batch
             # The past of a query that comes later is computed over several batches.
             for batch in range(0 if begun == 0 else batches, batches + 1):
-                found = self._upto(out / "results" / name, view, batch)
+                found = self._upto(out / "results" / name, query.view, batch)
                 wanted = self._wanted(sql, batch)
                 assert found == wanted, f"{sql}\nafter batch {batch}: {found}\n{wanted}"
-            assert made[-1].counts()[name].shown == len(self._wanted(sql, batches))
+            if query.view is not None:
+                assert made[-1].counts()[name].shown == len(self._wanted(sql, batches))
             events["rows"] += len(self._wanted(sql, batches))
             events["late view"] += begun > 0
         return events
 
-    def _upto(self, folder: Path, view: View, batch: int) -> list[tuple[Any, ...]]:
-        """The view's rows by its changes up to ``batch``; after the last one, by all changes."""
+    def _upto(self, folder: Path, view: View | None, batch: int) -> list[tuple[Any, ...]]:
+        """The rows by the changes up to ``batch``; after the last one, by all changes."""
         below = self.folder / "upto" / folder.name / str(batch)
         below.mkdir(parents=True)
         last = max((b for rows in self.rows.values() for b, _, _ in rows), default=0)
         for file in folder.glob("version-*.parquet"):
             if int(file.stem.partition("-")[2]) <= batch + 1 or batch > last:
                 (below / file.name).symlink_to(file)
+        if view is None:
+            return comparable(_summed(below))
         return comparable(current_rows(below, view))
 
     def _wanted(self, sql: str, batch: int) -> list[tuple[Any, ...]]:
@@ -181,7 +239,7 @@ class ChangedViewReplay:
             fresh: list[tuple[int, str, tuple[Any, ...]]] = []
             for _ in range(rng.choice((0, 3, 8, 15))):
                 drawn = rng.random()
-                if drawn < 0.45 or not present:
+                if drawn < 0.45 or not present or name in self.plain:
                     present.append(_row(name, rng))
                     fresh.append((batch, "c", present[-1]))
                     continue
@@ -205,17 +263,20 @@ class ChangedViewReplay:
             arrays = [
                 pa.array(list(x), kind) for x, kind in zip(values, columns.values(), strict=True)
             ]
-            arrays.append(pa.array([operation for _, operation, _ in rows]))
-            table = pa.table(arrays, names=[*columns, "op"])
+            names, changes = list(columns), name not in self.plain
+            if changes:
+                arrays.append(pa.array([operation for _, operation, _ in rows]))
+                names.append("op")
+            table = pa.table(arrays, names=names)
             pq.write_table(table, self.folder / f"{name}.parquet")
             streams[name] = {
                 "path": f"{name}.parquet",
                 "rows_per_batch": 1,
                 "cuts": [sum(r[0] <= batch for r in rows) for batch in range(batches)],
-                "kind": "changes",
-                "changes": {"operation": "op"},
                 "retain": "all",
             }
+            if changes:
+                streams[name] |= {"kind": "changes", "changes": {"operation": "op"}}
         queries = {
             name: {"sql": sql, "register_at": rng.choice((0, 0, 1, 2))}
             for name, sql in self.statements.items()
@@ -241,3 +302,14 @@ def _row(name: str, rng: Random) -> tuple[Any, ...]:
         "c": (value, text),
     }
     return made[name]
+
+
+def _summed(folder: Path) -> list[tuple[Any, ...]]:
+    """The rows by the sum of all changes in ``folder``."""
+    net: Counter[tuple[Any, ...]] = Counter()
+    for file in sorted(folder.iterdir()):
+        for row in pq.read_table(file).to_pylist():
+            kind = row.pop(CHANGE)
+            net[tuple(row.values())] += 1 if kind == "insert" else -1
+    assert all(count >= 0 for count in net.values()), f"deleted more than inserted: {net}"
+    return list(net.elements())

@@ -26,7 +26,7 @@ def query_specs(
 ) -> Sequence[QuerySpec]:
     """Descriptions of a part's queries for workers; arguments as of ``compile_ruleset``."""
     terms = [
-        (sinks.get(q.id, _NO_SINK), dict(freshness.get(q.id, {})), q.id in past)
+        (sinks.get(q.id, _NO_SINK), dict(freshness.get(q.id, {})), registered(q.id) in past)
         for q in part.queries
     ]
     made = zip(part.queries, terms, strict=True)

@@ -61,7 +61,7 @@ export function meaning({ normalised, window }) {
     ["grouping sets", view?.sets.map((one) => `(${one.join(", ")})`).join(", ")],
     ["ranked by", view?.ranking && `${view.ranking}() up to ${view.limit} ${view.partition.length ? `of each ${view.partition.join(", ")}` : ""}`],
     ["outer join", outer?.deadline && `${outer.kind}, partners until ${outer.deadline}`],
-    ["looks up", outer?.look_ups?.map(({ kind, partner }) => `${partner} (${kind} join)`).join(", ")],
+    [outer?.changes ? "changes by" : "looks up", outer?.look_ups?.map(({ kind, partner }) => `${partner} (${kind} join)`).join(", ")],
     ["conditions on results", outer?.where?.join("; ")],
   ].filter(([, text]) => text);
 }

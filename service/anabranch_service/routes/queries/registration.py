@@ -316,12 +316,13 @@ def past_of(body: QueryIn, query: JoinQuery, streams: Mapping[str, Stream]) -> P
     if "past" in body.model_fields_set:
         return body.past
     changing = any(streams[r.stream].has_changes for r in query.relations)
+    changing = changing or (query.outer is not None and query.outer.kept)
     return "stored" if changing and _no_past(query, streams) is None else "none"
 
 
 def _no_past(query: JoinQuery, streams: Mapping[str, Stream]) -> str | None:
     """Why stored tuples do not suffice to compute past results; None: they do."""
-    if query.outer is not None:
+    if query.outer is not None and not query.outer.kept:
         return "the query decides which rows have no partner, and does so as they arrive"
     read = [streams[r.stream] for r in query.relations]
     if len(query.members) == 1 and not (read[0].has_changes and read[0].is_retained):

@@ -1,0 +1,345 @@
+"""Results of a chain of look-ups (``contract.queries.outer_joins``) from *left rows* and *pairs*.
+
+Left rows equal in all columns have the same partners. So ``n`` equal left rows of which each has
+``m`` equal partners give ``n * m`` equal pairs, also where deletes count -1. Kept are the net
+numbers of equal left rows, and of equal pairs of each look-up; a pair belongs to a left row, or in
+a chain to a pair of the earlier look-up (``LookUp.parent``). A left row or partner with a net
+number of zero or less is absent.
+
+A round changes some left rows and pairs. The combinations of the left rows that these belong to,
+before and after the round, give the changes of the results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch_contract.queries.expressions import Column, Output
+from anabranch_contract.queries.outer_joins import JoinKind, OuterJoin
+from anabranch_contract.queries.types import DataType, TypeKind
+from anabranch_contract.queries.views import CHANGE, WEIGHT, Change
+from anabranch_runtime.columns.arrays import Ints
+from anabranch_runtime.columns.arrow_types import arrow_type, schema_of
+from anabranch_runtime.expressions.evaluate import evaluate, filter_mask
+from anabranch_runtime.tables import kernels
+from anabranch_runtime.tables.inputs import Inputs, one_batch
+from anabranch_runtime.tables.slots import Slots
+from anabranch_runtime.tables.words import Field, Layout, Texts, grown, integers_of
+
+Columns = tuple[tuple[str, DataType], ...]
+
+_NUMBER = Field(DataType(TypeKind.BIGINT), nullable=False)
+_NONE = kernels.NONE
+_FEW_TEXTS = 4096
+
+
+def columns_of(outer: OuterJoin) -> list[Columns]:
+    """Return the columns of left rows, then of each look-up's pairs (left row, partner)."""
+    columns = [outer.left]
+    for look_up in outer.look_ups:
+        columns.append((*columns[look_up.parent], *look_up.columns))
+    return columns
+
+
+def results(outer: OuterJoin, tables: Sequence[pa.Table]) -> pa.Table:
+    """Compute the results of one batch, whose left rows have all their partners in it.
+
+    Args:
+        tables: left rows, then the pairs of each look-up, with the columns of :func:`columns_of`.
+
+    Raises:
+        ExpressionError: a condition or an output column can't be evaluated for a row.
+    """
+    made = LookUps(outer)
+    found = made.apply(tables)
+    made.check()
+    return found
+
+
+class _Combinations(NamedTuple):
+    """Joined rows: the slot in each table (-1: none), a row each; how often each is there."""
+
+    slots: Ints
+    times: Ints
+
+
+class _Rows:
+    """Left rows (``parent`` None), or the pairs of a look-up: distinct rows with net numbers.
+
+    A pair's key is the slot of its *owner* (left row or earlier pair), and the partner's columns.
+    """
+
+    def __init__(self, columns: Columns, parent: _Rows | None, pool: Texts) -> None:
+        self.columns, self.parent = columns, parent
+        fields = [Field(kind, exact=True) for _, kind in columns]
+        self._own = 0 if parent is None else 1
+        self.layout = Layout([_NUMBER] * self._own + fields, pool)
+        self.slots = Slots(self.layout.width)
+        self.net = np.zeros(self.slots.room, np.int64)
+        self.pairs: list[_Rows] = []
+        #: First pair by owner; next and previous pair of the same owner, by pair.
+        self._heads: Ints = np.empty(0, np.int64)
+        self._following, self._before = np.empty((2, self.slots.room), np.int64)
+        if parent is not None:
+            parent.pairs.append(self)
+
+    def find(self, rows: Inputs, touched: dict[_Rows, list[Ints]]) -> Ints:
+        """Return the slots of ``rows``; unknown ones are added with the net number 0.
+
+        Args:
+            touched: receives the slots of the rows and of their owners.
+        """
+        own = [rows.column(name) for name, _ in self.columns]
+        if self.parent is not None:
+            own.insert(0, pa.array(self.parent.find(rows, touched)))
+        slots = self.entered(self.layout.encode(own))
+        touched.setdefault(self, []).append(slots)
+        return slots
+
+    def entered(self, words: Ints) -> Ints:
+        """Return the slots of keys; unknown ones are added with the net number 0."""
+        slots, fresh = self.slots.find(words)
+        room = self.slots.room
+        if len(self.net) < room:
+            self.net, self._following, self._before = (
+                grown(one, room) for one in (self.net, self._following, self._before)
+            )
+        self.net[fresh] = 0
+        if self.parent is not None:
+            known, wanted = len(self._heads), self.parent.slots.room
+            if known < wanted:
+                self._heads = grown(self._heads, wanted)
+                self._heads[known:] = _NONE
+            owners = self.slots.words[fresh, 0]
+            kernels.link(fresh, owners, self._heads, self._following, self._before)
+        return slots
+
+    def of(self, owners: Ints) -> tuple[Ints, Ints]:
+        """Return the pairs of ``owners`` (-1: none), and the position of each one's owner."""
+        known = np.where(owners < len(self._heads), owners, _NONE)
+        count = kernels.count_linked(known, self._heads, self._following)
+        places, found = np.empty(count, np.int64), np.empty(count, np.int64)
+        kernels.list_linked(known, self._heads, self._following, places, found)
+        return found, places
+
+    def drop_absent(self, touched: Ints) -> None:
+        """Remove the rows among ``touched`` with the net number 0 and without pairs."""
+        gone, _ = self.slots.distinct(touched)
+        gone = gone[self.net[gone] == 0]
+        for pairs in self.pairs:
+            known = gone < len(pairs._heads)
+            known[known] = pairs._heads[gone[known]] != _NONE
+            gone = gone[~known]
+        if self.parent is not None:
+            owners = self.slots.words[gone, 0]
+            kernels.unlink(gone, owners, self._heads, self._following, self._before)
+        self.slots.drop(gone)
+
+    def column(self, name: str, slots: Ints) -> pa.Array:
+        """Return the column ``name`` of rows; NULL for the slot -1."""
+        place = self._own + [n for n, _ in self.columns].index(name)
+        words = self.slots.words[np.maximum(slots, 0)]
+        words[slots == _NONE, self.layout.end(place)] = _NONE
+        return self.layout.column(words, place)
+
+    def dump(self, numbers: Ints) -> tuple[pa.RecordBatch, Ints]:
+        """Return the rows, and slot -> its number among them; ``numbers``: those of owners."""
+        slots = self.slots.all()
+        words = self.slots.words[slots]
+        if self.parent is not None:
+            words[:, 0] = numbers[words[:, 0]]
+        columns = [*self.layout.decode(words), pa.array(self.net[slots])]
+        numbered = np.full(self.slots.room, _NONE, np.int64)
+        numbered[slots] = np.arange(len(slots))
+        names = [f"v{n}" for n in range(len(columns))]
+        return pa.RecordBatch.from_arrays(columns, names=names), numbered
+
+    def load(self, dumped: pa.RecordBatch, owners: Ints) -> Ints:
+        """Enter the rows of a dump, and return their slots; ``owners``: slots of the parent's."""
+        *columns, net = dumped.columns
+        if self.parent is not None:
+            columns[0] = pa.array(owners[integers_of(columns[0])])
+        slots = self.entered(self.layout.encode(columns))
+        self.net[slots] = integers_of(net)
+        return slots
+
+    @property
+    def bytes(self) -> int:
+        """Return the size in memory."""
+        arrays = (self.net, self._heads, self._following, self._before)
+        return self.slots.bytes + sum(a.nbytes for a in arrays)
+
+
+class LookUps:
+    """The left rows and pairs of a chain of look-ups."""
+
+    def __init__(self, outer: OuterJoin) -> None:
+        self.outer = outer
+        self._shown = tuple(o for o in outer.projection if o.name not in (CHANGE, WEIGHT))
+        self._columns = columns_of(outer)
+        #: Column -> its table, the left rows or pairs.
+        self._places = {name: 0 for name, _ in outer.left}
+        for number, look_up in enumerate(outer.look_ups, 1):
+            self._places |= {name: number for name, _ in look_up.columns}
+        self._start()
+
+    def _start(self) -> None:
+        self.pool = Texts()
+        self._tables = [_Rows(self.outer.left, None, self.pool)]
+        for one in self.outer.look_ups:
+            self._tables.append(_Rows(one.columns, self._tables[one.parent], self.pool))
+        self._most_texts = _FEW_TEXTS
+
+    def apply(self, tables: Sequence[pa.Table]) -> pa.Table:
+        """Add weighted rows of each table, and return the results that they give.
+
+        Args:
+            tables: left rows, then the pairs of each look-up, with the columns of
+                :func:`columns_of`, and :data:`.WEIGHT` unless all weights are 1.
+
+        Raises:
+            ExpressionError: a condition or an output column can't be evaluated for a row. The state
+                is then undefined.
+        """
+        touched: dict[_Rows, list[Ints]] = {}
+        found = []
+        for own, rows, columns in zip(self._tables, tables, self._columns, strict=True):
+            inputs = Inputs(one_batch(rows), dict(columns))
+            weights = rows[WEIGHT].to_numpy() if WEIGHT in rows.column_names else 1
+            found.append((own, own.find(inputs, touched), weights))
+        left = self._tables[0]
+        roots, _ = left.slots.distinct(np.concatenate(touched[left]))
+        before = self._combined(roots) if self.outer.kept else None
+        for own, slots, weights in found:
+            np.add.at(own.net, slots, weights)
+        made = self._shown_rows(self._changed(before, self._combined(roots)))
+        if self.outer.kept:
+            for own in reversed(self._tables):
+                if own in touched:
+                    own.drop_absent(np.concatenate(touched[own]))
+            if self.pool.count > self._most_texts:
+                self._restore(self.dump())
+        return made
+
+    def check(self) -> None:
+        """Check that every pair has its left row, as in a batch without earlier rows."""
+        for own in self._tables[1:]:
+            assert own.parent is not None
+            slots = own.slots.all()
+            rows = own.parent.net[own.slots.words[slots, 0]]
+            fits = (rows > 0) & (own.net[slots] % np.maximum(rows, 1) == 0)
+            assert fits.all(), "pairs without their rows"
+
+    def _combined(self, roots: Ints) -> _Combinations:
+        """Return the joined rows of the left rows ``roots`` that are there."""
+        left = self._tables[0]
+        times = left.net[roots]
+        slots, times = [roots[times > 0]], times[times > 0]
+        for look_up, own in zip(self.outer.look_ups, self._tables[1:], strict=True):
+            assert own.parent is not None
+            owners = slots[look_up.parent]
+            pairs, places = own.of(owners)
+            each = own.net[pairs] // np.maximum(own.parent.net[owners[places]], 1)
+            pairs, places, each = (x[each > 0] for x in (pairs, places, each))
+            alone = np.ones(len(owners), np.bool_)
+            alone[places] = False
+            if look_up.kind in (JoinKind.SEMI, JoinKind.ANTI):
+                places = np.flatnonzero(alone == (look_up.kind is JoinKind.ANTI))
+                pairs, each = np.full(len(places), _NONE), np.ones(len(places), np.int64)
+            elif look_up.kind is JoinKind.LEFT:
+                more = np.flatnonzero(alone)
+                places = np.concatenate([places, more])
+                pairs = np.concatenate([pairs, np.full(len(more), _NONE)])
+                each = np.concatenate([each, np.ones(len(more), np.int64)])
+            slots, times = [*(one[places] for one in slots), pairs], times[places] * each
+        return _Combinations(np.column_stack(slots), times)
+
+    def _changed(self, before: _Combinations | None, after: _Combinations) -> _Combinations:
+        if before is None:
+            return after
+        slots = np.concatenate([before.slots, after.slots])
+        return _net(slots, np.concatenate([-before.times, after.times]))
+
+    def _shown_rows(self, found: _Combinations) -> pa.Table:
+        """Return the output rows of changed combinations."""
+        slots, times = found
+        if self.outer.where:
+            mask = filter_mask(self.outer.where, self._reader(slots), len(slots))
+            if mask is not None:
+                slots, times = slots[mask], times[mask]
+        read = self._reader(slots)
+        arrays = [evaluate(o.expr, read, len(slots)) for o in self._shown]
+        schema = schema_of(self._shown)
+        if not self.outer.kept:
+            picked = pa.array(np.repeat(np.arange(len(times)), times))
+            return pa.Table.from_arrays(arrays, schema=schema).take(picked)
+        layout = Layout([Field(o.expr.type, exact=True) for o in self._shown], Texts())
+        words, times = _net(layout.encode(arrays), times)
+        columns = [c.cast(f.type) for c, f in zip(layout.decode(words), schema, strict=True)]
+        last = self.outer.projection[-1]
+        if last.name == WEIGHT:
+            return pa.Table.from_arrays([*columns, pa.array(times)], schema=_with(schema, last))
+        order = np.concatenate([np.flatnonzero(times < 0), np.flatnonzero(times > 0)])
+        picked = np.repeat(order, np.abs(times[order]))
+        kinds = pa.array([str(Change.INSERT), str(Change.DELETE)])
+        columns = [c.take(pa.array(picked)) for c in columns]
+        columns.append(kinds.take(pa.array((times[picked] < 0).astype(np.int64))))
+        return pa.Table.from_arrays(columns, schema=_with(schema, last))
+
+    def _reader(self, slots: Ints) -> Callable[[Column], pa.Array]:
+        def read(column: Column) -> pa.Array:
+            number = self._places[column.name]
+            found = self._tables[number].column(column.name, slots[:, number])
+            return found.cast(arrow_type(column.type))
+
+        return read
+
+    # --- snapshots -------------------------------------------------------------------------------
+
+    def dump(self) -> list[pa.RecordBatch]:
+        """Return the state for a snapshot: left rows, then pairs of each look-up."""
+        numbers, found = [np.empty(0, np.int64)], list[pa.RecordBatch]()
+        parents = [0, *(one.parent + 1 for one in self.outer.look_ups)]
+        for own, parent in zip(self._tables, parents, strict=True):
+            rows, numbered = own.dump(numbers[parent])
+            numbers.append(numbered)
+            found.append(rows)
+        return found
+
+    @classmethod
+    def load(cls, outer: OuterJoin, dumped: Sequence[pa.RecordBatch]) -> LookUps:
+        """Return the look-ups of a dump."""
+        made = cls(outer)
+        made._restore(dumped)
+        return made
+
+    def _restore(self, dumped: Sequence[pa.RecordBatch]) -> None:
+        self._start()
+        slots = [np.empty(0, np.int64)]
+        parents = [0, *(one.parent + 1 for one in self.outer.look_ups)]
+        for own, rows, parent in zip(self._tables, dumped, parents, strict=True):
+            slots.append(own.load(rows, slots[parent]))
+        self._most_texts = 2 * self.pool.count + _FEW_TEXTS
+
+    @property
+    def bytes(self) -> int:
+        """Return the approximate size in memory."""
+        return self.pool.bytes + sum(own.bytes for own in self._tables)
+
+
+def _net(rows: Ints, times: Ints) -> _Combinations:
+    """Return the distinct ``rows`` whose ``times`` do not cancel, with the sums."""
+    own = Slots(rows.shape[1])
+    slots, fresh = own.find(rows)
+    sums = np.zeros(own.room, np.int64)
+    np.add.at(sums, slots, times)
+    kept = fresh[sums[fresh] != 0]
+    return _Combinations(own.words[kept], sums[kept])
+
+
+def _with(schema: pa.Schema, last: Output) -> pa.Schema:
+    return schema.append(pa.field(last.name, arrow_type(last.expr.type)))
