@@ -28,11 +28,11 @@ from anabranch_runtime.expressions.evaluate import evaluate, filter_mask
 from anabranch_runtime.tables import kernels
 from anabranch_runtime.tables.inputs import Inputs, one_batch
 from anabranch_runtime.tables.slots import Slots
-from anabranch_runtime.tables.words import Field, Layout, Texts, grown, integers_of
+from anabranch_runtime.tables.words import Texts, TupleField, TupleLayout, grown, integers_of
 
 Columns = tuple[tuple[str, DataType], ...]
 
-_NUMBER = Field(DataType(TypeKind.BIGINT), nullable=False)
+_NUMBER = TupleField(DataType(TypeKind.BIGINT), nullable=False)
 _NONE = kernels.NONE
 _FEW_TEXTS = 4096
 
@@ -75,9 +75,9 @@ class _Rows:
 
     def __init__(self, columns: Columns, parent: _Rows | None, pool: Texts) -> None:
         self.columns, self.parent = columns, parent
-        fields = [Field(kind, exact=True) for _, kind in columns]
+        fields = [TupleField(kind, exact=True) for _, kind in columns]
         self._own = 0 if parent is None else 1
-        self.layout = Layout([_NUMBER] * self._own + fields, pool)
+        self.layout = TupleLayout([_NUMBER] * self._own + fields, pool)
         self.slots = Slots(self.layout.width)
         self.net = np.zeros(self.slots.room, np.int64)
         self.pairs: list[_Rows] = []
@@ -277,7 +277,7 @@ class LookUps:
         if not self.outer.kept:
             picked = pa.array(np.repeat(np.arange(len(times)), times))
             return pa.Table.from_arrays(arrays, schema=schema).take(picked)
-        layout = Layout([Field(o.expr.type, exact=True) for o in self._shown], Texts())
+        layout = TupleLayout([TupleField(o.expr.type, exact=True) for o in self._shown], Texts())
         words, times = _net(layout.encode(arrays), times)
         columns = [c.cast(f.type) for c, f in zip(layout.decode(words), schema, strict=True)]
         last = self.outer.projection[-1]
