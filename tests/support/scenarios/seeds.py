@@ -120,3 +120,6 @@ CHANGES_MANY = tuple(range(10_400, 10_700))
 #: Views over streams of changes, by default and in ``make test-full``.
 CHANGED_VIEWS_FEW = tuple(range(6))
 CHANGED_VIEWS_MANY = tuple(range(100, 600))
+#: Outer joins whose rows are kept, by default and in ``make test-full``.
+KEPT_OUTER_FEW = tuple(range(6))
+KEPT_OUTER_MANY = tuple(range(100, 500))
