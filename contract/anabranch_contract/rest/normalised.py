@@ -88,8 +88,8 @@ class OuterInfo(Closed):
         partner: the alias of the right side; with several joins, of the first.
         left: the columns that identify left rows.
         deadline: the latest event time of a partner, as an expression over event times; null for
-            a chain: rows of tables are looked up in the left row's batch, those of streams may come
-            at any time.
+            a chain: rows of tables are looked up in the left row's batch, partners in streams may
+            come at any time.
         look_ups: the joins of a chain, in order.
         where: conditions on the results of these joins.
         changes: whether a chain is with streams, so that results are inserts and deletes.

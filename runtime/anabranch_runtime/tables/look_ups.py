@@ -67,27 +67,27 @@ class _Combinations(NamedTuple):
     times: Ints
 
 
-class _Rows:
+class _NetRows:
     """Left rows (``parent`` None), or the pairs of a look-up: distinct rows with net numbers.
 
     A pair's key is the slot of its *owner* (left row or earlier pair), and the partner's columns.
     """
 
-    def __init__(self, columns: Columns, parent: _Rows | None, pool: Texts) -> None:
+    def __init__(self, columns: Columns, parent: _NetRows | None, pool: Texts) -> None:
         self.columns, self.parent = columns, parent
         fields = [TupleField(kind, exact=True) for _, kind in columns]
         self._own = 0 if parent is None else 1
         self.layout = TupleLayout([_NUMBER] * self._own + fields, pool)
         self.slots = Slots(self.layout.width)
         self.net = np.zeros(self.slots.room, np.int64)
-        self.pairs: list[_Rows] = []
+        self.pairs: list[_NetRows] = []
         #: First pair by owner; next and previous pair of the same owner, by pair.
         self._heads: Ints = np.empty(0, np.int64)
         self._following, self._before = np.empty((2, self.slots.room), np.int64)
         if parent is not None:
             parent.pairs.append(self)
 
-    def find(self, rows: Inputs, touched: dict[_Rows, list[Ints]]) -> Ints:
+    def find(self, rows: Inputs, touched: dict[_NetRows, list[Ints]]) -> Ints:
         """Return the slots of ``rows``; unknown ones are added with the net number 0.
 
         Args:
@@ -147,7 +147,7 @@ class _Rows:
         return self.layout.column(words, place)
 
     def dump(self, numbers: Ints) -> tuple[pa.RecordBatch, Ints]:
-        """Return the rows, and slot -> its number among them; ``numbers``: those of owners."""
+        """Return the rows, and slot -> its number among them; ``numbers``: of owners."""
         slots = self.slots.all()
         words = self.slots.words[slots]
         if self.parent is not None:
@@ -189,9 +189,9 @@ class LookUps:
 
     def _start(self) -> None:
         self.pool = Texts()
-        self._tables = [_Rows(self.outer.left, None, self.pool)]
+        self._tables = [_NetRows(self.outer.left, None, self.pool)]
         for one in self.outer.look_ups:
-            self._tables.append(_Rows(one.columns, self._tables[one.parent], self.pool))
+            self._tables.append(_NetRows(one.columns, self._tables[one.parent], self.pool))
         self._most_texts = _FEW_TEXTS
 
     def apply(self, tables: Sequence[pa.Table]) -> pa.Table:
@@ -205,7 +205,7 @@ class LookUps:
             ExpressionError: a condition or an output column can't be evaluated for a row. The state
                 is then undefined.
         """
-        touched: dict[_Rows, list[Ints]] = {}
+        touched: dict[_NetRows, list[Ints]] = {}
         found = []
         for own, rows, columns in zip(self._tables, tables, self._columns, strict=True):
             inputs = Inputs(one_batch(rows), dict(columns))

@@ -14,10 +14,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from anabranch_contract.queries.expressions import Column, Output
+from anabranch_contract.queries.expressions import Column, Literal, Output
+from anabranch_contract.queries.outer_joins import JoinKind, LookUp, OuterJoin
 from anabranch_contract.queries.types import DataType, parse_type
 from anabranch_contract.queries.views import (
+    CHANGE,
+    WEIGHT,
     AggregateFunction,
+    Change,
     SortKey,
     TimeWindow,
     View,
@@ -27,6 +31,7 @@ from anabranch_runtime.columns.arrow_types import arrow_type, spark_type
 from anabranch_runtime.tables.changes import Changes
 from anabranch_runtime.tables.groups import GroupedTable
 from anabranch_runtime.tables.inputs import Inputs, one_batch
+from anabranch_runtime.tables.look_ups import LookUps
 from anabranch_runtime.tables.rankings import RankedTable
 from anabranch_runtime.tables.sessions import SessionTable
 from anabranch_runtime.tables.words import Texts
@@ -200,3 +205,17 @@ def warm() -> None:
                 table.apply(rows, np.full(_ROWS, weight), 0)
             table.rows(None)
             table.forget(100)
+    _warm_look_ups()
+
+
+def _warm_look_ups() -> None:
+    left, right = ("k", _TYPES["k"]), ("i", _TYPES["i"])
+    shown = tuple(Output(name, Column("", name, kind)) for name, kind in (left, right))
+    change = Output(CHANGE, Literal(str(Change.INSERT), _TYPES["k"]))
+    look_ups = (LookUp(JoinKind.LEFT, "", (right,)),)
+    outer = OuterJoin(JoinKind.LEFT, (left,), (), "", (*shown, change), look_ups, kept=True)
+    made, texts = LookUps(outer), pa.array(["a", "b"])
+    for weight in (1, -1):
+        weights = pa.array([weight] * 2, pa.int64())
+        rows = pa.table({"k": texts, WEIGHT: weights})
+        made.apply([rows, rows.append_column("i", pa.array([1, 2], pa.int64()))])

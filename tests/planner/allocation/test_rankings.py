@@ -115,3 +115,10 @@ def test_an_outer_join_needs_a_key_that_all_of_its_aliases_share() -> None:
     assert {str(g.query) for g in _outer("v.k = w.k", "w JOIN x ON w.k = x.a")} == {"q", "q+left"}
     assert _outer("v.k = w.k", "w JOIN x ON w.a = x.a") == ()
     assert _outer("v.k = w.k + 1") == ()
+
+
+def test_kept_outer_joins_are_not_rationed() -> None:
+    query = parse_sql("q", "SELECT w.k FROM w LEFT JOIN v ON v.k = w.k", _TIMED)
+    assert query.outer is not None
+    assert query.outer.kept
+    assert rationed_goals(query.planned, {s.name: s for s in _TIMED.values()}) == ()

@@ -10,6 +10,7 @@ import pytest
 from anabranch_contract.plans.ruleset import Ruleset
 from anabranch_contract.protocol.activations import Failure, Visibility
 from anabranch_contract.queries.joins import QueryId, Stream
+from anabranch_contract.queries.outer_joins import JoinKind, LookUp, OuterJoin
 from anabranch_runtime.epochs import lifecycle
 from anabranch_runtime.epochs.lifecycle import enter_epoch, serves
 from anabranch_runtime.measure.state_report import state_report
@@ -354,3 +355,33 @@ def test_all_joins_of_an_outer_join_restart_together() -> None:
             "q+2": 3,
             "p": 0,
         }
+
+
+def test_a_kept_outer_join_without_its_past_sees_nothing_from_before() -> None:
+    """Left rows of stored tuples are unknown, so pairs with them would have no left row."""
+    outer = OuterJoin(JoinKind.LEFT, (), (), "S", (), (LookUp(JoinKind.LEFT, "S", ()),), kept=True)
+
+    def of(epoch: int, *, past: bool = False, bound: bool = False) -> Ruleset:
+        known = rules(epoch, {"p": RS, **({"q": RS, "q+left": RS} if epoch else {})})
+        queries = tuple(
+            replace(
+                q,
+                left_of=QueryId("q") if "+" in q.id else None,
+                outer=outer if q.id == "q" else None,
+                past=past and q.id != "p",
+                retention=((0, MINUTE), (None, 0)) if bound else q.retention,
+            )
+            for q in known.queries
+        )
+        return replace(known, queries=queries)
+
+    began = after(enter_epoch(State(), of(0), 0), 3, R=MINUTE, S=MINUTE)
+    for past, first in ((False, 3), (True, 0)):
+        state = after(enter_epoch(began, of(1, past=past), 1), 2)
+        for name in ("q", "q+left"):
+            assert state.queries[name].visible_from == {
+                alias: Visibility(first, None) for alias in "RS"
+            }
+        again = enter_epoch(state, of(2, past=past, bound=True), 2)
+        assert again.queries["q"].activated_batch == 5
+        assert again.queries["q"].visible_from == state.queries["q"].visible_from

@@ -53,6 +53,23 @@ def test_look_ups_are_named() -> None:
     assert sum("is looked up" in note for note in found.notes) == 3
 
 
+def test_kept_outer_joins_say_that_they_emit_changes() -> None:
+    sql = (
+        "SELECT f.carrier FROM flights f LEFT JOIN (flights g JOIN flights h ON h.tail = g.tail) "
+        "ON g.tail = f.tail LEFT SEMI JOIN flights i ON i.tail = f.tail"
+    )
+    found = describe(parse_sql("q", sql, STREAMS), STREAMS)
+    assert found.outer is not None
+    assert found.outer.changes
+    assert [(o.kind, o.partner) for o in found.outer.look_ups] == [("left", "g"), ("semi", "i")]
+    assert [o.name for o in found.output] == ["carrier", "anabranch_change"]
+    first, second = (n for n in found.notes if "deletes" in n or "kept for ever" in n)
+    assert "a row's first partner may come in any later batch" in first
+    assert "left rows and pairs with their partners are kept for ever" in second
+    view = parse_sql("q", "SELECT count(*) AS n" + sql.removeprefix("SELECT f.carrier"), STREAMS)
+    assert any("rows below the view may be deleted" in n for n in describe(view, STREAMS).notes)
+
+
 def test_windows_over_look_ups_are_let_go() -> None:
     sql = f"SELECT window(f.ts, '5 minutes').start AS s, count(*) AS n{CHAIN}"
     grouped = f"{sql} GROUP BY window(f.ts, '5 minutes')"

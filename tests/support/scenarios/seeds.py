@@ -126,3 +126,6 @@ CHANGED_VIEWS_MANY = tuple(range(100, 600))
 UPSERTS_FEW = (3, 7)
 UPSERTS_HOSTS = (14, 22)
 UPSERTS_MANY = tuple(range(10_700, 10_850))
+#: Outer joins whose rows are kept, by default and in ``make test-full``.
+KEPT_OUTER_FEW = tuple(range(6))
+KEPT_OUTER_MANY = tuple(range(100, 500))

@@ -35,6 +35,17 @@ def test_the_rules_and_the_record_say_what_was_asked(shop: Service) -> None:
     assert pair["results"] == 52
 
 
+def test_a_kept_outer_join_has_its_past_unless_it_says_otherwise(shop: Service) -> None:
+    sql = PAIR.replace(" JOIN ", " LEFT JOIN ")
+    assert sql != PAIR
+    shop.post("/v1/queries", {"id": "all", "sql": sql})
+    shop.post("/v1/queries", {"id": "new", "sql": sql, "past": "none"})
+    assert shop.get("/v1/queries/all")["past"] == "stored"
+    assert shop.get("/v1/queries/all")["normalised"]["outer"]["changes"] is True
+    shop.plan(-1)
+    assert past_of(shop, 0) == {"all": True, "all+left": True, "new": False, "new+left": False}
+
+
 def test_a_run_that_is_resumed_does_not_emit_it_again(shop: Service) -> None:
     body = {"sql": PAIR, "past": "stored"}
     shop.call("PUT", "/v1/queries/pair", 200, body)
