@@ -123,9 +123,9 @@ def _delays(
         for batch in range(options.warm_up + options.batches):
             began = time.time()
             system.gate(batch + 1)
-            _await(lambda b=batch: len(system.log()) > b)  # type: ignore[misc]
+            _await(lambda b=batch: len(system.log()) > b)
             committed = system.log()[batch].committed_at
-            _await(lambda b=batch: _includes(results, views, b))  # type: ignore[misc]
+            _await(lambda b=batch: _includes(results, views, b))
             if batch >= options.warm_up:
                 delays.append(time.time() - began)
                 seconds.append(committed - began)
