@@ -59,11 +59,12 @@ def part_number(query: str) -> int:
 
 class JoinKind(StrEnum):
     """The kinds of join whose results include or test left rows without a match; ``inner``: a join
-    after such a join.
+    after such a join; ``full``: with right rows without a match, too.
     """
 
     INNER = "inner"
     LEFT = "left"
+    FULL = "full"
     SEMI = "semi"
     ANTI = "anti"
 
@@ -103,6 +104,8 @@ class OuterJoin:
         kept: whether the partners are streams, so that left rows and pairs are kept. Left rows and
             pairs have their weight as last column, :data:`.views.WEIGHT`. The last output stands
             for the kind of change, or below a view for the weight; its expression has no meaning.
+            A full join is the only look-up of its chain. Its right rows are the results of a
+            further join, with the look-up's columns and the weight.
     """
 
     kind: JoinKind

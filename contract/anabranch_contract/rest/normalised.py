@@ -72,7 +72,7 @@ class LookUpInfo(Closed):
     """One join of a chain of outer, semi and anti joins.
 
     Attributes:
-        kind: ``left``, ``semi``, ``anti``, or ``inner`` for a join after such a join.
+        kind: ``left``, ``full``, ``semi``, ``anti``, or ``inner`` for a join after such a join.
         partner: the alias of its right side; of the first, if it is a join.
     """
 
@@ -84,7 +84,7 @@ class OuterInfo(Closed):
     """A query's outer, semi or anti join after its inner joins, or a chain of such joins.
 
     Attributes:
-        kind: ``left``, ``semi`` or ``anti``; with several joins, of the first.
+        kind: ``left``, ``full``, ``semi`` or ``anti``; with several joins, of the first.
         partner: the alias of the right side; with several joins, of the first.
         left: the columns that identify left rows.
         deadline: the latest event time of a partner, as an expression over event times; null for

@@ -24,16 +24,19 @@ from anabranch_planner.sql.syntax import describe
 from anabranch_planner.sql.unresolved import Condition, Node, OuterSide, Unresolved, at, unsupported
 
 #: Kinds of join whose right side is shown.
-SHOWN = frozenset({JoinKind.INNER, JoinKind.LEFT})
+SHOWN = frozenset({JoinKind.INNER, JoinKind.LEFT, JoinKind.FULL})
 
 
 @dataclass(frozen=True, slots=True)
 class ChainPlan:
-    """Columns of the left rows; per look-up, the statement and columns of its matched pairs."""
+    """Columns of the left rows; per look-up, the statement and columns of its matched pairs; of a
+    full join, the columns of right rows.
+    """
 
     left_columns: tuple[tuple[str, Expr], ...]
     pairs: tuple[tuple[Unresolved, tuple[tuple[str, Expr], ...]], ...]
     outer: OuterJoin
+    right_columns: tuple[tuple[str, Expr], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,9 @@ class Chain:
             for c in columns(e)
             if c.alias not in s.aliases
         )
+        if self.is_full:
+            # Right rows without a match are told apart by what the condition reads of them.
+            read += (c for e in self.steps[0].condition for c in columns(e))
         distinct = list(dict.fromkeys(read))
         left = [c for c in distinct if c.alias in self.left.streams]
         names = {column: f"l{n}" for n, column in enumerate(left, 1)}
@@ -118,7 +124,18 @@ class Chain:
             where=tuple(map(over, where)),
             kept=self.kept,
         )
-        return ChainPlan(named(left), tuple(pairs), outer)
+        right = named(own[0]) if self.is_full else ()
+        return ChainPlan(named(left), tuple(pairs), outer, right)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether right rows without a match are shown, too."""
+        return self.steps[0].side.kind is JoinKind.FULL
+
+    def right_rows(self) -> Unresolved:
+        """The statement that produces the right rows of a full join."""
+        source = self.steps[0].side.source
+        return replace(self.query, sources=(source,), conditions=(), outer=(), post_join=None)
 
     def _ancestors(self, number: int) -> tuple[int, ...]:
         """Look-up ``number`` and the earlier ones that its condition needs, in statement order."""
@@ -216,7 +233,7 @@ def left_conditions(
                         f"{describe(node)} in WHERE after a {kind} of {called}",
                         f"move it to the ON of the {kind}",
                     )
-            if read:
+            if read or query.outer[0].kind is JoinKind.FULL:
                 after.append(node)
             else:
                 kept.append(replace(condition, node=node))
@@ -249,6 +266,7 @@ def chain_of(query: Unresolved, left: Scope, rights: Sequence[Scope]) -> Chain:
     scope, steps, number = left, list[_Step](), dict[str, int]()
     for side, right in zip(query.outer, rights, strict=True):
         with at(side.source.node):
+            _check_full(query, side)
             if steps and side.source.alias is None and not isinstance(side.source.of, str):
                 raise unsupported("a subquery without alias here", "give it an alias with AS")
             own = frozenset(right.streams)
@@ -272,6 +290,20 @@ def chain_of(query: Unresolved, left: Scope, rights: Sequence[Scope]) -> Chain:
         if side.kind in SHOWN:
             scope = both
     return Chain(query, left, tuple(steps), scope, not all(map(is_look_up, rights)))
+
+
+def _check_full(query: Unresolved, side: OuterSide) -> None:
+    if side.kind is not JoinKind.FULL:
+        return
+    if len(query.outer) > 1:
+        raise unsupported(
+            "a FULL JOIN beside another outer join",
+            "register two queries: a LEFT JOIN, and a LEFT ANTI JOIN with the sides exchanged",
+        )
+    if side.source.using:
+        raise unsupported("USING in a FULL JOIN", "write ON, and coalesce(a.k, b.k) for the column")
+    if side.source.alias is None:
+        raise unsupported("a FULL JOIN with a join", "write it as a subquery with an alias")
 
 
 def _parent(parents: Sequence[int], read: set[int]) -> int:

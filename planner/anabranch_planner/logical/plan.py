@@ -50,7 +50,7 @@ def logical_plan(query: JoinQuery, streams: Mapping[str, Stream]) -> Node:
         plan = joins[0].tree()
     else:
         kinds = [one.kind for one in outer.look_ups] or [outer.kind]
-        plan = _outer_joins(_Joins(query.left, streams, names), zip(joins, kinds, strict=True))
+        plan = _outer_joins(_Joins(query.left, streams, names), zip(joins, kinds, strict=False))
         if outer.where:
             plan = Filter((plan,), tuple(_condition(_over(e, below)) for e in outer.where))
         below = {o.name: _over(o.expr, below) for o in outer.projection}

@@ -86,6 +86,13 @@ def _check_tables(bound: Bound) -> None:
         )
     sides = list(zip(bound.query.outer, bound.rights, strict=True))
     tables += [alias for _, right in sides for alias, s in right.streams.items() if s.is_table]
+    if tables and any(side.kind is JoinKind.FULL for side, _ in sides):
+        raise QueryError(
+            "outer-join-of-table",
+            f"the FULL JOIN would keep rows of {tables[0]!r}, a table, and no row of a table "
+            "completes a result",
+            remedy="write LEFT JOIN, or register the table as a stream",
+        )
     for side, right in sides if tables else ():
         if not is_look_up(right):
             with at(side.source.node):
@@ -104,6 +111,8 @@ def _with_deadline(bound: Bound, given: Registration) -> JoinQuery | None:
     """
     query, side = bound.query, bound.query.outer[0]
     if len(query.outer) > 1 or len(bound.rights[0].streams) > 1 or bound.after:
+        return None
+    if side.kind is JoinKind.FULL:
         return None
     given = replace(given, relaxed={})
     whole = bind(with_source(query, side), given)
@@ -154,17 +163,27 @@ def _with_look_ups(bound: Bound, given: Registration) -> JoinQuery:
 
     own = replace(given, id=f"{given.id}{LEFT_SUFFIX}", window=window)
     joins = [_joined(bound, own, counted(plan.left_columns, bound.scope))]
+    right = []
+    if chain.is_full:
+        own = replace(given, id=pairs_id(given.id, 2))
+        whole = bind(chain.right_rows(), own)
+        own = replace(own, window=of_those(given.window, whole.scope))
+        right = [_joined(whole, own, counted(plan.right_columns, whole.scope))]
     for number, (statement, columns) in enumerate(plan.pairs, 1):
         # Left rows and their pairs read the same relations, so they see the same tuples.
         above = joins[plan.outer.look_ups[number - 1].parent]
-        relaxed = {m.alias: above.relation_of(m.label).filter for m in above.members}
+        relaxed = {
+            m.alias: part.relation_of(m.label).filter
+            for part in (above, *right)
+            for m in part.members
+        }
         own = replace(given, id=pairs_id(given.id, number), relaxed=relaxed)
         whole = bind(statement, own)
         own = replace(own, window=of_those(given.window, whole.scope))
         joins.append(_joined(whole, own, counted(columns, whole.scope)))
     view = None if parts is None else parts.view
     rows, pairs, *others = joins
-    return replace(pairs, outer=plan.outer, left=rows, others=tuple(others), view=view)
+    return replace(pairs, outer=plan.outer, left=rows, others=(*others, *right), view=view)
 
 
 def _joined(

@@ -57,7 +57,6 @@ _OPENINGS = 200
 _PREFIX = "SELECT "
 _WHOLE = "the whole statement may have it; register the subquery as a query of its own"
 _LAST = "write it in the FROM of the whole statement, a RIGHT JOIN before all other outer joins"
-_FULL = "register two queries: a LEFT JOIN, and a LEFT ANTI JOIN with the sides exchanged"
 #: Kinds of joins that are read as inner joins where they stand first, refused joins among them.
 _INNER = (JoinKind.INNER, None)
 #: Key of a node's metadata for its name in messages.
@@ -445,8 +444,10 @@ def _is_right(join: exp.Join) -> bool:
 def _kind_of(join: exp.Join) -> JoinKind | None:
     """The kind of a supported join; None: another join."""
     side, kind, method = (str(join.args.get(k) or "").upper() for k in ("side", "kind", "method"))
-    if side not in ("", "LEFT") or method not in ("", "NATURAL"):
+    if side not in ("", "LEFT", "FULL") or method not in ("", "NATURAL"):
         return None
+    if side == "FULL":
+        return JoinKind.FULL if kind in ("", "OUTER") and not method else None
     if kind in ("SEMI", "ANTI"):
         return None if method else JoinKind(kind.lower())
     if side == "LEFT":
@@ -585,8 +586,6 @@ def _join(join: exp.Join) -> tuple[str, ...]:
     side, kind, method = (str(join.args.get(k) or "").upper() for k in ("side", "kind", "method"))
     if kind in ("SEMI", "ANTI"):
         raise unsupported(f"a {kind} JOIN here", _LAST)
-    if side == "FULL" or kind == "OUTER":
-        raise unsupported("a FULL JOIN", _FULL)
     if side and method:
         raise unsupported(f"a {method} {side} JOIN", "write ON with the columns of both sides")
     if side:

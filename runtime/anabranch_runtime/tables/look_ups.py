@@ -13,13 +13,14 @@ before and after the round, give the changes of the results.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from anabranch_contract.queries.expressions import Column, Output
-from anabranch_contract.queries.outer_joins import JoinKind, OuterJoin
+from anabranch_contract.queries.outer_joins import JoinKind, LookUp, OuterJoin
 from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_contract.queries.views import CHANGE, WEIGHT, Change
 from anabranch_runtime.columns.arrays import Ints
@@ -38,11 +39,14 @@ _FEW_TEXTS = 4096
 
 
 def columns_of(outer: OuterJoin) -> list[Columns]:
-    """Return the columns of left rows, then of each look-up's pairs (left row, partner)."""
+    """Return the columns of left rows, then of each look-up's pairs (left row, partner); of a full
+    join, then of right rows.
+    """
     columns = [outer.left]
     for look_up in outer.look_ups:
         columns.append((*columns[look_up.parent], *look_up.columns))
-    return columns
+    first = outer.look_ups[0]
+    return [*columns, first.columns] if first.kind is JoinKind.FULL else columns
 
 
 def results(outer: OuterJoin, tables: Sequence[pa.Table]) -> pa.Table:
@@ -180,11 +184,17 @@ class LookUps:
     def __init__(self, outer: OuterJoin) -> None:
         self.outer = outer
         self._shown = tuple(o for o in outer.projection if o.name not in (CHANGE, WEIGHT))
-        self._columns = columns_of(outer)
+        self._columns = columns_of(outer)[: 1 + len(outer.look_ups)]
         #: Column -> its table, the left rows or pairs.
         self._places = {name: 0 for name, _ in outer.left}
         for number, look_up in enumerate(outer.look_ups, 1):
             self._places |= {name: number for name, _ in look_up.columns}
+        first = outer.look_ups[0]
+        #: Of a full join: right rows without a match.
+        self._right: LookUps | None = None
+        if first.kind is JoinKind.FULL:
+            anti = LookUp(JoinKind.ANTI, first.partner, ())
+            self._right = LookUps(replace(outer, left=first.columns, look_ups=(anti,)))
         self._start()
 
     def _start(self) -> None:
@@ -199,12 +209,20 @@ class LookUps:
 
         Args:
             tables: left rows, then the pairs of each look-up, with the columns of
-                :func:`columns_of`, and :data:`.WEIGHT` unless all weights are 1.
+                :func:`columns_of`, and :data:`.WEIGHT` unless all weights are 1; of a full join,
+                then the right rows.
 
         Raises:
             ExpressionError: a condition or an output column can't be evaluated for a row. The state
                 is then undefined.
         """
+        if self._right is not None:
+            *tables, right = tables
+            alone = self._right.apply([right, tables[1]])
+            return pa.concat_tables([self._applied(tables), alone])
+        return self._applied(tables)
+
+    def _applied(self, tables: Sequence[pa.Table]) -> pa.Table:
         touched: dict[_NetRows, list[Ints]] = {}
         found = []
         for own, rows, columns in zip(self._tables, tables, self._columns, strict=True):
@@ -222,7 +240,7 @@ class LookUps:
                 if own in touched:
                     own.drop_absent(np.concatenate(touched[own]))
             if self.pool.count > self._most_texts:
-                self._restore(self.dump())
+                self._restore(self._dumped())
         return made
 
     def check(self) -> None:
@@ -250,7 +268,7 @@ class LookUps:
             if look_up.kind in (JoinKind.SEMI, JoinKind.ANTI):
                 places = np.flatnonzero(alone == (look_up.kind is JoinKind.ANTI))
                 pairs, each = np.full(len(places), _NONE), np.ones(len(places), np.int64)
-            elif look_up.kind is JoinKind.LEFT:
+            elif look_up.kind is not JoinKind.INNER:
                 more = np.flatnonzero(alone)
                 places = np.concatenate([places, more])
                 pairs = np.concatenate([pairs, np.full(len(more), _NONE)])
@@ -292,7 +310,10 @@ class LookUps:
 
     def _reader(self, slots: Ints) -> Callable[[Column], pa.Array]:
         def read(column: Column) -> pa.Array:
-            number = self._places[column.name]
+            number = self._places.get(column.name)
+            if number is None:
+                # Of the left rows, which right rows without a match lack.
+                return pa.nulls(len(slots), arrow_type(column.type))
             found = self._tables[number].column(column.name, slots[:, number])
             return found.cast(arrow_type(column.type))
 
@@ -301,7 +322,12 @@ class LookUps:
     # --- snapshots -------------------------------------------------------------------------------
 
     def dump(self) -> list[pa.RecordBatch]:
-        """Return the state for a snapshot: left rows, then pairs of each look-up."""
+        """Return the state for a snapshot: left rows, then pairs of each look-up, then right rows
+        and their pairs.
+        """
+        return [*self._dumped(), *(() if self._right is None else self._right.dump())]
+
+    def _dumped(self) -> list[pa.RecordBatch]:
         numbers, found = [np.empty(0, np.int64)], list[pa.RecordBatch]()
         parents = [0, *(one.parent + 1 for one in self.outer.look_ups)]
         for own, parent in zip(self._tables, parents, strict=True):
@@ -314,7 +340,10 @@ class LookUps:
     def load(cls, outer: OuterJoin, dumped: Sequence[pa.RecordBatch]) -> LookUps:
         """Return the look-ups of a dump."""
         made = cls(outer)
-        made._restore(dumped)
+        own = len(made._tables)
+        made._restore(dumped[:own])
+        if made._right is not None:
+            made._right._restore(dumped[own:])
         return made
 
     def _restore(self, dumped: Sequence[pa.RecordBatch]) -> None:
@@ -328,7 +357,8 @@ class LookUps:
     @property
     def bytes(self) -> int:
         """Return the approximate size in memory."""
-        return self.pool.bytes + sum(own.bytes for own in self._tables)
+        right = 0 if self._right is None else self._right.bytes
+        return right + self.pool.bytes + sum(own.bytes for own in self._tables)
 
 
 def _net(rows: Ints, times: Ints) -> _Combinations:

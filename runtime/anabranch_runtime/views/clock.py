@@ -22,9 +22,12 @@ def clock_of(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> in
     """Return the clock of a query's view in microseconds for the watermarks ``marks``, or None.
 
     For an outer join it is the watermark of the right input, to be compared with the deadlines of
-    left rows; for a join with a table, which has no deadlines, the clock of its left rows.
+    left rows; for a join with a table, which has no deadlines, the clock of its left rows. Results
+    of a kept outer join may change at any time, so there is none.
     """
     if query.outer is not None:
+        if query.outer.kept:
+            return None
         if not query.outer.look_ups:
             return marks.get(query.outer.partner)
         left = next(q for q in ruleset.queries if q.left_of == query.id and not part_number(q.id))

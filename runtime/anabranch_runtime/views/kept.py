@@ -105,7 +105,9 @@ class KeptView:
         outer = self.query.outer
         if outer is None:
             return (self.name,)
-        pairs = (pairs_id(self.name, n) for n in range(1, len(outer.look_ups) + 1))
+        # Right rows of a full join come after the pairs.
+        parts = len(look_ups.columns_of(outer)) if outer.look_ups else 0
+        pairs = (pairs_id(self.name, n) for n in range(1, parts))
         return (self.name + LEFT_SUFFIX, *(pairs if outer.look_ups else (self.name,)))
 
     @property

@@ -166,7 +166,7 @@ def _outer(query: JoinQuery, outer: OuterJoin) -> OuterInfo:
     parents = [0] if not outer.look_ups else [one.parent for one in outer.look_ups]
     partners = [
         next(alias for alias in pairs if alias not in parts[parent])
-        for pairs, parent in zip(parts[1:], parents, strict=True)
+        for pairs, parent in zip(parts[1:], parents, strict=False)
     ]
     deadline = times[0] if len(times) == 1 else f"least({', '.join(times)})"
     return OuterInfo(

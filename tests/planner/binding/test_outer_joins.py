@@ -101,7 +101,9 @@ def test_the_partner_may_be_a_query_over_one_stream() -> None:
     ("sql", "code"),
     [
         (f"SELECT a.v FROM a LEFT JOIN c ON {SOON}", "no-equi-join"),
-        (f"SELECT a.v FROM a FULL JOIN c ON c.k = a.k AND {SOON}", "unsupported-sql"),
+        ("SELECT a.v FROM a FULL JOIN c USING (k)", "unsupported-sql"),
+        ("SELECT a.v FROM a FULL JOIN c ON c.k = a.k LEFT JOIN b ON b.k = a.k", "unsupported-sql"),
+        ("SELECT a.v FROM a FULL JOIN (b JOIN c ON b.k = c.k) ON c.k = a.k", "unsupported-sql"),
         (f"SELECT a.k FROM a LEFT JOIN c ON c.k = a.k AND {SOON} GROUP BY a.k "
          "HAVING count(*) > (SELECT count(*) FROM a)", "unsupported-sql"),
         (f"SELECT a.v, c.v FROM a LEFT JOIN c ON c.k = a.k AND {SOON}", "duplicate-name"),
@@ -248,6 +250,18 @@ def test_chains(sql: str, wanted: list[tuple[str, str, int]], left: list[str]) -
     assert steps(kept(sql)) == wanted
     assert query.left is not None
     assert [m.alias for m in query.left.members] == left
+
+
+def test_a_full_join_has_right_rows() -> None:
+    sql = f"SELECT a.v, c.v AS w FROM a FULL JOIN c ON c.k = a.k AND {SOON} AND c.v > 1 AND a.v > 2"
+    query, made = parsed(f"{sql} WHERE a.v > 3")
+    assert steps(made) == [("full", "c", 0)]
+    assert [str(e) for e in made.where] == ["(l1 > 3)"]
+    (right,) = query.others
+    assert (right.id, [m.alias for m in right.members]) == ("q+2", ["c"])
+    assert below(right) == {"r1": "c.v", "r2": "c.k", "r3": "c.ts", "anabranch_weight": "1"}
+    # Conditions of ON exclude partners, and no rows of either side.
+    assert all(not r.filter for part in query.planned for r in part.relations)
 
 
 def test_an_inner_join_of_left_rows_leaves_the_deadline() -> None:

@@ -46,7 +46,7 @@ def refusal(sql: str, window: int | dict[str, int] | None = None) -> QueryError:
         ("WITH c AS (SELECT DISTINCT k FROM R) SELECT k FROM c", "DISTINCT"),
         ("SELECT R.k FROM R, LATERAL (SELECT k FROM S) b", "in FROM"),
         ("SELECT (SELECT 1) AS one FROM R", "a subquery"),
-        ("SELECT R.k FROM R FULL JOIN S ON R.k = S.k", "a FULL JOIN"),
+        ("SELECT R.k FROM R FULL JOIN S USING (k)", "USING in a FULL JOIN"),
         ("SELECT R.k FROM R NATURAL LEFT JOIN S", "a NATURAL LEFT JOIN"),
         ("SELECT collect_list(k) AS n FROM R", "collect_list()"),
         ("SELECT mode(k) AS n FROM R", "mode()"),

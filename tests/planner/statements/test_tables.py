@@ -146,7 +146,7 @@ def test_a_right_join_is_a_mirrored_left_join() -> None:
             None,
             "outer-join-of-table",
         ),
-        ("SELECT S.a FROM S FULL JOIN T ON T.b = S.b", None, "unsupported-sql"),
+        ("SELECT S.a FROM S FULL JOIN T ON T.b = S.b", None, "outer-join-of-table"),
         (f"{NAMED} JOIN R ON R.a = T.b", None, "outer-join-of-table"),
         ("SELECT S.a FROM S LEFT ANTI JOIN T ON T.b = S.b WHERE T.b = 1", None, "unsupported-sql"),
         (f"{NAMED} WHERE b = 1", None, "ambiguous-column"),

@@ -124,6 +124,9 @@ CHAINS = (
     "SELECT s.v AS a FROM s LEFT JOIN t ON t.k = s.k WHERE v IN (SELECT x FROM u WHERE z = 0)",
     "SELECT s.k AS a FROM s WHERE k IS NOT NULL AND k NOT IN (SELECT x FROM u WHERE x IS NOT NULL)",
     "SELECT a.k AS a, b.v AS b FROM s a LEFT JOIN s b ON b.k = a.v",
+    "SELECT s.v AS a, t.x AS b FROM s FULL JOIN t ON t.k = s.k AND t.x > 0 AND s.v < 2",
+    "SELECT coalesce(s.k, t.k) AS a FROM s FULL JOIN t ON t.k = s.k WHERE s.v IS NULL OR t.x = 1",
+    "SELECT u.z AS a, t.x AS b FROM s JOIN u ON u.x = s.k FULL JOIN t ON t.k = s.k AND t.x = s.v",
 )
 NAMES = tuple(COLUMNS)
 

@@ -35,6 +35,32 @@ def test_a_bound_longer_than_all_of_time_leaves_a_clock_that_can_be_written() ->
     assert clock == FIRST
 
 
+def test_windows_over_a_kept_outer_join_never_end() -> None:
+    """A partner may come after any time, and changes the row of its left row's window."""
+    query = parse_sql(
+        "v",
+        "SELECT window.start AS s, count(c.k) AS n FROM a LEFT JOIN c ON c.k = a.k AND c.ts >= a.ts"
+        " GROUP BY window(a.ts, '1 hour')",
+        STREAMS,
+    )
+    assert query.left is not None
+    pairs, left = (
+        QuerySpec(
+            q.id,
+            tuple((m.alias, m.label, m.relation) for m in q.members),
+            q.bounds,
+            q.projection,
+            view=q.view,
+            outer=q.outer,
+            left_of=None if q is query else query.id,
+        )
+        for q in (query, query.left)
+    )
+    relations = (*query.relations, *query.left.relations)
+    ruleset = Ruleset(0, tuple(STREAMS.values()), relations, (pairs, left), (), (), (), ())
+    assert clock_of(pairs, ruleset, {"a": 10**15, "c": 10**15}) is None
+
+
 @pytest.mark.parametrize("seed", mostly_slow(range(5), 2))
 def test_no_row_of_any_year_is_missing_in_windows(seed: int, tmp_path: Path) -> None:
     run_windows(tmp_path, seed)

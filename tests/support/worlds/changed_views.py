@@ -63,6 +63,8 @@ OUTER = (
     ("a LEFT JOIN b ON b.k = a.k JOIN c ON c.v = b.w", "", ("a.g", "c.t"), ("b.w", "a.v")),
     ("a LEFT JOIN b ON b.k = a.k JOIN c ON c.v = a.v", "", ("a.g", "c.t"), ("b.w", "a.v")),
     ("a JOIN b ON b.k = a.k LEFT JOIN c ON c.v = b.w", "", ("a.g", "c.t"), ("b.w", "c.v")),
+    ("a FULL JOIN b ON b.k = a.k AND b.w > 2", "", ("a.k", "b.w"), ("a.v", "b.w")),
+    ("a JOIN b ON b.k = a.k FULL JOIN c ON c.v = b.w", "", ("a.g", "c.t"), ("c.v", "a.v")),
     ("a SEMI JOIN b ON b.k = a.k AND b.w > a.v", "", ("a.k", "a.g"), ("a.v", "a.k")),
     ("a ANTI JOIN b ON b.k = a.k", "", ("a.k", "a.g"), ("a.v", "a.k")),
     ("a", "EXISTS (SELECT 1 FROM b WHERE b.k = a.k)", ("a.k", "a.g"), ("a.v", "a.k")),
@@ -146,6 +148,8 @@ class ChangedViewReplay:
     outer: bool = False
     #: Streams without deletes.
     plain: frozenset[str] = field(init=False, default=frozenset())
+    #: Stream -> its key, if rows replace others by it.
+    keyed: dict[str, str] = field(init=False, default_factory=dict)
     #: Statements with past results.
     past: frozenset[str] = field(init=False, default=frozenset())
     #: Stream -> (batch, operation, values) of its rows.
@@ -165,6 +169,8 @@ class ChangedViewReplay:
         if self.outer:
             share = rng.choice((0.3, 0.3, 1.0))
             self.plain = frozenset(name for name in COLUMNS if rng.random() < share)
+            if "c" not in self.plain and rng.random() < 0.4:
+                self.keyed = {"c": "v"}
         # Without the past, deletes may be of rows that are not visible.
         some = len(self.plain) == len(COLUMNS)
         self.past = frozenset(n for n in self.statements if not some or rng.random() < 0.5)
@@ -224,11 +230,7 @@ class ChangedViewReplay:
         """DuckDB's answer over the net input of the batches from ``since`` to ``batch``."""
         with duckdb.connect() as connection:
             for name, columns in COLUMNS.items():
-                net: Counter[tuple[Any, ...]] = Counter()
-                for when, operation, values in self.rows[name]:
-                    if since <= when <= batch:
-                        net[values] += 1 if operation in ("c", "+U") else -1
-                kept = list(net.elements())
+                kept = self._net(name, since, batch)
                 arrays = list(zip(*kept, strict=True)) or [() for _ in columns]
                 kinds = columns.values()
                 found = [pa.array(list(x), kind) for x, kind in zip(arrays, kinds, strict=True)]
@@ -240,6 +242,19 @@ class ChangedViewReplay:
                     return []
             return comparable(connection.execute(sql).fetchall())
 
+    def _net(self, name: str, since: int, batch: int) -> list[tuple[Any, ...]]:
+        """The net input of a stream."""
+        net: Counter[tuple[Any, ...]] = Counter()
+        latest: dict[Any, tuple[Any, ...]] = {}
+        for when, operation, values in self.rows[name]:
+            if not since <= when <= batch:
+                continue
+            net[values] += 1 if operation in ("c", "+U") else -1
+            latest.pop(values[0], None)
+            if operation == "c":
+                latest[values[0]] = values
+        return list(latest.values() if name in self.keyed else net.elements())
+
     def _draw(self, name: str, batches: int, rng: Random) -> list[tuple[int, str, tuple[Any, ...]]]:
         """Rows of a stream; no row is deleted more often than it is inserted by its batch's end."""
         found: list[tuple[int, str, tuple[Any, ...]]] = []
@@ -248,6 +263,10 @@ class ChangedViewReplay:
             fresh: list[tuple[int, str, tuple[Any, ...]]] = []
             for _ in range(rng.choice((0, 3, 8, 15))):
                 drawn = rng.random()
+                if name in self.keyed:
+                    row = (rng.randrange(6), *_row(name, rng)[1:])
+                    fresh.append((batch, "c" if drawn < 0.8 else "d", row))
+                    continue
                 if drawn < 0.45 or not present or name in self.plain:
                     present.append(_row(name, rng))
                     fresh.append((batch, "c", present[-1]))
@@ -261,7 +280,7 @@ class ChangedViewReplay:
                 fresh.append((batch, "+U", present[-1]))
             rng.shuffle(fresh)
             found += fresh
-        return found or [(0, "c", _row(name, rng))]
+        return found or [(0, "c", (0, *_row(name, rng)[1:]))]
 
     def _write(self, batches: int, rng: Random) -> Path:
         """The scenario's files."""
@@ -286,6 +305,8 @@ class ChangedViewReplay:
             }
             if changes:
                 streams[name] |= {"kind": "changes", "changes": {"operation": "op"}}
+            if name in self.keyed:
+                streams[name] |= {"kind": "upsert", "key": [self.keyed[name]]}
         queries = {
             name: {"sql": sql, "register_at": rng.choice((0, 0, 1, 2))}
             for name, sql in self.statements.items()
