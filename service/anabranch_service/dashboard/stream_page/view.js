@@ -41,6 +41,7 @@ export function figures(stream, now) {
     ...(stream.kind === "table"
       ? [["kind", "table for look-ups"], ["key", stream.key?.join(", ") ?? "none"], ...table(stream.table)]
       : [["event time", stream.event_time ?? "none"], ["lateness allowed", stream.lateness], ["idle timeout", stream.idle_timeout ?? "none"]]),
+    ...(stream.query ? [["rows of query", stream.query]] : []),
     ["kept", kept(stream)],
   ];
 }
