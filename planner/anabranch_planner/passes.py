@@ -309,17 +309,19 @@ def _malformed() -> Iterator[None]:
 
 def parse_structured(
     query_id: str,
-    document: Mapping[str, Any],
+    document: Mapping[str, Any] | Unresolved,
     streams: Mapping[str, Stream],
     window: int | Mapping[str, int] | None = None,
 ) -> JoinQuery:
-    """The join query of a structured query; for the other arguments see :class:`Registration`.
+    """The join query of a structured query, given as a document or as the result of
+    ``read_document``; for the other arguments see :class:`Registration`.
 
     Raises:
         QueryError: ``field`` names the part, e.g. ``"where[1]"``.
     """
+    passes = DOCUMENT[1:] if isinstance(document, Unresolved) else DOCUMENT
     with located("from"):
-        found: JoinQuery = _run(DOCUMENT, document, Registration(query_id, streams, window))
+        found: JoinQuery = _run(passes, document, Registration(query_id, streams, window))
     return found
 
 

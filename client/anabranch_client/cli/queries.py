@@ -207,10 +207,17 @@ def query_show(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> Non
 
 
 @queries.command("rm")
-def query_rm(name: Name, url: Url = DEFAULT_URL, as_json: Json = False) -> None:
-    """Withdraw a query; it ends at the next planned epoch."""
+def query_rm(
+    name: Name,
+    cascade: Annotated[
+        bool, typer.Option("--cascade", help="Withdraw the queries that read it, too.")
+    ] = False,
+    url: Url = DEFAULT_URL,
+    as_json: Json = False,
+) -> None:
+    """Withdraw a query; it ends at the next planned epoch. Refused while others read it."""
     with connect(url) as client:
-        client.delete_query(name)
+        client.delete_query(name, cascade=cascade)
     show({"deleted": name}, lambda _: f"query {name} ends at the next change of plan", as_json)
 
 

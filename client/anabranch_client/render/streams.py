@@ -112,6 +112,7 @@ def stream_detail(stream: StreamOut) -> RenderableType:
         properties["site"] = f"{stream.site}, where no executor is"
     facts = {
         "stream": stream.name,
+        **({"rows of query": stream.query} if stream.query else {}),
         **properties,
         "event time": stream.event_time,
         "lateness": stream.lateness,

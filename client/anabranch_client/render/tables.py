@@ -264,6 +264,8 @@ def query_detail(query: QueryOut) -> RenderableType:
         "expires": moment(query.expires_at),
         "window": query.window,
         **_needs(query.slo),
+        **({"reads": ", ".join(query.reads)} if query.reads else {}),
+        **({"read by": ", ".join(query.read_by)} if query.read_by else {}),
         "sql": query.sql,
     }
     if query.rationed is not None:

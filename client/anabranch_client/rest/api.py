@@ -251,9 +251,14 @@ class Calls:
         return RestCall("PATCH", _path("queries", name), QueryOut.read, changes)
 
     @method
-    def delete_query(self, name: str) -> RestCall[None]:
-        """Withdraw a query; it ends with the current epoch."""
-        return RestCall("DELETE", _path("queries", name), _nothing)
+    def delete_query(self, name: str, *, cascade: bool = False) -> RestCall[None]:
+        """Withdraw a query; it ends with the current epoch.
+
+        Args:
+            cascade: whether to withdraw its readers, too; otherwise they are an error.
+        """
+        params = {"cascade": "true"} if cascade else {}
+        return RestCall("DELETE", _path("queries", name), _nothing, params=params)
 
     @method
     def explain(

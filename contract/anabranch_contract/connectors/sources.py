@@ -19,6 +19,10 @@ _Choice = TypeVar("_Choice", bound=StrEnum)
 REDIS_STREAM = "redis-stream"
 #: Format: files of a directory, each read once, in the order in which they are found.
 FILES = "files"
+#: Format: the versions of a registered query that another query reads; options :data:`RUN` and, of
+#: a view, :data:`KEY`: the names of its identity columns as a JSON list.
+QUERY = "query"
+RUN, KEY = "run", "identity"
 #: Format: one Parquet file, replayed with a fixed number of rows per batch.
 RECORDED = "recorded"
 #: Spark's file formats, which need the columns declared.

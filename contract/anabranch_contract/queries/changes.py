@@ -28,6 +28,8 @@ TINYINT = DataType(TypeKind.TINYINT)
 _BIGINT, _STRING = DataType(TypeKind.BIGINT), DataType(TypeKind.STRING)
 #: Hidden column of a tuple's weight; no declared column of a stream of changes may have its name.
 TUPLE_WEIGHT = "#weight"
+#: Hidden column of the rows of a view that another query reads: the values of the row's identity.
+IDENTITY = "#identity"
 #: Default name of the operation column.
 OPERATION = "op"
 #: Operations that insert or delete a tuple unless the stream names others, in lower case. ``+U``

@@ -355,6 +355,8 @@ class QueryOut(QueryTerms):
     input_problems: dict[str, str] = Field(
         description="Streams that can't be read at present -> the reason."
     )
+    reads: list[str] = Field(default=[], description="Registered queries that it reads by name.")
+    read_by: list[str] = Field(default=[], description="Live queries that read it by name.")
     created_at: Time
     expires_at: Time | None
     normalised: NormalisedInfo

@@ -305,6 +305,9 @@ class StreamOut(StreamProperties):
         "no such key, or no query reads the stream."
     )
     source: SourceRecord
+    query: str | None = Field(
+        default=None, description="The query whose rows it is; null: it is no query."
+    )
     waiting_tuples: int | None
     waiting_seconds: float | None
     lost_entries: int | None

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.changes import IDENTITY
 from anabranch_contract.queries.expressions import Column, Expr
 from anabranch_contract.queries.joins import Stream
 
@@ -103,7 +104,9 @@ class Scope:
         """
         base = within + alias
         columns = tuple(
-            ShownColumn(name, Column(base, name, kind)) for name, kind in stream.columns
+            ShownColumn(name, Column(base, name, kind))
+            for name, kind in stream.columns
+            if name != IDENTITY
         )
         what = f"stream {str(stream.name)!r} (alias {alias!r})"
         columns = _renamed(columns, names, what)

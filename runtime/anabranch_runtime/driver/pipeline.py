@@ -355,6 +355,7 @@ class SparkPipeline:
         opened = Opened()
         url, namespace = self.control.url, self.control.keys.namespace
         state, access = str(self.settings.state), self.settings.access
+        results = str(self.settings.results)
         recordings: list[Recording] = []
         fed: list[StreamRecord] = []
         for record in records:
@@ -367,7 +368,8 @@ class SparkPipeline:
                         durable(self.settings.state).offer(name)
                         opened.recordings.add(name)
                 else:
-                    opened.feeds.add(make_feed(record, url, Keys(namespace), state, access).id)
+                    feed = make_feed(record, url, Keys(namespace), state, access, results)
+                    opened.feeds.add(feed.id)
                     fed.append(record)
             except StructuredError as error:
                 if self.settings.mode is Mode.STEP:
@@ -383,7 +385,7 @@ class SparkPipeline:
             )
         if fed:
             opened.planned["feeds"] = Feeds(
-                fed, tasks, url, namespace, state, access, control, live=live
+                fed, tasks, url, namespace, state, access, control, live=live, results=results
             )
         if recordings and not fed and not waiting:
             opened.total_batches = batches_of(recordings)

@@ -92,6 +92,10 @@ def read_piece(piece: Piece) -> Iterator[Decoded]:
         from anabranch_runtime.sources.redis_stream import read_entries
 
         yield from read_entries(piece)
+    elif piece.kind == "version":
+        from anabranch_runtime.sources.versions import read_version
+
+        yield from read_version(piece)
     elif piece.kind == "landed":
         from anabranch_runtime.sources.ingest.feed import read_rows
 

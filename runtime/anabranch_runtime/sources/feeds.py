@@ -28,7 +28,7 @@ from typing import Any
 
 from anabranch_contract.connectors.file_sources import is_own
 from anabranch_contract.connectors.policy import AccessPolicy
-from anabranch_contract.connectors.sources import REDIS_STREAM
+from anabranch_contract.connectors.sources import QUERY, REDIS_STREAM
 from anabranch_contract.protocol.intake import StreamIntake
 from anabranch_contract.protocol.keys import Keys
 from anabranch_contract.protocol.registered import StreamRecord
@@ -43,6 +43,7 @@ from anabranch_runtime.sources.loads import Load, loads_of, with_loads
 from anabranch_runtime.sources.permitted import masked
 from anabranch_runtime.sources.planned import TRIALS, InputControl
 from anabranch_runtime.sources.redis_stream import redis_feed
+from anabranch_runtime.sources.versions import version_feed
 from anabranch_runtime.state.offsets import OWED
 
 #: Seconds for which an unreadable feed is not checked again, and the same as a multiple of the
@@ -60,6 +61,7 @@ class Feeds:
         state: the state directory.
         control: values exchanged with the driver.
         live: whether retained streams wait for their epoch (``awaited``).
+        results: the results directory, with the versions of queries that others read.
 
     Raises:
         StreamError: an option of a stream's source is unknown.
@@ -76,9 +78,10 @@ class Feeds:
         control: InputControl | None = None,
         *,
         live: bool = True,
+        results: str = "",
     ) -> None:
         self._tasks, self._redis_url, self._keys = tasks, redis_url, Keys(namespace)
-        self._state, self._access = state, access
+        self._state, self._access, self._results = state, access, results
         self._input = control or InputControl()
         self._feeds = {feed.id: feed for feed in map(self._feed, records)}
         #: Id of a feed's first version -> the record of its present version.
@@ -109,7 +112,9 @@ class Feeds:
         return {**self._feeds, **{feed.id: feed for feed in earlier}}
 
     def _feed(self, record: StreamRecord) -> Feed:
-        return make_feed(record, self._redis_url, self._keys, self._state, self._access)
+        return make_feed(
+            record, self._redis_url, self._keys, self._state, self._access, self._results
+        )
 
     def _is_earlier(self, feed_id: str) -> bool:
         first, version = version_of(feed_id)
@@ -286,7 +291,12 @@ def plan_feed(
 
 
 def make_feed(
-    record: StreamRecord, redis_url: str, keys: Keys, state: str, access: AccessPolicy
+    record: StreamRecord,
+    redis_url: str,
+    keys: Keys,
+    state: str,
+    access: AccessPolicy,
+    results: str = "",
 ) -> Feed:
     """Make the feed of one stream.
 
@@ -296,6 +306,8 @@ def make_feed(
     if record.source.format == REDIS_STREAM:
         return redis_feed(record, redis_url, keys.stream(record.name))
     source = record.source
+    if source.format == QUERY:
+        return version_feed(record, results)
     if is_own(source.format, source.path, source.options):
         return file_feed(record, state, access)
     return landed_feed(record, state)

@@ -16,7 +16,7 @@ from anabranch_contract.connectors.policy import AccessPolicy
 from anabranch_contract.connectors.reserved_keys import check_sink_key, check_source_keys
 from anabranch_contract.connectors.secrets import resolved, without_secrets
 from anabranch_contract.connectors.sinks import SinkSpec
-from anabranch_contract.connectors.sources import REDIS_STREAM, redis_stream_options
+from anabranch_contract.connectors.sources import QUERY, REDIS_STREAM, redis_stream_options
 from anabranch_contract.protocol.registered import StreamRecord
 
 
@@ -33,6 +33,8 @@ def permitted_source(record: StreamRecord, policy: AccessPolicy, namespace: str)
     """
     source = record.source
     options = dict(source.options)
+    if source.format == QUERY:
+        return None
     if source.format == REDIS_STREAM:
         check_source_keys(redis_stream_options(options).keys, namespace)
     return check_source_access(source.format, source.path, options, policy, resolve)

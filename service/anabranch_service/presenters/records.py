@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from anabranch_contract.connectors.secrets import masked_options, masked_text
 from anabranch_contract.connectors.sinks import SinkKind
+from anabranch_contract.connectors.sources import QUERY
 from anabranch_contract.durations import format_duration
 from anabranch_contract.plans.rations import Floor, RationSchedule
 from anabranch_contract.protocol.activations import Activation, LeftRows, of_outer_join
@@ -99,6 +100,7 @@ def stream_out(
         table=_table_out(record, progress),
         latest_since=progress.input.latest_since.get(record.name) if progress is not None else None,
         source=masked(record.source),
+        query=record.name if record.source.format == QUERY else None,
         waiting_tuples=None if waiting is None else waiting.waiting,
         waiting_seconds=None if waiting is None else waiting.seconds,
         lost_entries=None if intake is None else intake.lost,
@@ -150,6 +152,7 @@ def query_out(
     floors: Floors | None = None,
     left: Activation | None = None,
     approvals: Approvals | None = None,
+    readers: Iterable[str] = (),
 ) -> QueryOut:
     """A query, with its status and the properties fixed by its activation.
 
@@ -157,6 +160,7 @@ def query_out(
         floors: result of :func:`floors_of`.
         left: activation of the join that produces the left rows of an outer join.
         approvals: the held plan, which may be the reason why the query is pending.
+        readers: the queries that read it.
     """
     status = status_of(record, activation, progress, now)
     joined = 0 if activation is None else activation.results + (0 if left is None else left.results)
@@ -181,6 +185,8 @@ def query_out(
         else [_ended(a, record.normalised) for a in activation.earlier],
         results=results_of(record, activation, progress),
         joined_rows=None if activation is None or not record.normalised.post_join else joined,
+        reads=list(record.reads),
+        read_by=list(readers),
         rationed=_rationed(record, activation, left, progress, (floors or {}).get(record.id)),
         problem=record.rejected,
         failure=None if activation is None else activation.failure,

@@ -6,7 +6,7 @@ import json
 from datetime import datetime
 from typing import Any
 
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, Field, JsonValue
 
 from anabranch_contract.plans.ruleset import digest
 from anabranch_contract.rest.documents import Closed
@@ -16,6 +16,14 @@ from anabranch_contract.rest.planning.insight import DiffRecord, ReasonsRecord, 
 from anabranch_contract.rest.planning.plans import CpuRecord
 from anabranch_contract.rest.planning.revisions import RevisionRecord
 from anabranch_contract.rest.queries import ProblemRecord, QueryTerms
+
+
+class InlinedQuery(Closed):
+    """The statement of a query that stands as a subquery in the statement of its reader."""
+
+    sql: str | None
+    query: dict[str, JsonValue] | None
+    inlined: dict[str, InlinedQuery] = Field(default_factory=dict)
 
 
 class QueryRecord(Closed, QueryTerms):
@@ -29,6 +37,8 @@ class QueryRecord(Closed, QueryTerms):
         resumed: whether it continues a paused run, which has already emitted results over past
             tuples.
         relaxed: alias -> the weaker filter (expressions) of a store shared with other queries.
+        reads: the registered queries that it reads by name.
+        inlined: name in FROM -> the query that stands there as a subquery.
         sharing_decided: whether ``relaxed`` is final (``planning.sharing``).
     """
 
@@ -40,6 +50,8 @@ class QueryRecord(Closed, QueryTerms):
     normalised: NormalisedInfo
     relaxed: dict[str, list[dict[str, Any]]] = Field(default_factory=dict)
     sharing_decided: bool = True
+    reads: tuple[str, ...] = ()
+    inlined: dict[str, InlinedQuery] = Field(default_factory=dict)
     removed_at: AwareDatetime | None = None
     paused_at: AwareDatetime | None = None
     rejected: ProblemRecord | None = None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
 
@@ -15,12 +16,14 @@ from anabranch_contract.errors import PlannerError, QueryError
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import JoinQuery, Stream
+from anabranch_planner.documents.structured import read_document
 from anabranch_planner.passes import parse_sql, parse_structured, read_sql
 from anabranch_planner.sql.dialects import SPARK, spoken_of
+from anabranch_planner.sql.named import names_read, with_inlined
 from anabranch_planner.sql.unresolved import Unresolved
 from anabranch_service.durations import read_duration
 from anabranch_service.errors import InvalidInput
-from anabranch_service.registry.records import QueryRecord
+from anabranch_service.registry.records import InlinedQuery, QueryRecord
 
 _LOG = structlog.get_logger(__name__)
 
@@ -37,6 +40,7 @@ class Statement:
         window: window of all aliases, or by alias, in microseconds.
         dialect: dialect of the original SQL, before its translation to Spark's.
         parsed: syntax tree of ``sql``, before name resolution.
+        inlined: name in FROM -> the registered query that stands there as a subquery.
     """
 
     sql: str | None
@@ -44,6 +48,41 @@ class Statement:
     window: int | Mapping[str, int] | None
     dialect: str
     parsed: Unresolved | None
+    inlined: Mapping[str, InlinedQuery] = field(default_factory=dict)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names in FROM.
+
+        Raises:
+            QueryError: the structured query can't be read.
+        """
+        return names_read(self.parsed or self._document())
+
+    def inlining(self, queries: Mapping[str, InlinedQuery]) -> Statement:
+        """The statement with ``queries`` as subqueries in place of their names."""
+        return replace(self, inlined=queries) if queries else self
+
+    def tree(self) -> Unresolved:
+        """The syntax tree with the inlined queries."""
+        inner = {
+            name: read_statement(one.sql, one.query).inlining(one.inlined).tree()
+            for name, one in self.inlined.items()
+        }
+        return with_inlined(self.parsed or self._document(), inner)
+
+    def _document(self) -> Unresolved:
+        with self._of_document():
+            return read_document(self.query)
+
+    @contextmanager
+    def _of_document(self) -> Iterator[None]:
+        """Prefix the fields of errors with ``query``, the document's field in a request."""
+        try:
+            yield
+        except QueryError as cause:
+            inside = "" if cause.field.startswith("window") else "query."
+            raise cause.moved(field=(inside + cause.field).rstrip(".")) from None
 
     def normalise(
         self,
@@ -62,13 +101,10 @@ class Statement:
         if self.parsed is not None:
             filters = {alias: tuple(kept) for alias, kept in (relaxed or {}).items()}
             with spoken_of(self.sql or "", self.dialect):
-                return parse_sql(name, self.parsed, streams, self.window, filters)
-        try:
-            return parse_structured(name, self.query, streams, self.window)
-        except QueryError as cause:
-            # The error's field is relative to the document ``query``: make it one of the request.
-            inside = "" if cause.field.startswith("window") else "query."
-            raise cause.moved(field=(inside + cause.field).rstrip(".")) from None
+                return parse_sql(name, self.tree(), streams, self.window, filters)
+        with self._of_document():
+            document = self.tree() if self.inlined else self.query
+            return parse_structured(name, document, streams, self.window)
 
 
 def read_statement(
@@ -148,8 +184,7 @@ class NormalForms:
         if entry is not None and entry.holds(record, streams):
             return entry.query
         relaxed = codec.from_json(record.relaxed, dict[str, list[Expr]])
-        statement = read_statement(record.sql, record.query, record.window)
-        query = statement.normalise(record.id, streams, relaxed)
+        query = _statement_of(record).normalise(record.id, streams, relaxed)
         self.keep(record, query, streams)
         return query
 
@@ -159,7 +194,7 @@ class NormalForms:
             entry = self._kept.get(record.id)
         if entry is not None and entry.statement is not None and entry.given == _given(record):
             return entry.statement
-        return read_statement(record.sql, record.query, record.window)
+        return _statement_of(record)
 
     def keep(
         self,
@@ -188,8 +223,12 @@ class NormalForms:
         self._bytes -= 0 if kept is None else kept.bytes
 
 
+def _statement_of(record: QueryRecord) -> Statement:
+    return read_statement(record.sql, record.query, record.window).inlining(record.inlined)
+
+
 def _given(record: QueryRecord) -> str:
-    return record.model_dump_json(include={"sql", "query", "window", "relaxed"})
+    return record.model_dump_json(include={"sql", "query", "window", "relaxed", "inlined"})
 
 
 def usable_streams(records: Iterable[StreamRecord]) -> dict[str, Stream]:

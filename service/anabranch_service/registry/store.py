@@ -8,8 +8,12 @@ make are in :mod:`.publishing.publication`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import cast
 
+from anabranch_contract.connectors.sources import RUN
+from anabranch_contract.protocol.progress import Mode
+from anabranch_service.registry.derived import Queries, is_query
 from anabranch_service.registry.redis.plans import PlanStore
 from anabranch_service.registry.redis.reading import reply
 from anabranch_service.registry.redis.reports import ReportStore
@@ -31,6 +35,13 @@ class Store(StreamStore, PlanStore, ReportStore):
     async def ping(self) -> None:
         """Raise unless Redis answers."""
         await reply(self.redis.ping(), bool)
+
+    async def known_queries(self, now: datetime, mode: Mode) -> Queries:
+        """The registered queries, with their states, in a pipeline of ``mode``."""
+        streams = (await self.streams()).items()
+        runs = {n: one.source.options[RUN] for n, one in streams if is_query(one)}
+        records, activations = await self.queries(), await self.activations()
+        return Queries(records, activations, await self.progress(), now, runs, mode)
 
     async def misfits(self) -> list[Misfit]:
         """The registry keys whose Redis values have the wrong type."""

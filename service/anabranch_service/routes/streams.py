@@ -25,7 +25,7 @@ from anabranch_contract.queries.changes import OPERATION, ChangeFormat, Envelope
 from anabranch_contract.queries.joins import Stream, StreamKind
 from anabranch_contract.queries.runs import query_of
 from anabranch_contract.queries.types import INTEGRAL, TypeKind, parse_type
-from anabranch_contract.rest.documents import StreamName
+from anabranch_contract.rest.documents import QueryName
 from anabranch_contract.rest.planning.statistics import SampleOut
 from anabranch_contract.rest.streams import (
     PROPERTIES,
@@ -45,6 +45,7 @@ from anabranch_service.durations import read_duration, read_positive
 from anabranch_service.errors import Conflict, InvalidInput, NotFound, known
 from anabranch_service.presenters.records import stream_out
 from anabranch_service.presenters.statistics import sample_out
+from anabranch_service.registry.derived import Queries, is_query
 from anabranch_service.registry.describe import describe
 from anabranch_service.registry.lifecycle import LIVE, is_wanted, overtaken, status_of
 from anabranch_service.registry.permitted import check_push, check_stream
@@ -102,6 +103,7 @@ async def add_stream(
             field="name",
             remedy="SQL can't tell them apart; choose another name",
         )
+    _check_names(record, existing, await ctx.store.known_queries(ctx.clock(), ctx.settings.mode))
     if record.name not in existing:
         check_room("streams", len(existing), ctx.settings.sizes.max_streams)
     if not await ctx.store.add_stream(record):
@@ -124,7 +126,7 @@ async def add_stream(
 async def list_streams(
     ctx: Ctx,
     limit: Annotated[int | None, Query(ge=1, le=1000, description="Streams per page.")] = None,
-    cursor: Annotated[StreamName | None, Query(description="Begin after this stream.")] = None,
+    cursor: Annotated[QueryName | None, Query(description="Begin after this stream.")] = None,
 ) -> StreamList:
     """All streams in order of names; with ``limit`` or ``cursor``, a page of them."""
     progress = await ctx.store.progress()
@@ -171,6 +173,13 @@ async def patch_stream(
 
     def change(record: StreamRecord) -> StreamRecord:
         check_version(record, if_match)
+        if is_query(record):
+            raise Conflict(
+                "stream-of-query",
+                f"stream {name!r} is query {name!r}, as other queries read it",
+                field="name",
+                remedy="its properties do not change",
+            )
         _check_kept(record, changes)
         changed = record.model_copy(update=changes)
         policies = {
@@ -282,6 +291,25 @@ async def delete_stream(name: str, ctx: Ctx, if_match: IfMatch = None) -> None:
             f"stream {name!r} is used by " + ", ".join(blocking),
             field="name",
             remedy="delete these queries, and wait until they have expired or stop the pipeline",
+        )
+
+
+def _check_names(
+    record: StreamRecord, existing: Mapping[str, StreamRecord], queries: Queries
+) -> None:
+    """Refuse the name of a query for a stream.
+
+    Raises:
+        Conflict: ``name-of-query``.
+    """
+    found = existing.get(record.name)
+    if queries.find(record.name) is not None or (found is not None and is_query(found)):
+        raise Conflict(
+            "name-of-query",
+            f"there is a query {record.name!r}, and a query is a stream of its name to other "
+            "queries",
+            field="name",
+            remedy="choose another name",
         )
 
 

@@ -264,11 +264,11 @@ class ChangedViewReplay:
             for _ in range(rng.choice((0, 3, 8, 15))):
                 drawn = rng.random()
                 if name in self.keyed:
-                    row = (rng.randrange(6), *_row(name, rng)[1:])
+                    row = (rng.randrange(6), *draw_row(name, rng)[1:])
                     fresh.append((batch, "c" if drawn < 0.8 else "d", row))
                     continue
                 if drawn < 0.45 or not present or name in self.plain:
-                    present.append(_row(name, rng))
+                    present.append(draw_row(name, rng))
                     fresh.append((batch, "c", present[-1]))
                     continue
                 gone = present.pop(rng.randrange(len(present)))
@@ -276,11 +276,11 @@ class ChangedViewReplay:
                     fresh.append((batch, "d", gone))
                     continue
                 fresh.append((batch, "-U", gone))
-                present.append((gone[0], *_row(name, rng)[1:]))
+                present.append((gone[0], *draw_row(name, rng)[1:]))
                 fresh.append((batch, "+U", present[-1]))
             rng.shuffle(fresh)
             found += fresh
-        return found or [(0, "c", (0, *_row(name, rng)[1:]))]
+        return found or [(0, "c", (0, *draw_row(name, rng)[1:]))]
 
     def _write(self, batches: int, rng: Random) -> Path:
         """The scenario's files."""
@@ -323,7 +323,8 @@ class ChangedViewReplay:
         return path
 
 
-def _row(name: str, rng: Random) -> tuple[Any, ...]:
+def draw_row(name: str, rng: Random) -> tuple[Any, ...]:
+    """A random row of a stream."""
     key, text = rng.choice((None, *range(4))), rng.choice((None, "x", "y", "é"))
     value = rng.choice((None, *range(8)))
     made = {

@@ -18,6 +18,7 @@ from redis.exceptions import RedisError
 from anabranch_contract.connectors.addresses import parse_path
 from anabranch_contract.connectors.file_sources import is_own, own_files
 from anabranch_contract.connectors.sources import (
+    QUERY,
     RECORDED,
     REDIS_STREAM,
     redis_stream_options,
@@ -103,7 +104,7 @@ class SourceHealth:
 def is_sparks(record: StreamRecord) -> bool:
     """Whether a stream's source is one of Spark's."""
     source = record.source
-    ours = source.format in (RECORDED, REDIS_STREAM)
+    ours = source.format in (RECORDED, REDIS_STREAM, QUERY)
     return not (ours or is_own(source.format, source.path, source.options))
 
 
@@ -118,7 +119,7 @@ def _tried(record: StreamRecord, url: str) -> str | None:
                 connection.ping()
         elif source.format == RECORDED:
             check_recording(record)
-        else:
+        elif source.format != QUERY:
             own_files(source.format, source.path, source.options)
             with os.scandir(parse_path(source.path or "", "source.path").path):
                 pass

@@ -44,7 +44,7 @@ def read_file(piece: Piece) -> Iterator[Decoded]:
             yield from text.rows(piece.columns, first, last)
             return
         schema = schema_of(piece.columns)
-        batches = _parquet if where["type"] == FileType.PARQUET else _arrow
+        batches = parquet_rows if where["type"] == FileType.PARQUET else _arrow
         for batch in batches(path, schema.names, first, last):
             yield typed(batch, schema)
     except MemoryError:
@@ -55,10 +55,10 @@ def read_file(piece: Piece) -> Iterator[Decoded]:
         raise damaged(path, str(cause)) from cause
 
 
-def _parquet(
+def parquet_rows(
     path: Path, names: list[str], first: int, last: int | None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield rows ``[first, last)``; only row groups that contain them are read."""
+    """Yield rows ``[first, last)`` of a file; only row groups that contain them are read."""
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
         if last is None:
             last = file.metadata.num_rows

@@ -49,11 +49,13 @@ export function results(plan, query) {
 }
 
 /** Normal form of a query, as pairs of name and text. */
-export function meaning({ normalised, window }) {
+export function meaning({ normalised, window, reads, read_by: readers }) {
   const { view, outer } = normalised;
   const windows = typeof window === "string" ? window : Object.entries(window ?? {}).map(([alias, text]) => `${alias} ${text}`).join(", ");
   return [
     ["streams", normalised.aliases.map(({ alias, stream, filter }) => `${stream}${alias === stream ? "" : ` as ${alias}`}${filter.length ? ` where ${filter.join(" AND ")}` : ""}`).join("; ")],
+    ["reads queries", reads?.join(", ")],
+    ["read by queries", readers?.join(", ")],
     ["equal", normalised.classes.map(({ members }) => members.join(" = ")).join("; ")],
     ["window", windows || (normalised.bounds.length ? "by its conditions" : "none: all stored tuples join")],
     ["other conditions", normalised.residuals.join("; ")],

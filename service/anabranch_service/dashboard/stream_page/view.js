@@ -42,6 +42,7 @@ export function figures(stream, now) {
       ? [["kind", "table for look-ups"], ["key", stream.key?.join(", ") ?? "none"], ...table(stream.table)]
       : [...(stream.changes ? [["kind", `${stream.kind}${stream.key ? ` by ${stream.key.join(", ")}` : ""}`]] : []),
         ["event time", stream.event_time ?? "none"], ["lateness allowed", stream.lateness], ["idle timeout", stream.idle_timeout ?? "none"]]),
+    ...(stream.query ? [["rows of query", stream.query]] : []),
     ["kept", kept(stream)],
   ];
 }

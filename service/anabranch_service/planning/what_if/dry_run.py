@@ -40,6 +40,7 @@ from anabranch_service.planning.task import FULL, SUMMARY, cost_model
 from anabranch_service.planning.what_if.assumptions import Names, assume
 from anabranch_service.planning.what_if.explanation import explained
 from anabranch_service.planning.work import ThreadPools, go_on
+from anabranch_service.registry.derived import Queries, with_queries
 from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.sizes import read_checked
 from anabranch_service.registry.slo import check_slo
@@ -82,9 +83,11 @@ async def plan_dry_run(
     if body.retention:
         queries, rejected = await work.read(read_queries, wanted, streams, NormalForms())
         task = replace(task, streams=streams, queries=queries, rejected=rejected)
+    others = await store.known_queries(now, settings.mode)
     async with work.limited() as deadline:
         taken = {query_of(q.id) for q in wanted}
-        new = await work.read(_added, body, taken, task.streams, settings, deadline)
+        new, read = await work.read(_added, body, taken, task.streams, settings, deadline, others)
+    task = replace(task, streams=read)
     queries = (*task.queries, *new)
     names = Names(queries)
     for name in body.widths:
@@ -269,7 +272,9 @@ def _added(
     streams: Mapping[str, Stream],
     settings: ServiceSettings,
     deadline: Deadline,
-) -> list[JoinQuery]:
+    others: Queries,
+) -> tuple[list[JoinQuery], Mapping[str, Stream]]:
+    """The added queries, and the streams, with the queries that they read."""
     queries: list[JoinQuery] = []
     for index, given in enumerate(body.add):
         go_on(deadline)
@@ -286,7 +291,9 @@ def _added(
             statement = read_checked(
                 settings, given.sql, given.query, given.window, given.dialect, streams
             )
-            query = statement.normalise(name, streams)
+            reading = with_queries(statement, streams, others, name)
+            streams = reading.streams
+            query = reading.statement.normalise(name, streams)
             check_slo(given.slo, query, streams)
             queries.extend(query.planned)
         except (PlannerError, InvalidInput) as cause:
@@ -297,7 +304,7 @@ def _added(
                 remedy=cause.remedy,
                 position=cause.position,
             ) from None
-    return queries
+    return queries, streams
 
 
 def _name(given: QueryIn, index: int) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 
 from redis.asyncio import Redis
+from redis.asyncio.client import Pipeline
 
 from anabranch_contract.protocol.keys import CHANGES_KEPT
+from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.runs import SEPARATOR, number_of, query_of, run_name
 from anabranch_service.registry.mirror import Mirror
 from anabranch_service.registry.records import QueryRecord
@@ -21,31 +24,58 @@ from anabranch_service.registry.statements import NormalForms
 IDEMPOTENCY_SECONDS = 24 * 3600
 
 #: Register runs of queries, all or none. KEYS queries, streams, runs, journal, idempotency; ARGV
-#: journal entries kept, answer or "", its lifetime (s), number of records, and per record: run,
-#: text, query, number of streams, streams. Returns the index of the first failing record, and why.
+#: journal entries kept, answer or "", its lifetime (s), and a JSON list with, per record: run,
+#: text, query, streams, streams to register with it ([name, text] pairs), runs that must go on.
+#: Returns the index of the first failing record, and why.
 _ADD = """
-local at, count, names = 5, tonumber(ARGV[4]), {}
+local records, runs, streams = cjson.decode(ARGV[4]), {}, {}
+local function going_on(run)
+  local text = redis.call('HGET', KEYS[1], run)
+  if not text then return false end
+  local one = cjson.decode(text)
+  return one.removed_at == cjson.null and one.paused_at == cjson.null
+end
+local function is_query(name)
+  local text = redis.call('HGET', KEYS[2], name)
+  return text and cjson.decode(text).source.format == 'query'
+end
 if ARGV[2] ~= '' then
   local seen = redis.call('GET', KEYS[5])
   if seen then return {0, 'seen', seen} end
 end
-for n = 0, count - 1 do
-  if redis.call('HEXISTS', KEYS[1], ARGV[at]) == 1 then return {n, 'duplicate', ''} end
-  local streams = tonumber(ARGV[at + 3])
-  for i = at + 4, at + 3 + streams do
-    if redis.call('HEXISTS', KEYS[2], ARGV[i]) == 0 then return {n, 'gone', ARGV[i]} end
+for n, one in ipairs(records) do
+  if redis.call('HEXISTS', KEYS[1], one.run) == 1 then return {n - 1, 'duplicate', ''} end
+  if redis.call('HEXISTS', KEYS[2], one.query) == 1 then
+    return {n - 1, is_query(one.query) and 'read' or 'named', one.query}
   end
-  at = at + 4 + streams
+  local made = {}
+  for _, pair in ipairs(one.made) do
+    if redis.call('HEXISTS', KEYS[2], pair[1]) == 1 and not is_query(pair[1]) then
+      return {n - 1, 'gone', pair[1]}
+    end
+    made[pair[1]] = true
+  end
+  for _, name in ipairs(one.streams) do
+    if not made[name] and redis.call('HEXISTS', KEYS[2], name) == 0 then
+      return {n - 1, 'gone', name}
+    end
+  end
+  for _, run in ipairs(one.reads) do
+    if not going_on(run) then return {n - 1, 'ended', run} end
+  end
 end
-at = 5
-for n = 0, count - 1 do
-  redis.call('HSET', KEYS[1], ARGV[at], ARGV[at + 1])
-  if ARGV[at + 2] ~= ARGV[at] then redis.call('HSET', KEYS[3], ARGV[at + 2], ARGV[at]) end
-  names[#names + 1] = ARGV[at]
-  at = at + 4 + tonumber(ARGV[at + 3])
+for _, one in ipairs(records) do
+  redis.call('HSET', KEYS[1], one.run, one.text)
+  if one.query ~= one.run then redis.call('HSET', KEYS[3], one.query, one.run) end
+  runs[#runs + 1] = one.run
+  for _, pair in ipairs(one.made) do
+    if redis.call('HSETNX', KEYS[2], pair[1], pair[2]) == 1 then streams[#streams + 1] = pair[1] end
+  end
 end
 if ARGV[2] ~= '' then redis.call('SET', KEYS[5], ARGV[2], 'EX', ARGV[3]) end
-redis.call('XADD', KEYS[4], 'MAXLEN', '~', ARGV[1], '*', 'queries', cjson.encode(names))
+local entry = {'queries', cjson.encode(runs)}
+if #streams > 0 then entry = {'queries', cjson.encode(runs), 'streams', cjson.encode(streams)} end
+redis.call('XADD', KEYS[4], 'MAXLEN', '~', ARGV[1], '*', unpack(entry))
 return {-1, 'added', ''}
 """
 
@@ -56,12 +86,40 @@ class Added:
 
     Attributes:
         outcome: ``added``, ``duplicate`` (the run exists already), ``gone`` (the stream ``detail``
-            was deleted meanwhile) or ``seen`` (``detail`` is the answer kept under the same
+            was deleted meanwhile), ``ended`` (the run ``detail``, which it reads, was withdrawn
+            meanwhile), ``read`` (an earlier run of the query is still read), ``named`` (a stream
+            has the query's name) or ``seen`` (``detail`` is the answer kept under the same
             idempotency key).
     """
 
     outcome: str
     detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """A run to register.
+
+    Attributes:
+        made: queries that it is the first to read, as streams to register with it.
+        reads: the runs of the queries that it reads, which must go on.
+    """
+
+    record: QueryRecord
+    made: Sequence[StreamRecord] = ()
+    reads: Sequence[str] = ()
+
+    @property
+    def document(self) -> dict[str, object]:
+        """The run as an argument of the script."""
+        return {
+            "run": self.record.id,
+            "text": self.record.model_dump_json(),
+            "query": query_of(self.record.id),
+            "streams": sorted({a.stream for a in self.record.normalised.aliases}),
+            "made": [[one.name, one.model_dump_json()] for one in self.made],
+            "reads": list(self.reads),
+        }
 
 
 class QueryStore(RedisRecords):
@@ -129,33 +187,44 @@ class QueryStore(RedisRecords):
         key = self._own("idempotency", idempotency_key)
         return await reply_text(self.redis.get(key))
 
-    async def add_query(
-        self, record: QueryRecord, *, idempotency_key: str = "", answer: str = ""
-    ) -> Added:
+    async def add_query(self, run: NewRun, *, idempotency_key: str = "", answer: str = "") -> Added:
         """Register a query, or a new run of a query; keep ``answer`` under the idempotency key, if
         one is given.
         """
         kept = answer if idempotency_key else ""
-        return (await self.add_queries([record], idempotency_key, kept))[1]
+        return (await self.add_queries([run], idempotency_key, kept))[1]
 
     async def add_queries(
-        self, records: Sequence[QueryRecord], idempotency_key: str = "", answer: str = ""
+        self, runs: Sequence[NewRun], idempotency_key: str = "", answer: str = ""
     ) -> tuple[int, Added]:
         """Register several queries or runs, all or none. Returns -1 on success, or the index of the
-        first record that can't be registered, with the outcome.
+        first run that can't be registered, with the outcome.
         """
-        given: list[str | int] = []
-        for record in records:
-            streams = sorted({a.stream for a in record.normalised.aliases})
-            query = query_of(record.id)
-            given += [record.id, record.model_dump_json(), query, len(streams), *streams]
         keys, seen = self.keys, self._own("idempotency", idempotency_key)
+        documents = json.dumps([run.document for run in runs])
         at, outcome, detail = await self._run(
             _ADD,
             [keys.queries, keys.streams, self.runs_key, keys.changes, seen],
-            [CHANGES_KEPT, answer, IDEMPOTENCY_SECONDS, len(records), *given],
+            [CHANGES_KEPT, answer, IDEMPOTENCY_SECONDS, documents],
         )
         return int(at), Added(outcome, detail)
+
+    async def change_queries(
+        self, decide: Callable[[Sequence[QueryRecord]], Sequence[QueryRecord]]
+    ) -> None:
+        """Write the changed records that ``decide`` makes of all records, in one transaction: no
+        query is registered or changed in between. ``decide`` may run several times, and may raise.
+        """
+
+        async def attempt(pipe: Pipeline) -> None:
+            changed = decide(await self.queries())
+            if changed:
+                pipe.multi()  # type: ignore[no-untyped-call]
+                for record in changed:
+                    pipe.hset(self.keys.queries, record.id, record.model_dump_json())
+                self._note(pipe, queries=[record.id for record in changed])
+
+        await self._transact(attempt, self.keys.queries)
 
     async def update_query(
         self,

@@ -29,6 +29,7 @@ from anabranch_service.planning.task import FULL, PlanTask
 from anabranch_service.planning.what_if.dry_run import dry_run_out
 from anabranch_service.planning.what_if.explanation import explained
 from anabranch_service.presenters.missed import rows_to_miss
+from anabranch_service.registry.derived import Queries, with_queries
 from anabranch_service.registry.describe import describe
 from anabranch_service.registry.sizes import read_checked
 from anabranch_service.registry.statements import usable_streams
@@ -55,17 +56,21 @@ async def explain(body: ExplainIn, ctx: Ctx) -> ExplainOut:
     """
     snapshot = await ctx.store.last_snapshot()
     found = await read_registered(ctx.store, ctx.settings, ctx.clock(), snapshot)
-    streams, taken = usable_streams(found.streams.values()), {q.id for q in found.queries}
+    taken = {q.id for q in found.queries}
     names = (_NAME, *(f"{_NAME}-{number}" for number in range(2, len(taken) + 3)))
     name = next(name for name in names if name not in taken)
     async with ctx.work.limited():
-        answer, query = await ctx.work.read(_understand, name, body, streams, ctx.settings)
+        queries = await ctx.store.known_queries(ctx.clock(), ctx.settings.mode)
+        answer, query, streams = await ctx.work.read(
+            _understand, name, body, usable_streams(found.streams.values()), ctx.settings, queries
+        )
     if query is None or answer.normalised is None:
         return answer
     missed = rows_to_miss(answer.normalised, await ctx.store.progress())
     # One plan if no other query is registered; else three: joint, standalone, without the query.
     seconds = min(SECONDS / (3 if found.wanted else 1), ctx.settings.planning.solve_seconds)
     task = await ctx.work.read(plan_task, found, ctx.store.forms, seconds)
+    task = replace(task, streams=streams)
     planned, added = await ctx.work.plan(_plan_beside, task, query)
     given = {**_own(planned, name), "added_cost": added, "missed": missed}
     return answer.model_copy(update=given)
@@ -80,12 +85,18 @@ def _plan_beside(task: PlanTask, query: JoinQuery) -> tuple[DryRunOut, float]:
 
 
 def _understand(
-    name: str, body: ExplainIn, streams: Mapping[str, Stream], settings: ServiceSettings
-) -> tuple[ExplainOut, JoinQuery | None]:
-    """Parse and convert a statement; returns the answer without the plan, and its normal form if
-    it can run continuously.
+    name: str,
+    body: ExplainIn,
+    streams: Mapping[str, Stream],
+    settings: ServiceSettings,
+    queries: Queries,
+) -> tuple[ExplainOut, JoinQuery | None, Mapping[str, Stream]]:
+    """Parse and convert a statement; returns the answer without the plan, its normal form if it
+    can run continuously, and the streams, with the queries that it reads.
     """
     statement = read_checked(settings, body.sql, None, body.window, body.dialect, streams)
+    reading = with_queries(statement, streams, queries, "")
+    statement, streams = reading.statement, reading.streams
     meaning = refused = None
     try:
         meaning = joins = statement.normalise(name, streams)
@@ -95,7 +106,7 @@ def _understand(
         if mistaken or statement.parsed is None:
             raise
         try:
-            joins = parse_joins(statement.parsed, streams)
+            joins = parse_joins(statement.tree(), streams)
         except PlannerError:
             raise refused from None
     before, after = convert_query(joins, streams)
@@ -112,7 +123,7 @@ def _understand(
         added_cost=None,
         plan=None,
     )
-    return answer, meaning
+    return answer, meaning, streams
 
 
 def _problem_out(refused: PlannerError) -> ProblemRecord:

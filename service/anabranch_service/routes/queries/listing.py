@@ -10,6 +10,7 @@ from typing import Annotated
 from fastapi import Query
 
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
+from anabranch_contract.queries.runs import query_of
 from anabranch_contract.rest.queries import QueryList, QueryOut
 from anabranch_service.access.guarded import guarded_router
 from anabranch_service.access.roles import Need, needs
@@ -54,6 +55,7 @@ async def list_queries(
     activations, progress = await store.activations(), await store.progress()
     sources, approvals = await store.sources(), await store.approvals()
     floors = floors_of(progress, await store.rations())
+    readers = (await store.known_queries(now, ctx.settings.mode)).readers_of_all()
     sought = Sought(find.strip(), owner, frozenset(stream or ()), frozenset(tag or ()))
 
     def in_state(record: QueryRecord) -> bool:
@@ -61,7 +63,10 @@ async def list_queries(
 
     def item(record: QueryRecord) -> QueryOut:
         activation, left = (activations.get(name) for name in (record.id, record.id + LEFT_SUFFIX))
-        return query_out(record, activation, progress, sources, now, floors, left, approvals)
+        read_by = readers.get(query_of(record.id), ())
+        return query_out(
+            record, activation, progress, sources, now, floors, left, approvals, read_by
+        )
 
     found = sought.among(_after(await store.newest_queries(), cursor))
     fitting = (one.record for one in found if in_state(one.record))

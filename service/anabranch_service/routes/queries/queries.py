@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated
 
-from fastapi import Header, Response
+from fastapi import Header, Query, Response
 
 from anabranch_contract.queries.runs import query_of
 from anabranch_contract.rest.queries import QueryIn, QueryOut, QueryPatch
@@ -24,6 +25,7 @@ from anabranch_service.routes.queries.registration import (
     check_needs,
     expiry,
     is_understood,
+    known_queries,
     register,
     shown,
 )
@@ -119,10 +121,19 @@ async def patch_query(
 @router.delete("/{name}", status_code=202)
 @needs(Need.EDIT)
 async def delete_query(
-    name: str, ctx: Ctx, response: Response, if_match: IfMatch = None
+    name: str,
+    ctx: Ctx,
+    response: Response,
+    if_match: IfMatch = None,
+    cascade: Annotated[
+        bool, Query(description="End the queries that read it as well, and their readers.")
+    ] = False,
 ) -> QueryOut:
-    """End a query: it expires with the next planned epoch, and its results stay. Idempotent."""
-    now = ctx.clock()
+    """End a query: it expires with the next planned epoch, and its results stay. Idempotent.
+
+    409 while other queries read it, without ``cascade``.
+    """
+    now, queries = ctx.clock(), await known_queries(ctx)
 
     def change(record: QueryRecord) -> QueryRecord:
         if record.removed_at is not None:
@@ -137,7 +148,18 @@ async def delete_query(
         return newest[-1] if newest else None
 
     query = query_of(found.id)
-    record = known(await change_and_end_earlier(ctx, query, change, now, named), "query", name)
+
+    def readers(records: Sequence[QueryRecord], chosen: QueryRecord) -> list[QueryRecord]:
+        here = replace(queries, records=records)
+        if here.status(chosen) not in GOING_ON or chosen.id != found.id:
+            return []
+        if not cascade:
+            here.check_unread(query, "deleted")
+        several = set(here.all_readers(query))
+        return [one for one in records if query_of(one.id) in several]
+
+    changed = await change_and_end_earlier(ctx, query, change, now, named, readers)
+    record = known(changed, "query", name)
     return await shown(ctx, record, response)
 
 

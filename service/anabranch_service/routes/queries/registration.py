@@ -27,20 +27,22 @@ from anabranch_service.context import Context
 from anabranch_service.durations import read_positive
 from anabranch_service.errors import Conflict, InvalidInput
 from anabranch_service.presenters.records import floors_of, query_out
+from anabranch_service.registry.derived import Queries, Reading, is_query, with_queries
 from anabranch_service.registry.describe import describe
 from anabranch_service.registry.lifecycle import LIVE, Status, status_of, to_plan
 from anabranch_service.registry.permitted import check_sink_request
 from anabranch_service.registry.records import QueryRecord
-from anabranch_service.registry.redis.queries import Added
+from anabranch_service.registry.redis.queries import Added, NewRun
 from anabranch_service.registry.sizes import check_columns, check_room, read_checked
 from anabranch_service.registry.slo import check_slo
-from anabranch_service.registry.statements import Statement
 from anabranch_service.settings import ServiceSettings
 from anabranch_service.versions import etag
 
 Change = Callable[[QueryRecord], QueryRecord]
 #: Function that chooses one of a query's runs (oldest first) or None.
 Choice = Callable[[Sequence[QueryRecord]], QueryRecord | None]
+#: Function from all runs and a chosen one to further runs to withdraw; it may raise.
+Beside = Callable[[Sequence[QueryRecord], QueryRecord], Sequence[QueryRecord]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +50,17 @@ class Beginning:
     """A run of a query that has been checked and can be registered.
 
     Attributes:
-        query: normal form over ``streams``. ``statement``: the parsed statement.
+        query: normal form over the streams of ``reading``.
     """
 
     record: QueryRecord
     query: JoinQuery
-    streams: Mapping[str, Stream]
-    statement: Statement
+    reading: Reading
+
+    @property
+    def new(self) -> NewRun:
+        """The run in the form of the registry."""
+        return NewRun(self.record, self.reading.made, self.reading.runs)
 
 
 async def begin(ctx: Context, body: QueryIn, now: datetime) -> Beginning:
@@ -92,12 +98,22 @@ async def prepare(
         InvalidInput, PlannerError, Conflict: naming the field.
     """
     await _check_room(ctx, run, now)
+    own = query_of(run)
+    queries = await known_queries(ctx)
+    queries.check_unread(own, "registered again")
+    if own in queries.streams:
+        # Its last reader has ended.
+        await delete_unread(ctx, queries)
+    await check_name(ctx, own)
     streams = await ctx.store.usable_streams()
     async with ctx.work.limited():
-        statement, query, meaning = await ctx.work.read(_read, run, body, streams, ctx.settings)
+        reading, query, meaning = await ctx.work.read(
+            _read, run, body, streams, ctx.settings, queries
+        )
+    statement = reading.statement
     record = QueryRecord.of(
         body,
-        past=past_of(body, query, streams),
+        past=past_of(body, query, reading.streams),
         id=run,
         sequence=await ctx.store.next_sequence(),
         created_at=now,
@@ -105,11 +121,45 @@ async def prepare(
         expires_at=expiry(body.ttl, body.expires_at, now),
         normalised=meaning,
         sharing_decided=False,
+        reads=reading.reads,
+        inlined=statement.inlined,
     )
     await _check_target(ctx, record)
     if before is not None:
         _check_shared_sink(record, before)
-    return Beginning(record, query, streams, statement)
+    return Beginning(record, query, reading)
+
+
+async def known_queries(ctx: Context) -> Queries:
+    """The registered queries at this moment."""
+    return await ctx.store.known_queries(ctx.clock(), ctx.settings.mode)
+
+
+async def delete_unread(ctx: Context, queries: Queries) -> None:
+    """Delete the streams that are queries without readers."""
+    for name in queries.streams:
+        await ctx.store.delete_stream(name, queries.users_of(name), lambda _: None)
+
+
+async def check_name(ctx: Context, query: str) -> None:
+    """Refuse the name of a stream for a query.
+
+    Raises:
+        Conflict: ``name-of-stream``.
+    """
+    for name, stream in (await ctx.store.streams()).items():
+        if name.lower() == query.lower() and not is_query(stream):
+            raise name_of_stream(name)
+
+
+def name_of_stream(name: str) -> Conflict:
+    """The error for the name of a stream."""
+    return Conflict(
+        "name-of-stream",
+        f"there is a stream {name!r}, and a query is a stream of its name to other queries",
+        field="id",
+        remedy="choose another id",
+    )
 
 
 async def _check_room(ctx: Context, run: str, now: datetime) -> None:
@@ -130,9 +180,9 @@ async def register(
         Conflict: ``unknown-stream``, or ``duplicate-query``: another request registered that run.
     """
     record = run.record
-    added = await ctx.store.add_query(record, idempotency_key=idempotency_key, answer=answer)
+    added = await ctx.store.add_query(run.new, idempotency_key=idempotency_key, answer=answer)
     if added.outcome == "added":
-        ctx.store.forms.keep(record, run.query, run.streams, run.statement)
+        ctx.store.forms.keep(record, run.query, run.reading.streams, run.reading.statement)
     elif added.outcome != "seen":
         raise _not_added(record, added)
     return added
@@ -144,17 +194,27 @@ async def register_all(ctx: Context, runs: Sequence[Beginning]) -> None:
     Raises:
         Conflict: as :func:`register`; its field begins with ``queries.<index of the run>``.
     """
-    at, added = await ctx.store.add_queries([run.record for run in runs])
+    at, added = await ctx.store.add_queries([run.new for run in runs])
     if added.outcome != "added":
         cause = _not_added(runs[at].record, added)
         raise cause.moved(field=f"queries.{at}.{cause.field}")
     for run in runs:
-        ctx.store.forms.keep(run.record, run.query, run.streams, run.statement)
+        ctx.store.forms.keep(run.record, run.query, run.reading.streams, run.reading.statement)
 
 
 def _not_added(record: QueryRecord, added: Added) -> Conflict:
     if added.outcome == "duplicate":
         return taken(query_of(record.id))
+    if added.outcome == "named":
+        return name_of_stream(added.detail)
+    if added.outcome in ("ended", "read"):
+        query = query_of(added.detail)
+        return Conflict(
+            "query-changed",
+            f"query {query!r} was deleted, or read by another query, meanwhile",
+            field="sql" if added.outcome == "ended" else "id",
+            remedy="try again",
+        )
     return Conflict(
         "unknown-stream",
         f"stream {added.detail!r} was deleted meanwhile",
@@ -178,12 +238,12 @@ async def is_understood(ctx: Context, run: Beginning) -> bool:
     Returns False if it was updated. A query that can't be planned any more stays unchanged: the
     next planned epoch rejects it with a reason.
     """
-    record, before = run.record, run.streams
+    record, before = run.record, run.reading.streams
     used = {a.stream for a in record.normalised.aliases}
     while True:
         now = await ctx.store.usable_streams()
         if all(now.get(s) == before[s] for s in used):
-            return before is run.streams
+            return before is run.reading.streams
         try:
             query = await ctx.work.read(ctx.store.forms.of, record, now)
             changes = {"normalised": await ctx.work.read(describe, query, now)}
@@ -205,24 +265,28 @@ async def runs_of(ctx: Context, query: str) -> list[QueryRecord]:
 
 
 async def change_and_end_earlier(
-    ctx: Context, query: str, change: Change, now: datetime, choose: Choice
+    ctx: Context, query: str, change: Change, now: datetime, choose: Choice, beside: Beside
 ) -> QueryRecord | None:
-    """Apply ``change`` to the run that ``choose`` picks, and withdraw earlier runs. Repeated if a
-    concurrent registration changes the choice. Returns the changed record; None: no such query.
+    """Apply ``change`` to the run that ``choose`` picks, withdraw earlier runs, and the runs
+    ``beside``, all in one transaction. Returns the changed record; None: no such query.
     """
-    while True:
-        runs = await runs_of(ctx, query)
+    changed: QueryRecord | None = None
+
+    def decide(records: Sequence[QueryRecord]) -> list[QueryRecord]:
+        nonlocal changed
+        runs = [run for run in records if query_of(run.id) == query]
         chosen = choose(runs)
         if chosen is None:
-            return None
-        changed = await ctx.store.update_query(chosen.id, change)
-        for run in runs[: runs.index(chosen)]:
-            await ctx.store.update_query(
-                run.id, lambda one: one.model_copy(update={"removed_at": one.removed_at or now})
-            )
-        again = choose(await runs_of(ctx, query))
-        if again is None or again.id == chosen.id:
-            return changed
+            return []
+        ended = [*runs[: runs.index(chosen)], *beside(records, chosen)]
+        changed = change(chosen)
+        given = [changed] if changed != chosen else []
+        return given + [
+            run.model_copy(update={"removed_at": now}) for run in ended if run.removed_at is None
+        ]
+
+    await ctx.store.change_queries(decide)
+    return changed
 
 
 async def shown(ctx: Context, record: QueryRecord, response: Response) -> QueryOut:
@@ -237,7 +301,9 @@ async def shown(ctx: Context, record: QueryRecord, response: Response) -> QueryO
     floors = floors_of(progress, await ctx.store.rations())
     activation, left = (activations.get(name) for name in (record.id, record.id + LEFT_SUFFIX))
     approvals = await ctx.store.approvals()
-    return query_out(record, activation, progress, sources, ctx.clock(), floors, left, approvals)
+    now, queries = ctx.clock(), await known_queries(ctx)
+    readers = queries.readers(query_of(record.id))
+    return query_out(record, activation, progress, sources, now, floors, left, approvals, readers)
 
 
 async def check_needs(ctx: Context, record: QueryRecord, slo: Slo) -> None:
@@ -292,13 +358,30 @@ def expiry(ttl: str | None, expires_at: datetime | None, now: datetime) -> datet
     return expires_at
 
 
+def read_body(
+    body: QueryIn,
+    streams: Mapping[str, Stream],
+    settings: ServiceSettings,
+    queries: Queries,
+    own: str,
+) -> Reading:
+    """Parse the statement of a request for the query ``own``, and resolve the queries it reads."""
+    statement = read_checked(settings, body.sql, body.query, body.window, body.dialect, streams)
+    return with_queries(statement, streams, queries, own)
+
+
 def _read(
-    name: str, body: QueryIn, streams: Mapping[str, Stream], settings: ServiceSettings
-) -> tuple[Statement, JoinQuery, NormalisedInfo]:
+    name: str,
+    body: QueryIn,
+    streams: Mapping[str, Stream],
+    settings: ServiceSettings,
+    queries: Queries,
+) -> tuple[Reading, JoinQuery, NormalisedInfo]:
     """Parse and check a request for a query, including its sink; returns the statement, its normal
     form, and the description of the normal form.
     """
-    statement = read_checked(settings, body.sql, body.query, body.window, body.dialect, streams)
+    reading = read_body(body, streams, settings, queries, query_of(name))
+    statement, streams = reading.statement, reading.streams
     query = statement.normalise(name, streams)
     shown = "sql" if statement.sql is not None else "query.select"
     check_columns(len(query.shown), settings, "the results have", shown)
@@ -306,7 +389,7 @@ def _read(
     _check_sink(body.sink, query)
     check_slo(body.slo, query, streams)
     _check_past(body.past, query, streams)
-    return statement, query, describe(query, streams)
+    return reading, query, describe(query, streams)
 
 
 def past_of(body: QueryIn, query: JoinQuery, streams: Mapping[str, Stream]) -> Past:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated
 
@@ -17,9 +17,9 @@ from anabranch_service.access.roles import Need, needs
 from anabranch_service.context import Context, Ctx
 from anabranch_service.errors import Conflict, InvalidInput, known
 from anabranch_service.presenters.records import run_out
+from anabranch_service.registry.derived import Queries
 from anabranch_service.registry.lifecycle import GOING_ON, LIVE, Status, present_run
 from anabranch_service.registry.records import QueryRecord
-from anabranch_service.registry.sizes import read_checked
 from anabranch_service.routes.queries.registration import (
     Beginning,
     body_of,
@@ -27,8 +27,10 @@ from anabranch_service.routes.queries.registration import (
     check_needs,
     expiry,
     is_understood,
+    known_queries,
     past_of,
     prepare,
+    read_body,
     register,
     run_after,
     runs_of,
@@ -76,8 +78,8 @@ async def put_query(
         begun = await prepare(ctx, await run_after(ctx, name, before), body, now, before)
         return await _begin(ctx, begun, "created", sorted(_given(body)), response, dry_run=dry_run)
     check_version(before, if_match)
-    streams = await ctx.store.usable_streams()
-    terms = await ctx.work.read(_terms, body, ctx.settings, streams)
+    streams, queries = await ctx.store.usable_streams(), await known_queries(ctx)
+    terms = await ctx.work.read(_terms, name, body, ctx.settings, streams, queries)
     # A ttl counts from the beginning of a run, so that a repeated request does not move the expiry.
     until = before.expires_at if body.ttl is not None else expiry(None, body.expires_at, now)
     settings = {n: getattr(body, n) for n in _SETTINGS} | {"expires_at": until}
@@ -102,6 +104,7 @@ async def put_query(
             field="id",
             remedy=f"resume it first: POST /v1/queries/{name}:resume",
         )
+    queries.check_unread(name, "replaced")
     begun = await prepare(ctx, next_run(before.id), body, now, before)
     return await _begin(ctx, begun, "replaced", fields, response, dry_run=dry_run)
 
@@ -127,7 +130,14 @@ async def pause_query(
         check_version(record, if_match)
         return record.model_copy(update={"paused_at": now})
 
-    changed = await change_and_end_earlier(ctx, name, change, now, present_run)
+    queries = await known_queries(ctx)
+
+    def unread(records: Sequence[QueryRecord], chosen: QueryRecord) -> list[QueryRecord]:
+        if chosen.paused_at is None and chosen.removed_at is None:
+            replace(queries, records=records).check_unread(name, "paused")
+        return []
+
+    changed = await change_and_end_earlier(ctx, name, change, now, present_run, unread)
     record = known(changed, "query", name)
     if record.removed_at is not None:
         raise _ended(name)
@@ -180,10 +190,15 @@ async def list_runs(name: QueryName, ctx: Ctx) -> RunList:
 
 
 def _terms(
-    body: QueryIn, settings: ServiceSettings, streams: Mapping[str, Stream]
+    name: str,
+    body: QueryIn,
+    settings: ServiceSettings,
+    streams: Mapping[str, Stream],
+    queries: Queries,
 ) -> dict[str, object]:
     """Statement, window, sink and ``past``: the fields whose change needs a new run."""
-    statement = read_checked(settings, body.sql, body.query, body.window, body.dialect, streams)
+    reading = read_body(body, streams, settings, queries, name)
+    statement, streams = reading.statement, reading.streams
     return {
         "sql": statement.sql,
         "query": body.query,

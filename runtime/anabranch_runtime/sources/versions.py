@@ -1,0 +1,280 @@
+"""Feed of a query that other queries read: the versions of its view or outer join.
+
+The results folder of the query has one file per version (``sinks.parquet``). The offset is the last
+version read, and the number of versions read. The files appear in the order of the versions, each
+at once, and a version that is written again has the same rows. So the input between two offsets is
+fixed. A file is read as a whole, in one batch: it has the changes of one batch.
+
+A row of a view replaces the row with the same identity. The identity of a read row is one hidden
+column (:data:`IDENTITY`) with the values of the identity columns, equal where these are equal, NULL
+included.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from anabranch_contract.connectors.sources import KEY, RUN, OnLoss
+from anabranch_contract.protocol.registered import StreamRecord
+from anabranch_contract.queries.changes import IDENTITY
+from anabranch_runtime.errors import SourceError
+from anabranch_runtime.sources.decode import schema_of, typed
+from anabranch_runtime.sources.feed import Piece, Waiting, feed_id
+from anabranch_runtime.sources.files.reading import parquet_rows
+from anabranch_runtime.sources.files.trouble import BROKEN
+from anabranch_runtime.sources.invalid import Decoded
+from anabranch_runtime.sources.loads import Load
+
+#: Pattern of the names of a version's file.
+_FILES = "version-*.parquet"
+#: Least seconds between two listings, and the same as a multiple of a listing's duration.
+_REST, _REST_FACTOR = 0.02, 10.0
+#: Most unread versions whose rows are counted; more are estimated.
+_COUNTED = 256
+#: Rows of a piece of a large version.
+_PIECE_ROWS = 1 << 16
+
+
+@dataclass(slots=True)
+class VersionFeed:
+    """Feed of the stream that is a query.
+
+    Attributes:
+        folder: the results folder of the query's run.
+    """
+
+    record: StreamRecord
+    folder: Path
+    id: str
+    #: The versions found, ascending.
+    _found: list[int] = field(default_factory=list)
+    #: Modification time of the folder at the last listing, and the time of the next.
+    _listed: int = -1
+    _next: float = 0.0
+    #: Version -> its number of rows.
+    _rows: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def on_loss(self) -> OnLoss:
+        """The policy for a version that can't be read: wait for it."""
+        return OnLoss.STOP
+
+    def look(self, offset: Any) -> None:
+        """Check the next version; raises if it can't be read."""
+        for version in self._after(offset)[:1]:
+            self._count(version)
+
+    def begin(self) -> Any:
+        """Return no offset: versions are read from the first."""
+        return
+
+    def waiting(self, offset: Any) -> Waiting:
+        """Return the rows of the versions after ``offset``."""
+        self._discover()
+        unread = self._after(offset)
+        if not unread:
+            return Waiting(0)
+        counted = unread[:_COUNTED]
+        rows = sum(self._count(version) for version in counted)
+        age = time.time() - self._path(unread[0]).stat().st_mtime
+        return Waiting(max(rows * len(unread) // len(counted), 1), max(age, 0.0))
+
+    def load_end(self, offset: Any, load: Load) -> Any:
+        """Return the offset after the last version found."""
+        last, count = offset or (-1, 0)
+        unread = self._after(offset)
+        return [unread[-1] if unread else last, count + len(unread)]
+
+    def has_reached(self, offset: Any, end: Any) -> bool:
+        """Whether all versions up to ``end`` have been read."""
+        return end is None or list(offset or (-1, 0)) >= list(end)
+
+    def is_apart(self, offset: Any, load: Load) -> bool:
+        """Return False: there are no loads without event times."""
+        return False
+
+    def advance(self, offset: Any, rows: int, end: Any = None) -> Any:
+        """Return the version up to which there are about ``rows`` rows, at least the next one."""
+        left = rows
+        for version in self._after(offset):
+            if left <= 0 or (end is not None and version > end[0]):
+                break
+            left -= self._count(version)
+            offset = [version, (0 if offset is None else offset[1]) + 1]
+        return offset
+
+    def pieces(self, start: Any, end: Any, parts: int) -> list[Piece]:
+        """Return the versions after ``start`` up to ``end``; a large one is several pieces."""
+        self._discover(at_once=True)
+        unread = [version for version in self._after(start) if version <= end[0]]
+        at = list(start or (-1, 0))
+        if len(unread) < end[1] - at[1]:
+            # A file was removed after it had been planned: reading this piece fails.
+            return [self._piece(None, 0, None, start)]
+        found = list[Piece]()
+        for version in unread:
+            try:
+                rows = self._count(version)
+            except SourceError:
+                # The task that reads the file reports the error.
+                found.append(self._piece(version, 0, None, list(at)))
+                break
+            size = max(_PIECE_ROWS, -(-rows // max(parts, 1)))
+            found += [
+                self._piece(version, first, min(first + size, rows), list(at))
+                for first in range(0, rows, size)
+            ]
+            at = [version, at[1] + 1]
+        return found
+
+    def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
+        """Return the last version before the first of ``pieces``."""
+        first = min(pieces, key=lambda piece: piece.number, default=None)
+        return end if first is None else first.before
+
+    def _piece(self, version: int | None, first: int, last: int | None, before: Any) -> Piece:
+        path = str(self.folder / _FILES if version is None else self._path(version))
+        key = self.record.source.options.get(KEY)
+        return Piece(
+            "version",
+            self.record.name,
+            tuple((c.name, c.type) for c in self.record.columns),
+            0 if last is None else last - first,
+            {
+                "path": path,
+                "identity": None if key is None else json.loads(key),
+                "first": first,
+                "last": last,
+            },
+            feed=self.id,
+            source=path,
+            first=first,
+            last=last,
+            before=before,
+        )
+
+    def _path(self, version: int) -> Path:
+        return self.folder / _FILES.replace("*", f"{version:010d}")
+
+    def _after(self, offset: Any) -> list[int]:
+        return self._found[bisect_right(self._found, -1 if offset is None else int(offset[0])) :]
+
+    def _count(self, version: int) -> int:
+        rows = self._rows.get(version)
+        if rows is None:
+            try:
+                rows = int(pq.read_metadata(self._path(version)).num_rows)
+            except BROKEN as cause:
+                raise unreadable(self._path(version), cause) from cause
+            if len(self._rows) > 4 * _COUNTED:
+                self._rows.clear()
+            self._rows[version] = rows
+        return rows
+
+    def _discover(self, *, at_once: bool = False) -> None:
+        """List the folder if it has changed.
+
+        A listing may have a file and lack one that was renamed before it. So only versions up to
+        the last one of a first listing are taken from a second.
+        """
+        began = time.monotonic()
+        if began < self._next and not at_once:
+            return
+        try:
+            changed = self.folder.stat().st_mtime_ns
+        except FileNotFoundError:
+            # The query has had no version yet.
+            return
+        if changed == self._listed and time.time_ns() - changed > 1_000_000_000:
+            return
+        last = max(self._versions(), default=-1)
+        self._found = sorted(version for version in self._versions() if version <= last)
+        self._listed = changed
+        ended = time.monotonic()
+        self._next = ended + max(_REST, _REST_FACTOR * (ended - began))
+
+    def _versions(self) -> list[int]:
+        return [int(path.stem.partition("-")[2]) for path in self.folder.glob(_FILES)]
+
+
+def version_feed(record: StreamRecord, results: str) -> VersionFeed:
+    """Create the feed of the stream that is a query, below the results directory ``results``."""
+    folder = Path(results) / record.source.options[RUN]
+    return VersionFeed(record, folder, feed_id(record, ("query", record.source.options)))
+
+
+def unreadable(path: Path, cause: Exception) -> SourceError:
+    """Return the error for a version that can't be read."""
+    return SourceError(
+        "unreadable-version",
+        f"{path} can't be read: {cause}",
+        field=str(path),
+        remedy="put the file back: other queries read the results of this query",
+    )
+
+
+def read_version(piece: Piece) -> Iterator[Decoded]:
+    """Yield rows of a version.
+
+    Raises:
+        SourceError: the file is missing or damaged.
+    """
+    where = piece.where
+    path, identity = Path(where["path"]), where["identity"]
+    schema = schema_of(piece.columns)
+    names = [name for name in schema.names if name != IDENTITY]
+    wanted = list(dict.fromkeys([*names, *(identity or ())]))
+    try:
+        for batch in parquet_rows(path, wanted, where["first"], where["last"]):
+            rows = batch
+            if identity is not None:
+                rows = batch.append_column(IDENTITY, identities(batch, identity))
+            yield typed(rows, schema)
+    except MemoryError:
+        raise
+    except BROKEN as cause:
+        raise unreadable(path, cause) from cause
+
+
+def identities(rows: pa.RecordBatch, columns: Sequence[str]) -> pa.Array:
+    """Return one binary value per row: equal for rows with equal values of ``columns``.
+
+    >>> rows = pa.record_batch({"a": ["x", None, "1:x"], "b": [1, 2, 3]})
+    >>> identities(rows, ["a", "b"]).to_pylist()
+    [b'1:x1:1', b'~1:2', b'3:1:x1:3']
+    >>> identities(rows, []).to_pylist()
+    [b'', b'', b'']
+    """
+    found = pa.repeat(pa.scalar(b"", pa.binary()), rows.num_rows)
+    nothing = pa.scalar(b"", pa.binary())
+    for name in columns:
+        texts = _texts(rows.column(name))
+        lengths = pc.binary_length(texts).cast(pa.string()).cast(pa.binary())
+        parts = pc.binary_join_element_wise(lengths, texts, pa.scalar(b":", pa.binary()))
+        parts = pc.if_else(pc.is_null(texts), pa.scalar(b"~", pa.binary()), parts)
+        found = pc.binary_join_element_wise(found, parts, nothing)
+    return found
+
+
+def _texts(column: pa.Array) -> pa.Array:
+    """Return values as bytes: different for different values; -0.0 is 0.0."""
+    kind = column.type
+    if pa.types.is_timestamp(kind) or pa.types.is_date64(kind):
+        column = column.view(pa.int64())
+    elif pa.types.is_date32(kind):
+        column = column.view(pa.int32())
+    elif pa.types.is_floating(kind):
+        column = pc.add(column, pa.scalar(0.0, kind))
+    elif pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return column.cast(pa.binary())
+    return column.cast(pa.string()).cast(pa.binary())

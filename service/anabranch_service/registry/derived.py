@@ -1,0 +1,247 @@
+"""Queries that other queries read by name.
+
+A query with a post-join part is a stream of its own name to its readers: the changes of its rows,
+as the runtime has written them (``docs/semantics.md``, "Queries over queries"). The stream is
+registered together with its first reader and deleted after its last one. Any other query stands in
+its readers' FROM as a subquery.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import uuid4
+
+from anabranch_contract.connectors.sinks import SinkKind
+from anabranch_contract.connectors.sources import KEY, QUERY, RUN
+from anabranch_contract.errors import QueryError
+from anabranch_contract.protocol.activations import Activation
+from anabranch_contract.protocol.progress import Mode, Progress
+from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
+from anabranch_contract.queries.changes import IDENTITY, ChangeFormat
+from anabranch_contract.queries.joins import Stream, StreamKind
+from anabranch_contract.queries.runs import query_of
+from anabranch_contract.queries.views import CHANGE
+from anabranch_service.errors import Conflict
+from anabranch_service.registry.lifecycle import LIVE, Status, newest_runs, status_of
+from anabranch_service.registry.records import InlinedQuery, QueryRecord
+from anabranch_service.registry.statements import Statement
+
+
+@dataclass(frozen=True, slots=True)
+class Queries:
+    """The registered queries at one moment.
+
+    Attributes:
+        records: all runs, in order of registration.
+        streams: stream that is a query -> its run.
+        mode: mode of the pipeline; a replay reads no post-join parts.
+    """
+
+    records: Sequence[QueryRecord]
+    activations: Mapping[str, Activation]
+    progress: Progress | None
+    now: datetime
+    streams: Mapping[str, str]
+    mode: Mode
+
+    def status(self, record: QueryRecord) -> Status:
+        """Status of a run."""
+        return status_of(record, self.activations.get(record.id), self.progress, self.now)
+
+    def find(self, name: str) -> QueryRecord | None:
+        """The newest run of the live query called ``name``, in this spelling or else in any case;
+        None: there is none.
+
+        Raises:
+            QueryError: the name may mean several queries.
+        """
+        lowered = name.lower()
+        found = [one for one in newest_runs(self.records) if query_of(one.id).lower() == lowered]
+        found = [one for one in found if self.status(one) in LIVE]
+        exact = [one for one in found if query_of(one.id) == name]
+        if len(found) > 1 and not exact:
+            several = " or ".join(repr(query_of(one.id)) for one in found)
+            raise QueryError(
+                "unknown-stream", f"{name!r} may mean {several}", remedy="spell it exactly"
+            )
+        return next(iter(exact or found), None)
+
+    def readers(self, query: str) -> list[str]:
+        """The live queries that read ``query``, in order of registration."""
+        return list(self.readers_of_all(query).get(query, ()))
+
+    def readers_of_all(self, only: str | None = None) -> dict[str, dict[str, None]]:
+        """Query that is read (``only`` this one) -> the live queries that read it."""
+        found: dict[str, dict[str, None]] = {}
+        for record in self.records:
+            read = record.reads if only is None or only in record.reads else ()
+            if read and self.status(record) in LIVE and not record.is_over(self.now):
+                for query in read:
+                    found.setdefault(query, {})[query_of(record.id)] = None
+        return found
+
+    def all_readers(self, query: str) -> list[str]:
+        """The live queries that read ``query``, or read one of its readers."""
+        found: dict[str, None] = {}
+        waiting, readers = [query], self.readers_of_all()
+        while waiting:
+            for reader in readers.get(waiting.pop(), ()):
+                if reader not in found:
+                    found[reader] = None
+                    waiting.append(reader)
+        return list(found)
+
+    def users_of(self, stream: str) -> Callable[[Sequence[QueryRecord]], list[str]]:
+        """Function from all runs to the live ones over ``stream``."""
+
+        def users(records: Sequence[QueryRecord]) -> list[str]:
+            return [
+                one.id
+                for one in records
+                if any(a.stream == stream for a in one.normalised.aliases)
+                and self.status(one) in LIVE
+            ]
+
+        return users
+
+    def check_unread(self, query: str, action: str) -> None:
+        """Refuse to change a query that others read.
+
+        Raises:
+            Conflict: ``query-is-read``, naming the readers.
+        """
+        readers = self.readers(query)
+        if readers:
+            raise Conflict(
+                "query-is-read",
+                f"query {query!r} can't be {action}: it is read by {', '.join(map(repr, readers))}",
+                field="id",
+                remedy="delete these queries first"
+                + ("; cascade=true deletes them as well" if action == "deleted" else ""),
+            )
+
+
+def is_query(stream: StreamRecord) -> bool:
+    """Whether a stream is the changes of a query."""
+    return stream.source.format == QUERY
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A statement with the queries that it reads.
+
+    Attributes:
+        streams: the registered streams, and the queries that are streams.
+        made: queries that are no registered streams yet, as streams.
+        reads: the ids of the queries that are read by name.
+        runs: their runs.
+    """
+
+    statement: Statement
+    streams: Mapping[str, Stream]
+    made: tuple[StreamRecord, ...] = ()
+    reads: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()
+
+
+def with_queries(
+    statement: Statement, streams: Mapping[str, Stream], queries: Queries, own: str
+) -> Reading:
+    """Resolve the names in FROM that are registered queries.
+
+    Args:
+        own: id of the query that the statement is of.
+
+    Raises:
+        QueryError: a query can't be read.
+    """
+    known = {name.lower(): name for name in streams}
+    made, inlined = dict[str, StreamRecord](), dict[str, InlinedQuery]()
+    reads, runs = dict[str, None](), list[str]()
+    for name in statement.names:
+        stream = name if name in streams else known.get(name.lower(), "")
+        if stream:
+            run = queries.streams.get(stream)
+            reads |= {} if run is None else {query_of(run): None}
+            continue
+        record = queries.find(name)
+        if record is None:
+            continue
+        _check(record, queries, own, "query.from" if statement.sql is None else "sql")
+        if record.normalised.post_join:
+            made[query_of(record.id)] = stream_of(record)
+        else:
+            inlined[name] = InlinedQuery.of(record)
+        reads[query_of(record.id)] = None
+        runs.append(record.id)
+    new = {name: record.to_stream() for name, record in made.items()}
+    return Reading(
+        statement.inlining(inlined),
+        {**streams, **new} if new else streams,
+        tuple(made.values()),
+        tuple(reads),
+        tuple(runs),
+    )
+
+
+def stream_of(record: QueryRecord) -> StreamRecord:
+    """The changes of a query with a post-join part, as a stream."""
+    view = record.normalised.view
+    columns = [ColumnRecord(name=o.name, type=o.type) for o in record.normalised.output]
+    options, changes = {RUN: record.id}, ChangeFormat(None)
+    if view is not None:
+        columns += [
+            ColumnRecord(name=IDENTITY, type="binary"),
+            ColumnRecord(name=CHANGE, type="string"),
+        ]
+        options[KEY] = json.dumps(view.identity)
+        changes = ChangeFormat(CHANGE, key=(IDENTITY,))
+    return StreamRecord(
+        name=query_of(record.id),
+        description=f"Changes of query {query_of(record.id)}",
+        columns=tuple(columns),
+        retain=None,
+        kind=StreamKind.CHANGES if view is None else StreamKind.UPSERT,
+        changes=changes,
+        source=SourceRecord(format=QUERY, options=options),
+        registration=uuid4().hex[:8],
+    )
+
+
+def _check(record: QueryRecord, queries: Queries, own: str, field: str) -> None:
+    """Refuse to read a query.
+
+    Raises:
+        QueryError: ``query-not-readable``.
+    """
+    query, status = query_of(record.id), queries.status(record)
+    wrong = None
+    if query == own:
+        wrong = "would read itself", "replace it without its own name in FROM"
+    elif status is Status.PAUSED:
+        wrong = "is paused", f"resume it first: POST /v1/queries/{query}:resume"
+    elif status is Status.EXPIRING:
+        wrong = "is ending", "register it again"
+    elif not record.normalised.post_join:
+        if record.window is not None:
+            wrong = "has a window", "write its time bounds as conditions in its SQL"
+    elif queries.mode is Mode.STEP:
+        wrong = (
+            "has results that come beside the batches of a replay",
+            "write it as a subquery, or run the pipeline live",
+        )
+    elif record.sink.to_sink().kind is not SinkKind.PARQUET:
+        wrong = (
+            f"has the sink {record.sink.format}, and readers read the results folder",
+            "register it again without a sink",
+        )
+    if wrong is not None:
+        raise QueryError(
+            "query-not-readable",
+            f"query {query!r} can't be read: it {wrong[0]}",
+            field=field,
+            remedy=wrong[1],
+        )

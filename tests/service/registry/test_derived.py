@@ -1,0 +1,221 @@
+"""Queries that other queries read by name: registration, refusals, the end; whole runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from anabranch_contract.protocol.progress import Mode
+from anabranch_service.settings import ServiceSettings
+from tests.support.worlds.derived import Derived, run_seed
+from tests.support.worlds.service import Service, serving
+
+STREAMS = {
+    "orders": {"id": "bigint", "customer": "bigint", "price": "double"},
+    "customers": {"id": "bigint", "nation": "string"},
+}
+SPENT = "SELECT customer, sum(price) AS spent FROM orders GROUP BY customer"
+RICH = "SELECT c.nation, s.spent FROM spent s JOIN customers c ON c.id = s.customer"
+COUNTED = "SELECT nation, count(*) AS n FROM rich GROUP BY nation"
+
+
+@pytest.fixture
+def live(settings: ServiceSettings) -> Iterator[Service]:
+    """A service in live mode with two streams."""
+    with serving(replace(settings, mode=Mode.LIVE)) as service:
+        for name, columns in STREAMS.items():
+            service.post("/v1/streams?wait=0", {"name": name, "columns": columns})
+        yield service
+
+
+def _query(service: Service, name: str, sql: str, status: int = 201, **more: Any) -> dict[str, Any]:
+    return service.post("/v1/queries", {"id": name, "sql": sql, **more}, status)
+
+
+def _streams(service: Service) -> list[str]:
+    return [one["name"] for one in service.get("/v1/streams")["items"]]
+
+
+def test_a_view_is_a_stream_of_upserts_to_its_readers(live: Service) -> None:
+    _query(live, "spent", SPENT)
+    assert _streams(live) == ["customers", "orders"]
+    made = _query(live, "rich", RICH)
+    assert (made["reads"], made["past"]) == (["spent"], "stored")
+    assert [(a["alias"], a["stream"]) for a in made["normalised"]["aliases"]] == [
+        ("s", "spent"),
+        ("c", "customers"),
+    ]
+    assert [o["name"] for o in made["normalised"]["output"]] == [
+        "nation",
+        "spent",
+        "anabranch_change",
+    ]
+    stream = live.get("/v1/streams/spent")
+    assert (stream["query"], stream["kind"], stream["retain"]) == ("spent", "upsert", "all")
+    assert stream["source"]["options"] == {"run": "spent", "identity": '["customer"]'}
+    assert live.get("/v1/queries/spent")["read_by"] == ["rich"]
+    listed = {one["id"]: one["read_by"] for one in live.get("/v1/queries")["items"]}
+    assert listed == {"spent": ["rich"], "rich": []}
+
+
+def test_star_has_the_columns_of_the_query_and_names_are_found_in_any_case(live: Service) -> None:
+    _query(live, "Spent", "SELECT sum(price) AS total FROM orders GROUP BY customer")
+    made = _query(live, "all", "SELECT * FROM SPENT")
+    columns = [o["name"] for o in made["normalised"]["output"]]
+    assert columns == ["total", "anabranch_change"]
+    assert made["reads"] == ["Spent"]
+    again = _query(live, "more", "SELECT * FROM spent WHERE total > 3")
+    assert again["reads"] == ["Spent"]
+    refused = _query(live, "hidden", "SELECT s.`#identity` FROM spent s", 422)
+    assert refused["errors"][0]["code"] == "unknown-column"
+
+
+def test_a_query_of_joins_stands_in_its_readers_as_a_subquery(live: Service) -> None:
+    joined = "SELECT c.nation, o.price FROM orders o JOIN customers c ON c.id = o.customer"
+    _query(live, "joined", joined)
+    made = _query(live, "dear", "SELECT j.nation FROM joined j WHERE j.price > 9")
+    assert made["reads"] == ["joined"]
+    aliases = {a["alias"]: a["stream"] for a in made["normalised"]["aliases"]}
+    assert aliases == {"j.o": "orders", "j.c": "customers"}
+    assert "joined" not in _streams(live)
+    upper = _query(live, "upper", "SELECT count(*) AS n FROM dear")
+    assert upper["reads"] == ["dear"]
+    document = {"from": {"x": "joined"}, "where": ["x.price > 2"], "select": ["x.nation"]}
+    structured = live.post("/v1/queries", {"id": "structured", "query": document})
+    assert structured["reads"] == ["joined"]
+    again = live.call("PUT", "/v1/queries/dear", 200, {"sql": made["sql"]})
+    assert again["action"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("body", "sql", "words"),
+    [
+        ({"sql": SPENT, "sink": {"format": "redis-stream"}}, "SELECT * FROM q", "has the sink"),
+        ({"sql": "SELECT o.id FROM orders o JOIN customers c ON c.id = o.customer", "window": {}},
+         "SELECT * FROM q", "has a window"),
+    ],
+)  # fmt: skip
+def test_queries_that_are_not_readable(
+    live: Service, body: dict[str, Any], sql: str, words: str
+) -> None:
+    live.post("/v1/queries", {"id": "q", **body})
+    refused = _query(live, "r", sql, 422)
+    error = refused["errors"][0]
+    assert (error["code"], error["field"]) == ("query-not-readable", "sql")
+    assert words in error["message"]
+    assert refused["remedy"]
+
+
+def test_a_paused_query_is_not_readable_and_none_that_is_read_is_paused(live: Service) -> None:
+    _query(live, "spent", SPENT)
+    live.call("POST", "/v1/queries/spent:pause", 202)
+    assert "is paused" in _query(live, "rich", RICH, 422)["errors"][0]["message"]
+    live.call("POST", "/v1/queries/spent:resume", 202)
+    _query(live, "rich", RICH)
+    refused = live.call("POST", "/v1/queries/spent:pause", 409)
+    assert refused["code"] == "query-is-read"
+    assert "'rich'" in refused["detail"]
+
+
+def test_a_query_that_is_read_is_neither_replaced_nor_part_of_a_cycle(live: Service) -> None:
+    _query(live, "spent", SPENT)
+    _query(live, "rich", RICH)
+    cycle = {"sql": "SELECT nation AS customer, count(*) AS spent FROM rich GROUP BY nation"}
+    refused = live.call("PUT", "/v1/queries/spent", 409, cycle)
+    assert (refused["code"], refused["errors"][0]["field"]) == ("query-is-read", "id")
+    own = live.call("PUT", "/v1/queries/rich", 422, {"sql": "SELECT nation FROM rich"})
+    assert "would read itself" in own["errors"][0]["message"]
+    settings = {"sql": SPENT, "title": "Money"}
+    assert live.call("PUT", "/v1/queries/spent", 200, settings)["action"] == "changed"
+
+
+def test_deletion_is_refused_or_cascades(live: Service) -> None:
+    _query(live, "spent", SPENT)
+    _query(live, "rich", RICH)
+    _query(live, "counted", "SELECT spent, count(*) AS n FROM rich GROUP BY spent")
+    refused = live.call("DELETE", "/v1/queries/spent", 409)
+    assert (refused["code"], refused["remedy"]) == (
+        "query-is-read",
+        "delete these queries first; cascade=true deletes them as well",
+    )
+    assert live.call("DELETE", "/v1/streams/spent", 409)["code"] == "stream-in-use"
+    live.call("DELETE", "/v1/queries/spent?cascade=true", 202)
+    statuses = {one["id"]: one["status"] for one in live.get("/v1/queries")["items"]}
+    assert statuses == dict.fromkeys(("spent", "rich", "counted"), "expired")
+    # The name is free once the readers have ended.
+    _query(live, "spent", "SELECT id, count(*) AS n FROM orders GROUP BY id")
+    assert _streams(live) == ["customers", "orders"]
+    again = _query(live, "two", "SELECT n FROM spent")
+    assert live.get("/v1/streams/spent")["source"]["options"]["run"] == "spent~2"
+    assert again["reads"] == ["spent"]
+
+
+def test_readers_stay_when_the_query_expires(live: Service) -> None:
+    _query(live, "spent", SPENT, expires_at="2999-01-01T00:00:00Z")
+    _query(live, "rich", RICH)
+    live.call("PATCH", "/v1/queries/spent", 200, {"ttl": "1 millisecond"})
+    assert live.get("/v1/queries/spent")["status"] == "expired"
+    assert live.get("/v1/queries/rich")["status"] == "pending"
+    # New readers share the stream, and the name stays that of the rows that are read.
+    assert _query(live, "more", "SELECT spent FROM spent")["reads"] == ["spent"]
+    assert _query(live, "spent", SPENT, 409)["code"] == "query-is-read"
+
+
+def test_a_query_and_a_stream_have_different_names(live: Service) -> None:
+    assert _query(live, "orders", SPENT, 409)["code"] == "name-of-stream"
+    assert _query(live, "Orders", SPENT, 409)["code"] == "name-of-stream"
+    _query(live, "spent", SPENT)
+    body = {"name": "Spent", "columns": {"k": "int"}}
+    assert live.post("/v1/streams", body, 409)["code"] == "name-of-query"
+    _query(live, "rich", RICH)
+    assert live.post("/v1/streams", {**body, "name": "spent"}, 409)["code"] == "name-of-query"
+    changed = live.call("PATCH", "/v1/streams/spent", 409, {"retain": "none"})
+    assert changed["code"] == "stream-of-query"
+
+
+def test_explanations_and_dry_runs_read_queries(live: Service) -> None:
+    _query(live, "spent", SPENT)
+    found = live.post("/v1/queries:explain", {"sql": RICH}, 200)
+    assert found["refused"] is None
+    assert {o["start"] for o in found["orders"]} == {"spent", "customers"}
+    dry = live.post("/v1/plans:dry-run", {"add": [{"id": "r", "sql": RICH}]}, 200)
+    assert dry["rejected"] == {}
+    assert _streams(live) == ["customers", "orders"]
+
+
+def test_a_replay_reads_no_post_join_part(service: Service) -> None:
+    service.post("/v1/streams", {"name": "orders", "columns": STREAMS["orders"]})
+    _query(service, "spent", SPENT)
+    refused = _query(service, "r", "SELECT spent FROM spent", 422)["errors"][0]
+    assert "beside the batches of a replay" in refused["message"]
+
+
+@pytest.mark.parametrize("seed", [0, 2, 3])
+def test_random_queries_over_queries(settings: ServiceSettings, tmp_path: Path, seed: int) -> None:
+    with serving(replace(settings, mode=Mode.LIVE)) as service:
+        assert run_seed(service, tmp_path, seed)["levels"]
+
+
+def test_a_reader_registered_later_sees_all_rows(settings: ServiceSettings, tmp_path: Path) -> None:
+    with serving(replace(settings, mode=Mode.LIVE)) as service:
+        world = Derived(service, tmp_path)
+        world.query("q0", "SELECT k, g, count(*) AS n, sum(v) AS s FROM a GROUP BY k, g")
+        rows = [(None, 1, None), (None, 2, "x"), (1, 3, None), (1, 4, "x"), (1, 5, "x")]
+        world.write("a", [("insert", row) for row in rows])
+        world.settle()
+        world.write("a", [("delete", rows[1]), ("insert", (None, 9, None))])
+        world.settle()
+        world.query("q1", "SELECT * FROM q0 x")
+        world.query("q2", "SELECT g, count(*) AS n, sum(s) AS s FROM q0 GROUP BY g")
+        world.query("q3", "SELECT max(n) AS n, count(*) AS c FROM q2")
+        world.settle()
+        world.check()
+        # NULL is a value of an identity, and rows vanish with their last partner.
+        world.write("a", [("delete", (None, 1, None)), ("delete", (None, 9, None))])
+        world.settle()
+        world.check()
+        assert world.rows("q1") == world.wanted("q0")
