@@ -27,7 +27,7 @@ from anabranch_contract.queries.types import (
 )
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.expressions.casts import cast
-from anabranch_runtime.sources.envelopes import Envelope, unwrapped
+from anabranch_runtime.sources.files.envelopes import Envelope, unwrapped
 from anabranch_runtime.sources.invalid import FAILURES, Decoded, convert_values, split, unreadable
 
 #: Column names and their types as declared.

@@ -20,8 +20,7 @@ from anabranch_runtime.expressions.finishing import (
     shown_schema,
 )
 from anabranch_runtime.tables.aggregates import GroupAggregates, totals_of
-from anabranch_runtime.tables.changes import Changes
-from anabranch_runtime.tables.inputs import Inputs, grouping_ids, grouping_keys, windows
+from anabranch_runtime.tables.inputs import Changes, Inputs, grouping_ids, grouping_keys, windows
 from anabranch_runtime.tables.ordered import Ordered
 from anabranch_runtime.tables.slots import Slots
 from anabranch_runtime.tables.words import Texts, TupleField, TupleLayout, grown, plain_column

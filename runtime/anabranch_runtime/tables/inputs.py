@@ -1,17 +1,23 @@
-"""Columns of a batch of joined rows, converted once for all aggregates that read them, and their
-repetition for time windows and grouping sets.
-"""
+"""Joined rows of a batch as input of tables, and changes of tables as their output."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from anabranch_contract.queries.types import FLOATING, INTEGRAL, DataType, TypeKind
-from anabranch_contract.queries.views import TimeWindow, View
+from anabranch_contract.queries.views import (
+    CHANGE,
+    VERSION,
+    Change,
+    TimeWindow,
+    View,
+    change_columns,
+)
 from anabranch_runtime.columns.arrays import Bools, Floats, Ints, conform, present
+from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.tables.words import floats_of, halves, integers_of, read_only
 
 #: Mask that stands for all rows.
@@ -127,3 +133,53 @@ def grouping_keys(view: View, keys: list[pa.Array]) -> list[pa.Array]:
         nothing = pa.nulls(len(key), key.type)
         found.append(pa.concat_arrays([key if n in s else nothing for s in view.sets]))
     return found
+
+
+class Changes:
+    """Makes tables of changes of a view."""
+
+    __slots__ = ("_identity", "schema")
+
+    def __init__(self, view: View) -> None:
+        self.schema = pa.schema([(name, arrow_type(kind)) for name, kind in change_columns(view)])
+        self._identity = frozenset(view.identity)
+
+    def table(
+        self, columns: Mapping[str, pa.Array], upserts: int, deletes: int, version: int
+    ) -> pa.Table:
+        """Return the changes of ``version``.
+
+        Args:
+            columns: values of the upserts; in identity columns followed by values of the deletes.
+        """
+        arrays = []
+        for field in self.schema:
+            if field.name == CHANGE:
+                array = _kinds(upserts, deletes)
+            elif field.name == VERSION:
+                array = pa.repeat(pa.scalar(version, field.type), upserts + deletes)
+            else:
+                array = columns[field.name]
+                if array.type != field.type:
+                    array = array.cast(field.type)
+                if field.name not in self._identity and deletes:
+                    array = pa.concat_arrays([array, pa.nulls(deletes, field.type)])
+            arrays.append(array)
+        return pa.Table.from_arrays(arrays, schema=self.schema)
+
+    def nothing(self) -> pa.Table:
+        """Return an empty table of changes."""
+        return self.schema.empty_table()
+
+
+def _kinds(upserts: int, deletes: int) -> pa.Array:
+    parts = [
+        pa.repeat(pa.scalar(str(change), pa.string()), count)
+        for change, count in ((Change.UPSERT, upserts), (Change.DELETE, deletes))
+        if count
+    ]
+    return _joined(parts)
+
+
+def _joined(parts: Sequence[pa.Array]) -> pa.Array:
+    return parts[0] if len(parts) == 1 else pa.concat_arrays(list(parts))

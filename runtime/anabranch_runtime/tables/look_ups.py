@@ -1,7 +1,7 @@
 """Results of a chain of look-ups (``contract.queries.outer_joins``) from *left rows* and *pairs*.
 
-Left rows equal in all columns have the same partners. So ``n`` equal left rows of which each has
-``m`` equal partners give ``n * m`` equal pairs, also where deletes count -1. Kept are the net
+Left rows equal in all columns have the same partners. So ``n`` equal left rows with
+``m`` equal partners each give ``n * m`` equal pairs, also where deletes count -1. Kept are the net
 numbers of equal left rows, and of equal pairs of each look-up; a pair belongs to a left row, or in
 a chain to a pair of the earlier look-up (``LookUp.parent``). A left row or partner with a net
 number of zero or less is absent.

@@ -19,8 +19,7 @@ from anabranch_contract.queries.views import PLACE, RANK, RankFunction, View
 from anabranch_runtime.columns.arrays import Ints
 from anabranch_runtime.columns.arrow_types import schema_of
 from anabranch_runtime.expressions.evaluate import evaluate
-from anabranch_runtime.tables.changes import Changes
-from anabranch_runtime.tables.inputs import Inputs
+from anabranch_runtime.tables.inputs import Changes, Inputs
 from anabranch_runtime.tables.kernels import NONE
 from anabranch_runtime.tables.ordered import Ordered
 from anabranch_runtime.tables.slots import Slots

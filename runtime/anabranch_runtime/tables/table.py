@@ -28,9 +28,8 @@ from anabranch_contract.queries.views import (
     ViewAggregate,
 )
 from anabranch_runtime.columns.arrow_types import arrow_type, spark_type
-from anabranch_runtime.tables.changes import Changes
 from anabranch_runtime.tables.groups import GroupedTable
-from anabranch_runtime.tables.inputs import Inputs, one_batch
+from anabranch_runtime.tables.inputs import Changes, Inputs, one_batch
 from anabranch_runtime.tables.look_ups import LookUps
 from anabranch_runtime.tables.rankings import RankedTable
 from anabranch_runtime.tables.sessions import SessionTable

@@ -18,8 +18,8 @@ import numpy as np
 
 from anabranch_contract.connectors.csv_text import BOM, SAMPLE, CsvDialect, other_than_utf8
 from anabranch_runtime.sources.decode import Columns, from_json
-from anabranch_runtime.sources.envelopes import Envelope
 from anabranch_runtime.sources.files.csv import CsvLayout, csv_layout, scanned
+from anabranch_runtime.sources.files.envelopes import Envelope
 from anabranch_runtime.sources.invalid import Decoded
 
 #: Number of bytes decoded at once.

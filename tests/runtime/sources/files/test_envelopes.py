@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch_runtime.sources.decode import from_json
-from anabranch_runtime.sources.envelopes import unwrapped
+from anabranch_runtime.sources.files.envelopes import unwrapped
 
 COLUMNS = [("id", "bigint"), ("x", "decimal(20,2)"), ("op", "string")]
 BEFORE, AFTER = {"id": 1, "x": 2}, {"id": 1, "x": 3}
