@@ -421,7 +421,7 @@ def _reads_all(first: Node, joins: Iterable[exp.Join]) -> bool:
 def _mirrored(
     join: exp.Join, first: Node, before: list[exp.Join], ctes: Mapping[str, Unresolved]
 ) -> OuterSide:
-    """The right side of the LEFT JOIN that ``join``, a RIGHT JOIN, mirrors: the sources before it."""
+    """Return the right side of the LEFT JOIN mirrored by a RIGHT JOIN: the sources before it."""
     if not before:
         return _outer_side(join, first, ctes)
     if join.args.get("using"):
