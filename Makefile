@@ -32,6 +32,7 @@ $(STAMP): pyproject.toml constraints.txt | prerequisites
 	@echo "Compiling the runtime's kernels"
 	@$(BIN)/python -m anabranch_runtime.index.warming
 	@$(BIN)/python -m anabranch_runtime.sources.files.csv
+	@$(BIN)/python -m anabranch_runtime.tables.table
 	@touch $@
 
 # Each time: another Java needs another archive, and the cache that has it may have been emptied.

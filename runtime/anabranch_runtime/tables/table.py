@@ -218,3 +218,8 @@ def _warm_look_ups() -> None:
         weights = pa.array([weight] * 2, pa.int64())
         rows = pa.table({"k": texts, WEIGHT: weights})
         made.apply([rows, rows.append_column("i", pa.array([1, 2], pa.int64()))])
+
+
+if __name__ == "__main__":
+    # At an installation: the process of tables then loads the kernels instead of compiling them.
+    warm()
