@@ -71,6 +71,7 @@ OUTER = (
     ("a SEMI JOIN b ON b.k = a.k AND b.w > a.v", "", ("a.k", "a.g"), ("a.v", "a.k")),
     ("a ANTI JOIN b ON b.k = a.k", "", ("a.k", "a.g"), ("a.v", "a.k")),
     ("a", "EXISTS (SELECT 1 FROM b WHERE b.k = a.k)", ("a.k", "a.g"), ("a.v", "a.k")),
+    ("a", "a.k IN (SELECT DISTINCT k FROM b WHERE w > a.v)", ("a.k", "a.g"), ("a.v", "a.k")),
     (
         "a LEFT JOIN c ON c.v = a.v",
         "NOT EXISTS (SELECT 1 FROM b WHERE b.k = a.k AND w > 2)",
