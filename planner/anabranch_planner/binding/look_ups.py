@@ -90,7 +90,7 @@ class Chain:
             if c.alias not in s.aliases
         )
         if self.is_full:
-            # The columns that the condition reads distinguish right rows without a match.
+            # Equal right rows have the same matches only if they have the condition's columns.
             read += (c for e in self.steps[0].condition for c in columns(e))
         distinct = list(dict.fromkeys(read))
         left = [c for c in distinct if c.alias in self.left.streams]

@@ -36,7 +36,7 @@ def expanded(node: Node) -> Node:
         QueryError: rows are compared by order, or have different numbers of columns.
     """
     if isinstance(node, exp.In):
-        if _row(node.this) is None:
+        if _row(node.this) is None or not node.expressions:
             return node
         alternatives = [_equal(node.this, item) for item in node.expressions]
         return reduce(lambda a, b: exp.Or(this=a, expression=b), alternatives)

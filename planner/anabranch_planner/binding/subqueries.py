@@ -17,6 +17,7 @@ from sqlglot import exp
 from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_planner.binding.typecheck import operands
+from anabranch_planner.sql.scope import find_stream
 from anabranch_planner.sql.syntax import describe, side_of
 from anabranch_planner.sql.unresolved import (
     FromEntry,
@@ -91,24 +92,28 @@ def _existence(
     name, clause = side.source.of.lower(), node.root().find(exp.With)
     if clause is not None and name in {str(cte.alias).lower() for cte in clause.expressions}:
         return None
-    stream = next((s for key, s in streams.items() if key.lower() == name), None)
-    if stream is None:
-        return None
+    with at(side.source.node):
+        stream = find_stream(side.source.of, streams)
     own, alias = _called(side.source), side.source.alias
     while alias is not None and alias.lower() in taken:
         alias = f"{alias}_"
     on = None if side.on is None else _qualified(side.on, own, alias, stream)
     if given is not None:
-        shown = select.expressions[0]
-        if len(select.expressions) != 1 or isinstance(shown, exp.Star):
-            return None
-        shown = _qualified(shown.unalias(), own, alias, stream)
-        tested = _of_query(node.this, query, streams)
-        if kind is JoinKind.ANTI:
-            inner = [] if on is None else operands(on, exp.And)
-            _exclude_nulls(whole, ((tested, conjuncts), (shown, inner)), query, streams)
-        equal = exp.EQ(this=tested, expression=shown)
-        on = equal if on is None else exp.And(this=equal, expression=on)
+        tested = node.this.expressions if isinstance(node.this, exp.Tuple) else [node.this]
+        if len(tested) != len(select.expressions) or select.find(exp.Star) is not None:
+            with at(whole):
+                raise unsupported(
+                    f"{describe(whole)}, whose subquery shows another number of columns",
+                    "select one column for each that is compared",
+                )
+        inner = [] if on is None else operands(on, exp.And)
+        for mine, shown in zip(tested, select.expressions, strict=True):
+            value = _of_query(mine, query, streams)
+            other = _qualified(shown.unalias(), own, alias, stream)
+            if kind is JoinKind.ANTI:
+                _exclude_nulls(whole, ((value, conjuncts), (other, inner)), query, streams)
+            equal = exp.EQ(this=value, expression=other)
+            on = equal if on is None else exp.And(this=on, expression=equal)
     return OuterSide(kind, replace(side.source, alias=alias), on)
 
 

@@ -471,6 +471,10 @@ def side_of(select: Node, kind: JoinKind) -> OuterSide | None:
         return None
     used = {name for name, value in select.args.items() if value}
     from_ = select.args.get("from_")
+    distinct = select.args.get("distinct")
+    if distinct is not None and not distinct.args.get("on"):
+        # Repeated rows do not matter.
+        used.discard("distinct")
     if not used <= {"expressions", "from_", "where"} or from_ is None:
         return None
     if not isinstance(from_.this, exp.Table) or any(map(holds_aggregate, select.expressions)):

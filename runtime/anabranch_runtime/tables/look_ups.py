@@ -190,7 +190,7 @@ class LookUps:
         for number, look_up in enumerate(outer.look_ups, 1):
             self._places |= {name: number for name, _ in look_up.columns}
         first = outer.look_ups[0]
-        #: Of a full join: right rows without a match.
+        #: Right rows of a full join, whose results are those without a match.
         self._right: LookUps | None = None
         if first.kind is JoinKind.FULL:
             anti = LookUp(JoinKind.ANTI, first.partner, ())
@@ -312,7 +312,7 @@ class LookUps:
         def read(column: Column) -> pa.Array:
             number = self._places.get(column.name)
             if number is None:
-                # Of the left rows, which right rows without a match lack.
+                # A column of left rows, NULL in a right row without a match.
                 return pa.nulls(len(slots), arrow_type(column.type))
             found = self._tables[number].column(column.name, slots[:, number])
             return found.cast(arrow_type(column.type))

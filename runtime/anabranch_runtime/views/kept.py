@@ -222,6 +222,8 @@ class KeptView:
             ]
             if self._look_ups is None:
                 return None if found[0] is None else look_ups.results(outer, filled)
+            if not any(rows.num_rows for rows in filled):
+                return None
             rows = self._look_ups.apply(filled)
             return rows if rows.num_rows else None
         assert self._decided is not None

@@ -102,6 +102,8 @@ def test_the_partner_may_be_a_query_over_one_stream() -> None:
     [
         (f"SELECT a.v FROM a LEFT JOIN c ON {SOON}", "no-equi-join"),
         ("SELECT a.v FROM a FULL JOIN c USING (k)", "unsupported-sql"),
+        ("SELECT v FROM a WHERE (k, v) IN (SELECT k FROM b)", "unsupported-sql"),
+        ("SELECT v FROM a WHERE k IN (SELECT * FROM b)", "unsupported-sql"),
         ("SELECT a.v FROM a FULL JOIN c ON c.k = a.k LEFT JOIN b ON b.k = a.k", "unsupported-sql"),
         ("SELECT a.v FROM a FULL JOIN (b JOIN c ON b.k = c.k) ON c.k = a.k", "unsupported-sql"),
         (f"SELECT a.k FROM a LEFT JOIN c ON c.k = a.k AND {SOON} GROUP BY a.k "
@@ -230,6 +232,8 @@ def test_kept_rows_have_weights() -> None:
         ),
         ("SELECT v FROM a WHERE EXISTS (SELECT 1 FROM b WHERE k = a.v)", [("semi", "b", 0)], ["a"]),
         ("SELECT v FROM a WHERE k IN (SELECT v FROM b)", [("semi", "b", 0)], ["a"]),
+        ("SELECT v FROM a WHERE k IN (SELECT DISTINCT v FROM b)", [("semi", "b", 0)], ["a"]),
+        ("SELECT v FROM a WHERE (k, v) IN (SELECT v, k FROM b)", [("semi", "b", 0)], ["a"]),
         ("SELECT v FROM a WHERE k IN (SELECT k FROM a WHERE v > 1)", [("semi", "a", 0)], ["a"]),
         (
             "SELECT v FROM a WHERE k IS NOT NULL"
@@ -250,6 +254,14 @@ def test_chains(sql: str, wanted: list[tuple[str, str, int]], left: list[str]) -
     assert steps(kept(sql)) == wanted
     assert query.left is not None
     assert [m.alias for m in query.left.members] == left
+
+
+def test_subqueries_name_known_streams() -> None:
+    with pytest.raises(QueryError) as found:
+        parse_sql(
+            "q", "SELECT a.v FROM a WHERE EXISTS (SELECT 1 FROM bb x WHERE x.k = a.k)", STREAMS
+        )
+    assert (found.value.code, found.value.remedy) == ("unknown-stream", "did you mean 'b'?")
 
 
 def test_a_full_join_has_right_rows() -> None:
