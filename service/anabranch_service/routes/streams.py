@@ -127,12 +127,20 @@ async def list_streams(
     ctx: Ctx,
     limit: Annotated[int | None, Query(ge=1, le=1000, description="Streams per page.")] = None,
     cursor: Annotated[QueryName | None, Query(description="Begin after this stream.")] = None,
+    parts: Annotated[
+        bool, Query(description="With the rows of subqueries that are queries of their own.")
+    ] = False,
 ) -> StreamList:
     """All streams in order of names; with ``limit`` or ``cursor``, a page of them."""
     progress = await ctx.store.progress()
     streams, last = await ctx.store.streams(), await ctx.store.last_snapshot()
     sources = await ctx.store.sources()
-    left = [record for name, record in streams.items() if cursor is None or name > cursor]
+    inner = set() if parts else {one.id for one in await ctx.store.queries() if one.part_of}
+    left = [
+        record
+        for name, record in streams.items()
+        if (cursor is None or name > cursor) and name not in inner
+    ]
     page = left[:limit]
     return StreamList(
         items=[stream_out(record, progress, sources, last) for record in page],

@@ -187,18 +187,12 @@ class QueryStore(RedisRecords):
         key = self._own("idempotency", idempotency_key)
         return await reply_text(self.redis.get(key))
 
-    async def add_query(self, run: NewRun, *, idempotency_key: str = "", answer: str = "") -> Added:
-        """Register a query, or a new run of a query; keep ``answer`` under the idempotency key, if
-        one is given.
-        """
-        kept = answer if idempotency_key else ""
-        return (await self.add_queries([run], idempotency_key, kept))[1]
-
     async def add_queries(
         self, runs: Sequence[NewRun], idempotency_key: str = "", answer: str = ""
     ) -> tuple[int, Added]:
-        """Register several queries or runs, all or none. Returns -1 on success, or the index of the
-        first run that can't be registered, with the outcome.
+        """Register several queries or runs, all or none; keep ``answer`` under the idempotency key,
+        if one is given. Returns -1 on success, or the index of the first run that can't be
+        registered, with the outcome.
         """
         keys, seen = self.keys, self._own("idempotency", idempotency_key)
         documents = json.dumps([run.document for run in runs])
