@@ -132,7 +132,9 @@ class Queries:
                 f"query {query!r} can't be {action}: it is read by {', '.join(map(repr, readers))}",
                 field="id",
                 remedy="delete these queries first"
-                + ("; cascade=true deletes them as well" if action == "deleted" else ""),
+                + (
+                    "; cascade=true (--cascade) deletes them as well" if action == "deleted" else ""
+                ),
             )
 
 

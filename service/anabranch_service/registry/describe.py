@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import structlog
 
 from anabranch_contract.durations import format_duration
+from anabranch_contract.queries.changes import TUPLE_WEIGHT
 from anabranch_contract.queries.expressions import (
     Column,
     Expr,
@@ -177,7 +178,8 @@ def _shared(query: JoinQuery, alias_of: Mapping[Label, str]) -> Iterator[str]:
     """Notes on filters that are checked after joining, since the query shares a wider store."""
     for residual in query.residuals if len(query.members) > 1 else ():
         over = {c.alias for c in columns(residual)}
-        if len(over) == 1:
+        hidden = any(c.name == TUPLE_WEIGHT for c in columns(residual))
+        if len(over) == 1 and not hidden:
             alias = alias_of[Label(over.pop())]
             yield (
                 f"{_in_aliases(residual, alias_of)} is checked after joining: {alias} shares the "

@@ -144,7 +144,7 @@ def test_deletion_is_refused_or_cascades(live: Service) -> None:
     refused = live.call("DELETE", "/v1/queries/spent", 409)
     assert (refused["code"], refused["remedy"]) == (
         "query-is-read",
-        "delete these queries first; cascade=true deletes them as well",
+        "delete these queries first; cascade=true (--cascade) deletes them as well",
     )
     assert live.call("DELETE", "/v1/streams/spent", 409)["code"] == "stream-in-use"
     live.call("DELETE", "/v1/queries/spent?cascade=true", 202)

@@ -178,6 +178,11 @@ class QueryStore(RedisRecords):
         """The run with exactly this name, or None."""
         return strict(QueryRecord, name, await self._hget(self.keys.queries, name))
 
+    async def has_query(self, name: str) -> bool:
+        """Whether there is a query called ``name``, in any case, live or ended."""
+        runs = await reply(self.redis.hkeys(self.keys.queries), list[str])
+        return any(query_of(run).lower() == name.lower() for run in runs)
+
     async def next_sequence(self) -> int:
         """A fresh registration number."""
         return await reply(self.redis.incr(self._own("sequence")), int)
