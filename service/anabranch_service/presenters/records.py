@@ -96,7 +96,9 @@ def stream_out(
         retention=_retention_out(record),
         retain=_retain(record.retain),
         kind=record.kind.value,
-        changes=None if record.changes is None else ChangesIn.of(record.changes),
+        changes=None
+        if record.changes is None or record.changes.operation is None
+        else ChangesIn.of(record.changes),
         key=list(record.latest) or None if record.kind is StreamKind.TABLE else None,
         table=_table_out(record, progress),
         latest_since=progress.input.latest_since.get(record.name) if progress is not None else None,

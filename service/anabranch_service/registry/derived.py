@@ -131,10 +131,7 @@ class Queries:
                 "query-is-read",
                 f"query {query!r} can't be {action}: it is read by {', '.join(map(repr, readers))}",
                 field="id",
-                remedy="delete these queries first"
-                + (
-                    "; cascade=true (--cascade) deletes them as well" if action == "deleted" else ""
-                ),
+                remedy="delete these queries first; cascade=true (--cascade) deletes them with it",
             )
 
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from anabranch_contract.protocol.progress import Mode
@@ -144,7 +146,7 @@ def test_deletion_is_refused_or_cascades(live: Service) -> None:
     refused = live.call("DELETE", "/v1/queries/spent", 409)
     assert (refused["code"], refused["remedy"]) == (
         "query-is-read",
-        "delete these queries first; cascade=true (--cascade) deletes them as well",
+        "delete these queries first; cascade=true (--cascade) deletes them with it",
     )
     assert live.call("DELETE", "/v1/streams/spent", 409)["code"] == "stream-in-use"
     live.call("DELETE", "/v1/queries/spent?cascade=true", 202)
@@ -317,3 +319,34 @@ def test_parts_are_planned_and_end_with_the_run_of_their_statement(
         assert service.get("/v1/queries/q.2.1")["status"] == "expired"
         streams = service.get("/v1/streams?parts=true")["items"]
         assert [one["name"] for one in streams] == ["a", "b", "c"]
+
+
+def test_the_rows_of_an_outer_join_are_inserts_to_its_readers(
+    settings: ServiceSettings, tmp_path: Path
+) -> None:
+    with serving(replace(settings, mode=Mode.LIVE)) as service:
+        world = Derived(service, tmp_path)
+        for name, kind in (("flights", "stream"), ("planes", "table")):
+            (tmp_path / name).mkdir()
+            body = {"name": name, "columns": {"id": "bigint", "text": "string"}, "kind": kind}
+            source = {"format": "files", "path": str(tmp_path / name)}
+            service.post("/v1/streams?wait=0", {**body, "source": source})
+
+        def write(name: str, number: int, ids: list[int]) -> None:
+            columns = {"id": ids, "text": [f"{name} {n}" for n in ids]}
+            partial = tmp_path / name / f".{number}"
+            pq.write_table(pa.table(columns), partial)
+            partial.rename(tmp_path / name / f"{number}.parquet")
+
+        write("planes", 1, [1, 2])
+        left = "SELECT f.id, p.text FROM flights f LEFT JOIN planes p ON p.id = f.id"
+        service.post("/v1/queries", {"id": "named", "sql": left})
+        counted = "SELECT text, count(*) AS n FROM named GROUP BY text"
+        service.post("/v1/queries", {"id": "counted", "sql": counted})
+        assert service.get("/v1/streams/named")["kind"] == "changes"
+        for number, ids in enumerate(([1, 1, 3], [2, 4], [3])):
+            world.settle()
+            write("flights", number, ids)
+            world.start()
+        world.settle()
+        assert world.rows("counted") == [("planes 1", 2), ("planes 2", 1), (None, 3)]
