@@ -188,6 +188,10 @@ def with_queries(
     Raises:
         QueryError: a query can't be read, or a subquery can't be a query of its own.
     """
+    others = {query_of(one.id) for one in queries.records if one.part_of}.intersection(streams)
+    if others:
+        # Parts of other statements are not read, nor proposed in place of an unknown name.
+        streams = {name: stream for name, stream in streams.items() if name not in others}
     inlined = {
         name: record
         for name in statement.names
