@@ -61,7 +61,8 @@ def apply(
             confirm(yes=yes or as_json)
             for name in todo:
                 changes[name] = client.put_query(name, bodies[name], version=changes[name].version)
-            for name in gone:
+            # A query reads older ones only.
+            for name in reversed(gone):
                 client.delete_query(name)
     actions = {name: str(change.action) for name, change in changes.items()}
     actions |= dict.fromkeys(gone, "withdrawn")

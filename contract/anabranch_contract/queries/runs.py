@@ -49,3 +49,13 @@ def next_run(run: str) -> str:
     ('unpaid~2', 'unpaid~3')
     """
     return run_name(query_of(run), number_of(run) + 1)
+
+
+def part_name(run: str, number: int) -> str:
+    """Return the name of the ``number``-th part (from 1) of the statement of a run.
+
+    >>> part_name("unpaid", 1), part_name("unpaid~2", 1)
+    ('unpaid.1', 'unpaid.2.1')
+    """
+    place = number_of(run)
+    return f"{query_of(run)}{'' if place == 1 else f'.{place}'}.{number}"

@@ -357,6 +357,9 @@ class QueryOut(QueryTerms):
     )
     reads: list[str] = Field(default=[], description="Registered queries that it reads by name.")
     read_by: list[str] = Field(default=[], description="Live queries that read it by name.")
+    part_of: str | None = Field(
+        default=None, description="Query that has it as a subquery; null: registered by itself."
+    )
     created_at: Time
     expires_at: Time | None
     normalised: NormalisedInfo

@@ -151,6 +151,7 @@ def _source(
         if source.field:
             found.fields[source.field] = within + alias
         return Scope.of_stream(alias, find_stream(source.of, streams), within, source.columns)
+    source.of.check_inlined()
     if source.alias is None and not source.of.items:
         return _resolve(source.of, streams, found, within)
     inside = f"{within}{source.alias or f'subquery{place}'}."

@@ -1,8 +1,13 @@
-"""Names of registered queries in FROM, and the queries themselves in their place."""
+"""Queries in FROM by name, and subqueries that are to be queries of their own.
+
+A registered query without a post-join part stands as a subquery in place of its name. Conversely a
+subquery with a post-join part is a *part* of the statement: a query of its own, whose name stands
+in its place.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from anabranch_planner.sql.unresolved import FromEntry, Unresolved
@@ -11,7 +16,7 @@ from anabranch_planner.sql.unresolved import FromEntry, Unresolved
 def names_read(query: Unresolved) -> tuple[str, ...]:
     """Return the names of streams and registered queries in FROM, also of subqueries, each once."""
     found: dict[str, None] = {}
-    for entry in _entries(query):
+    for entry in (*query.sources, *(side.source for side in query.outer)):
         names = (entry.of,) if isinstance(entry.of, str) else names_read(entry.of)
         found |= dict.fromkeys(names)
     return tuple(found)
@@ -21,19 +26,53 @@ def with_inlined(query: Unresolved, queries: Mapping[str, Unresolved]) -> Unreso
     """Return ``query`` with ``queries`` as subqueries in place of their names."""
     if not queries:
         return query
+    # A query of WITH that is read several times stays one object, hence one part.
+    known: dict[int, Unresolved] = {}
 
     def inlined(entry: FromEntry) -> FromEntry:
-        if not isinstance(entry.of, str):
-            return replace(entry, of=with_inlined(entry.of, queries))
-        found = queries.get(entry.of)
-        return entry if found is None else replace(entry, of=found, alias=entry.alias or entry.of)
+        inner = entry.of
+        if isinstance(inner, str):
+            found = queries.get(inner)
+            return entry if found is None else replace(entry, of=found, alias=entry.alias or inner)
+        if id(inner) not in known:
+            known[id(inner)] = _with_entries(inner, inlined)
+        return replace(entry, of=known[id(inner)])
 
-    return replace(
-        query,
-        sources=tuple(inlined(entry) for entry in query.sources),
-        outer=tuple(replace(side, source=inlined(side.source)) for side in query.outer),
-    )
+    return _with_entries(query, inlined)
 
 
-def _entries(query: Unresolved) -> tuple[FromEntry, ...]:
-    return (*query.sources, *(side.source for side in query.outer))
+def in_parts(query: Unresolved, name: Callable[[int], str]) -> tuple[Unresolved, ...]:
+    """Return the parts of ``query``, each before its readers, and last the query itself, with the
+    names of parts in their places. A query of WITH is one part, however often it is read.
+
+    Args:
+        name: number of a part, from 1 -> its name.
+
+    >>> from anabranch_planner.sql.syntax import parse_statement
+    >>> sql = "SELECT max(n) AS m FROM (SELECT k, count(*) AS n FROM r GROUP BY k) x"
+    >>> [names_read(part) for part in in_parts(parse_statement(sql), "q.{}".format)]
+    [('r',), ('q.1',)]
+    """
+    parts: list[Unresolved] = []
+    known: dict[int, tuple[Unresolved, str]] = {}
+
+    def named(entry: FromEntry) -> FromEntry:
+        inner = entry.of
+        if isinstance(inner, str):
+            return entry
+        if inner.nested is None:
+            return replace(entry, of=_with_entries(inner, named))
+        if id(inner) not in known:
+            parts.append(_with_entries(replace(inner, nested=None), named))
+            # The subquery is kept, so that no other one can have its id.
+            known[id(inner)] = inner, name(len(parts))
+        return replace(entry, of=known[id(inner)][1])
+
+    whole = _with_entries(query, named)
+    return (*parts, whole)
+
+
+def _with_entries(query: Unresolved, change: Callable[[FromEntry], FromEntry]) -> Unresolved:
+    sources = tuple(change(entry) for entry in query.sources)
+    outer = tuple(replace(side, source=change(side.source)) for side in query.outer)
+    return replace(query, sources=sources, outer=outer)

@@ -33,6 +33,7 @@ from anabranch_planner.sql.foreign import refuse_foreign
 from anabranch_planner.sql.functions import UNARY_PLUS
 from anabranch_planner.sql.places import misspelt
 from anabranch_planner.sql.unresolved import (
+    AGGREGATES,
     Condition,
     FromEntry,
     Node,
@@ -55,7 +56,6 @@ _OPENING = re.compile(r"['\"`]|/\*")
 _OPENINGS = 200
 #: Prefix that turns an expression into a statement for the parser.
 _PREFIX = "SELECT "
-_WHOLE = "the whole statement may have it; register the subquery as a query of its own"
 _LAST = "write it in the FROM of the whole statement, a RIGHT JOIN before all other outer joins"
 #: Kinds of joins that are read as inner joins where they stand first, refused joins among them.
 _INNER = (JoinKind.INNER, None)
@@ -292,7 +292,7 @@ def _can_be_read(sql: str) -> bool:
 
 def _query(statement: Node, ctes: Mapping[str, Unresolved], *, whole: bool = False) -> Unresolved:
     """Parse a query at any depth, with the queries ``ctes`` (lower-case name -> query) in scope.
-    Only a ``whole`` statement may have post-join clauses.
+    A subquery (not ``whole``) with post-join clauses is marked as :attr:`Unresolved.nested`.
     """
     with at(statement):
         return _unresolved(_select(statement), ctes, whole=whole)
@@ -343,11 +343,8 @@ def _with(select: exp.Select, outer: Mapping[str, Unresolved]) -> Mapping[str, U
 
 
 def _unresolved(select: exp.Select, outer: Mapping[str, Unresolved], *, whole: bool) -> Unresolved:
-    for name, what in _POST_JOIN.items() if not whole else ():
-        part = select.args.get(name)
-        if part:
-            with at(part):
-                raise unsupported(f"{what} in a subquery", _WHOLE)
+    nested = None if whole else _post_join_clause(select)
+    whole = whole or nested is not None
     ctes = _with(select, outer)
     if not select.expressions:
         raise QueryError("malformed-sql", "the SELECT list is empty", remedy=SHAPE)
@@ -379,8 +376,19 @@ def _unresolved(select: exp.Select, outer: Mapping[str, Unresolved], *, whole: b
             post_join,
             tuple(sides),
             tuple(select.args.get("windows") or ()),
+            nested,
         )
     )
+
+
+def _post_join_clause(select: exp.Select) -> tuple[str, Node | None] | None:
+    """The name and the node of a post-join clause, or of an aggregate; None: there is none."""
+    for name, what in _POST_JOIN.items():
+        part = select.args.get(name)
+        if part:
+            return what, part
+    aggregated = next((item for item in select.expressions if holds_aggregate(item)), None)
+    return None if aggregated is None else (AGGREGATES, aggregated)
 
 
 def _items(select: exp.Select) -> list[SelectItem]:

@@ -18,6 +18,10 @@ from anabranch_contract.queries.views import RankFunction
 Node: TypeAlias = exp.Expr
 
 
+#: Name of aggregates among the clauses of :attr:`Unresolved.nested`.
+AGGREGATES = "aggregates"
+
+
 @dataclass(frozen=True, slots=True)
 class FromEntry:
     """One entry of the FROM list.
@@ -123,8 +127,14 @@ class OuterSide:
 class Unresolved:
     """A parsed query before name resolution: sources, conditions (all must hold), select list.
 
-    No ``items``: parentheses around joins, which pass all inner columns on. Only a whole statement
-    has ``post_join`` clauses and ``outer`` joins. ``windows``: the clauses of WINDOW.
+    No ``items``: parentheses around joins, which pass all inner columns on.
+
+    Attributes:
+        windows: the clauses of WINDOW.
+        post_join: only of a whole statement, or of a subquery that is to be a query of its own
+            (``named``).
+        outer: the same.
+        nested: the clause because of which a subquery is to be a query of its own, and its node.
     """
 
     sources: tuple[FromEntry, ...]
@@ -133,6 +143,21 @@ class Unresolved:
     post_join: PostJoin | None = None
     outer: tuple[OuterSide, ...] = ()
     windows: tuple[Node, ...] = ()
+    nested: tuple[str, Node | None] | None = None
+
+    def check_inlined(self) -> None:
+        """Refuse a subquery that is to be a query of its own where it can't be one.
+
+        Raises:
+            QueryError: ``unsupported-sql``, naming the clause.
+        """
+        if self.nested is not None and self.nested[0] != AGGREGATES:
+            what, node = self.nested
+            with at(node):
+                raise unsupported(
+                    f"{what} in a subquery",
+                    "the whole statement may have it; register the subquery as a query of its own",
+                )
 
     @cached_property
     def size(self) -> int:

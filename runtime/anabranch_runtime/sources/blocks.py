@@ -93,7 +93,7 @@ def read_piece(piece: Piece) -> Iterator[Decoded]:
 
         yield from read_entries(piece)
     elif piece.kind == "version":
-        from anabranch_runtime.sources.versions import read_version
+        from anabranch_runtime.sources.files.versions import read_version
 
         yield from read_version(piece)
     elif piece.kind == "landed":

@@ -38,12 +38,12 @@ from anabranch_runtime.sources.awaited import awaited, awaited_marks
 from anabranch_runtime.sources.back_pressure import shares
 from anabranch_runtime.sources.feed import Feed, Piece, Waiting, version_of
 from anabranch_runtime.sources.files.feed import file_feed
+from anabranch_runtime.sources.files.versions import version_feed
 from anabranch_runtime.sources.ingest.feed import LANDED, landed_feed
 from anabranch_runtime.sources.loads import Load, loads_of, with_loads
 from anabranch_runtime.sources.permitted import masked
 from anabranch_runtime.sources.planned import TRIALS, InputControl
 from anabranch_runtime.sources.redis_stream import redis_feed
-from anabranch_runtime.sources.versions import version_feed
 from anabranch_runtime.state.offsets import OWED
 
 #: Seconds for which an unreadable feed is not checked again, and the same as a multiple of the

@@ -526,6 +526,7 @@ class EpochLoop:
                     lambda q: settled(q, epoch.epoch, q.id in included, epoch.rejected),
                 )
         now = self.clock()
+        await self.store.delete_unread(await self.store.known_queries(now, self.settings.mode))
         for query in overtaken(await self.store.queries(), now):
             await publication.query(
                 query.id, lambda q: q.model_copy(update={"removed_at": q.removed_at or now})

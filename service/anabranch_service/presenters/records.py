@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from anabranch_contract.connectors.secrets import masked_options, masked_text
@@ -95,7 +96,9 @@ def stream_out(
         retention=_retention_out(record),
         retain=_retain(record.retain),
         kind=record.kind.value,
-        changes=None if record.changes is None else ChangesIn.of(record.changes),
+        changes=None
+        if record.changes is None or record.changes.operation is None
+        else ChangesIn.of(record.changes),
         key=list(record.key) or None,
         table=_table_out(record, progress),
         latest_since=progress.input.latest_since.get(record.name) if progress is not None else None,
@@ -153,6 +156,7 @@ def query_out(
     left: Activation | None = None,
     approvals: Approvals | None = None,
     readers: Iterable[str] = (),
+    ended: Mapping[str, str] = MappingProxyType({}),
 ) -> QueryOut:
     """A query, with its status and the properties fixed by its activation.
 
@@ -161,6 +165,7 @@ def query_out(
         left: activation of the join that produces the left rows of an outer join.
         approvals: the held plan, which may be the reason why the query is pending.
         readers: the queries that read it.
+        ended: query that it reads -> why that one brings no more rows.
     """
     status = status_of(record, activation, progress, now)
     joined = 0 if activation is None else activation.results + (0 if left is None else left.results)
@@ -176,7 +181,7 @@ def query_out(
         sink=masked(record.sink),
         sink_problem=None if progress is None else progress.sinks.get(record.id),
         results_at=results_at(record, progress),
-        input_problems=sources.failed_among(streams),
+        input_problems={**sources.failed_among(streams), **ended},
         **_activation(activation),
         missed=_missed(record, activation, progress, status),
         past_results=None if activation is None else _past(activation),
@@ -187,6 +192,7 @@ def query_out(
         joined_rows=None if activation is None or not record.normalised.post_join else joined,
         reads=list(record.reads),
         read_by=list(readers),
+        part_of=query_of(record.part_of) or None,
         rationed=_rationed(record, activation, left, progress, (floors or {}).get(record.id)),
         problem=record.rejected,
         failure=None if activation is None else activation.failure,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import uuid4
 
@@ -21,10 +21,12 @@ from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.protocol.progress import Mode, Progress
 from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_contract.queries.changes import IDENTITY, ChangeFormat
-from anabranch_contract.queries.joins import Stream, StreamKind
+from anabranch_contract.queries.joins import JoinQuery, Stream, StreamKind
 from anabranch_contract.queries.runs import query_of
 from anabranch_contract.queries.views import CHANGE
+from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_service.errors import Conflict
+from anabranch_service.registry.describe import describe
 from anabranch_service.registry.lifecycle import LIVE, Status, newest_runs, status_of
 from anabranch_service.registry.records import InlinedQuery, QueryRecord
 from anabranch_service.registry.statements import Statement
@@ -94,6 +96,16 @@ class Queries:
                     waiting.append(reader)
         return list(found)
 
+    def ended_below(self, record: QueryRecord) -> dict[str, str]:
+        """Query that a live query reads and that brings no more rows -> the reason."""
+        found: dict[str, str] = {}
+        newest = newest_runs(self.records) if record.reads else ()
+        for read in newest if record.reads and self.status(record) in LIVE else ():
+            name, status = query_of(read.id), self.status(read)
+            if name in record.reads and read.normalised.post_join and status not in LIVE:
+                found[name] = f"query {name!r} is {status}: its last rows are read"
+        return found
+
     def users_of(self, stream: str) -> Callable[[Sequence[QueryRecord]], list[str]]:
         """Function from all runs to the live ones over ``stream``."""
 
@@ -119,8 +131,7 @@ class Queries:
                 "query-is-read",
                 f"query {query!r} can't be {action}: it is read by {', '.join(map(repr, readers))}",
                 field="id",
-                remedy="delete these queries first"
-                + ("; cascade=true deletes them as well" if action == "deleted" else ""),
+                remedy="delete these queries first; cascade=true (--cascade) deletes them with it",
             )
 
 
@@ -137,7 +148,8 @@ class Reading:
         streams: the registered streams, and the queries that are streams.
         made: queries that are no registered streams yet, as streams.
         reads: the ids of the queries that are read by name.
-        runs: their runs.
+        runs: the runs of those that are registered.
+        parts: the subqueries that are queries of their own, each before its readers.
     """
 
     statement: Statement
@@ -145,41 +157,105 @@ class Reading:
     made: tuple[StreamRecord, ...] = ()
     reads: tuple[str, ...] = ()
     runs: tuple[str, ...] = ()
+    parts: tuple[StatementPart, ...] = ()
+
+    @property
+    def all_streams(self) -> Mapping[str, Stream]:
+        """The streams of the statement and of its parts."""
+        return {**{n: s for p in self.parts for n, s in p.reading.streams.items()}, **self.streams}
+
+
+@dataclass(frozen=True, slots=True)
+class StatementPart:
+    """A subquery that is a query of its own: its name, normal form, description and stream."""
+
+    name: str
+    reading: Reading
+    query: JoinQuery
+    meaning: NormalisedInfo
+    stream: StreamRecord
 
 
 def with_queries(
-    statement: Statement, streams: Mapping[str, Stream], queries: Queries, own: str
+    statement: Statement, streams: Mapping[str, Stream], queries: Queries, run: str
 ) -> Reading:
-    """Resolve the names in FROM that are registered queries.
+    """Resolve the names in FROM that are registered queries, and the subqueries that are to be
+    queries of their own.
 
     Args:
-        own: id of the query that the statement is of.
+        run: the run with the statement.
 
     Raises:
-        QueryError: a query can't be read.
+        QueryError: a query can't be read, or a subquery can't be a query of its own.
     """
-    known = {name.lower(): name for name in streams}
-    made, inlined = dict[str, StreamRecord](), dict[str, InlinedQuery]()
+    others = {query_of(one.id) for one in queries.records if one.part_of}.intersection(streams)
+    if others:
+        # Parts of other statements are not read, nor proposed in place of an unknown name.
+        streams = {name: stream for name, stream in streams.items() if name not in others}
+    inlined = {
+        name: record
+        for name in statement.names
+        if not _is_stream(name, streams)
+        and (record := queries.find(name)) is not None
+        and not record.normalised.post_join
+    }
+    for record in inlined.values():
+        _check(record, queries, query_of(run), statement.field)
+    statement = statement.inlining({n: InlinedQuery.of(one) for n, one in inlined.items()})
+    statement = replace(statement, run="" if queries.mode is Mode.STEP else run)
+    parts: list[StatementPart] = []
+    for number, name in enumerate(statement.parts, 1):
+        if statement.window is not None:
+            raise QueryError(
+                "part-with-window",
+                "a statement with aggregates, DISTINCT or LIMIT in a subquery can't have a window",
+                field="window",
+                remedy="write its time bounds as conditions",
+            )
+        reading = _resolved(replace(statement, part=number), streams, queries, run, parts)
+        query = reading.statement.normalise(name, reading.streams)
+        meaning = describe(query, reading.streams)
+        parts.append(StatementPart(name, reading, query, meaning, stream_of(name, meaning)))
+    rest = _resolved(statement, streams, queries, run, parts)
+    reads = dict.fromkeys([*(query_of(one.id) for one in inlined.values()), *rest.reads])
+    runs = (*rest.runs, *(one.id for one in inlined.values()))
+    return replace(rest, reads=tuple(reads), runs=runs, parts=tuple(parts))
+
+
+def _is_stream(name: str, streams: Mapping[str, Stream]) -> bool:
+    return name in streams or any(name.lower() == one.lower() for one in streams)
+
+
+def _resolved(
+    statement: Statement,
+    streams: Mapping[str, Stream],
+    queries: Queries,
+    run: str,
+    parts: Sequence[StatementPart],
+) -> Reading:
+    """Resolve the names in FROM of one part of a statement, or of its rest; ``parts`` before it."""
+    known, own = {name.lower(): name for name in streams}, {part.name: part for part in parts}
+    made = dict[str, StreamRecord]()
     reads, runs = dict[str, None](), list[str]()
     for name in statement.names:
+        if name in own:
+            made[name] = own[name].stream
+            reads[name] = None
+            continue
         stream = name if name in streams else known.get(name.lower(), "")
+        record = queries.find(stream or name)
+        if record is not None:
+            _check(record, queries, query_of(run), statement.field)
         if stream:
-            run = queries.streams.get(stream)
-            reads |= {} if run is None else {query_of(run): None}
-            continue
-        record = queries.find(name)
-        if record is None:
-            continue
-        _check(record, queries, own, "query.from" if statement.sql is None else "sql")
-        if record.normalised.post_join:
-            made[query_of(record.id)] = stream_of(record)
-        else:
-            inlined[name] = InlinedQuery.of(record)
-        reads[query_of(record.id)] = None
-        runs.append(record.id)
+            read = queries.streams.get(stream)
+            reads |= {} if read is None else {query_of(read): None}
+        elif record is not None:
+            made[query_of(record.id)] = stream_of(record.id, record.normalised)
+            reads[query_of(record.id)] = None
+            runs.append(record.id)
     new = {name: record.to_stream() for name, record in made.items()}
     return Reading(
-        statement.inlining(inlined),
+        statement,
         {**streams, **new} if new else streams,
         tuple(made.values()),
         tuple(reads),
@@ -187,11 +263,11 @@ def with_queries(
     )
 
 
-def stream_of(record: QueryRecord) -> StreamRecord:
+def stream_of(run: str, meaning: NormalisedInfo) -> StreamRecord:
     """The changes of a query with a post-join part, as a stream."""
-    view = record.normalised.view
-    columns = [ColumnRecord(name=o.name, type=o.type) for o in record.normalised.output]
-    options, changes = {RUN: record.id}, ChangeFormat(None)
+    view = meaning.view
+    columns = [ColumnRecord(name=o.name, type=o.type) for o in meaning.output]
+    options, changes = {RUN: run}, ChangeFormat(None)
     if view is not None:
         columns += [
             ColumnRecord(name=IDENTITY, type="binary"),
@@ -200,8 +276,8 @@ def stream_of(record: QueryRecord) -> StreamRecord:
         options[KEY] = json.dumps(view.identity)
         changes = ChangeFormat(CHANGE, key=(IDENTITY,))
     return StreamRecord(
-        name=query_of(record.id),
-        description=f"Changes of query {query_of(record.id)}",
+        name=query_of(run),
+        description=f"Changes of query {query_of(run)}",
         columns=tuple(columns),
         retain=None,
         kind=StreamKind.CHANGES if view is None else StreamKind.UPSERT,
@@ -219,7 +295,9 @@ def _check(record: QueryRecord, queries: Queries, own: str, field: str) -> None:
     """
     query, status = query_of(record.id), queries.status(record)
     wrong = None
-    if query == own:
+    if record.part_of:
+        wrong = f"is a part of query {query_of(record.part_of)!r}", "write the subquery again"
+    elif query == own:
         wrong = "would read itself", "replace it without its own name in FROM"
     elif status is Status.PAUSED:
         wrong = "is paused", f"resume it first: POST /v1/queries/{query}:resume"

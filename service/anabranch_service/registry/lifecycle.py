@@ -91,6 +91,7 @@ def to_plan(
     earlier runs are tried instead, the newest first.
     """
     planned, replaced = [], []
+    records = _without_orphans(records, activations, now)
     for several in _accepted(records).values():
         *before, newest = several
         if not is_wanted(newest, activations.get(newest.id), now):
@@ -111,17 +112,36 @@ def going_on(
     def wanted(record: QueryRecord) -> bool:
         return is_wanted(record, activations.get(record.id), now)
 
+    records = _without_orphans(records, activations, now)
     alive = (several for several in _accepted(records).values() if wanted(several[-1]))
     return [one for several in alive for one in several if wanted(one)]
 
 
+def _without_orphans(
+    records: Iterable[QueryRecord], activations: Mapping[str, Activation], now: datetime
+) -> list[QueryRecord]:
+    """``records`` without the parts of statements whose run is not wanted."""
+    records = list(records)
+    owners = {one.part_of for one in records if one.part_of}
+    known = {
+        one.id
+        for one in records
+        if one.id in owners and is_wanted(one, activations.get(one.id), now)
+    }
+    return [one for one in records if not one.part_of or one.part_of in known]
+
+
 def overtaken(records: Iterable[QueryRecord], now: datetime) -> list[QueryRecord]:
     """Runs to withdraw, since a later run of the same query was planned or withdrawn: they will
-    never begin or be resumed.
+    never begin or be resumed. Parts of the statements of runs that go on no more are among them.
 
     Runs that have begun and are not paused are omitted: they end with the first epoch without them.
     """
-    found = []
+    records = list(records)
+    wanted = {one.id for one in records if one.wanted(now)}
+    found = [
+        one for one in records if one.part_of and one.part_of not in wanted and not one.is_over(now)
+    ]
     for several in _accepted(records).values():
         later = False
         for run in reversed(several):

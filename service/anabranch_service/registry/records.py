@@ -39,6 +39,8 @@ class QueryRecord(Closed, QueryTerms):
         relaxed: alias -> the weaker filter (expressions) of a store shared with other queries.
         reads: the registered queries that it reads by name.
         inlined: name in FROM -> the query that stands there as a subquery.
+        part_of: the run with the same statement of which this query is a subquery; empty: none.
+        part: number of the subquery among the parts of the statement, from 1.
         sharing_decided: whether ``relaxed`` is final (``planning.sharing``).
     """
 
@@ -52,6 +54,8 @@ class QueryRecord(Closed, QueryTerms):
     sharing_decided: bool = True
     reads: tuple[str, ...] = ()
     inlined: dict[str, InlinedQuery] = Field(default_factory=dict)
+    part_of: str = ""
+    part: int = 0
     removed_at: AwareDatetime | None = None
     paused_at: AwareDatetime | None = None
     rejected: ProblemRecord | None = None

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from threading import Lock
 from typing import Any
 
@@ -16,10 +17,11 @@ from anabranch_contract.errors import PlannerError, QueryError
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import JoinQuery, Stream
+from anabranch_contract.queries.runs import part_name
 from anabranch_planner.documents.structured import read_document
 from anabranch_planner.passes import parse_sql, parse_structured, read_sql
 from anabranch_planner.sql.dialects import SPARK, spoken_of
-from anabranch_planner.sql.named import names_read, with_inlined
+from anabranch_planner.sql.named import in_parts, names_read, with_inlined
 from anabranch_planner.sql.unresolved import Unresolved
 from anabranch_service.durations import read_duration
 from anabranch_service.errors import InvalidInput
@@ -41,6 +43,9 @@ class Statement:
         dialect: dialect of the original SQL, before its translation to Spark's.
         parsed: syntax tree of ``sql``, before name resolution.
         inlined: name in FROM -> the registered query that stands there as a subquery.
+        run: the run that has the statement, whose subqueries with post-join parts are queries of
+            their own; empty: such subqueries are refused.
+        part: number of such a subquery, from 1, if it is meant instead of the whole statement.
     """
 
     sql: str | None
@@ -49,27 +54,44 @@ class Statement:
     dialect: str
     parsed: Unresolved | None
     inlined: Mapping[str, InlinedQuery] = field(default_factory=dict)
+    run: str = ""
+    part: int = 0
+
+    @property
+    def field(self) -> str:
+        """The field of a request with the names in FROM."""
+        return "query.from" if self.sql is None else "sql"
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of the subqueries that are queries of their own."""
+        count = len(self._pieces()) - 1
+        return tuple(part_name(self.run, number) for number in range(1, count + 1))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names in FROM.
+        """The names in FROM, of parts and of streams and queries that are not inlined.
 
         Raises:
             QueryError: the structured query can't be read.
         """
-        return names_read(self.parsed or self._document())
+        return names_read(self.tree())
 
     def inlining(self, queries: Mapping[str, InlinedQuery]) -> Statement:
         """The statement with ``queries`` as subqueries in place of their names."""
         return replace(self, inlined=queries) if queries else self
 
     def tree(self) -> Unresolved:
-        """The syntax tree with the inlined queries."""
+        """The syntax tree with the inlined queries, of the whole statement or of the part."""
+        return self._pieces()[self.part - 1]
+
+    def _pieces(self) -> tuple[Unresolved, ...]:
         inner = {
             name: read_statement(one.sql, one.query).inlining(one.inlined).tree()
             for name, one in self.inlined.items()
         }
-        return with_inlined(self.parsed or self._document(), inner)
+        whole = with_inlined(self.parsed or self._document(), inner)
+        return in_parts(whole, partial(part_name, self.run)) if self.run else (whole,)
 
     def _document(self) -> Unresolved:
         with self._of_document():
@@ -224,11 +246,13 @@ class NormalForms:
 
 
 def _statement_of(record: QueryRecord) -> Statement:
-    return read_statement(record.sql, record.query, record.window).inlining(record.inlined)
+    statement = read_statement(record.sql, record.query, record.window)
+    run = record.part_of or record.id
+    return replace(statement, inlined=record.inlined, run=run, part=record.part)
 
 
 def _given(record: QueryRecord) -> str:
-    return record.model_dump_json(include={"sql", "query", "window", "relaxed", "inlined"})
+    return record.model_dump_json(include={"sql", "query", "window", "relaxed", "inlined", "part"})
 
 
 def usable_streams(records: Iterable[StreamRecord]) -> dict[str, Stream]:

@@ -43,6 +43,12 @@ class Store(StreamStore, PlanStore, ReportStore):
         records, activations = await self.queries(), await self.activations()
         return Queries(records, activations, await self.progress(), now, runs, mode)
 
+    async def delete_unread(self, queries: Queries) -> None:
+        """Delete the streams that are queries without live readers."""
+        for name in queries.streams:
+            if not queries.users_of(name)(queries.records):
+                await self.delete_stream(name, queries.users_of(name), lambda _: None)
+
     async def misfits(self) -> list[Misfit]:
         """The registry keys whose Redis values have the wrong type."""
         keys = self.keys

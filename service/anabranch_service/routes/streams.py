@@ -45,7 +45,7 @@ from anabranch_service.durations import read_duration, read_positive
 from anabranch_service.errors import Conflict, InvalidInput, NotFound, known
 from anabranch_service.presenters.records import stream_out
 from anabranch_service.presenters.statistics import sample_out
-from anabranch_service.registry.derived import Queries, is_query
+from anabranch_service.registry.derived import is_query
 from anabranch_service.registry.describe import describe
 from anabranch_service.registry.lifecycle import LIVE, is_wanted, overtaken, status_of
 from anabranch_service.registry.permitted import check_push, check_stream
@@ -103,7 +103,7 @@ async def add_stream(
             field="name",
             remedy="SQL can't tell them apart; choose another name",
         )
-    _check_names(record, existing, await ctx.store.known_queries(ctx.clock(), ctx.settings.mode))
+    await _check_name(ctx, record)
     if record.name not in existing:
         check_room("streams", len(existing), ctx.settings.sizes.max_streams)
     if not await ctx.store.add_stream(record):
@@ -127,12 +127,20 @@ async def list_streams(
     ctx: Ctx,
     limit: Annotated[int | None, Query(ge=1, le=1000, description="Streams per page.")] = None,
     cursor: Annotated[QueryName | None, Query(description="Begin after this stream.")] = None,
+    parts: Annotated[
+        bool, Query(description="With the rows of subqueries that are queries of their own.")
+    ] = False,
 ) -> StreamList:
     """All streams in order of names; with ``limit`` or ``cursor``, a page of them."""
     progress = await ctx.store.progress()
     streams, last = await ctx.store.streams(), await ctx.store.last_snapshot()
     sources = await ctx.store.sources()
-    left = [record for name, record in streams.items() if cursor is None or name > cursor]
+    inner = set() if parts else {one.id for one in await ctx.store.queries() if one.part_of}
+    left = [
+        record
+        for name, record in streams.items()
+        if (cursor is None or name > cursor) and name not in inner
+    ]
     page = left[:limit]
     return StreamList(
         items=[stream_out(record, progress, sources, last) for record in page],
@@ -294,16 +302,18 @@ async def delete_stream(name: str, ctx: Ctx, if_match: IfMatch = None) -> None:
         )
 
 
-def _check_names(
-    record: StreamRecord, existing: Mapping[str, StreamRecord], queries: Queries
-) -> None:
-    """Refuse the name of a query for a stream.
+async def _check_name(ctx: Context, record: StreamRecord) -> None:
+    """Refuse the name of a live query, or of one that is read, for a stream.
 
     Raises:
         Conflict: ``name-of-query``.
     """
-    found = existing.get(record.name)
-    if queries.find(record.name) is not None or (found is not None and is_query(found)):
+    found = await ctx.store.stream(record.name)
+    taken = found is not None and is_query(found)
+    if not taken and await ctx.store.has_query(record.name):
+        queries = await ctx.store.known_queries(ctx.clock(), ctx.settings.mode)
+        taken = queries.find(record.name) is not None
+    if taken:
         raise Conflict(
             "name-of-query",
             f"there is a query {record.name!r}, and a query is a stream of its name to other "

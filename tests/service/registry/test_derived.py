@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from anabranch_contract.protocol.progress import Mode
@@ -125,6 +127,10 @@ def test_a_query_that_is_read_is_neither_replaced_nor_part_of_a_cycle(live: Serv
     _query(live, "spent", SPENT)
     _query(live, "rich", RICH)
     cycle = {"sql": "SELECT nation AS customer, count(*) AS spent FROM rich GROUP BY nation"}
+    refused = live.call("PUT", "/v1/queries/spent", 422, cycle)
+    assert "would read itself" in refused["errors"][0]["message"]
+    _query(live, "counted", "SELECT nation, count(*) AS n FROM rich GROUP BY nation")
+    cycle = {"sql": "SELECT nation AS customer, max(n) AS spent FROM counted GROUP BY nation"}
     refused = live.call("PUT", "/v1/queries/spent", 409, cycle)
     assert (refused["code"], refused["errors"][0]["field"]) == ("query-is-read", "id")
     own = live.call("PUT", "/v1/queries/rich", 422, {"sql": "SELECT nation FROM rich"})
@@ -140,7 +146,7 @@ def test_deletion_is_refused_or_cascades(live: Service) -> None:
     refused = live.call("DELETE", "/v1/queries/spent", 409)
     assert (refused["code"], refused["remedy"]) == (
         "query-is-read",
-        "delete these queries first; cascade=true deletes them as well",
+        "delete these queries first; cascade=true (--cascade) deletes them with it",
     )
     assert live.call("DELETE", "/v1/streams/spent", 409)["code"] == "stream-in-use"
     live.call("DELETE", "/v1/queries/spent?cascade=true", 202)
@@ -159,7 +165,10 @@ def test_readers_stay_when_the_query_expires(live: Service) -> None:
     _query(live, "rich", RICH)
     live.call("PATCH", "/v1/queries/spent", 200, {"ttl": "1 millisecond"})
     assert live.get("/v1/queries/spent")["status"] == "expired"
-    assert live.get("/v1/queries/rich")["status"] == "pending"
+    rich = live.get("/v1/queries/rich")
+    assert rich["status"] == "pending"
+    assert rich["input_problems"]["spent"] == "query 'spent' is expired: its last rows are read"
+    assert live.get("/v1/queries")["items"][1] == rich
     # New readers share the stream, and the name stays that of the rows that are read.
     assert _query(live, "more", "SELECT spent FROM spent")["reads"] == ["spent"]
     assert _query(live, "spent", SPENT, 409)["code"] == "query-is-read"
@@ -194,6 +203,68 @@ def test_a_replay_reads_no_post_join_part(service: Service) -> None:
     assert "beside the batches of a replay" in refused["message"]
 
 
+NESTED = (
+    "WITH s AS (SELECT customer, sum(price) AS spent FROM orders GROUP BY customer) "
+    "SELECT c.nation, count(*) AS n, max(s.spent) AS most, max(t.spent) AS also "
+    "FROM s JOIN customers c ON c.id = s.customer JOIN s t ON t.customer = s.customer "
+    "JOIN (SELECT DISTINCT customer FROM (SELECT customer FROM orders WHERE price > 1 "
+    "ORDER BY price LIMIT 9) y) d ON d.customer = s.customer GROUP BY c.nation"
+)
+
+
+def test_subqueries_with_aggregates_are_queries_of_their_own(live: Service) -> None:
+    made = _query(live, "nested", NESTED, title="Nations")
+    assert made["reads"] == ["nested.1", "nested.3"]
+    assert [o["name"] for o in made["normalised"]["output"]] == ["nation", "n", "most", "also"]
+    assert [one["id"] for one in live.get("/v1/queries")["items"]] == ["nested"]
+    listed = live.get("/v1/queries?parts=true")["items"]
+    assert [(one["id"], one["part_of"], one["reads"]) for one in listed] == [
+        ("nested.1", "nested", []),
+        ("nested.2", "nested", []),
+        ("nested.3", "nested", ["nested.2"]),
+        ("nested", None, ["nested.1", "nested.3"]),
+    ]
+    assert _streams(live) == ["customers", "orders"]
+    streams = [one["name"] for one in live.get("/v1/streams?parts=true")["items"]]
+    assert streams == ["customers", "nested.1", "nested.2", "nested.3", "orders"]
+    again = live.call("PUT", "/v1/queries/nested", 200, {"sql": NESTED, "title": "Nations"})
+    assert again["action"] == "none"
+    refused = live.call("DELETE", "/v1/queries/nested.1", 409)
+    assert "'nested'" in refused["detail"]
+    part = _query(live, "other", "SELECT spent FROM `nested.1`", 422)["errors"][0]
+    assert "is a part of query 'nested'" in part["message"]
+
+
+def test_parts_end_with_their_statement(live: Service) -> None:
+    _query(live, "nested", NESTED)
+    replaced = live.call("PUT", "/v1/queries/nested", 200, {"sql": f"{NESTED} HAVING count(*) > 1"})
+    assert replaced["action"] == "replaced"
+    assert replaced["query"]["reads"] == ["nested.2.1", "nested.2.3"]
+    live.call("POST", "/v1/queries/nested:pause", 202)
+    resumed = live.call("POST", "/v1/queries/nested:resume", 202)
+    assert resumed["reads"] == ["nested.3.1", "nested.3.3"]
+    _query(live, "above", "SELECT most FROM nested WHERE n > 1")
+    live.call("DELETE", "/v1/queries/nested", 409)
+    live.call("DELETE", "/v1/queries/nested?cascade=true", 202)
+    listed = live.get("/v1/queries?parts=true")["items"]
+    assert {one["status"] for one in listed} == {"expired"}
+    assert len(listed) == 11
+
+
+def test_statements_whose_parts_are_refused(live: Service) -> None:
+    def refused(body: dict[str, Any]) -> tuple[str, str]:
+        answer = live.post("/v1/queries", {"id": "r", **body}, 422)["errors"][0]
+        assert live.get("/v1/queries?parts=true")["items"] == []
+        return answer["code"], answer["message"]
+
+    assert refused({"sql": NESTED, "window": "1 hour"})[0] == "part-with-window"
+    unknown = NESTED.replace("sum(price)", "sum(prise)")
+    assert refused({"sql": unknown})[0] == "unknown-column"
+    assert live.post("/v1/queries:explain", {"sql": NESTED}, 200)["refused"] is None
+    dry = live.post("/v1/plans:dry-run", {"add": [{"id": "r", "sql": NESTED}]}, 200)
+    assert dry["rejected"] == {}
+
+
 @pytest.mark.parametrize("seed", [0, 2, 3])
 def test_random_queries_over_queries(settings: ServiceSettings, tmp_path: Path, seed: int) -> None:
     with serving(replace(settings, mode=Mode.LIVE)) as service:
@@ -219,3 +290,63 @@ def test_a_reader_registered_later_sees_all_rows(settings: ServiceSettings, tmp_
         world.settle()
         world.check()
         assert world.rows("q1") == world.wanted("q0")
+
+
+def test_parts_are_planned_and_end_with_the_run_of_their_statement(
+    settings: ServiceSettings, tmp_path: Path
+) -> None:
+    with serving(replace(settings, mode=Mode.LIVE)) as service:
+        world = Derived(service, tmp_path)
+        nested = "SELECT x.n, count(*) AS c FROM (SELECT g, count(*) AS n FROM a GROUP BY g) x"
+        world.query("q", f"{nested} GROUP BY x.n")
+        world.write("a", [("insert", (1, n, text)) for n, text in enumerate("xxyyyz")])
+        world.settle()
+        world.check()
+        assert world.rows("q") == [(1, 1), (2, 1), (3, 1)]
+        sql = f"{nested} WHERE x.n > 1 GROUP BY x.n"
+        service.call("PUT", "/v1/queries/q", 200, {"sql": sql})
+        world.statements["q"] = sql
+        world.write("a", [("insert", (1, 9, "z")), ("delete", (1, 0, "x"))])
+        world.settle()
+        world.check()
+        assert world.rows("q") == [(2, 1), (3, 1)]
+        shown = {one["id"]: one for one in service.get("/v1/queries?parts=true")["items"]}
+        assert (shown["q.1"]["status"], shown["q.2.1"]["status"]) == ("expired", "active")
+        streams = service.get("/v1/streams?parts=true")["items"]
+        assert [one["name"] for one in streams] == ["a", "b", "c", "q.2.1"]
+        service.call("DELETE", "/v1/queries/q", 202)
+        world.settle()
+        assert service.get("/v1/queries/q.2.1")["status"] == "expired"
+        streams = service.get("/v1/streams?parts=true")["items"]
+        assert [one["name"] for one in streams] == ["a", "b", "c"]
+
+
+def test_the_rows_of_an_outer_join_are_inserts_to_its_readers(
+    settings: ServiceSettings, tmp_path: Path
+) -> None:
+    with serving(replace(settings, mode=Mode.LIVE)) as service:
+        world = Derived(service, tmp_path)
+        for name, kind in (("flights", "stream"), ("planes", "table")):
+            (tmp_path / name).mkdir()
+            body = {"name": name, "columns": {"id": "bigint", "text": "string"}, "kind": kind}
+            source = {"format": "files", "path": str(tmp_path / name)}
+            service.post("/v1/streams?wait=0", {**body, "source": source})
+
+        def write(name: str, number: int, ids: list[int]) -> None:
+            columns = {"id": ids, "text": [f"{name} {n}" for n in ids]}
+            partial = tmp_path / name / f".{number}"
+            pq.write_table(pa.table(columns), partial)
+            partial.rename(tmp_path / name / f"{number}.parquet")
+
+        write("planes", 1, [1, 2])
+        left = "SELECT f.id, p.text FROM flights f LEFT JOIN planes p ON p.id = f.id"
+        service.post("/v1/queries", {"id": "named", "sql": left})
+        counted = "SELECT text, count(*) AS n FROM named GROUP BY text"
+        service.post("/v1/queries", {"id": "counted", "sql": counted})
+        assert service.get("/v1/streams/named")["kind"] == "changes"
+        for number, ids in enumerate(([1, 1, 3], [2, 4], [3])):
+            world.settle()
+            write("flights", number, ids)
+            world.start()
+        world.settle()
+        assert world.rows("counted") == [("planes 1", 2), ("planes 2", 1), (None, 3)]

@@ -11,7 +11,14 @@ from anabranch_contract.protocol.progress import Progress
 from anabranch_contract.rest.normalised import NormalisedInfo
 from anabranch_contract.rest.queries import ProblemRecord
 from anabranch_service.planning.loop import settled
-from anabranch_service.registry.lifecycle import Status, results_of, status_of
+from anabranch_service.registry.lifecycle import (
+    Status,
+    going_on,
+    overtaken,
+    results_of,
+    status_of,
+    to_plan,
+)
 from anabranch_service.registry.records import QueryRecord
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -87,3 +94,21 @@ def test_a_rejection_is_kept_with_its_first_reason() -> None:
     other = ProblemRecord(code="other", message="z")
     assert settled(query, 2, False, {"q": other}).rejected == PROBLEM
     assert query.wanted(NOW) is False
+
+
+def test_parts_of_a_statement_go_on_while_its_run_does() -> None:
+    part = record(id="q.1", part_of="q", part=1)
+    for owner, runs in (
+        (record(), ["q.1", "q"]),
+        (record(first_epoch=0, last_epoch=1), []),
+        (record(removed_at=NOW), []),
+        (record(paused_at=NOW), []),
+        (record(rejected=PROBLEM), []),
+    ):
+        records = [part, owner]
+        assert sorted(q.id for q in to_plan(records, {}, NOW)[0]) == sorted(runs)
+        assert sorted(q.id for q in going_on(records, {}, NOW)) == sorted(runs)
+        assert (part in overtaken(records, NOW)) == (not runs)
+    assert to_plan([part, record()], {"q": FAILED}, NOW)[0] == []
+    assert overtaken([part], NOW) == [part]
+    assert overtaken([part.model_copy(update={"removed_at": NOW})], NOW) == []

@@ -185,8 +185,9 @@ class Derived:
 
     def rows(self, name: str) -> list[tuple[Any, ...]]:
         """The present rows of a query, by its result files."""
-        meaning = self.service.get(f"/v1/queries/{name}")["normalised"]
-        files = sorted(map(str, (self.folder / "results" / name).glob("*.parquet")))
+        shown = self.service.get(f"/v1/queries/{name}")
+        meaning, folder = shown["normalised"], self.folder / "results" / shown["run"]
+        files = sorted(map(str, folder.glob("*.parquet")))
         if not files:
             return []
         output = [o["name"] for o in meaning["output"]]
@@ -194,10 +195,10 @@ class Derived:
             if meaning["view"] is not None:
                 by = ", ".join(f'"{name}"' for name in meaning["view"]["identity"])
                 over = f"PARTITION BY {by}" if by else ""
-                shown = ", ".join(f'"{o}"' for o in output)
+                listed = ", ".join(f'"{o}"' for o in output)
                 numbered = f"*, row_number() OVER ({over} ORDER BY anabranch_version DESC) AS nth"
                 sql = (
-                    f"SELECT {shown} FROM (SELECT {numbered} FROM read_parquet(?)) "
+                    f"SELECT {listed} FROM (SELECT {numbered} FROM read_parquet(?)) "
                     "WHERE nth = 1 AND anabranch_change = 'upsert'"
                 )
                 return comparable(connection.execute(sql, [files]).fetchall())
@@ -277,10 +278,10 @@ def run_seed(service: Service, folder: Path, seed: int) -> Counter[str]:
     readable = list[str]()
     for number, name in enumerate(names):
         upper = number > 0 and rng.random() < 0.75
-        sql = upper_statement(rng, readable) if upper else lower_statement(rng)
-        world.query(name, sql)
-        if " v0" in sql.partition(" FROM ")[0] or "x.v0" in sql.partition(" FROM ")[0]:
-            readable.append(name)
+        below = [*readable, *(f"({lower_statement(rng)})" for _ in range(rng.choice((0, 1, 2))))]
+        sql = upper_statement(rng, below) if upper and below else lower_statement(rng)
+        made = world.query(name, sql)
+        readable += [name for o in made["normalised"]["output"] if o["name"] == "v0"]
         for _ in range(rng.choice((0, 0, 1, 3))):
             world.draw()
             world.turn(killed=0.25)
@@ -291,6 +292,7 @@ def run_seed(service: Service, folder: Path, seed: int) -> Counter[str]:
         world.turn(killed=0.25)
     world.settle()
     world.check()
-    world.events["levels"] += sum("q" in sql.partition(" FROM ")[2] for sql in
-                                  world.statements.values())  # fmt: skip
+    read = [service.get(f"/v1/queries/{name}")["reads"] for name in names]
+    world.events["levels"] += sum(map(bool, read))
+    world.events["parts"] += sum("." in one for some in read for one in some)
     return world.events

@@ -275,7 +275,7 @@ def _added(
     others: Queries,
 ) -> tuple[list[JoinQuery], Mapping[str, Stream]]:
     """The added queries, and the streams, with the queries that they read."""
-    queries: list[JoinQuery] = []
+    queries, read = list[JoinQuery](), dict(streams)
     for index, given in enumerate(body.add):
         go_on(deadline)
         name = _name(given, index)
@@ -292,10 +292,11 @@ def _added(
                 settings, given.sql, given.query, given.window, given.dialect, streams
             )
             reading = with_queries(statement, streams, others, name)
-            streams = reading.streams
-            query = reading.statement.normalise(name, streams)
-            check_slo(given.slo, query, streams)
-            queries.extend(query.planned)
+            query = reading.statement.normalise(name, reading.streams)
+            check_slo(given.slo, query, reading.streams)
+            for one in (*(part.query for part in reading.parts), query):
+                queries.extend(one.planned)
+            read |= reading.all_streams
         except (PlannerError, InvalidInput) as cause:
             raise InvalidInput(
                 cause.code,
@@ -304,7 +305,7 @@ def _added(
                 remedy=cause.remedy,
                 position=cause.position,
             ) from None
-    return queries, streams
+    return queries, read
 
 
 def _name(given: QueryIn, index: int) -> str:

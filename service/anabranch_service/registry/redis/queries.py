@@ -178,6 +178,11 @@ class QueryStore(RedisRecords):
         """The run with exactly this name, or None."""
         return strict(QueryRecord, name, await self._hget(self.keys.queries, name))
 
+    async def has_query(self, name: str) -> bool:
+        """Whether there is a query called ``name``, in any case, live or ended."""
+        runs = await reply(self.redis.hkeys(self.keys.queries), list[str])
+        return any(query_of(run).lower() == name.lower() for run in runs)
+
     async def next_sequence(self) -> int:
         """A fresh registration number."""
         return await reply(self.redis.incr(self._own("sequence")), int)
@@ -187,18 +192,12 @@ class QueryStore(RedisRecords):
         key = self._own("idempotency", idempotency_key)
         return await reply_text(self.redis.get(key))
 
-    async def add_query(self, run: NewRun, *, idempotency_key: str = "", answer: str = "") -> Added:
-        """Register a query, or a new run of a query; keep ``answer`` under the idempotency key, if
-        one is given.
-        """
-        kept = answer if idempotency_key else ""
-        return (await self.add_queries([run], idempotency_key, kept))[1]
-
     async def add_queries(
         self, runs: Sequence[NewRun], idempotency_key: str = "", answer: str = ""
     ) -> tuple[int, Added]:
-        """Register several queries or runs, all or none. Returns -1 on success, or the index of the
-        first run that can't be registered, with the outcome.
+        """Register several queries or runs, all or none; keep ``answer`` under the idempotency key,
+        if one is given. Returns -1 on success, or the index of the first run that can't be
+        registered, with the outcome.
         """
         keys, seen = self.keys, self._own("idempotency", idempotency_key)
         documents = json.dumps([run.document for run in runs])

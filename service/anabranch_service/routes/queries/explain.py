@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +29,7 @@ from anabranch_service.planning.task import FULL, PlanTask
 from anabranch_service.planning.what_if.dry_run import dry_run_out
 from anabranch_service.planning.what_if.explanation import explained
 from anabranch_service.presenters.missed import rows_to_miss
-from anabranch_service.registry.derived import Queries, with_queries
+from anabranch_service.registry.derived import Queries, Reading, with_queries
 from anabranch_service.registry.describe import describe
 from anabranch_service.registry.sizes import read_checked
 from anabranch_service.registry.statements import usable_streams
@@ -61,7 +61,7 @@ async def explain(body: ExplainIn, ctx: Ctx) -> ExplainOut:
     name = next(name for name in names if name not in taken)
     async with ctx.work.limited():
         queries = await ctx.store.known_queries(ctx.clock(), ctx.settings.mode)
-        answer, query, streams = await ctx.work.read(
+        answer, query, reading = await ctx.work.read(
             _understand, name, body, usable_streams(found.streams.values()), ctx.settings, queries
         )
     if query is None or answer.normalised is None:
@@ -70,15 +70,16 @@ async def explain(body: ExplainIn, ctx: Ctx) -> ExplainOut:
     # One plan if no other query is registered; else three: joint, standalone, without the query.
     seconds = min(SECONDS / (3 if found.wanted else 1), ctx.settings.planning.solve_seconds)
     task = await ctx.work.read(plan_task, found, ctx.store.forms, seconds)
-    task = replace(task, streams=streams)
-    planned, added = await ctx.work.plan(_plan_beside, task, query)
+    task = replace(task, streams={**task.streams, **reading.all_streams})
+    added_queries = [one for part in reading.parts for one in part.query.planned]
+    planned, added = await ctx.work.plan(_plan_beside, task, [*added_queries, *query.planned])
     given = {**_own(planned, name), "added_cost": added, "missed": missed}
     return answer.model_copy(update=given)
 
 
-def _plan_beside(task: PlanTask, query: JoinQuery) -> tuple[DryRunOut, float]:
-    """Plan the task's queries and ``query`` jointly; returns the plan, and the cost it adds."""
-    queries = (*task.queries, *query.planned)
+def _plan_beside(task: PlanTask, new: Sequence[JoinQuery]) -> tuple[DryRunOut, float]:
+    """Plan the task's queries and ``new`` ones jointly; returns the plan, and the cost it adds."""
+    queries = (*task.queries, *new)
     planned = explained(plan_epoch(replace(task, queries=queries, limits=FULL)))
     without = plan_jointly(task.queries, planned.task).plan.cost
     return dry_run_out(planned, "full"), planned.plan.cost - without
@@ -90,12 +91,12 @@ def _understand(
     streams: Mapping[str, Stream],
     settings: ServiceSettings,
     queries: Queries,
-) -> tuple[ExplainOut, JoinQuery | None, Mapping[str, Stream]]:
+) -> tuple[ExplainOut, JoinQuery | None, Reading]:
     """Parse and convert a statement; returns the answer without the plan, its normal form if it
-    can run continuously, and the streams, with the queries that it reads.
+    can run continuously, and the statement with the queries that it reads.
     """
     statement = read_checked(settings, body.sql, None, body.window, body.dialect, streams)
-    reading = with_queries(statement, streams, queries, "")
+    reading = with_queries(statement, streams, queries, name)
     statement, streams = reading.statement, reading.streams
     meaning = refused = None
     try:
@@ -123,7 +124,7 @@ def _understand(
         added_cost=None,
         plan=None,
     )
-    return answer, meaning, streams
+    return answer, meaning, reading
 
 
 def _problem_out(refused: PlannerError) -> ProblemRecord:

@@ -45,6 +45,9 @@ async def list_queries(
         Query(max_length=len(Status), description="Only queries in any of these states."),
     ] = None,
     owner: Annotated[str | None, Query(max_length=200)] = None,
+    parts: Annotated[
+        bool, Query(description="With subqueries that are queries of their own.")
+    ] = False,
     tag: Annotated[
         list[str] | None,
         Query(max_length=_MOST, description="Only queries with all of these tags."),
@@ -55,7 +58,8 @@ async def list_queries(
     activations, progress = await store.activations(), await store.progress()
     sources, approvals = await store.sources(), await store.approvals()
     floors = floors_of(progress, await store.rations())
-    readers = (await store.known_queries(now, ctx.settings.mode)).readers_of_all()
+    queries = await store.known_queries(now, ctx.settings.mode)
+    readers = queries.readers_of_all()
     sought = Sought(find.strip(), owner, frozenset(stream or ()), frozenset(tag or ()))
 
     def in_state(record: QueryRecord) -> bool:
@@ -65,11 +69,22 @@ async def list_queries(
         activation, left = (activations.get(name) for name in (record.id, record.id + LEFT_SUFFIX))
         read_by = readers.get(query_of(record.id), ())
         return query_out(
-            record, activation, progress, sources, now, floors, left, approvals, read_by
+            record,
+            activation,
+            progress,
+            sources,
+            now,
+            floors,
+            left,
+            approvals,
+            read_by,
+            queries.ended_below(record),
         )
 
     found = sought.among(_after(await store.newest_queries(), cursor))
-    fitting = (one.record for one in found if in_state(one.record))
+    fitting = (
+        one.record for one in found if in_state(one.record) and (parts or not one.record.part_of)
+    )
     # The generator stops at the end of the page.
     page = list(islice(fitting, limit + 1))
     more = len(page) > limit

@@ -27,7 +27,13 @@ from anabranch_service.context import Context
 from anabranch_service.durations import read_positive
 from anabranch_service.errors import Conflict, InvalidInput
 from anabranch_service.presenters.records import floors_of, query_out
-from anabranch_service.registry.derived import Queries, Reading, is_query, with_queries
+from anabranch_service.registry.derived import (
+    Queries,
+    Reading,
+    StatementPart,
+    is_query,
+    with_queries,
+)
 from anabranch_service.registry.describe import describe
 from anabranch_service.registry.lifecycle import LIVE, Status, status_of, to_plan
 from anabranch_service.registry.permitted import check_sink_request
@@ -35,6 +41,7 @@ from anabranch_service.registry.records import QueryRecord
 from anabranch_service.registry.redis.queries import Added, NewRun
 from anabranch_service.registry.sizes import check_columns, check_room, read_checked
 from anabranch_service.registry.slo import check_slo
+from anabranch_service.registry.statements import NormalForms
 from anabranch_service.settings import ServiceSettings
 from anabranch_service.versions import etag
 
@@ -51,16 +58,25 @@ class Beginning:
 
     Attributes:
         query: normal form over the streams of ``reading``.
+        parts: the subqueries that are queries of their own, which begin with it.
     """
 
     record: QueryRecord
     query: JoinQuery
     reading: Reading
+    parts: tuple[Beginning, ...] = ()
 
     @property
-    def new(self) -> NewRun:
-        """The run in the form of the registry."""
-        return NewRun(self.record, self.reading.made, self.reading.runs)
+    def new(self) -> list[NewRun]:
+        """The runs to register together, the run itself last."""
+        own = NewRun(self.record, self.reading.made, self.reading.runs)
+        return [*(new for part in self.parts for new in part.new), own]
+
+    def keep(self, forms: NormalForms) -> None:
+        """Keep the normal forms of the run and of its parts."""
+        for part in self.parts:
+            part.keep(forms)
+        forms.keep(self.record, self.query, self.reading.streams, self.reading.statement)
 
 
 async def begin(ctx: Context, body: QueryIn, now: datetime) -> Beginning:
@@ -103,7 +119,7 @@ async def prepare(
     queries.check_unread(own, "registered again")
     if own in queries.streams:
         # Its last reader has ended.
-        await delete_unread(ctx, queries)
+        await ctx.store.delete_unread(queries)
     await check_name(ctx, own)
     streams = await ctx.store.usable_streams()
     async with ctx.work.limited():
@@ -111,6 +127,11 @@ async def prepare(
             _read, run, body, streams, ctx.settings, queries
         )
     statement = reading.statement
+    resumed = before is not None and before.paused_at is not None
+    asked = not resumed and "past" in body.model_fields_set
+    for part in reading.parts if asked else ():
+        _check_past(body.past, part.query, part.reading.streams)
+    parts = [await _part(ctx, run, body, one, n, now) for n, one in enumerate(reading.parts, 1)]
     record = QueryRecord.of(
         body,
         past=past_of(body, query, reading.streams),
@@ -127,18 +148,37 @@ async def prepare(
     await _check_target(ctx, record)
     if before is not None:
         _check_shared_sink(record, before)
+    return Beginning(record, query, reading, tuple(parts))
+
+
+async def _part(
+    ctx: Context, run: str, body: QueryIn, part: StatementPart, number: int, now: datetime
+) -> Beginning:
+    """The query that is the ``number``-th part of the statement of ``run``."""
+    query, reading = part.query, part.reading
+    may = _no_past(query, reading.streams) is None
+    record = QueryRecord(
+        past=past_of(body, query, reading.streams) if may else "none",
+        id=part.name,
+        sequence=await ctx.store.next_sequence(),
+        created_at=now,
+        sql=reading.statement.sql,
+        priority=body.priority,
+        owner=body.owner,
+        tags=body.tags,
+        normalised=part.meaning,
+        sharing_decided=False,
+        reads=reading.reads,
+        inlined=reading.statement.inlined,
+        part_of=run,
+        part=number,
+    )
     return Beginning(record, query, reading)
 
 
 async def known_queries(ctx: Context) -> Queries:
     """The registered queries at this moment."""
     return await ctx.store.known_queries(ctx.clock(), ctx.settings.mode)
-
-
-async def delete_unread(ctx: Context, queries: Queries) -> None:
-    """Delete the streams that are queries without readers."""
-    for name in queries.streams:
-        await ctx.store.delete_stream(name, queries.users_of(name), lambda _: None)
 
 
 async def check_name(ctx: Context, query: str) -> None:
@@ -179,12 +219,12 @@ async def register(
     Raises:
         Conflict: ``unknown-stream``, or ``duplicate-query``: another request registered that run.
     """
-    record = run.record
-    added = await ctx.store.add_query(run.new, idempotency_key=idempotency_key, answer=answer)
+    kept = answer if idempotency_key else ""
+    at, added = await ctx.store.add_queries(run.new, idempotency_key, kept)
     if added.outcome == "added":
-        ctx.store.forms.keep(record, run.query, run.reading.streams, run.reading.statement)
+        run.keep(ctx.store.forms)
     elif added.outcome != "seen":
-        raise _not_added(record, added)
+        raise _not_added(run.new[at].record, added)
     return added
 
 
@@ -194,12 +234,13 @@ async def register_all(ctx: Context, runs: Sequence[Beginning]) -> None:
     Raises:
         Conflict: as :func:`register`; its field begins with ``queries.<index of the run>``.
     """
-    at, added = await ctx.store.add_queries([run.new for run in runs])
+    new = [(place, one) for place, run in enumerate(runs) for one in run.new]
+    at, added = await ctx.store.add_queries([one for _, one in new])
     if added.outcome != "added":
-        cause = _not_added(runs[at].record, added)
-        raise cause.moved(field=f"queries.{at}.{cause.field}")
+        cause = _not_added(new[at][1].record, added)
+        raise cause.moved(field=f"queries.{new[at][0]}.{cause.field}")
     for run in runs:
-        ctx.store.forms.keep(run.record, run.query, run.reading.streams, run.reading.statement)
+        run.keep(ctx.store.forms)
 
 
 def _not_added(record: QueryRecord, added: Added) -> Conflict:
@@ -279,6 +320,8 @@ async def change_and_end_earlier(
         if chosen is None:
             return []
         ended = [*runs[: runs.index(chosen)], *beside(records, chosen)]
+        over = {chosen.id, *(run.id for run in ended)}
+        ended += [run for run in records if run.part_of in over]
         changed = change(chosen)
         given = [changed] if changed != chosen else []
         return given + [
@@ -302,8 +345,10 @@ async def shown(ctx: Context, record: QueryRecord, response: Response) -> QueryO
     activation, left = (activations.get(name) for name in (record.id, record.id + LEFT_SUFFIX))
     approvals = await ctx.store.approvals()
     now, queries = ctx.clock(), await known_queries(ctx)
-    readers = queries.readers(query_of(record.id))
-    return query_out(record, activation, progress, sources, now, floors, left, approvals, readers)
+    readers, ended = queries.readers(query_of(record.id)), queries.ended_below(record)
+    return query_out(
+        record, activation, progress, sources, now, floors, left, approvals, readers, ended
+    )
 
 
 async def check_needs(ctx: Context, record: QueryRecord, slo: Slo) -> None:
@@ -363,11 +408,11 @@ def read_body(
     streams: Mapping[str, Stream],
     settings: ServiceSettings,
     queries: Queries,
-    own: str,
+    run: str,
 ) -> Reading:
-    """Parse the statement of a request for the query ``own``, and resolve the queries it reads."""
+    """Parse the statement of a request for ``run``, and resolve the queries that it reads."""
     statement = read_checked(settings, body.sql, body.query, body.window, body.dialect, streams)
-    return with_queries(statement, streams, queries, own)
+    return with_queries(statement, streams, queries, run)
 
 
 def _read(
@@ -380,7 +425,7 @@ def _read(
     """Parse and check a request for a query, including its sink; returns the statement, its normal
     form, and the description of the normal form.
     """
-    reading = read_body(body, streams, settings, queries, query_of(name))
+    reading = read_body(body, streams, settings, queries, name)
     statement, streams = reading.statement, reading.streams
     query = statement.normalise(name, streams)
     shown = "sql" if statement.sql is not None else "query.select"

@@ -12,10 +12,10 @@ import pytest
 from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_contract.queries.changes import IDENTITY
 from anabranch_runtime.errors import SourceError
-from anabranch_runtime.sources import versions
 from anabranch_runtime.sources.blocks import read_pieces
 from anabranch_runtime.sources.feed import Piece, PieceError
-from anabranch_runtime.sources.versions import VersionFeed, identities, version_feed
+from anabranch_runtime.sources.files import versions
+from anabranch_runtime.sources.files.versions import VersionFeed, identities, version_feed
 
 COLUMNS = (("n", "bigint"), (IDENTITY, "binary"), ("anabranch_change", "string"))
 
