@@ -134,7 +134,7 @@ class Unresolved:
         post_join: only of a whole statement, or of a subquery that is to be a query of its own
             (``named``).
         outer: the same.
-        nested: the clause because of which a subquery is to be a query of its own, and its node.
+        nested: the clause that makes a subquery a query of its own, and its node.
     """
 
     sources: tuple[FromEntry, ...]

@@ -174,7 +174,10 @@ class Driver:
         self.progress.direct(self.state)
 
     def tick(self) -> None:
-        """Between batches, report changes. In live mode, begin and end epochs (``epoch_cycle``)."""
+        """Between batches, report changes, and commit the progress of tables. In live mode, begin
+        and end epochs (``epoch_cycle``).
+        """
+        self._note_tables()
         self.reporting.tick(self.state)
         if self.settings.mode is Mode.STEP:
             return
@@ -218,6 +221,18 @@ class Driver:
         """Report the progress of the pipeline in ``phase``."""
         self.reporting.report(phase, self.state, error)
 
+    def _note_tables(self) -> None:
+        """Commit the progress of tables without a batch, so that it is known after a restart."""
+        state = self.tables.progressed(self.state)
+        if state is self.state:
+            return
+        self.durability.manifests.commit(state)
+        self.state = state
+        rules = self.durability.rules(state)
+        if rules is not None:
+            self.tables.committed(state, surviving(rules, state))
+        self.durability.forget(())
+
     def finish(self) -> None:
         """End the run. After a replay, deliver results that wait for a sink, and write an empty
         result file for each query without results.
@@ -225,6 +240,7 @@ class Driver:
         Raises:
             SinkError: a sink rejects its waiting results, which are kept.
         """
+        self._note_tables()
         self.reporting.close(self.state)
         if self.settings.mode is not Mode.STEP:
             return

@@ -105,11 +105,13 @@ class MaintainedTables:
         tables, and the progress of the others.
         """
         state = rounds.entered(state, ruleset, state.next_batch - 1, self._write)
+        return rounds.with_round(self.progressed(state), ruleset, reports)
+
+    def progressed(self, state: State) -> State:
+        """Return ``state``, about to be committed, with the progress of the tables."""
         self._look()
         progress, self._open = self._open, None
-        if progress is not None:
-            state = rounds.settled(state, progress)
-        return rounds.with_round(state, ruleset, reports)
+        return state if progress is None else rounds.settled(state, progress)
 
     def committed(self, state: State, ruleset: Ruleset) -> None:
         """Pass on a committed state, which runs ``ruleset``.

@@ -39,7 +39,7 @@ class QueryRecord(Closed, QueryTerms):
         relaxed: alias -> the weaker filter (expressions) of a store shared with other queries.
         reads: the registered queries that it reads by name.
         inlined: name in FROM -> the query that stands there as a subquery.
-        part_of: the run with the same statement of which this query is a subquery; empty: none.
+        part_of: the run whose statement has this query as a subquery; empty: none.
         part: number of the subquery among the parts of the statement, from 1.
         sharing_decided: whether ``relaxed`` is final (``planning.sharing``).
     """

@@ -49,6 +49,7 @@ def test_a_view_has_the_rows_of_its_sink_after_a_restart(redis: str, tmp_path: P
     first = driver(redis, tmp_path)
     for batch in range(2):
         first.run(job(batch))
+    first.tick()
 
     # The report at a start comes before the tables have been read.
     driver(redis, tmp_path)
@@ -57,4 +58,4 @@ def test_a_view_has_the_rows_of_its_sink_after_a_restart(redis: str, tmp_path: P
     found = Progress.loads(text)
     assert found.state == "starting"
     assert found.results == {"joined": 4, "counted": 4, "new": 4}
-    assert found.shown.keys() == {"counted", "new"}
+    assert found.shown == {"counted": 2, "new": 2}
