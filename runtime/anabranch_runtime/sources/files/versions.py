@@ -39,6 +39,9 @@ from anabranch_runtime.sources.loads import Load
 _FILES = "version-*.parquet"
 #: Least seconds between two listings, and the same as a multiple of a listing's duration.
 _REST, _REST_FACTOR = 0.02, 10.0
+#: A folder is not listed again if it had not changed for so many nanoseconds: file systems store
+#: times with a resolution of up to two seconds.
+_SETTLED = 2_100_000_000
 #: Most unread versions whose rows are counted; more are estimated.
 _COUNTED = 256
 #: Rows of a piece of a large version.
@@ -86,7 +89,10 @@ class VersionFeed:
             return Waiting(0)
         counted = unread[:_COUNTED]
         rows = sum(self._count(version) for version in counted)
-        age = time.time() - self._path(unread[0]).stat().st_mtime
+        try:
+            age = time.time() - self._path(unread[0]).stat().st_mtime
+        except OSError as cause:
+            raise unreadable(self._path(unread[0]), cause) from cause
         return Waiting(max(rows * len(unread) // len(counted), 1), max(age, 0.0))
 
     def load_end(self, offset: Any, load: Load) -> Any:
@@ -115,7 +121,8 @@ class VersionFeed:
 
     def pieces(self, start: Any, end: Any, parts: int) -> list[Piece]:
         """Return the versions after ``start`` up to ``end``; a large one is several pieces."""
-        self._discover(at_once=True)
+        if not self._found or self._found[-1] < end[0]:
+            self._discover(at_once=True)
         unread = [version for version in self._after(start) if version <= end[0]]
         at = list(start or (-1, 0))
         if len(unread) < end[1] - at[1]:
@@ -192,13 +199,15 @@ class VersionFeed:
             return
         try:
             changed = self.folder.stat().st_mtime_ns
+            if changed == self._listed and time.time_ns() - changed > _SETTLED:
+                return
+            last = max(self._versions(), default=-1)
+            self._found = sorted(version for version in self._versions() if version <= last)
         except FileNotFoundError:
             # The query has had no version yet.
             return
-        if changed == self._listed and time.time_ns() - changed > 1_000_000_000:
-            return
-        last = max(self._versions(), default=-1)
-        self._found = sorted(version for version in self._versions() if version <= last)
+        except OSError as cause:
+            raise unreadable(self.folder, cause) from cause
         self._listed = changed
         ended = time.monotonic()
         self._next = ended + max(_REST, _REST_FACTOR * (ended - began))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,19 @@ def test_a_version_that_goes_missing_is_an_error(tmp_path: Path) -> None:
     paths[2].write_bytes(b"damaged")
     with pytest.raises(SourceError, match="put the file back"):
         _feed(tmp_path).pieces([1, 1], [3, 2], 2) and _read(_feed(tmp_path), [1, 1], [3, 2])
+
+
+def test_a_version_that_is_removed_before_it_is_planned_stops_the_feed(tmp_path: Path) -> None:
+    feed = _feed(tmp_path)
+    path = _write(tmp_path, 1)
+    assert feed.waiting(None).rows == 1
+    path.unlink()
+    os.utime(path.parent, ns=(0, 0))
+    feed._listed, feed._rows = 0, {1: 1}
+    with pytest.raises(SourceError, match="put the file back") as caught:
+        feed.waiting(None)
+    assert caught.value.code == "unreadable-version"
+    assert feed.on_loss == "stop"
 
 
 def test_identities_differ_where_values_do() -> None:
