@@ -22,6 +22,8 @@ FILES = "files"
 #: Format: the versions of a registered query that another query reads; options :data:`RUN` and, of
 #: a view, :data:`KEY`: the names of its identity columns as a JSON list.
 QUERY = "query"
+#: Key of a version file's metadata: number of rows of all versions up to it.
+TOTAL = b"anabranch_rows"
 RUN, KEY = "run", "identity"
 #: Format: one Parquet file, replayed with a fixed number of rows per batch.
 RECORDED = "recorded"

@@ -20,6 +20,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from anabranch_contract.connectors.sources import TOTAL
 from anabranch_contract.plans.ruleset import QuerySpec
 from anabranch_contract.queries.views import View, change_columns
 from anabranch_runtime.columns.arrow_types import arrow_type, schema_of
@@ -163,6 +164,14 @@ def version_file(folder: Path, version: int) -> Path:
     batches, hence other names.
     """
     return folder / f"version-{version:010d}.parquet"
+
+
+def write_version(rows: pa.Table, file: Path, total: int) -> None:
+    """Write a version's rows; ``total``: number of rows of all versions up to it, by which readers
+    notice a missing one.
+    """
+    metadata = {**(rows.schema.metadata or {}), TOTAL: str(total).encode()}
+    pq.write_table(rows.replace_schema_metadata(metadata), file)
 
 
 def version_of(file: Path) -> int | None:

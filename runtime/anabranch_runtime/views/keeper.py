@@ -25,7 +25,7 @@ from anabranch_runtime.errors import SinkError
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.sinks.delivery import Delivery, Write
 from anabranch_runtime.sinks.joined_rows import JoinedBatch
-from anabranch_runtime.sinks.parquet import version_file
+from anabranch_runtime.sinks.parquet import version_file, write_version
 from anabranch_runtime.sinks.publisher import FIRST_PAUSE, first_line, pause_after
 from anabranch_runtime.sources.permitted import masked
 from anabranch_runtime.state.tables import HeldTable, Round, TableCounts, TablesState
@@ -330,7 +330,7 @@ class Keeper:
             folder.mkdir(parents=True, exist_ok=True)
             target = version_file(folder, version)
             fresh = target.with_suffix(".new")
-            pq.write_table(rows, fresh)
+            write_version(rows, fresh, view.counts.written)
             fresh.rename(target)
             return
         writer = self.writers.get(query.sink.kind)

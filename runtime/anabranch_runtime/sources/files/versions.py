@@ -1,9 +1,10 @@
 """Feed of a query that other queries read: the versions of its view or outer join.
 
 The results folder of the query has one file per version (``sinks.parquet``). The offset is the last
-version read, and the number of versions read. The files appear in the order of the versions, each
-at once, and a version that is written again has the same rows. So the input between two offsets is
-fixed. A file is read as a whole, in one batch: it has the changes of one batch.
+version read, and the number of rows up to it, by which a missing version is noticed. The files
+appear in the order of the versions, each at once, and a version that is written again has the same
+rows. So the input between two offsets is fixed. A file is read as a whole, in one batch: it has the
+changes of one batch.
 
 A row of a view replaces the row with the same identity. The identity of a read row is one hidden
 column (:data:`IDENTITY`) with the values of the identity columns, equal where these are equal, NULL
@@ -24,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from anabranch_contract.connectors.sources import KEY, RUN, OnLoss
+from anabranch_contract.connectors.sources import KEY, RUN, TOTAL, OnLoss
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.changes import IDENTITY
 from anabranch_runtime.errors import SourceError
@@ -39,6 +40,9 @@ from anabranch_runtime.sources.loads import Load
 _FILES = "version-*.parquet"
 #: Least seconds between two listings, and the same as a multiple of a listing's duration.
 _REST, _REST_FACTOR = 0.02, 10.0
+#: A folder is not listed again if it had not changed for so many nanoseconds: file systems store
+#: times with a resolution of up to two seconds.
+_SETTLED = 2_100_000_000
 #: Most unread versions whose rows are counted; more are estimated.
 _COUNTED = 256
 #: Rows of a piece of a large version.
@@ -61,8 +65,8 @@ class VersionFeed:
     #: Modification time of the folder at the last listing, and the time of the next.
     _listed: int = -1
     _next: float = 0.0
-    #: Version -> its number of rows.
-    _rows: dict[int, int] = field(default_factory=dict)
+    #: Version -> rows of it, and of all versions up to it.
+    _sizes: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def on_loss(self) -> OnLoss:
@@ -72,7 +76,7 @@ class VersionFeed:
     def look(self, offset: Any) -> None:
         """Check the next version; raises if it can't be read."""
         for version in self._after(offset)[:1]:
-            self._count(version)
+            self._size(version)
 
     def begin(self) -> Any:
         """Return no offset: versions are read from the first."""
@@ -84,16 +88,20 @@ class VersionFeed:
         unread = self._after(offset)
         if not unread:
             return Waiting(0)
+        rows, total = self._size(unread[0])
+        if total - rows != (offset or (-1, 0))[1]:
+            raise _incomplete(self.folder, unread[0])
         counted = unread[:_COUNTED]
-        rows = sum(self._count(version) for version in counted)
-        age = time.time() - self._path(unread[0]).stat().st_mtime
+        rows = sum(self._size(version)[0] for version in counted)
+        try:
+            age = time.time() - self._path(unread[0]).stat().st_mtime
+        except OSError as cause:
+            raise unreadable(self._path(unread[0]), cause) from cause
         return Waiting(max(rows * len(unread) // len(counted), 1), max(age, 0.0))
 
     def load_end(self, offset: Any, load: Load) -> Any:
         """Return the offset after the last version found."""
-        last, count = offset or (-1, 0)
-        unread = self._after(offset)
-        return [unread[-1] if unread else last, count + len(unread)]
+        return self.advance(offset, sum(self._size(v)[0] for v in self._after(offset)))
 
     def has_reached(self, offset: Any, end: Any) -> bool:
         """Whether all versions up to ``end`` have been read."""
@@ -109,32 +117,36 @@ class VersionFeed:
         for version in self._after(offset):
             if left <= 0 or (end is not None and version > end[0]):
                 break
-            left -= self._count(version)
-            offset = [version, (0 if offset is None else offset[1]) + 1]
+            rows, total = self._size(version)
+            if total - rows != (offset or (-1, 0))[1]:
+                break
+            left, offset = left - rows, [version, total]
         return offset
 
     def pieces(self, start: Any, end: Any, parts: int) -> list[Piece]:
         """Return the versions after ``start`` up to ``end``; a large one is several pieces."""
-        self._discover(at_once=True)
+        if not self._found or self._found[-1] < end[0]:
+            self._discover(at_once=True)
         unread = [version for version in self._after(start) if version <= end[0]]
-        at = list(start or (-1, 0))
-        if len(unread) < end[1] - at[1]:
-            # A file was removed after it had been planned: reading this piece fails.
-            return [self._piece(None, 0, None, start)]
-        found = list[Piece]()
+        found, at = list[Piece](), list(start or (-1, 0))
         for version in unread:
             try:
-                rows = self._count(version)
+                rows, total = self._size(version)
             except SourceError:
                 # The task that reads the file reports the error.
-                found.append(self._piece(version, 0, None, list(at)))
+                found.append(self._piece(version, 0, None, at))
+                return found
+            if total - rows != at[1]:
                 break
             size = max(_PIECE_ROWS, -(-rows // max(parts, 1)))
             found += [
-                self._piece(version, first, min(first + size, rows), list(at))
+                self._piece(version, first, min(first + size, rows), at)
                 for first in range(0, rows, size)
             ]
-            at = [version, at[1] + 1]
+            at = [version, total]
+        if at[1] != end[1]:
+            # A file was removed after it had been planned: reading this piece fails.
+            found.append(self._piece(None, 0, None, at))
         return found
 
     def before(self, end: Any, pieces: Sequence[Piece]) -> Any:
@@ -169,17 +181,19 @@ class VersionFeed:
     def _after(self, offset: Any) -> list[int]:
         return self._found[bisect_right(self._found, -1 if offset is None else int(offset[0])) :]
 
-    def _count(self, version: int) -> int:
-        rows = self._rows.get(version)
-        if rows is None:
+    def _size(self, version: int) -> tuple[int, int]:
+        """Return the rows of a version, and of all versions up to it."""
+        size = self._sizes.get(version)
+        if size is None:
             try:
-                rows = int(pq.read_metadata(self._path(version)).num_rows)
+                found = pq.read_metadata(self._path(version))
+                size = int(found.num_rows), int(found.metadata[TOTAL])
             except BROKEN as cause:
                 raise unreadable(self._path(version), cause) from cause
-            if len(self._rows) > 4 * _COUNTED:
-                self._rows.clear()
-            self._rows[version] = rows
-        return rows
+            if len(self._sizes) > 4 * _COUNTED:
+                self._sizes.clear()
+            self._sizes[version] = size
+        return size
 
     def _discover(self, *, at_once: bool = False) -> None:
         """List the folder if it has changed.
@@ -192,13 +206,15 @@ class VersionFeed:
             return
         try:
             changed = self.folder.stat().st_mtime_ns
+            if changed == self._listed and time.time_ns() - changed > _SETTLED:
+                return
+            last = max(self._versions(), default=-1)
+            self._found = sorted(version for version in self._versions() if version <= last)
         except FileNotFoundError:
             # The query has had no version yet.
             return
-        if changed == self._listed and time.time_ns() - changed > 1_000_000_000:
-            return
-        last = max(self._versions(), default=-1)
-        self._found = sorted(version for version in self._versions() if version <= last)
+        except OSError as cause:
+            raise unreadable(self.folder, cause) from cause
         self._listed = changed
         ended = time.monotonic()
         self._next = ended + max(_REST, _REST_FACTOR * (ended - began))
@@ -220,6 +236,15 @@ def unreadable(path: Path, cause: Exception) -> SourceError:
         f"{path} can't be read: {cause}",
         field=str(path),
         remedy="put the file back: other queries read the results of this query",
+    )
+
+
+def _incomplete(folder: Path, version: int) -> SourceError:
+    return SourceError(
+        "unreadable-version",
+        f"{folder} lacks a version before {version}",
+        field=str(folder),
+        remedy="put the files back: other queries read the results of this query",
     )
 
 

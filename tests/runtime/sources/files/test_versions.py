@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from anabranch_contract.protocol.registered import ColumnRecord, SourceRecord, StreamRecord
 from anabranch_contract.queries.changes import IDENTITY
 from anabranch_runtime.errors import SourceError
+from anabranch_runtime.sinks.parquet import write_version
 from anabranch_runtime.sources.blocks import read_pieces
 from anabranch_runtime.sources.feed import Piece, PieceError
 from anabranch_runtime.sources.files import versions
@@ -39,7 +41,8 @@ def _write(results: Path, version: int, rows: int = 1) -> Path:
         "anabranch_change": ["upsert"] * rows,
         "anabranch_version": [version] * rows,
     }
-    pq.write_table(pa.table(columns), path)
+    earlier = [pq.read_metadata(p).num_rows for p in path.parent.glob("*.parquet") if p < path]
+    write_version(pa.table(columns), path, sum(earlier) + rows)
     return path
 
 
@@ -69,12 +72,12 @@ def test_whole_versions_are_read_in_order(tmp_path: Path) -> None:
     (tmp_path / "q~2" / "version-0000000101.new").write_bytes(b"half")
     assert feed.waiting(None).rows == 16
     # A version is not divided between batches, however few rows a batch may have.
-    assert feed.advance(None, 1) == [0, 1]
-    assert feed.advance([0, 1], 5) == [10, 3]
-    assert [row["n"] // 1000 for row in _read(feed, [0, 1], [10, 3])] == [9] * 4 + [10] * 4
-    assert feed.waiting([100, 4]).rows == 0
+    assert feed.advance(None, 1) == [0, 4]
+    assert feed.advance([0, 4], 5) == [10, 12]
+    assert [row["n"] // 1000 for row in _read(feed, [0, 4], [10, 12])] == [9] * 4 + [10] * 4
+    assert feed.waiting([100, 16]).rows == 0
     again = _feed(tmp_path)
-    assert _read(again, [0, 1], [10, 3]) == _read(feed, [0, 1], [10, 3])
+    assert _read(again, [0, 4], [10, 12]) == _read(feed, [0, 4], [10, 12])
 
 
 def test_a_large_version_is_read_in_pieces_of_one_batch(
@@ -84,15 +87,15 @@ def test_a_large_version_is_read_in_pieces_of_one_batch(
     feed = _feed(tmp_path)
     _write(tmp_path, 3, 35)
     feed.waiting(None)
-    assert feed.advance(None, 5) == [3, 1]
-    pieces = feed.pieces(None, [3, 1], 4)
+    assert feed.advance(None, 5) == [3, 35]
+    pieces = feed.pieces(None, [3, 35], 4)
     assert [(p.first, p.last, p.before) for p in pieces] == [
         (0, 10, [-1, 0]),
         (10, 20, [-1, 0]),
         (20, 30, [-1, 0]),
         (30, 35, [-1, 0]),
     ]
-    assert [row["n"] for row in _read(feed, None, [3, 1], 4)] == list(range(3000, 3035))
+    assert [row["n"] for row in _read(feed, None, [3, 35], 4)] == list(range(3000, 3035))
 
 
 def test_a_version_found_before_an_earlier_one_waits_for_it(
@@ -114,6 +117,9 @@ def test_a_version_that_goes_missing_is_an_error(tmp_path: Path) -> None:
     paths[1].unlink()
     again = _feed(tmp_path)
     failed = list[tuple[Piece, PieceError]]()
+    with pytest.raises(SourceError, match="lacks a version before 3"):
+        again.waiting([1, 1])
+    assert again.advance([1, 1], 9) == [1, 1]
     blocks = read_pieces(again.pieces([1, 1], [3, 3], 2), lambda p, why: failed.append((p, why)))
     assert list(blocks) == []
     assert [(why.code, piece.before) for piece, why in failed] == [("unreadable-version", [1, 1])]
@@ -121,6 +127,19 @@ def test_a_version_that_goes_missing_is_an_error(tmp_path: Path) -> None:
     paths[2].write_bytes(b"damaged")
     with pytest.raises(SourceError, match="put the file back"):
         _feed(tmp_path).pieces([1, 1], [3, 2], 2) and _read(_feed(tmp_path), [1, 1], [3, 2])
+
+
+def test_a_version_that_is_removed_before_it_is_planned_stops_the_feed(tmp_path: Path) -> None:
+    feed = _feed(tmp_path)
+    path = _write(tmp_path, 1)
+    assert feed.waiting(None).rows == 1
+    path.unlink()
+    os.utime(path.parent, ns=(0, 0))
+    feed._listed, feed._sizes = 0, {1: (1, 1)}
+    with pytest.raises(SourceError, match="put the file back") as caught:
+        feed.waiting(None)
+    assert caught.value.code == "unreadable-version"
+    assert feed.on_loss == "stop"
 
 
 def test_identities_differ_where_values_do() -> None:
