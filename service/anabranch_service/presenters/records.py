@@ -97,7 +97,7 @@ def stream_out(
         retain=_retain(record.retain),
         kind=record.kind.value,
         changes=None
-        if record.changes is None or record.changes.operation is None
+        if record.changes is None or record.source.format == QUERY
         else ChangesIn.of(record.changes),
         key=list(record.key) or None,
         table=_table_out(record, progress),
