@@ -76,7 +76,7 @@ def _one(connection: duckdb.DuckDBPyConnection, statement: str) -> tuple[float, 
     return tuple(float(x or 0) for x in found)
 
 
-@pytest.mark.parametrize("kind", list(JoinKind))
+@pytest.mark.parametrize("kind", [JoinKind.LEFT, JoinKind.SEMI, JoinKind.ANTI])
 def test_the_completeness_is_the_true_one(
     kind: JoinKind, truth: duckdb.DuckDBPyConnection, tmp_path: Path
 ) -> None:

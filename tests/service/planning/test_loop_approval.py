@@ -117,7 +117,7 @@ def test_a_query_that_has_ended_leaves_though_a_plan_waits(shop: Service) -> Non
     shop.post("/v1/queries", {"id": "chain", "sql": CHAIN})
     shop.plan(-1)
     manual(shop)
-    shop.post("/v1/queries", {"id": "items", "sql": ITEMS})
+    shop.post("/v1/queries", {"id": "parts", "sql": ITEMS})
     shop.plan(0)
     assert names(shop, 1) == ["chain", "pair"]
     assert shop.get("/v1/epochs/1")["method"] == "as before, by approval"
@@ -133,8 +133,8 @@ def test_a_query_that_has_ended_leaves_though_a_plan_waits(shop: Service) -> Non
     shop.call("POST", "/v1/queries/pair:pause", 202)
     shop.plan(2)
     assert names(shop, 3) == []
-    assert held(shop)["waiting"] == ["items"]
-    shop.call("DELETE", "/v1/queries/items", 202)
+    assert held(shop)["waiting"] == ["parts"]
+    shop.call("DELETE", "/v1/queries/parts", 202)
     shop.plan(3)
     shop.get("/v1/plan/held", 404)
 
@@ -183,7 +183,7 @@ def test_an_approval_is_of_the_queries_that_there_were(shop: Service) -> None:
     found = held(shop)
     say(shop, "approve", found["version"])
     assert say(shop, "refuse", found["version"], 409)["code"] == "already-approved"
-    shop.post("/v1/queries", {"id": "items", "sql": ITEMS})
+    shop.post("/v1/queries", {"id": "parts", "sql": ITEMS})
     shop.plan(0)
     assert names(shop, 1) == []
     again = held(shop)
@@ -191,7 +191,7 @@ def test_an_approval_is_of_the_queries_that_there_were(shop: Service) -> None:
     assert "has not been published" in again["note"]
     say(shop, "approve", again["version"])
     shop.plan(1)
-    assert names(shop, 2) == ["items", "pair"]
+    assert names(shop, 2) == ["pair", "parts"]
 
 
 def test_where_approval_is_automatic_again_nothing_waits(shop: Service) -> None:
@@ -255,7 +255,7 @@ def test_what_cannot_be_read_is_proposed_anew(shop: Service) -> None:
 
 
 def test_what_streams_are_registered_with_is_not_held(shop: Service) -> None:
-    shop.post("/v1/queries", {"id": "items", "sql": ITEMS})
+    shop.post("/v1/queries", {"id": "parts", "sql": ITEMS})
     shop.plan(-1)
     manual(shop)
     shop.call("PATCH", "/v1/streams/orders", 200, {"retention": {"ttl": "7 days"}})
@@ -291,19 +291,19 @@ def test_partitions_and_optimisers_are_choices(shop: Service) -> None:
     shop.plan(2)
     assert {(s.owner, s.partitions) for s in ruleset(shop, 3).stores} == {("pair", 3), ("chain", 3)}
     shop.call("DELETE", "/v1/queries/chain", 202)
-    shop.post("/v1/queries", {"id": "items", "sql": ITEMS})
+    shop.post("/v1/queries", {"id": "parts", "sql": ITEMS})
     shop.plan(3)
     assert {store.owner for store in ruleset(shop, 4).stores} == {"pair"}
 
 
 def test_a_query_that_can_not_be_planned_is_rejected_at_once(shop: Service) -> None:
     manual(shop)
-    shop.post("/v1/queries", {"id": "items", "sql": ITEMS})
+    shop.post("/v1/queries", {"id": "parts", "sql": ITEMS})
     shop.post("/v1/queries", {"id": "pair", "sql": PAIR})
     # Only another writer can do this: the API refuses to delete a stream in use.
     remove(shop.redis, shop.keys, "streams", "items")
     shop.plan(-1)
-    assert shop.get("/v1/queries/items")["status"] == "rejected"
+    assert shop.get("/v1/queries/parts")["status"] == "rejected"
     assert held(shop)["waiting"] == ["pair"]
 
 
@@ -315,13 +315,13 @@ def test_time_is_up_though_a_plan_waits(settings: ServiceSettings) -> None:
         service.post("/v1/queries", {"id": "brief", "sql": PAIR, "ttl": "1 hour"})
         service.plan(-1)
         manual(service)
-        service.post("/v1/queries", {"id": "items", "sql": ITEMS})
+        service.post("/v1/queries", {"id": "parts", "sql": ITEMS})
         service.plan(0)
         assert names(service, 1) == ["brief"]
         now[0] += timedelta(hours=2)
         service.plan(1)
         assert names(service, 2) == []
-        assert held(service)["waiting"] == ["items"]
+        assert held(service)["waiting"] == ["parts"]
 
 
 def test_a_restart_forgets_nothing(settings: ServiceSettings) -> None:
