@@ -231,24 +231,26 @@ class ChangedViewReplay:
         return comparable(current_rows(below, view))
 
     def _visible(self, name: str, activations: Mapping[str, Activation]) -> dict[str, int]:
-        """Stream -> first batch whose rows a query sees, the same in all of its joins; without past
+        """Alias -> first batch whose rows a query sees, the same in all of its joins; without past
         results, the batch in which it began.
         """
         found: dict[str, set[int]] = defaultdict(set)
         for join, one in activations.items():
             if registered(join) == name:
                 for alias, seen in one.visible_from.items():
-                    found[alias[0]].add(seen.batch)
+                    found[alias.rstrip("_")].add(seen.batch)
                     if name not in self.past:
                         assert seen.batch == one.activated_batch
         assert all(len(batches) == 1 for batches in found.values()), f"{name}: {found}"
-        return {stream: min(batches) for stream, batches in found.items()}
+        return {alias: min(batches) for alias, batches in found.items()}
 
     def _wanted(self, sql: str, batch: int, since: Mapping[str, int]) -> list[tuple[Any, ...]]:
-        """DuckDB's answer over the net input of the batches from ``since`` (by stream) on."""
+        """DuckDB's answer over the net input of the batches from ``since`` (by alias) on."""
+        sql = sql.replace(" a a2 ", " a2 ")
         with duckdb.connect() as connection:
-            for name, columns in COLUMNS.items():
-                kept = self._net(name, since.get(name, 0), batch)
+            for name in (*COLUMNS, "a2"):
+                columns = COLUMNS[name[0]]
+                kept = self._net(name[0], since.get(name, 0), batch)
                 arrays = list(zip(*kept, strict=True)) or [() for _ in columns]
                 kinds = columns.values()
                 found = [pa.array(list(x), kind) for x, kind in zip(arrays, kinds, strict=True)]
