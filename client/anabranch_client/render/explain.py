@@ -37,7 +37,8 @@ def explain_detail(found: ExplainOut) -> Group:
         outer = found.normalised.outer
         for one in outer.look_ups:
             how = "as changes" if outer.changes else "a table, as of the tuple's batch"
-            section(f"{one.kind} join", f"with {one.partner}, {how}")
+            nearest = "" if one.nearest is None else f", {one.nearest}"
+            section(one.join, f"with {one.partner}{nearest}, {how}")
         if outer.deadline is not None:
             section(f"{outer.kind} join", f"with {outer.partner}, partners until {outer.deadline}")
         if outer.where:

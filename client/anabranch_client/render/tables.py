@@ -300,7 +300,7 @@ def query_detail(query: QueryOut) -> RenderableType:
     outer = query.normalised.outer
     if outer is not None:
         if outer.look_ups:
-            joins = [f"{one.kind} join with {one.partner}" for one in outer.look_ups]
+            joins = [f"{one.join} with {one.partner}" for one in outer.look_ups]
             facts["changes by" if outer.changes else "looks up"] = ", ".join(joins)
         else:
             facts[f"{outer.kind} join with"] = outer.partner

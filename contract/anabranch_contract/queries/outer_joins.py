@@ -14,6 +14,9 @@ and with the earlier look-up that its condition reads. If the partners are table
 left row are found in the row's own batch (``semantics.md``, "Tables"). If they are streams, left
 rows and pairs are *kept*, and results are changes: a later batch may bring a row's first partner,
 or delete its last.
+
+An ASOF join is the only look-up of its chain. It has no pairs: left rows and right rows are two
+joins, and each left row has the *nearest* right row of its key, whenever either came.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from anabranch_contract.queries.expressions import Expr, Output
+from anabranch_contract.queries.expressions import BOOLEAN, Call, Column, Expr, Output
 from anabranch_contract.queries.types import DataType
 
 #: Suffix of the id of the left rows' join; users' ids have no ``+``.
@@ -69,6 +72,35 @@ class JoinKind(StrEnum):
     ANTI = "anti"
 
 
+class NearestSide(StrEnum):
+    """Operator between the times of a left row and of its right row. With ``ge`` and ``gt`` the
+    latest such right row is the nearest, with ``le`` and ``lt`` the earliest.
+    """
+
+    GE = "ge"
+    GT = "gt"
+    LE = "le"
+    LT = "lt"
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """The right row of an ASOF join for a left row.
+
+    Attributes:
+        keys: pairs of a left and a right column that must be equal.
+        times: the left and the right column that ``side`` compares. Of right rows with equal times
+            the last one (with ``le`` and ``lt`` the first one) in the order of their columns is
+            nearer.
+        within: conditions on both rows. A left row whose nearest right row violates them has none.
+    """
+
+    keys: tuple[tuple[str, str], ...]
+    times: tuple[str, str]
+    side: NearestSide
+    within: tuple[Expr, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class LookUp:
     """One join of a chain.
@@ -79,12 +111,14 @@ class LookUp:
         parent: number (from 1) of the earlier look-up that the condition reads; 0: left rows only.
             The look-up's pairs have the columns of the parent's pairs (0: of left rows), and
             ``columns``.
+        nearest: of an ASOF join, whose right rows have ``columns`` only.
     """
 
     kind: JoinKind
     partner: str
     columns: tuple[tuple[str, DataType], ...]
     parent: int = 0
+    nearest: Nearest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,3 +150,23 @@ class OuterJoin:
     look_ups: tuple[LookUp, ...] = ()
     where: tuple[Expr, ...] = ()
     kept: bool = False
+
+    @property
+    def nearest(self) -> Nearest | None:
+        """The rule of an ASOF join; None: another join."""
+        return self.look_ups[0].nearest if self.look_ups else None
+
+    @property
+    def conditions(self) -> tuple[Expr, ...]:
+        """The conditions of an ASOF join."""
+        nearest = self.nearest
+        if nearest is None:
+            return ()
+        types = dict(self.left + self.look_ups[0].columns)
+        compared = [("eq", *pair) for pair in nearest.keys]
+        compared.append((str(nearest.side), *nearest.times))
+        found = (
+            Call(op, (Column("", one, types[one]), Column("", other, types[other])), BOOLEAN)
+            for op, one, other in compared
+        )
+        return (*found, *nearest.within)

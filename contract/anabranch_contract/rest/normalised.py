@@ -74,10 +74,19 @@ class LookUpInfo(Closed):
     Attributes:
         kind: ``left``, ``full``, ``semi``, ``anti``, or ``inner`` for a join after such a join.
         partner: the alias of its right side; of the first, if it is a join.
+        nearest: condition of an ASOF join; null: another join.
     """
 
     kind: str
     partner: str
+    nearest: str | None = None
+
+    @property
+    def join(self) -> str:
+        """Name of the join."""
+        kinds = [] if self.nearest is None else ["asof"]
+        kinds += [self.kind] if self.nearest is None or self.kind != "inner" else []
+        return " ".join([*kinds, "join"])
 
 
 class OuterInfo(Closed):

@@ -175,7 +175,8 @@ def with_inner_first(query: Unresolved, left: Scope, rights: Sequence[Scope]) ->
     for place, side in enumerate(query.outer):
         source = side.source
         reads = [] if side.on is None else side.on.find_all(exp.Column)
-        first = side.kind is JoinKind.INNER and not source.using and not source.natural
+        named = source.using or source.natural
+        first = side.kind is JoinKind.INNER and side.asof is None and not named
         if not first or any(_is_of(column, r) for column in reads for r in rights[:place]):
             outer.append(side)
             continue
@@ -186,6 +187,8 @@ def with_inner_first(query: Unresolved, left: Scope, rights: Sequence[Scope]) ->
         replace(c, scope=len(sources)) if isinstance(c.node.parent, exp.Where) else c
         for c in query.conditions
     ]
+    if len(outer) == len(query.outer):
+        return query
     return replace(
         query,
         sources=tuple(sources),
@@ -280,7 +283,7 @@ def chain_of(query: Unresolved, left: Scope, rights: Sequence[Scope]) -> Chain:
             parent = _parent([s.parent for s in steps], before)
             if parent and not _compares(nodes, using, both, own, steps[parent - 1].aliases):
                 raise unsupported(
-                    f"a {side.kind.upper()} JOIN whose condition reads "
+                    f"a {side.called} whose condition reads "
                     f"{min(steps[parent - 1].aliases)!r} without an equality with a column of it",
                     "compare a column of each by =",
                 )

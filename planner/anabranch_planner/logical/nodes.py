@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 #: The kinds of joins, as named in SQL.
-INNER, CROSS, LEFT, RIGHT, FULL, SEMI, ANTI = (
-    "inner", "cross", "left", "right", "full", "semi", "anti",
+INNER, CROSS, LEFT, RIGHT, FULL, SEMI, ANTI, ASOF, ASOF_LEFT = (
+    "inner", "cross", "left", "right", "full", "semi", "anti", "asof", "asof left",
 )  # fmt: skip
 
 

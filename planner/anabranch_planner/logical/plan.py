@@ -7,10 +7,12 @@ closed time bounds. So it needs no separate SQL parser, and shows the joins that
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from anabranch_contract.durations import format_duration
 from anabranch_contract.queries.expressions import Call, Column, Expr, Output, columns, substitute
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, Label, Stream
+from anabranch_contract.queries.outer_joins import JoinKind, OuterJoin
 from anabranch_contract.queries.types import DataType, TypeKind
 from anabranch_contract.queries.views import (
     GROUPING_ID,
@@ -25,6 +27,8 @@ from anabranch_contract.queries.views import (
 from anabranch_planner.logical.expression_text import conjuncts, quoted, text_of
 from anabranch_planner.logical.joins import join_tree, joined, within
 from anabranch_planner.logical.nodes import (
+    ASOF,
+    ASOF_LEFT,
     Aggregate,
     Conjunct,
     Exchange,
@@ -41,7 +45,8 @@ from anabranch_planner.normal.time_bounds import irredundant
 
 def logical_plan(query: JoinQuery, streams: Mapping[str, Stream]) -> Node:
     """The plan of ``query`` with binary joins, in FROM order; without outputs only its joins."""
-    parts = (query, *query.others)
+    apart = query.outer is not None and query.outer.nearest is not None
+    parts = query.planned if apart else (query, *query.others)
     names = _short_names(list(dict.fromkeys(m.alias for part in parts for m in part.members)))
     joins = [_Joins(part, streams, names) for part in parts]
     below = {o.name: one.aliased(o.expr) for one in joins for o in one.query.projection}
@@ -49,8 +54,11 @@ def logical_plan(query: JoinQuery, streams: Mapping[str, Stream]) -> Node:
     if outer is None or query.left is None:
         plan = joins[0].tree()
     else:
-        kinds = [one.kind for one in outer.look_ups] or [outer.kind]
-        plan = _outer_joins(_Joins(query.left, streams, names), zip(joins, kinds, strict=False))
+        if apart:
+            plan = _nearest(joins[1].tree(), joins[0].tree(), outer, below)
+        else:
+            kinds = [one.kind for one in outer.look_ups] or [outer.kind]
+            plan = _outer_joins(_Joins(query.left, streams, names), zip(joins, kinds, strict=False))
         if outer.where:
             plan = Filter((plan,), tuple(_condition(_over(e, below)) for e in outer.where))
         below = {o.name: _over(o.expr, below) for o in outer.projection}
@@ -172,6 +180,18 @@ def _outer_joins(left: _Joins, steps: Iterable[tuple[_Joins, str]]) -> Node:
         tables |= own
         known |= {c.text for c in on}
     return plan
+
+
+def _nearest(left: Node, right: Node, outer: OuterJoin, below: Mapping[str, Expr]) -> Node:
+    """ASOF join of left rows and right rows, whose columns have the expressions ``below``."""
+    on = []
+    for condition in (_over(e, below) for e in outer.conditions):
+        found = _condition(condition)
+        if isinstance(condition, Call) and condition.op == "eq":
+            sides = [(next(columns(e)).alias, text_of(e)) for e in condition.args]
+            found = replace(found, sides=(sides[0], sides[1]))
+        on.append(found)
+    return joined(left, right, ASOF_LEFT if outer.kind is JoinKind.LEFT else ASOF, on)
 
 
 # --- post-join operators -------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from sqlglot import exp
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.expressions import Call, Column, Expr, Literal, substitute
 from anabranch_contract.queries.joins import Stream
+from anabranch_planner.binding.asof import with_versions
 from anabranch_planner.binding.look_ups import left_conditions, with_inner_first
 from anabranch_planner.binding.outputs import columns_of
 from anabranch_planner.binding.rankings import with_ranking
@@ -124,8 +125,10 @@ def _resolve(query: Unresolved, streams: Mapping[str, Stream], found: Bound, wit
         for place, side in enumerate(query.outer, len(query.sources) + 1):
             with at(side.source.node):
                 found.rights.append(_source(side.source, place, streams, Bound(query), within))
-        moved = with_inner_first(query, scopes[-1], found.rights)
-        if len(moved.outer) < len(query.outer):
+        moved = with_versions(query, scopes[-1], found.rights)
+        if moved is query:
+            moved = with_inner_first(query, scopes[-1], found.rights)
+        if moved is not query:
             found.restart(moved)
             return _resolve(moved, streams, found, within)
         conditions, found.after = left_conditions(query, scopes[-1], found.rights)

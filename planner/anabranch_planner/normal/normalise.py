@@ -29,6 +29,7 @@ from anabranch_contract.queries.joins import (
     make_relation,
 )
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX, JoinKind, pairs_id
+from anabranch_planner.binding.asof import asof_of
 from anabranch_planner.binding.look_ups import chain_of, is_look_up
 from anabranch_planner.binding.outer_joins import Sides, of_those, with_source
 from anabranch_planner.binding.outputs import written
@@ -73,7 +74,7 @@ def _check_tables(bound: Bound) -> None:
     if tables and bound.query.outer and len(tables) == len(streams):
         raise QueryError(
             "outer-join-of-table",
-            f"the left side of the {bound.query.outer[0].kind.upper()} JOIN reads tables only "
+            f"the left side of the {bound.query.outer[0].called} reads tables only "
             f"({', '.join(tables)}), and no row of a table completes a result",
             remedy="put the stream on the left side, or register the table as a stream",
         )
@@ -98,7 +99,7 @@ def _check_tables(bound: Bound) -> None:
             with at(side.source.node):
                 raise QueryError(
                     "outer-join-of-table",
-                    f"{tables[0]!r} is a table, beside a {side.kind.upper()} JOIN with a stream",
+                    f"{tables[0]!r} is a table, beside a {side.called} with a stream",
                     remedy="look the table up in a query of its own, or write JOIN",
                 )
 
@@ -112,7 +113,7 @@ def _with_deadline(bound: Bound, given: Registration) -> JoinQuery | None:
     query, side = bound.query, bound.query.outer[0]
     if len(query.outer) > 1 or len(bound.rights[0].streams) > 1 or bound.after:
         return None
-    if side.kind is JoinKind.FULL:
+    if side.kind is JoinKind.FULL or side.asof is not None:
         return None
     given = replace(given, relaxed={})
     whole = bind(with_source(query, side), given)
@@ -140,7 +141,8 @@ def _refuse_inner(kind: JoinKind, node: Node) -> JoinQuery:
 def _with_look_ups(bound: Bound, given: Registration) -> JoinQuery:
     """A chain of outer joins as inner joins: one of left rows, and one of each look-up's pairs."""
     query, given = bound.query, replace(given, relaxed={})
-    chain = chain_of(query, bound.scope, bound.rights)
+    asof = asof_of(query, bound.scope, bound.rights[0])
+    chain = asof or chain_of(query, bound.scope, bound.rights)
     if chain.kept:
         weights.check_kept(bound)
     parts, window = None, given.window
@@ -161,7 +163,9 @@ def _with_look_ups(bound: Bound, given: Registration) -> JoinQuery:
     def counted(columns: Columns, scope: Scope) -> Columns:
         return weights.counted(columns, scope) if chain.kept else columns
 
-    own = replace(given, id=f"{given.id}{LEFT_SUFFIX}", window=window)
+    # Nothing but their retention stores the left and right rows of an ASOF join.
+    alone = weights.stored_whole(bound.scope, kept=True) if asof else {}
+    own = replace(given, id=f"{given.id}{LEFT_SUFFIX}", window=window, relaxed=alone)
     joins = [_joined(bound, own, counted(plan.left_columns, bound.scope))]
     right = []
     if chain.is_full:
@@ -179,7 +183,8 @@ def _with_look_ups(bound: Bound, given: Registration) -> JoinQuery:
         }
         own = replace(given, id=pairs_id(given.id, number), relaxed=relaxed)
         whole = bind(statement, own)
-        own = replace(own, window=of_those(given.window, whole.scope))
+        alone = weights.stored_whole(whole.scope, kept=True) if asof else relaxed
+        own = replace(own, window=of_those(given.window, whole.scope), relaxed=alone)
         joins.append(_joined(whole, own, counted(columns, whole.scope)))
     view = None if parts is None else parts.view
     rows, pairs, *others = joins

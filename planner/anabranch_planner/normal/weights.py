@@ -16,6 +16,10 @@ from anabranch_contract.queries.views import CHANGE, WEIGHT
 from anabranch_planner.normal.bind import Bound
 from anabranch_planner.sql.scope import Scope
 
+_OR_BOUND = (
+    ", or bound the time in which partners come, such as ... AND right.ts <= left.ts + INTERVAL "
+    "'1' HOUR"
+)
 _ONE = Literal(1, DataType(TypeKind.BIGINT))
 
 
@@ -58,12 +62,13 @@ def _check_name(shown: Iterable[tuple[str, Expr]], name: str) -> None:
         )
 
 
-def stored_whole(scope: Scope) -> Mapping[str, tuple[Expr, ...]]:
-    """The filter of the alias of a query over one retained stream of changes: none, as past changes
-    are read from the store of the whole stream. Empty for other queries.
+def stored_whole(scope: Scope, *, kept: bool = False) -> Mapping[str, tuple[Expr, ...]]:
+    """The filter of the alias of a join over one retained stream of changes, or of one whose rows
+    are ``kept``: none, as past rows are read from the store of the whole stream. Empty for other
+    joins.
     """
     stored = len(scope.streams) == 1 and all(
-        stream.has_changes and stream.is_retained for stream in scope.streams.values()
+        (kept or stream.has_changes) and stream.is_retained for stream in scope.streams.values()
     )
     return dict.fromkeys(scope.streams, ()) if stored else {}
 
@@ -106,11 +111,10 @@ def check_kept(bound: Bound) -> None:
             if stream.latest:
                 raise QueryError(
                     "changes-beside-latest",
-                    f"without a deadline the {bound.query.outer[0].kind.upper()} JOIN emits "
+                    f"without a deadline the {bound.query.outer[0].called} emits "
                     f"changes, and {alias!r} keeps the latest rows only, which join as of a batch",
-                    remedy=f"register stream {str(stream.name)!r} with kind upsert, or bound the "
-                    "time in which partners come, such as ... AND right.ts <= left.ts + INTERVAL "
-                    "'1' HOUR",
+                    remedy=f"register stream {str(stream.name)!r} with kind upsert"
+                    + ("" if bound.query.outer[0].asof is not None else _OR_BOUND),
                 )
 
 

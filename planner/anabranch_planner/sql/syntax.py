@@ -31,6 +31,7 @@ from anabranch_planner.sql.beginnings import SHAPE, check_beginning, no_query
 from anabranch_planner.sql.flink import simplified, spelled_as_spark
 from anabranch_planner.sql.foreign import refuse_foreign
 from anabranch_planner.sql.functions import UNARY_PLUS
+from anabranch_planner.sql.join_kinds import as_of, is_right, kind_of
 from anabranch_planner.sql.places import misspelt
 from anabranch_planner.sql.unresolved import (
     AGGREGATES,
@@ -91,7 +92,8 @@ class SparkDialect(Spark):
         }
 
     def tokenize(self, sql: str, dialect: DialectType = None) -> list[Token]:
-        """Tokenize ``sql``; ``window(`` becomes a function name instead of a keyword.
+        """Tokenize ``sql``; ``window(`` becomes a function name instead of a keyword, and
+        ``MATCH_CONDITION (`` a keyword.
 
         At the beginning of GROUP BY, the parser would otherwise read a WINDOW clause.
         """
@@ -99,6 +101,8 @@ class SparkDialect(Spark):
         for token, after in itertools.pairwise(tokens):
             if token.token_type is TokenType.WINDOW and after.token_type is TokenType.L_PAREN:
                 token.token_type = TokenType.VAR
+            if token.text.upper() == "MATCH_CONDITION" and after.token_type is TokenType.L_PAREN:
+                token.token_type = TokenType.MATCH_CONDITION
         return tokens
 
 
@@ -109,6 +113,7 @@ class JoinDialect(SparkDialect):
         """Parser that keeps ``CAST`` strict (as in ANSI mode) and all function names."""
 
         STRICT_CAST = True
+        TABLE_ALIAS_TOKENS = SparkParser.TABLE_ALIAS_TOKENS - {TokenType.MATCH_CONDITION}
         FUNCTIONS: ClassVar[dict[str, Any]] = {}
         FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
             name: parse
@@ -353,7 +358,7 @@ def _unresolved(select: exp.Select, outer: Mapping[str, Unresolved], *, whole: b
         raise QueryError("malformed-sql", "the query has no FROM clause", remedy=SHAPE)
     first, items = from_.this, _items(select)
     joins, sides = list(select.args.get("joins") or ()), list[OuterSide]()
-    right = next((n for n, join in enumerate(joins) if _is_right(join)), None) if whole else None
+    right = next((n for n, join in enumerate(joins) if is_right(join)), None) if whole else None
     if right is not None and _reads_all(first, joins[right + 1 :]):
         mirrored, last = joins[right], joins[right + 1 :]
         sides.append(_mirrored(mirrored, first, joins[:right], ctes))
@@ -416,14 +421,15 @@ def _in_order(items: list[SelectItem], first: FromEntry, second: FromEntry) -> l
 
 def _without_outer(joins: list[exp.Join], first: Node) -> tuple[list[exp.Join], list[exp.Join]]:
     """Split a whole statement's joins: inner joins; then those from the first outer one on."""
-    end = next((n for n, j in enumerate(joins) if _kind_of(j) not in _INNER), len(joins))
+    first_kept = (n for n, j in enumerate(joins) if kind_of(j) not in _INNER or as_of(j))
+    end = next(first_kept, len(joins))
     return (joins[:end], joins[end:]) if _reads_all(first, joins[end:]) else (joins, [])
 
 
 def _reads_all(first: Node, joins: Iterable[exp.Join]) -> bool:
     """Whether ``joins`` are of supported kinds, and no entry of FROM has joins of its own."""
     nested = [first, *(join.this for join in joins)]
-    return not any(n.args.get("joins") for n in nested) and None not in map(_kind_of, joins)
+    return not any(n.args.get("joins") for n in nested) and None not in map(kind_of, joins)
 
 
 def _mirrored(
@@ -443,32 +449,13 @@ def _mirrored(
     )
 
 
-def _is_right(join: exp.Join) -> bool:
-    """Whether ``join`` is a RIGHT JOIN, which is read as a mirrored LEFT JOIN."""
-    side, kind, method = (str(join.args.get(k) or "").upper() for k in ("side", "kind", "method"))
-    return side == "RIGHT" and kind in ("", "OUTER") and not method
-
-
-def _kind_of(join: exp.Join) -> JoinKind | None:
-    """The kind of a supported join; None: another join."""
-    side, kind, method = (str(join.args.get(k) or "").upper() for k in ("side", "kind", "method"))
-    if side not in ("", "LEFT", "FULL") or method not in ("", "NATURAL"):
-        return None
-    if side == "FULL":
-        return JoinKind.FULL if kind in ("", "OUTER") and not method else None
-    if kind in ("SEMI", "ANTI"):
-        return None if method else JoinKind(kind.lower())
-    if side == "LEFT":
-        return JoinKind.LEFT if kind in ("", "OUTER") and not method else None
-    return JoinKind.INNER if kind in ("", "INNER", "CROSS") else None
-
-
 def _outer_side(join: exp.Join, other: Node, ctes: Mapping[str, Unresolved]) -> OuterSide:
     """The right side of an outer, semi or anti join; of a RIGHT JOIN its left table, ``other``."""
     with at(join):
         using = tuple(_identifier(node) for node in join.args.get("using") or ())
-        source = replace(_source(other, ctes), using=using)
-        return OuterSide(_kind_of(join) or JoinKind.LEFT, source, join.args.get("on"))
+        asof = as_of(join)
+        source = replace(_source(other, ctes, versioned=asof is not None), using=using)
+        return OuterSide(kind_of(join) or JoinKind.LEFT, source, join.args.get("on"), asof)
 
 
 def side_of(select: Node, kind: JoinKind) -> OuterSide | None:
@@ -619,8 +606,14 @@ def _identifier(node: Node) -> str:
     )
 
 
-def _source(node: Node, ctes: Mapping[str, Unresolved]) -> FromEntry:
+def _source(node: Node, ctes: Mapping[str, Unresolved], *, versioned: bool = False) -> FromEntry:
     with at(node):
+        version = node.args.get("version")
+        if version is not None and not (versioned and str(version.this) == "TIMESTAMP"):
+            raise unsupported(
+                f"{describe(version)} here",
+                "write FOR SYSTEM_TIME AS OF after the table on the right of a JOIN",
+            )
         alias = node.args.get("alias")
         name = alias.name if alias is not None and alias.name else None
         columns = _names(alias)

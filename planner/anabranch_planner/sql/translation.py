@@ -45,7 +45,7 @@ _READ: dict[type[Node], frozenset[str]] = {
     exp.Group: frozenset({"expressions", "all", "rollup", "cube", "grouping_sets"}),
     exp.Order: frozenset({"this", "expressions"}),
     exp.Star: frozenset(),
-    exp.Table: frozenset({"this", "alias", "joins"}),
+    exp.Table: frozenset({"this", "alias", "joins", "version"}),
     exp.Column: frozenset({"this", "table"}),
     exp.Between: frozenset({"this", "low", "high"}),
     exp.In: frozenset({"this", "expressions", "query"}),
@@ -75,6 +75,8 @@ _TYPES = frozenset({
 _INTEGERS = frozenset({DType.TINYINT, DType.SMALLINT, DType.INT, DType.BIGINT})
 _TIMES = frozenset({DType.TIMESTAMP, DType.TIMESTAMPTZ, DType.TIMESTAMPNTZ})
 _JOINS = frozenset({"", "INNER", "CROSS", "OUTER", "SEMI", "ANTI"})
+#: Dialects with ASOF joins.
+_ASOF = frozenset({"clickhouse", "duckdb", "snowflake"})
 #: Functions of this project that other dialects do not know; calls are kept.
 _OWN = frozenset({"window", "session_window", "grouping_id"})
 _SPARKS = "write the statement in Spark's dialect"
@@ -472,6 +474,8 @@ class _Translator:
         side, kind, method = (
             str(node.args.get(name) or "").upper() for name in ("side", "kind", "method")
         )
+        if "ASOF" in (kind, method) and self.dialect in _ASOF:
+            return self._as_of(node, side)
         if kind not in _JOINS or method not in ("", "NATURAL"):
             raise self._refused(f"a {method or kind} JOIN", "write JOIN ... ON")
         outer = side in ("LEFT", "RIGHT", "FULL") and kind not in ("SEMI", "ANTI")
@@ -479,6 +483,15 @@ class _Translator:
             raise self._refused(
                 f"a {side} JOIN, which has no NULLs,", f"{_SPARKS}, or write a LEFT SEMI JOIN"
             )
+        return node
+
+    def _as_of(self, node: Node, side: str) -> Node:
+        if side == "LEFT" and not self.meanings.outer_nulls:
+            raise self._refused("an ASOF LEFT JOIN, which has no NULLs,", _SPARKS)
+        node.set("kind", None)
+        node.set("method", "ASOF")
+        # Snowflake's keeps left rows without a match.
+        node.set("side", "LEFT" if self.dialect == "snowflake" else side)
         return node
 
 

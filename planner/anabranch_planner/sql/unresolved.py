@@ -111,16 +111,37 @@ class PostJoin:
 
 
 @dataclass(frozen=True, slots=True)
+class AsOf:
+    """The clause by which a join has one right row for a left row.
+
+    Attributes:
+        match: the comparison of MATCH_CONDITION; None: it is in ON or USING.
+        time: the time of FOR SYSTEM_TIME AS OF; None: an ASOF JOIN.
+    """
+
+    match: Node | None = None
+    time: Node | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class OuterSide:
-    """The right side of an outer, semi or anti join, after all inner joins of a statement.
+    """The right side of an outer, semi, anti or ASOF join, after all inner joins of a statement.
 
     Attributes:
         on: the join condition; None: only the columns of USING are compared.
+        asof: of an ASOF join, and of a join with a version.
     """
 
     kind: JoinKind
     source: FromEntry
     on: Node | None
+    asof: AsOf | None = None
+
+    @property
+    def called(self) -> str:
+        """The join in messages."""
+        kind = "" if self.kind is JoinKind.INNER else f"{self.kind.upper()} "
+        return f"{'' if self.asof is None else 'ASOF '}{kind}JOIN"
 
 
 @dataclass(frozen=True)

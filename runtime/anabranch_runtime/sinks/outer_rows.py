@@ -33,8 +33,9 @@ def left_row_columns(
         marks: stream -> watermark in microseconds at the start of the batch of these results.
     """
     labels = [label for _, label, _ in query.members]
-    if query.outer is not None:
-        # Pairs without their right row, which is the last in FROM order.
+    if query.outer is not None and len(labels) > 1:
+        # Pairs without their right row, which is the last in FROM order. (Right rows of an ASOF
+        # join come alone.)
         labels.pop()
     batches = np.maximum.reduce([partial.batch(label) for label in labels])
     floor = pa.scalar(marks.get(partner), SCHEMA.field(FLOOR).type)

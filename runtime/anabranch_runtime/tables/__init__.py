@@ -3,6 +3,5 @@
 ``words`` encodes values as 64-bit words, equal and ordered as in Spark; ``slots`` numbers distinct
 tuples, ``ordered`` keeps multisets in order, ``sums`` adds exactly. From them ``aggregates`` keeps
 a group's aggregates, ``groups`` grouped views, ``sessions`` session windows, ``rankings`` ranked
-rows, ``outer`` the left rows of outer joins with deadlines, ``look_ups`` the rows of other ones.
-``table`` is the entry point.
+rows, and ``joins`` the rows of outer and ASOF joins. ``table`` is the entry point.
 """

@@ -131,6 +131,14 @@ class Ordered:
         trees.at_ranks(self.roots, slots, ranks, self._links, self.sizes, out)
         return out
 
+    def ranks(self, slots: Ints, values: Ints, *, inclusive: bool) -> Ints:
+        """Return the number of tuples of each slot (net weights below 0 count as 0) whose first
+        word is less than its value, or equal to it with ``inclusive``.
+        """
+        out = np.empty(len(slots), np.int64)
+        trees.ranks(self.roots, slots, values, inclusive, self._links, self.sizes, self.words, out)
+        return out
+
     def walk(
         self,
         slots: Ints,

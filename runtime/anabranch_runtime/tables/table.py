@@ -15,7 +15,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from anabranch_contract.queries.expressions import Column, Literal, Output
-from anabranch_contract.queries.outer_joins import JoinKind, LookUp, OuterJoin
+from anabranch_contract.queries.outer_joins import (
+    JoinKind,
+    LookUp,
+    Nearest,
+    NearestSide,
+    OuterJoin,
+)
 from anabranch_contract.queries.types import DataType, parse_type
 from anabranch_contract.queries.views import (
     CHANGE,
@@ -30,7 +36,8 @@ from anabranch_contract.queries.views import (
 from anabranch_runtime.columns.arrow_types import arrow_type, spark_type
 from anabranch_runtime.tables.groups import GroupedTable
 from anabranch_runtime.tables.inputs import Changes, Inputs, one_batch
-from anabranch_runtime.tables.look_ups import LookUps
+from anabranch_runtime.tables.joins.asof import AsOfJoin
+from anabranch_runtime.tables.joins.look_ups import LookUps
 from anabranch_runtime.tables.rankings import RankedTable
 from anabranch_runtime.tables.sessions import SessionTable
 from anabranch_runtime.tables.words import Texts
@@ -218,6 +225,23 @@ def _warm_look_ups() -> None:
         weights = pa.array([weight] * 2, pa.int64())
         rows = pa.table({"k": texts, WEIGHT: weights})
         made.apply([rows, rows.append_column("i", pa.array([1, 2], pa.int64()))])
+    _warm_asof(outer)
+
+
+def _warm_asof(outer: OuterJoin) -> None:
+    columns = (("k", _TYPES["k"]), ("i", _TYPES["i"]))
+    rule = Nearest((("k", "rk"),), ("i", "ri"), NearestSide.GE)
+    right = tuple((f"r{name}", kind) for name, kind in columns)
+    look_ups = (LookUp(JoinKind.LEFT, "", right, nearest=rule),)
+    made = AsOfJoin(replace(outer, left=columns, look_ups=look_ups))
+    for weight in (1, -1):
+        weights = pa.array([weight] * 2, pa.int64())
+        numbers, texts = pa.array([1, 2], pa.int64()), pa.array(["a", "b"])
+        made.apply([
+            pa.table({"k": texts, "i": numbers, WEIGHT: weights}),
+            pa.table({"rk": texts, "ri": numbers, WEIGHT: weights}),
+        ])  # fmt: skip
+        made.dump()
 
 
 if __name__ == "__main__":

@@ -234,6 +234,32 @@ def at_ranks(roots: I32, slots: Ints, ranks: Ints, links: I32, sizes: Ints, out:
 
 
 @njit(cache=True, nogil=True)
+def ranks(
+    roots: I32,
+    slots: Ints,
+    values: Ints,
+    inclusive: bool,
+    links: I32,
+    sizes: Ints,
+    words: Ints,
+    out: Ints,
+) -> None:
+    """Write the total positive weight of the tuples of each slot's tree whose first word is less
+    than ``values[i]``, or equal to it with ``inclusive``, to ``out``.
+    """
+    for i in range(len(slots)):
+        node = np.int64(roots[slots[i]])
+        out[i] = 0
+        while node >= 0:
+            word = words[node, 0]
+            if word < values[i] or (inclusive and word == values[i]):
+                out[i] += _total(links[node, LEFT], sizes) + max(sizes[node, WEIGHT], 0)
+                node = np.int64(links[node, RIGHT])
+            else:
+                node = np.int64(links[node, LEFT])
+
+
+@njit(cache=True, nogil=True)
 def walk(
     roots: I32,
     slots: Ints,

@@ -15,7 +15,7 @@ from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
 from anabranch_contract.queries.expressions import Column
 from anabranch_contract.queries.joins import StreamName
 from anabranch_contract.queries.outer_joins import part_number
-from anabranch_runtime.tables.outer import FIRST
+from anabranch_runtime.tables.joins.outer import FIRST
 
 
 def clock_of(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> int | None:

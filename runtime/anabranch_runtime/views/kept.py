@@ -16,7 +16,7 @@ import pyarrow as pa
 from anabranch_contract.plans.ruleset import QuerySpec
 from anabranch_contract.protocol.activations import Activation, LeftRows, ViewRows, counted
 from anabranch_contract.queries.expressions import Output
-from anabranch_contract.queries.outer_joins import LEFT_SUFFIX, pairs_id
+from anabranch_contract.queries.outer_joins import LEFT_SUFFIX, OuterJoin, pairs_id
 from anabranch_contract.queries.types import DataType
 from anabranch_contract.queries.views import WEIGHT
 from anabranch_runtime.columns.arrow_types import arrow_type, schema_of
@@ -24,9 +24,10 @@ from anabranch_runtime.sinks.joined_rows import JoinedBatch
 from anabranch_runtime.sinks.parquet import output_schema
 from anabranch_runtime.sinks.rows import json_rows
 from anabranch_runtime.state.tables import Round, TableCounts
-from anabranch_runtime.tables import look_ups
-from anabranch_runtime.tables.look_ups import LookUps
-from anabranch_runtime.tables.outer import DecidedRows
+from anabranch_runtime.tables.joins import look_ups
+from anabranch_runtime.tables.joins.asof import AsOfJoin
+from anabranch_runtime.tables.joins.look_ups import LookUps
+from anabranch_runtime.tables.joins.outer import DecidedRows
 from anabranch_runtime.tables.table import MaintainedTable
 from anabranch_runtime.views import estimates
 from anabranch_runtime.views.checkpoints import KeptTable
@@ -54,7 +55,7 @@ class KeptView:
     batch: int = -1
     _table: MaintainedTable | None = field(init=False, default=None)
     _decided: DecidedRows | None = field(init=False, default=None)
-    _look_ups: LookUps | None = field(init=False, default=None)
+    _look_ups: LookUps | AsOfJoin | None = field(init=False, default=None)
     _undecided: Undecided | None = field(init=False, default=None)
     #: Corrections of estimates; None: too large.
     _corrections: pa.Table | None = field(init=False, default=None)
@@ -70,7 +71,7 @@ class KeptView:
             self._undecided = Undecided(query, self.results)
             self.counts = TableCounts(left=LeftRows(outer.kind))
         if outer is not None and outer.kept:
-            self._look_ups = LookUps(outer)
+            self._look_ups = _kept(outer)(outer)
 
     @property
     def _read_by_view(self) -> pa.Schema:
@@ -91,7 +92,7 @@ class KeptView:
         return any(o.name == WEIGHT for o in self._below_view)
 
     @property
-    def _kept_rows(self) -> DecidedRows | LookUps | None:
+    def _kept_rows(self) -> DecidedRows | LookUps | AsOfJoin | None:
         return self._look_ups if self._decided is None else self._decided
 
     @property
@@ -204,7 +205,8 @@ class KeptView:
             found._decided = DecidedRows.load(found._decided.outer, found._pair_columns, own)
         if found._look_ups is not None:
             own = rest[tables : tables + outer]
-            found._look_ups = LookUps.load(found._look_ups.outer, own)
+            join = found._look_ups.outer
+            found._look_ups = _kept(join).load(join, own)
         found._missing = Activation.loads(missing) if missing else None
         return found
 
@@ -247,6 +249,11 @@ class KeptView:
         written = self.counts.written + rows.num_rows
         self.counts = replace(self.counts, version=version, written=written)
         return rows
+
+
+def _kept(outer: OuterJoin) -> type[LookUps | AsOfJoin]:
+    """Return the class of a kept outer join."""
+    return LookUps if outer.look_ups[0].nearest is None else AsOfJoin
 
 
 def _nothing_of(query: QuerySpec) -> pa.Table:

@@ -72,6 +72,8 @@ def indirect(query: JoinQuery) -> tuple[Origin, ...]:
         below = {o.name: _made(part, o) for part in query.planned for o in part.projection}
         for column in (c for expr in query.outer.where for c in columns(expr)):
             found |= {Origin(o.stream, o.column, How.FILTER) for o in below[column.name]}
+        for column in (c for expr in query.outer.conditions for c in columns(expr)):
+            found |= {Origin(o.stream, o.column, How.JOIN) for o in below[column.name]}
     if query.view is not None:
         found |= _of_view(query.view, _below_view(query))
     return tuple(sorted(found))
@@ -103,8 +105,7 @@ def _shown(query: JoinQuery) -> _Layer:
 
 def _below_view(query: JoinQuery) -> _Layer:
     """Source columns of a view's input rows; without a view, of the result rows."""
-    parts = (query, *query.others)
-    joined = {output.name: _made(part, output) for part in parts for output in part.projection}
+    joined = {o.name: _made(part, o) for part in query.planned for o in part.projection}
     return joined if query.outer is None else _project(query.outer.projection, joined)
 
 

@@ -48,16 +48,8 @@ def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
     Args:
         streams: the streams that the query was parsed with.
     """
-    alias_of = _aliases(query)
-    aliases = tuple(m.alias for m in query.members)
-    # Arriving rows of tables complete no result, so no stored tuple waits for them.
-    tables = [streams[query.relation_of(label).stream].is_table for label in query.labels]
-    unbounded = tuple(
-        alias
-        for alias, row, table in zip(aliases, query.bounds, tables, strict=True)
-        if not table
-        and any(bound is None and not other for bound, other in zip(row, tables, strict=True))
-    )
+    parts = _parts(query)
+    unbounded = tuple(alias for part in parts for alias in _unbounded(part, streams))
     return NormalisedInfo(
         aliases=tuple(
             AliasInfo(
@@ -72,14 +64,18 @@ def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
         classes=tuple(
             ClassInfo(
                 type=c.type,
-                members=tuple(f"{alias_of[r.label]}.{r.attribute}" for r in c.members),
+                members=tuple(f"{_aliases(part)[r.label]}.{r.attribute}" for r in c.members),
             )
-            for c in query.classes
+            for part in parts
+            for c in part.classes
         ),
-        bounds=bounds_between(aliases, query.bounds),
+        bounds=tuple(b for part in parts for b in bounds_between(_listed(part), part.bounds)),
         unbounded=unbounded,
         residuals=tuple(
-            str(_in_aliases(r, alias_of)) for r in query.residuals if not _is_hidden(r)
+            str(_in_aliases(r, _aliases(part)))
+            for part in parts
+            for r in part.residuals
+            if not _is_hidden(r)
         ),
         output=tuple(OutputInfo(name=o.name, type=str(o.expr.type)) for o in query.shown),
         view=None if query.view is None else _view(query, query.view),
@@ -89,10 +85,30 @@ def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
             *_latest(query, streams),
             *_changing(query, streams),
             *_kept_groups(query, streams),
-            *_shared(query, alias_of),
-            *_notes(aliases, unbounded),
+            *(note for part in parts for note in _shared(part, _aliases(part))),
+            *_notes(tuple(alias for part in parts for alias in _listed(part)), unbounded),
         ),
     )
+
+
+def _parts(query: JoinQuery) -> tuple[JoinQuery, ...]:
+    """The inner joins of a query that read all of its aliases."""
+    apart = query.outer is not None and query.outer.nearest is not None and query.left is not None
+    return (query.left, query) if apart and query.left is not None else (query,)
+
+
+def _listed(query: JoinQuery) -> tuple[str, ...]:
+    return tuple(m.alias for m in query.members)
+
+
+def _unbounded(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
+    """The aliases of one join whose tuples may join with tuples that come at any time."""
+    # Arriving rows of tables complete no result, so no stored tuple waits for them.
+    tables = [streams[query.relation_of(label).stream].is_table for label in query.labels]
+    for alias, row, table in zip(_listed(query), query.bounds, tables, strict=True):
+        waits = (bound is None and not other for bound, other in zip(row, tables, strict=True))
+        if not table and any(waits):
+            yield alias
 
 
 def _aliases(query: JoinQuery) -> dict[Label, str]:
@@ -102,7 +118,7 @@ def _aliases(query: JoinQuery) -> dict[Label, str]:
 def _members(query: JoinQuery) -> list[tuple[JoinQuery, QueryMember]]:
     """The aliases of all joins of a query, each once, with a join that contains it."""
     found: dict[str, tuple[JoinQuery, QueryMember]] = {}
-    for part in (query, *query.others):
+    for part in (*_parts(query), *query.others):
         for member in part.members:
             found.setdefault(member.alias, (part, member))
     return list(found.values())
@@ -112,7 +128,7 @@ def _columns(query: JoinQuery) -> dict[str, Expr]:
     """Output columns of all joins of a query, as expressions over the user's aliases."""
     return {
         output.name: _in_aliases(output.expr, _aliases(part))
-        for part in (query, *query.others)
+        for part in (*_parts(query), *query.others)
         for output in part.projection
     }
 
@@ -175,12 +191,21 @@ def _outer(query: JoinQuery, outer: OuterJoin) -> OuterInfo:
         left=tuple(str(below[name]) for name, _ in outer.left),
         deadline=deadline if times else None,
         look_ups=tuple(
-            LookUpInfo(kind=one.kind, partner=alias)
+            LookUpInfo(
+                kind=one.kind,
+                partner=alias,
+                nearest=" AND ".join(_over(e, below) for e in outer.conditions) or None,
+            )
             for one, alias in zip(outer.look_ups, partners, strict=False)
         ),
-        where=tuple(str(substitute(e, lambda c: below[c.name])) for e in outer.where),
+        where=tuple(_over(e, below) for e in outer.where),
         changes=outer.kept,
     )
+
+
+def _over(condition: Expr, below: Mapping[str, Expr]) -> str:
+    """Text of a condition over joined rows, whose columns have the expressions ``below``."""
+    return str(substitute(condition, lambda c: below[c.name]))
 
 
 def _shared(query: JoinQuery, alias_of: Mapping[Label, str]) -> Iterator[str]:
@@ -291,16 +316,22 @@ def _changing(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
     if changing:
         why.append(f"rows of {', '.join(changing)} may be deleted")
     if kept:
-        why.append("a row's first partner may come in any later batch")
-    told = f"results are inserts and deletes ({CHANGE})"
+        which = "first" if query.outer is None or query.outer.nearest is None else "nearest"
+        why.append(f"a row's {which} partner may come in any later batch")
+    output = f"results are inserts and deletes ({CHANGE})"
     if query.view is not None:
-        told = "rows below the view may be deleted"
+        output = "rows below the view may be deleted"
     yield (
-        f"{told}, since {' and '.join(why)}; unless past is none, they include the results over "
+        f"{output}, since {' and '.join(why)}; unless past is none, they include the results over "
         "stored rows, so that their sum is the whole result"
     )
     if kept:
-        yield "left rows and pairs with their partners are kept for ever, to find their changes"
+        rows = (
+            "left rows and right rows"
+            if which == "nearest"
+            else "left rows and pairs with their partners"
+        )
+        yield f"{rows} are kept for ever, to find their changes"
 
 
 def _notes(aliases: tuple[str, ...], unbounded: tuple[str, ...]) -> tuple[str, ...]:

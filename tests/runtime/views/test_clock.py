@@ -9,7 +9,7 @@ import pytest
 
 from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
 from anabranch_planner.passes import parse_sql
-from anabranch_runtime.tables.outer import FIRST
+from anabranch_runtime.tables.joins.outer import FIRST
 from anabranch_runtime.views.clock import clock_of
 from tests.support.scenarios.seeds import mostly_slow
 from tests.support.worlds.far_times import run_outer, run_windows

@@ -20,7 +20,7 @@ from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.index.ranks import limit, ranks
 from anabranch_runtime.sinks.ledger import publish_rations
 from anabranch_runtime.sinks.outer_rows import BATCH, FLOOR
-from anabranch_runtime.tables.outer import DecidedRows
+from anabranch_runtime.tables.joins.outer import DecidedRows
 from anabranch_runtime.views.undecided import Undecided
 from tests.support.worlds.outer_runs import STREAMS
 

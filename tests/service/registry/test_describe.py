@@ -70,6 +70,26 @@ def test_kept_outer_joins_say_that_they_emit_changes() -> None:
     assert any("rows below the view may be deleted" in n for n in describe(view, STREAMS).notes)
 
 
+def test_asof_joins_show_both_sides_and_their_condition() -> None:
+    sql = (
+        "SELECT f.carrier, g.ts AS seen FROM flights f JOIN flights h ON h.tail = f.tail "
+        "ASOF LEFT JOIN flights g ON g.tail = f.tail AND g.ts <= f.ts "
+        "AND g.ts >= f.ts - INTERVAL '1' HOUR WHERE g.ts IS NOT NULL"
+    )
+    found = describe(parse_sql("q", sql, STREAMS), STREAMS)
+    assert [a.alias for a in found.aliases] == ["f", "h", "g"]
+    assert [c.members for c in found.classes] == [["h.tail", "f.tail"]]
+    assert found.outer is not None
+    assert found.outer.where == ["(g.ts IS NOT NULL)"]
+    (one,) = found.outer.look_ups
+    assert (one.join, one.partner) == ("asof left join", "g")
+    assert one.nearest is not None
+    assert one.nearest.startswith("(f.tail = g.tail) AND (f.ts >= g.ts) AND ")
+    notes = [n for n in found.notes if "deletes" in n or "kept for ever" in n]
+    assert "a row's nearest partner may come in any later batch" in notes[0]
+    assert notes[1].startswith("left rows and right rows are kept for ever")
+
+
 def test_windows_over_look_ups_are_let_go() -> None:
     sql = f"SELECT window(f.ts, '5 minutes').start AS s, count(*) AS n{CHAIN}"
     grouped = f"{sql} GROUP BY window(f.ts, '5 minutes')"

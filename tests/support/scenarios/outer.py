@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
 from anabranch_planner.passes import parse_sql
+from tests.support.oracles.asof import as_lateral
 from tests.support.scenarios.file import read_report
-from tests.support.worlds.view_runs import comparable, current_rows
+from tests.support.worlds.view_runs import comparable, current_rows, summed_rows
 
 _TS = ("ts", parse_type("timestamp"))
 #: Before 1970, where Spark's own watermark does not get.
@@ -32,6 +33,10 @@ QUERIES = {
 VIEW = (
     f"SELECT o.n AS g, count(*) AS c, sum(s.n) AS x FROM {LEFT} LEFT JOIN shipments s ON {ON} "
     "GROUP BY o.n"
+)
+NEAREST = (
+    "SELECT o.id, o.ts, s.ts AS seen, s.n AS m FROM orders o ASOF LEFT JOIN shipments s "
+    "ON s.id = o.id AND s.ts <= o.ts"
 )
 #: Minutes by which tuples may be late; none is later.
 LATENESS = 10
@@ -50,7 +55,9 @@ def write(folder: Path, batches: int = 8, per_batch: int = 30) -> tuple[Path, di
         }
         for name in tables
     }
-    queries = {name: {"sql": sql} for name, sql in {**QUERIES, "view": VIEW}.items()}
+    queries = {
+        name: {"sql": sql} for name, sql in {**QUERIES, "view": VIEW, "nearest": NEAREST}.items()
+    }
     scenario.write_text(json.dumps({"streams": streams, "queries": queries}))
     return scenario, tables
 
@@ -76,6 +83,8 @@ def check(out: Path, tables: dict[str, pa.Table]) -> None:
     assert view is not None
     shown = current_rows(out / "results" / "view", view)
     assert comparable(shown) == wanted.pop("view")
+    nearest = comparable(summed_rows(out / "results" / "nearest"))
+    assert nearest == wanted.pop("nearest")
     with duckdb.connect() as connection:
         for name, rows in wanted.items():
             folder = str(out / "results" / name / "*.parquet")
@@ -122,5 +131,6 @@ def _wanted(tables: dict[str, pa.Table]) -> dict[str, list[tuple[Any, ...]]]:
             "view": f"SELECT n, count(*), sum(m) FROM (SELECT o.n, s.n AS m FROM {LEFT} JOIN "
             f"shipments s ON {ON} UNION ALL SELECT o.n, NULL FROM {LEFT} WHERE {over} AND {none}) "
             "GROUP BY n",
+            "nearest": as_lateral(NEAREST, ("n",)),
         }
         return {n: comparable(connection.execute(s).fetchall()) for n, s in statements.items()}

@@ -21,15 +21,16 @@ import yaml
 
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.queries.outer_joins import registered
-from anabranch_contract.queries.views import CHANGE, View
+from anabranch_contract.queries.views import View
 from anabranch_planner.passes import parse_sql
 from anabranch_runtime.driver.tables import MaintainedTables
+from tests.support.oracles.asof import as_lateral
 from tests.support.plain_service import stream_of
 from tests.support.scenarios.file import read_scenario
 from tests.support.scenarios.script import draw
 from tests.support.worlds.kept_tables import lagging
 from tests.support.worlds.local_replay import LocalReplay
-from tests.support.worlds.view_runs import comparable, current_rows
+from tests.support.worlds.view_runs import comparable, current_rows, summed_rows
 
 #: Stream -> columns.
 COLUMNS = {
@@ -91,6 +92,24 @@ OUTER = (
         ("a.v", "b.w"),
     ),
 )
+#: The same of ASOF joins.
+NEAREST = (
+    ("a ASOF JOIN b ON b.k = a.k AND b.w <= a.v", "", ("a.g", "b.w"), ("a.v", "b.w")),
+    ("a ASOF LEFT JOIN b ON b.k = a.k AND b.w > a.v", "", ("a.g", "b.w"), ("b.w", "a.v")),
+    (
+        "a ASOF LEFT JOIN b ON a.k = b.k AND a.v >= b.w AND b.w >= a.v - 2",
+        "b.w IS NULL OR b.w > 1",
+        ("a.g", "b.w"),
+        ("a.v", "b.w"),
+    ),
+    (
+        "a JOIN c ON c.v = a.v ASOF LEFT JOIN b ON b.k = a.k AND b.w < a.v",
+        "",
+        ("a.g", "c.t"),
+        ("b.w", "a.v"),
+    ),
+    ("a ASOF JOIN a a2 ON a2.k = a.k AND a2.v < a.v", "", ("a.g", "a2.v"), ("a2.v", "a.v")),
+)
 AGGREGATES = (
     "count(*)", "count({v})", "sum({v})", "min({v})", "max({v})", "count(DISTINCT {v})",
     "sum(DISTINCT {v})", "count(*) FILTER (WHERE {v} > 3)", "max_by({u}, {v})", "median({v})",
@@ -103,7 +122,7 @@ def draw_statement(rng: Random, *, outer: bool = False) -> str:
     """A random view whose text means the same in Spark and in DuckDB; ``outer``: over outer joins,
     or an outer join without a view.
     """
-    source, *condition, keys, values = rng.choice(OUTER if outer else SOURCES)
+    source, *condition, keys, values = rng.choice((*OUTER, *NEAREST) if outer else SOURCES)
     where = rng.choice(("", "", " WHERE a.v < 7", " WHERE a.k > 1"))
     if any(condition):
         where += f"{' AND' if where else ' WHERE'} ({condition[0]})"
@@ -154,6 +173,8 @@ class ChangedViewReplay:
     plain: frozenset[str] = field(init=False, default=frozenset())
     #: Stream -> its key, if rows replace others by it.
     keyed: dict[str, str] = field(init=False, default_factory=dict)
+    #: Streams with retention.
+    retained: frozenset[str] = field(init=False, default=frozenset())
     #: Statements with past results.
     past: frozenset[str] = field(init=False, default=frozenset())
     #: Stream -> (batch, operation, values) of its rows.
@@ -177,7 +198,16 @@ class ChangedViewReplay:
                 self.keyed = {"c": "v"}
         # Without the past, deletes may be of rows that are not visible.
         some = len(self.plain) == len(COLUMNS)
-        self.past = frozenset(n for n in self.statements if not some or rng.random() < 0.5)
+        # Past rows of an ASOF join are stored only by retention.
+        stored = not some and any("ASOF" in sql for sql in self.statements.values())
+        self.retained = frozenset(
+            name for name in COLUMNS if rng.random() < 0.5 or stored or name not in self.plain
+        )
+        self.past = frozenset(
+            name
+            for name, sql in self.statements.items()
+            if self._is_stored(sql) and (not some or rng.random() < 0.5)
+        )
         batches = rng.randint(4, 8)
         self.rows = {name: self._draw(name, batches, rng) for name in COLUMNS}
         path = self._write(batches, rng)
@@ -218,6 +248,11 @@ class ChangedViewReplay:
             events["late view"] += begun > 0
         return events
 
+    def _is_stored(self, sql: str) -> bool:
+        """Whether past rows are stored; an ASOF join needs retention."""
+        alone = {"b"} if "JOIN c" in sql else {"a", "b"}
+        return "ASOF" not in sql or alone <= self.retained
+
     def _upto(self, folder: Path, view: View | None, batch: int) -> list[tuple[Any, ...]]:
         """The rows by the changes up to ``batch``; after the last one, by all changes."""
         below = self.folder / "upto" / folder.name / str(batch)
@@ -227,7 +262,7 @@ class ChangedViewReplay:
             if int(file.stem.partition("-")[2]) <= batch + 1 or batch > last:
                 (below / file.name).symlink_to(file)
         if view is None:
-            return comparable(_summed(below))
+            return comparable(summed_rows(below))
         return comparable(current_rows(below, view))
 
     def _visible(self, name: str, activations: Mapping[str, Activation]) -> dict[str, int]:
@@ -255,6 +290,7 @@ class ChangedViewReplay:
                 kinds = columns.values()
                 found = [pa.array(list(x), kind) for x, kind in zip(arrays, kinds, strict=True)]
                 connection.register(name, pa.table(found, names=list(columns)))
+            sql = as_lateral(sql) if "ASOF" in sql else sql
             if "ROLLUP" in sql:
                 # Without rows there is no total, as in Spark; in DuckDB there is one.
                 source = sql[sql.index(" FROM ") : sql.index(" GROUP BY ")]
@@ -322,7 +358,7 @@ class ChangedViewReplay:
                 "rows_per_batch": 1,
                 "cuts": [sum(r[0] <= batch for r in rows) for batch in range(batches)],
             }
-            if changes or rng.random() < 0.5:
+            if name in self.retained:
                 streams[name]["retain"] = "all"
             if changes:
                 streams[name] |= {"kind": "changes", "changes": {"operation": "op"}}
@@ -354,14 +390,3 @@ def draw_row(name: str, rng: Random) -> tuple[Any, ...]:
         "c": (value, text),
     }
     return made[name]
-
-
-def _summed(folder: Path) -> list[tuple[Any, ...]]:
-    """The rows by the sum of all changes in ``folder``."""
-    net: Counter[tuple[Any, ...]] = Counter()
-    for file in sorted(folder.iterdir()):
-        for row in pq.read_table(file).to_pylist():
-            kind = row.pop(CHANGE)
-            net[tuple(row.values())] += 1 if kind == "insert" else -1
-    assert all(count >= 0 for count in net.values()), f"deleted more than inserted: {net}"
-    return list(net.elements())

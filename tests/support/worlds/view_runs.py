@@ -7,6 +7,7 @@ time windows only.
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -16,6 +17,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from anabranch_contract.connectors.sinks import SinkSpec
 from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
@@ -23,7 +25,7 @@ from anabranch_contract.protocol.activations import Activation, ViewRows
 from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import Stream, StreamName
 from anabranch_contract.queries.types import parse_type
-from anabranch_contract.queries.views import View
+from anabranch_contract.queries.views import CHANGE, View
 from anabranch_planner.passes import parse_sql
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.driver.tables import MaintainedTables
@@ -354,3 +356,14 @@ def run_seed(folder: Path, seed: int) -> tuple[str, int]:
         return run.drawn.spark, len(run.wanted())
     finally:
         run.tables.close()
+
+
+def summed_rows(folder: Path) -> list[tuple[Any, ...]]:
+    """The rows by the sum of all changes in ``folder``."""
+    net: Counter[tuple[Any, ...]] = Counter()
+    for file in sorted(folder.iterdir()):
+        for row in pq.read_table(file).to_pylist():
+            kind = row.pop(CHANGE)
+            net[tuple(row.values())] += 1 if kind == "insert" else -1
+    assert all(count >= 0 for count in net.values()), f"deleted more than inserted: {net}"
+    return list(net.elements())

@@ -453,8 +453,16 @@ def _no_past(query: JoinQuery, streams: Mapping[str, Stream]) -> str | None:
     if query.outer is not None and not query.outer.kept:
         return "the query decides which rows have no partner, and does so as they arrive"
     read = [streams[r.stream] for r in query.relations]
-    if len(query.members) == 1 and not (read[0].has_changes and read[0].is_retained):
-        return "the query reads one stream, and streams that nothing joins are not stored"
+    kept = query.outer is not None
+    # The left and right rows of an ASOF join are joins of their own.
+    for part in query.planned if kept and len(query.members) == 1 else (query,):
+        own = streams[part.relations[0].stream]
+        if len(part.members) > 1:
+            continue
+        if not own.is_retained:
+            return f"rows of stream {str(own.name)!r} are not stored: nothing joins it"
+        if not (own.has_changes or kept):
+            return f"the query only reads stream {str(own.name)!r}, and joins nothing"
     if any(stream.is_table for stream in read):
         return "the query reads a table, and rows of tables are looked up as of each batch"
     latest = sorted(stream.name for stream in read if stream.latest)

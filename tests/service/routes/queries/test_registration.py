@@ -35,6 +35,27 @@ def test_the_rules_and_the_record_say_what_was_asked(shop: Service) -> None:
     assert pair["results"] == 52
 
 
+def test_the_past_of_an_asof_join_needs_retention(shop: Service) -> None:
+    sql = (
+        "SELECT r.value AS one, s.value AS two FROM {0} r ASOF JOIN {0} s "
+        "ON r.order_id = s.order_id AND r.at >= s.at"
+    )
+    columns = {"order_id": "bigint", "value": "double", "at": "timestamp"}
+    for name, more in (("gone", {}), ("kept", {"retain": "all"})):
+        shop.post("/v1/streams", {"name": name, **TIMED, "columns": columns, **more})
+        shop.post("/v1/queries", {"id": f"of_{name}", "sql": sql.format(name)})
+    assert shop.get("/v1/queries/of_gone")["past"] == "none"
+    assert shop.get("/v1/queries/of_kept")["past"] == "stored"
+    asked = shop.post(
+        "/v1/queries", {"id": "more", "sql": sql.format("gone"), "past": "stored"}, 422
+    )
+    assert "rows of stream 'gone' are not stored" in asked["detail"]
+    shop.plan(-1)
+    assert past_of(shop, 0) == {
+        "of_gone": False, "of_gone+left": False, "of_kept": True, "of_kept+left": True,
+    }  # fmt: skip
+
+
 def test_a_kept_outer_join_has_its_past_unless_it_says_otherwise(shop: Service) -> None:
     sql = PAIR.replace(" JOIN ", " LEFT JOIN ")
     assert sql != PAIR
@@ -67,7 +88,7 @@ def test_a_run_that_is_resumed_does_not_emit_it_again(shop: Service) -> None:
 @pytest.mark.parametrize(
     ("sql", "because"),
     [
-        ("SELECT o.order_id FROM orders o", "one stream"),
+        ("SELECT o.order_id FROM orders o", "nothing joins it"),
         (
             "SELECT s.order_id FROM sent s LEFT ANTI JOIN paid p ON s.order_id = p.order_id "
             "AND p.at BETWEEN s.at AND s.at + INTERVAL 1 HOUR",

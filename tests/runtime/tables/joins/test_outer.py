@@ -19,7 +19,7 @@ from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.errors import ExpressionError
 from anabranch_runtime.sinks.outer_rows import SCHEMA
-from anabranch_runtime.tables.outer import DecidedResults, DecidedRows
+from anabranch_runtime.tables.joins.outer import DecidedResults, DecidedRows
 
 BIGINT, STRING, TIMESTAMP = (parse_type(t) for t in ("bigint", "string", "timestamp"))
 LEFT = (("k", BIGINT), ("v", STRING), ("ts", TIMESTAMP))

@@ -16,11 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch_contract.queries.joins import JoinQuery, Stream, StreamKind, StreamName
+from anabranch_contract.queries.outer_joins import OuterJoin
 from anabranch_contract.queries.types import parse_type
 from anabranch_contract.queries.views import CHANGE, WEIGHT
 from anabranch_planner.passes import parse_sql
 from anabranch_runtime.errors import ExpressionError
-from anabranch_runtime.tables.look_ups import LookUps, results
+from anabranch_runtime.tables.joins.asof import AsOfJoin
+from anabranch_runtime.tables.joins.look_ups import LookUps, results
+from tests.support.oracles.asof import as_lateral
 from tests.support.worlds.look_up_replays import without_nan
 
 Row = tuple[Any, ...]
@@ -128,6 +131,19 @@ CHAINS = (
     "SELECT coalesce(s.k, t.k) AS a FROM s FULL JOIN t ON t.k = s.k WHERE s.v IS NULL OR t.x = 1",
     "SELECT u.z AS a, t.x AS b FROM s JOIN u ON u.x = s.k FULL JOIN t ON t.k = s.k AND t.x = s.v",
 )
+#: ASOF joins.
+NEAREST = (
+    "SELECT s.k AS a, s.v AS b, t.x AS c FROM s ASOF LEFT JOIN t ON t.k = s.k AND t.x <= s.v",
+    "SELECT s.k AS a, s.v AS b, t.x AS c FROM s ASOF JOIN t ON t.k = s.k AND t.x > s.v",
+    "SELECT s.v AS a, u.z AS b FROM s ASOF LEFT JOIN u ON u.x = s.k AND u.z < s.v",
+    "SELECT s.v AS a, u.z AS b FROM s ASOF LEFT JOIN u ON u.x = s.k AND u.z >= s.v"
+    " AND u.z <= s.v + 1",
+    "SELECT t.x AS a, u.z AS b FROM s JOIN t ON t.k = s.k ASOF LEFT JOIN u ON u.x = t.x"
+    " AND u.z <= s.v WHERE u.z IS NULL OR u.z > 0",
+    "SELECT a.k AS a, b.v AS b FROM s a ASOF JOIN s b ON b.k = a.k AND b.v < a.v",
+    "SELECT s.k AS a, u.x AS b, u.z AS c FROM s ASOF LEFT JOIN u ON u.x + 1 = s.k AND u.z <= s.v"
+    " AND u.z > 0 AND s.v - u.z <= 1",
+)
 NAMES = tuple(COLUMNS)
 
 
@@ -187,6 +203,7 @@ class Net:
                     pa.array(list(a), k) for a, k in zip(columns, kinds_of(name), strict=True)
                 ]
                 db.register(name, pa.table(arrays, names=list(COLUMNS[name])))
+            sql = as_lateral(sql) if "ASOF" in sql else sql
             return db.execute(
                 sql.replace("LEFT SEMI", "SEMI").replace("LEFT ANTI", "ANTI")
             ).fetchall()
@@ -203,7 +220,11 @@ def rows_of(query: JoinQuery, change: Counter[Row]) -> pa.Table:
     )
 
 
-@pytest.mark.parametrize("sql", CHAINS)
+def kept_by(outer: OuterJoin) -> type[LookUps | AsOfJoin]:
+    return LookUps if outer.look_ups[0].nearest is None else AsOfJoin
+
+
+@pytest.mark.parametrize("sql", [*CHAINS, *NEAREST])
 @pytest.mark.parametrize("seed", range(3))
 def test_the_sum_of_changes_is_the_answer(sql: str, seed: int) -> None:
     rng, net = Random(seed), Net()
@@ -213,7 +234,7 @@ def test_the_sum_of_changes_is_the_answer(sql: str, seed: int) -> None:
     assert outer.kept
     assert query.left is not None
     parts = (query.left, query, *query.others)
-    made, before = LookUps(outer), net.tables(query)
+    made, before = kept_by(outer)(outer), net.tables(query)
     found: Counter[str] = Counter()
     compared = 0
     for _ in range(12):
@@ -231,7 +252,7 @@ def test_the_sum_of_changes_is_the_answer(sql: str, seed: int) -> None:
             compared += 1
             assert sorted(found.elements()) == sorted(map(repr, net.answer(sql)))
         if rng.random() < 0.4:
-            made = LookUps.load(outer, made.dump())
+            made = kept_by(outer).load(outer, made.dump())
     assert compared
 
 
@@ -241,11 +262,13 @@ def _difference(after: Counter[Row], before: Counter[Row]) -> Counter[Row]:
     return Counter({row: n for row, n in found.items() if n})
 
 
-def test_rows_that_cancel_leave_nothing() -> None:
-    query = parse_sql("q", CHAINS[5], KEPT)
+@pytest.mark.parametrize("sql", [CHAINS[5], NEAREST[0]])
+def test_rows_that_cancel_leave_nothing(sql: str) -> None:
+    query = parse_sql("q", sql, KEPT)
     assert query.outer is not None
     assert query.left is not None
-    parts, net, made = (query.left, query, *query.others), Net(), LookUps(query.outer)
+    parts, net = (query.left, query, *query.others), Net()
+    made = kept_by(query.outer)(query.outer)
     empty = sum(len(b) for b in made.dump())
     for rows in net.rows.values():
         rows.update([(1, 1), (1, 1), (2, None)])

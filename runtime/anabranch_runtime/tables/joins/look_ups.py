@@ -14,20 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from anabranch_contract.queries.expressions import Column, Output
+from anabranch_contract.queries.expressions import Column
 from anabranch_contract.queries.outer_joins import JoinKind, LookUp, OuterJoin
 from anabranch_contract.queries.types import DataType, TypeKind
-from anabranch_contract.queries.views import CHANGE, WEIGHT, Change
+from anabranch_contract.queries.views import WEIGHT
 from anabranch_runtime.columns.arrays import Ints
-from anabranch_runtime.columns.arrow_types import arrow_type, schema_of
-from anabranch_runtime.expressions.evaluate import evaluate, filter_mask
+from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.tables import kernels
 from anabranch_runtime.tables.inputs import Inputs, one_batch
+from anabranch_runtime.tables.joins.results import Combinations, net, results_of
 from anabranch_runtime.tables.slots import Slots
 from anabranch_runtime.tables.words import Texts, TupleField, TupleLayout, grown, integers_of
 
@@ -40,8 +39,10 @@ _FEW_TEXTS = 4096
 
 def columns_of(outer: OuterJoin) -> list[Columns]:
     """Return the columns of left rows, then of each look-up's pairs (left row, partner); of a full
-    join, then of right rows.
+    join, then of right rows. Of an ASOF join: of left rows and of right rows.
     """
+    if outer.look_ups[0].nearest is not None:
+        return [outer.left, outer.look_ups[0].columns]
     columns = [outer.left]
     for look_up in outer.look_ups:
         columns.append((*columns[look_up.parent], *look_up.columns))
@@ -62,13 +63,6 @@ def results(outer: OuterJoin, tables: Sequence[pa.Table]) -> pa.Table:
     found = made.apply(tables)
     made.check()
     return found
-
-
-class _Combinations(NamedTuple):
-    """Joined rows: the slot in each table (-1: none), a row each; how often each is there."""
-
-    slots: Ints
-    times: Ints
 
 
 class _NetRows:
@@ -183,7 +177,6 @@ class LookUps:
 
     def __init__(self, outer: OuterJoin) -> None:
         self.outer = outer
-        self._shown = tuple(o for o in outer.projection if o.name not in (CHANGE, WEIGHT))
         self._columns = columns_of(outer)[: 1 + len(outer.look_ups)]
         #: Column -> its table, the left rows or pairs.
         self._places = {name: 0 for name, _ in outer.left}
@@ -234,7 +227,8 @@ class LookUps:
         before = self._combined(roots) if self.outer.kept else None
         for own, slots, weights in found:
             np.add.at(own.net, slots, weights)
-        made = self._shown_rows(self._changed(before, self._combined(roots)))
+        slots, times = self._changed(before, self._combined(roots))
+        made = results_of(self.outer, self._reader(slots), times)
         if self.outer.kept:
             for own in reversed(self._tables):
                 if own in touched:
@@ -252,8 +246,10 @@ class LookUps:
             fits = (rows > 0) & (own.net[slots] % np.maximum(rows, 1) == 0)
             assert fits.all(), "pairs without their rows"
 
-    def _combined(self, roots: Ints) -> _Combinations:
-        """Return the joined rows of the left rows ``roots`` that are there."""
+    def _combined(self, roots: Ints) -> Combinations:
+        """Return the joined rows of the left rows ``roots`` that are there, as the slot in each
+        table (-1: none).
+        """
         left = self._tables[0]
         times = left.net[roots]
         slots, times = [roots[times > 0]], times[times > 0]
@@ -274,39 +270,13 @@ class LookUps:
                 pairs = np.concatenate([pairs, np.full(len(more), _NONE)])
                 each = np.concatenate([each, np.ones(len(more), np.int64)])
             slots, times = [*(one[places] for one in slots), pairs], times[places] * each
-        return _Combinations(np.column_stack(slots), times)
+        return Combinations(np.column_stack(slots), times)
 
-    def _changed(self, before: _Combinations | None, after: _Combinations) -> _Combinations:
+    def _changed(self, before: Combinations | None, after: Combinations) -> Combinations:
         if before is None:
             return after
-        slots = np.concatenate([before.slots, after.slots])
-        return _net(slots, np.concatenate([-before.times, after.times]))
-
-    def _shown_rows(self, found: _Combinations) -> pa.Table:
-        """Return the output rows of changed combinations."""
-        slots, times = found
-        if self.outer.where:
-            mask = filter_mask(self.outer.where, self._reader(slots), len(slots))
-            if mask is not None:
-                slots, times = slots[mask], times[mask]
-        read = self._reader(slots)
-        arrays = [evaluate(o.expr, read, len(slots)) for o in self._shown]
-        schema = schema_of(self._shown)
-        if not self.outer.kept:
-            picked = pa.array(np.repeat(np.arange(len(times)), times))
-            return pa.Table.from_arrays(arrays, schema=schema).take(picked)
-        layout = TupleLayout([TupleField(o.expr.type, exact=True) for o in self._shown], Texts())
-        words, times = _net(layout.encode(arrays), times)
-        columns = [c.cast(f.type) for c, f in zip(layout.decode(words), schema, strict=True)]
-        last = self.outer.projection[-1]
-        if last.name == WEIGHT:
-            return pa.Table.from_arrays([*columns, pa.array(times)], schema=_with(schema, last))
-        order = np.concatenate([np.flatnonzero(times < 0), np.flatnonzero(times > 0)])
-        picked = np.repeat(order, np.abs(times[order]))
-        kinds = pa.array([str(Change.INSERT), str(Change.DELETE)])
-        columns = [c.take(pa.array(picked)) for c in columns]
-        columns.append(kinds.take(pa.array((times[picked] < 0).astype(np.int64))))
-        return pa.Table.from_arrays(columns, schema=_with(schema, last))
+        slots = np.concatenate([before.rows, after.rows])
+        return net(slots, np.concatenate([-before.times, after.times]))
 
     def _reader(self, slots: Ints) -> Callable[[Column], pa.Array]:
         def read(column: Column) -> pa.Array:
@@ -359,17 +329,3 @@ class LookUps:
         """Return the approximate size in memory."""
         right = 0 if self._right is None else self._right.bytes
         return right + self.pool.bytes + sum(own.bytes for own in self._tables)
-
-
-def _net(rows: Ints, times: Ints) -> _Combinations:
-    """Return the distinct ``rows`` whose ``times`` do not cancel, with the sums."""
-    own = Slots(rows.shape[1])
-    slots, fresh = own.find(rows)
-    sums = np.zeros(own.room, np.int64)
-    np.add.at(sums, slots, times)
-    kept = fresh[sums[fresh] != 0]
-    return _Combinations(own.words[kept], sums[kept])
-
-
-def _with(schema: pa.Schema, last: Output) -> pa.Schema:
-    return schema.append(pa.field(last.name, arrow_type(last.expr.type)))

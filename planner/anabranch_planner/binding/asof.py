@@ -1,0 +1,458 @@
+"""ASOF joins: each left row with the nearest right row of its key (:class:`.Nearest`); and
+``FOR SYSTEM_TIME AS OF``, an ASOF join by the right stream's event time.
+
+ON has equalities, one comparison of times (unless MATCH_CONDITION has it), and perhaps limits on
+how far the nearest row may be: ``b.ts <= a.ts AND b.ts >= a.ts - INTERVAL '5' MINUTE``. Streams
+that keep the latest rows, and tables, have one version: theirs at the arrival of the left row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.expressions import (
+    Call,
+    Column,
+    Expr,
+    Literal,
+    Output,
+    columns,
+    substitute,
+)
+from anabranch_contract.queries.joins import Stream
+from anabranch_contract.queries.outer_joins import (
+    JoinKind,
+    LookUp,
+    Nearest,
+    NearestSide,
+    OuterJoin,
+)
+from anabranch_contract.queries.types import FLOATING, INTEGRAL, TIMESTAMPS, DataType, TypeKind
+from anabranch_planner.binding.look_ups import ChainPlan
+from anabranch_planner.binding.typecheck import (
+    COMPARISONS,
+    aliases,
+    boolean,
+    compare,
+    operands,
+    split_between,
+    typed,
+)
+from anabranch_planner.sql.scope import Scope
+from anabranch_planner.sql.syntax import describe
+from anabranch_planner.sql.unresolved import (
+    AsOf,
+    Condition,
+    Node,
+    OuterSide,
+    Unresolved,
+    at,
+    unsupported,
+)
+
+_MIRRORED = {"ge": "le", "gt": "lt", "le": "ge", "lt": "gt", "eq": "eq"}
+_ONE_COMPARISON = "write MATCH_CONDITION (left.ts >= right.ts) before ON, or one comparison in ON"
+#: Most digits of a decimal whose order is that of its one word.
+_DIGITS = 18
+
+
+@dataclass(frozen=True, slots=True)
+class AsOfChain:
+    """An ASOF join with typed conditions; the counterpart of :class:`.look_ups.Chain`.
+
+    Attributes:
+        keys: equal expressions over left and over right rows. ``times``: the compared ones.
+        filters: conditions on right rows only.
+    """
+
+    query: Unresolved
+    side: OuterSide
+    left: Scope
+    right: Scope
+    shown_scope: Scope
+    keys: tuple[tuple[Expr, Expr], ...]
+    times: tuple[Expr, Expr]
+    order: NearestSide
+    within: tuple[Expr, ...]
+    filters: tuple[Node, ...]
+
+    @property
+    def kept(self) -> bool:
+        """Whether results are changes."""
+        return True
+
+    @property
+    def is_full(self) -> bool:
+        """Whether right rows without a match are shown, too."""
+        return False
+
+    def right_rows(self) -> Unresolved:
+        """The statement that produces the right rows."""
+        source = replace(self.side.source, using=(), natural=False)
+        return replace(
+            self.query,
+            sources=(source,),
+            conditions=tuple(Condition(node, 1) for node in self.filters),
+            outer=(),
+            post_join=None,
+        )
+
+    def plan(self, shown: Sequence[tuple[str, Expr]], after: Iterable[Node]) -> ChainPlan:
+        """Plan of the join: projections of left rows and right rows, and expressions over them.
+
+        Args:
+            shown: the columns of results.
+            after: the conditions of WHERE on columns of right rows.
+        """
+        where = []
+        for node in after:
+            with at(node):
+                where.append(boolean(node, self.shown_scope))
+        read = [c for e in (*(e for _, e in shown), *where, *self.within) for c in columns(e)]
+        sides = []
+        for place, own in enumerate((self.left, self.right)):
+            computed = [
+                *(c for c in read if c.alias in own.streams),
+                *(k[place] for k in self.keys),
+            ]
+            listed = dict.fromkeys([*computed, self.times[place]])
+            sides.append({e: f"{'lr'[place]}{n}" for n, e in enumerate(listed, 1)})
+        names = {**sides[0], **sides[1]}
+
+        def over(expr: Expr) -> Expr:
+            return substitute(expr, lambda c: Column("", names[c], c.type))
+
+        nearest = Nearest(
+            tuple((sides[0][a], sides[1][b]) for a, b in self.keys),
+            (sides[0][self.times[0]], sides[1][self.times[1]]),
+            self.order,
+            tuple(map(over, self.within)),
+        )
+        partner = str(next(iter(self.right.streams.values())).name)
+        left, right = (tuple((name, e) for e, name in own.items()) for own in sides)
+        look_up = LookUp(self.side.kind, partner, _types(right), nearest=nearest)
+        outer = OuterJoin(
+            self.side.kind,
+            _types(left),
+            (),
+            partner,
+            tuple(Output(name, over(e)) for name, e in shown),
+            look_ups=(look_up,),
+            where=tuple(map(over, where)),
+            kept=True,
+        )
+        return ChainPlan(left, ((self.right_rows(), right),), outer, ())
+
+
+def _types(shown: Iterable[tuple[str, Expr]]) -> tuple[tuple[str, DataType], ...]:
+    return tuple((name, e.type) for name, e in shown)
+
+
+# --- versions as of a time ------------------------------------------------------------------------
+
+
+def with_versions(query: Unresolved, left: Scope, rights: Sequence[Scope]) -> Unresolved:
+    """``query`` with ``FOR SYSTEM_TIME AS OF`` as ASOF joins by event time; joins with the one
+    version of a stream that keeps the latest, or of a table, as plain joins.
+
+    Args:
+        left, rights: the separate scopes of the sides.
+
+    Raises:
+        QueryError: the right side has no versions, or several rows of one key.
+    """
+    outer = [
+        side if side.asof is None else _with_version(side, side.asof, left, right)
+        for side, right in zip(query.outer, rights, strict=True)
+    ]
+    sources, conditions = list(query.sources), list(query.conditions)
+    while outer and outer[0].asof is None and outer[0].kind is JoinKind.INNER:
+        side = outer.pop(0)
+        sources.append(side.source)
+        if side.on is not None:
+            conditions.append(Condition(side.on, len(sources)))
+    whole = [
+        replace(c, scope=len(sources)) if isinstance(c.node.parent, exp.Where) else c
+        for c in conditions
+    ]
+    found = replace(query, sources=tuple(sources), conditions=tuple(whole), outer=tuple(outer))
+    return query if tuple(outer) == query.outer else found
+
+
+def _with_version(side: OuterSide, asof: AsOf, left: Scope, right: Scope) -> OuterSide:
+    with at(side.source.node):
+        own = list(right.streams.values())
+        if asof.time is not None:
+            return _as_of_time(side, asof.time, left, own)
+        if any(stream.is_table for stream in own):
+            raise unsupported(
+                f"an ASOF JOIN with table {str(own[0].name)!r}, whose rows have no history",
+                "write JOIN, or register it as a stream",
+            )
+        if len(own) != 1 or not own[0].latest:
+            return side
+        nodes = [] if side.on is None else operands(side.on, exp.And)
+        compared = {
+            column.name.lower()
+            for node in nodes
+            if isinstance(node, exp.EQ)
+            for column in node.find_all(exp.Column)
+        }
+        if not {*compared, *(u.lower() for u in side.source.using)} >= {
+            c.lower() for c in own[0].latest
+        }:
+            raise unsupported(
+                f"an ASOF JOIN that does not compare the key {', '.join(own[0].latest)} of "
+                f"{str(own[0].name)!r}, which keeps the latest row of a key",
+                "compare it by =, or register the stream without latest",
+            )
+        on = [*nodes, *(() if asof.match is None else (asof.match,))]
+        return replace(side, on=_all(on), asof=None)
+
+
+def _all(nodes: Sequence[Node]) -> Node | None:
+    found: Node | None = None
+    for node in nodes:
+        found = node.copy() if found is None else exp.And(this=found, expression=node.copy())
+    return found
+
+
+def _as_of_time(side: OuterSide, time: Node, left: Scope, own: list[Stream]) -> OuterSide:
+    stream = own[0]
+    name = str(stream.name)
+    if len(own) != 1 or not isinstance(side.source.of, str):
+        raise unsupported("FOR SYSTEM_TIME AS OF a subquery", "name a registered stream")
+    now = _is_now(time)
+    if not now and typed(time, left).type.kind not in {*TIMESTAMPS, TypeKind.DATE}:
+        with at(time):
+            raise QueryError(
+                "type-mismatch",
+                f"FOR SYSTEM_TIME AS OF {describe(time)}, which is no time",
+                remedy="name an event-time column of a stream before it, or PROCTIME()",
+            )
+    if stream.latest or stream.is_table:
+        return replace(side, asof=None)
+    if stream.has_changes:
+        raise unsupported(
+            f"FOR SYSTEM_TIME AS OF {name!r}, whose earlier rows are replaced",
+            f"register {name!r} as a stream that keeps all rows, each a version from its event "
+            "time on",
+        )
+    if now:
+        raise unsupported(
+            f"FOR SYSTEM_TIME AS OF {describe(time)} of {name!r}, which keeps all versions",
+            f"write a time of the left row, or register {name!r} with latest and its key",
+        )
+    if stream.event_time is None:
+        raise QueryError(
+            "no-event-time",
+            f"FOR SYSTEM_TIME AS OF needs the event time of {name!r}, and it declares none",
+            remedy=f"declare event_time for {name!r}",
+        )
+    version = exp.column(stream.event_time, table=side.source.alias)
+    match = exp.GTE(this=time.copy(), expression=version)
+    return replace(side, asof=AsOf(match=match))
+
+
+def _is_now(node: Node) -> bool:
+    if isinstance(node, exp.CurrentTimestamp):
+        return True
+    name = str(node.this).upper() if isinstance(node, exp.Anonymous) else ""
+    return name in ("PROCTIME", "NOW", "CURRENT_TIMESTAMP")
+
+
+# --- conditions -----------------------------------------------------------------------------------
+
+
+def asof_of(query: Unresolved, left: Scope, right: Scope) -> AsOfChain | None:
+    """The ASOF join of ``query``; None: it has none.
+
+    Args:
+        left, right: the separate scopes of the first outer join's sides.
+
+    Raises:
+        QueryError: another outer join beside it, or conditions that fit no ASOF join.
+    """
+    if all(side.asof is None for side in query.outer):
+        return None
+    side = next(side for side in query.outer if side.asof is not None)
+    with at(side.source.node):
+        if len(query.outer) > 1:
+            raise unsupported(
+                "an ASOF JOIN beside another ASOF or outer join",
+                "register the first one as a query, and read it in the other's FROM by name",
+            )
+        assert side.asof is not None
+        return _bound(query, side, side.asof, left, right)
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """A comparison of an expression over left rows with one over right rows."""
+
+    op: str
+    left: Expr
+    right: Expr
+
+    @property
+    def is_plain(self) -> bool:
+        return all(isinstance(_uncast(e), Column) for e in (self.left, self.right))
+
+
+def _bound(query: Unresolved, side: OuterSide, asof: AsOf, left: Scope, right: Scope) -> AsOfChain:
+    source = side.source
+    names = left.common(right) if source.natural else source.using
+    both = left.joined(right, names)
+    keys, compared = list[tuple[Expr, Expr]](), list[_Compared]()
+    within, filters = list[Expr](), list[Node]()
+    for place, name in enumerate(names, 1):
+        # As in DuckDB: the last column of USING has the times, unless they are compared elsewhere.
+        last = asof.match is None and side.on is None and place == len(names)
+        one = _compared("ge" if last else "eq", left.column(name), right.column(name), left)
+        assert one is not None
+        (compared.append(one) if last else keys.append((one.left, one.right)))
+    for node in () if side.on is None else _conjuncts(side.on):
+        with at(node):
+            condition = boolean(node, both)
+            op = COMPARISONS.get(type(node), "")
+            one = (
+                _compared(op, typed(node.this, both), typed(node.expression, both), left)
+                if op in _MIRRORED
+                else None
+            )
+            if one is not None and one.op == "eq":
+                keys.append((one.left, one.right))
+            elif one is not None:
+                compared.append(one)
+            elif aliases(condition) <= frozenset(right.streams) and aliases(condition):
+                filters.append(node)
+            else:
+                within.append(condition)
+    if asof.match is not None:
+        with at(asof.match):
+            op = COMPARISONS.get(type(asof.match), "")
+            sides = [typed(n, both) for n in (asof.match.this, asof.match.expression)] if op else []
+            match = _compared(op, sides[0], sides[1], left) if op in _MIRRORED else None
+            if match is None or match.op == "eq":
+                raise unsupported(
+                    f"MATCH_CONDITION ({describe(asof.match)})",
+                    "compare a time of each side by >=, >, <= or <",
+                )
+    else:
+        match = _only(compared)
+        compared.remove(match)
+    _check_kind(match.left.type)
+    if not keys:
+        raise unsupported("an ASOF JOIN without an equality", "compare a key of each side by =")
+    within += (compare(c.op, c.left, c.right) for c in compared)
+    for condition in within:
+        if not _is_limit(condition, match, left):
+            raise unsupported(
+                f"the condition {condition} of an ASOF JOIN",
+                "write it in WHERE, or limit how far the nearest row is, such as ... AND "
+                "right.ts >= left.ts - INTERVAL '5' MINUTE",
+            )
+    return AsOfChain(
+        query,
+        side,
+        left,
+        right,
+        both,
+        tuple(keys),
+        (match.left, match.right),
+        NearestSide(match.op),
+        tuple(within),
+        tuple(filters),
+    )
+
+
+def _conjuncts(node: Node) -> Iterable[Node]:
+    for part in operands(node, exp.And):
+        if isinstance(part, exp.Between):
+            yield from split_between(part)
+        else:
+            yield part
+
+
+def _compared(op: str, one: Expr, other: Expr, left: Scope) -> _Compared | None:
+    """The comparison ``one op other`` with the left rows' expression first; None: a side reads
+    both rows, or none.
+    """
+    condition = compare(op, one, other)
+    if not isinstance(condition, Call) or len(condition.args) != 2:
+        return None
+    a, b = condition.args
+    if condition.op != op or a.type != b.type:
+        return None
+    mine = frozenset(left.streams)
+    over = aliases(a), aliases(b)
+    if not over[0] or not over[1]:
+        return None
+    if over[0] <= mine and not over[1] & mine:
+        return _Compared(op, a, b)
+    if over[1] <= mine and not over[0] & mine:
+        return _Compared(_MIRRORED[op], b, a)
+    return None
+
+
+def _only(compared: Sequence[_Compared]) -> _Compared:
+    """The comparison of times: the only one, or the only one of columns as they are."""
+    plain = [one for one in compared if one.is_plain]
+    found = plain if len(plain) == 1 else list(compared)
+    if len(found) != 1:
+        raise unsupported(f"an ASOF JOIN with {len(found)} comparisons of times", _ONE_COMPARISON)
+    return found[0]
+
+
+def _check_kind(kind: DataType) -> None:
+    ordered = {*INTEGRAL, *FLOATING, *TIMESTAMPS, TypeKind.DATE}
+    narrow = kind.kind is TypeKind.DECIMAL and kind.precision <= _DIGITS
+    if kind.kind not in ordered and not narrow:
+        raise unsupported(
+            f"an ASOF JOIN by values of type {kind}", "compare times, dates or numbers"
+        )
+
+
+def _is_limit(condition: Expr, match: _Compared, left: Scope) -> bool:
+    """Whether ``condition``, if the nearest right row violates it, is violated by all others."""
+    if aliases(condition) <= frozenset(left.streams):
+        return True
+    if not isinstance(condition, Call) or condition.op not in _MIRRORED or condition.op == "eq":
+        return False
+    time = _uncast(match.right)
+    one, other = (_direction(e, time, left) for e in condition.args)
+    if one is None or other is None:
+        return False
+    rises = one - other if condition.op in ("ge", "gt") else other - one
+    return rises > 0 if match.op in ("ge", "gt") else rises < 0
+
+
+def _uncast(expr: Expr) -> Expr:
+    while isinstance(expr, Call) and expr.op == "cast":
+        expr = expr.args[0]
+    return expr
+
+
+def _direction(expr: Expr, time: Expr, left: Scope) -> int | None:
+    """1: ``expr`` rises with the right row's ``time``, -1: it falls, 0: it does not depend on right
+    rows; None: unknown.
+    """
+    if aliases(expr) <= frozenset(left.streams):
+        return 0
+    if isinstance(expr, Literal):
+        return 0
+    if _uncast(expr) == time:
+        return 1
+    if not isinstance(expr, Call) or expr.op not in ("add", "sub", "cast"):
+        return None
+    found = [_direction(e, time, left) for e in expr.args]
+    if None in found:
+        return None
+    one, *more = (d for d in found if d is not None)
+    other = more[0] if more else 0
+    total = one - other if expr.op == "sub" else one + other
+    return total if abs(one) + abs(other) <= 1 else None
