@@ -110,6 +110,8 @@ class NormalisedInfo(Closed):
     Attributes:
         view: aggregates, ORDER BY and LIMIT, which define the columns ``output``; null: none.
         outer: the outer, semi or anti join; null: none.
+        branches: number of joins whose rows together are the results: more than one for a set
+            operation.
         bounds: all time bounds between two aliases, including implied ones.
         unbounded: aliases whose tuples have to be stored for ever.
         notes: possible surprises, in sentences.
@@ -123,6 +125,7 @@ class NormalisedInfo(Closed):
     output: list[OutputInfo]
     view: ViewInfo | None = None
     outer: OuterInfo | None = None
+    branches: int = 1
     notes: list[str] = Field(default=[])
 
     @property

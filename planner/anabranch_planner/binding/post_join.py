@@ -42,7 +42,6 @@ from anabranch_planner.binding.aggregation import Aggregation
 from anabranch_planner.binding.grouping import Grouping, bits, chosen_by_set, grouping_of
 from anabranch_planner.binding.naming import bare, spark_name
 from anabranch_planner.binding.outputs import require_new, require_writable
-from anabranch_planner.binding.rankings import HIDDEN
 from anabranch_planner.binding.typecheck import typed
 from anabranch_planner.binding.windows import SESSION, WINDOW, is_window, window_of
 from anabranch_planner.sql.aggregates import call_of, holds_aggregate
@@ -50,6 +49,7 @@ from anabranch_planner.sql.arguments import refuse_others
 from anabranch_planner.sql.scope import Scope, ShownColumn
 from anabranch_planner.sql.syntax import as_written, called, describe
 from anabranch_planner.sql.unresolved import (
+    HIDDEN,
     Node,
     PostJoin,
     Unresolved,

@@ -146,6 +146,14 @@ class MultiJoin(Node):
 
 
 @dataclass(frozen=True, eq=False)
+class Union(Node):
+    """The rows of all inputs, whose columns have equal names."""
+
+    def __str__(self) -> str:
+        return f"Union of {len(self.inputs)}"
+
+
+@dataclass(frozen=True, eq=False)
 class Aggregate(Node):
     """An aggregation: groups by ``keys``, and the aggregates of each group."""
 

@@ -35,6 +35,7 @@ from anabranch_planner.logical.nodes import (
     ProjectedColumn,
     Scan,
     Sort,
+    Union,
 )
 from anabranch_planner.normal.time_bounds import irredundant
 
@@ -46,7 +47,13 @@ def logical_plan(query: JoinQuery, streams: Mapping[str, Stream]) -> Node:
     joins = [_Joins(part, streams, names) for part in parts]
     below = {o.name: one.aliased(o.expr) for one in joins for o in one.query.projection}
     outer = query.outer
-    if outer is None or query.left is None:
+    if query.united and query.others:
+        branches = (_projected(one.tree(), map(one.shown, one.query.projection)) for one in joins)
+        plan = Union(tuple(branches))
+        below = {o.name: Column("", o.name, o.expr.type) for o in query.projection}
+        if query.view is None:
+            return plan
+    elif outer is None or query.left is None:
         plan = joins[0].tree()
     else:
         kinds = [one.kind for one in outer.look_ups] or [outer.kind]
@@ -79,6 +86,10 @@ class _Joins:
     def aliased(self, expr: Expr) -> Expr:
         """``expr`` with the user's aliases instead of canonical labels."""
         return substitute(expr, lambda c: Column(self.alias_of[Label(c.alias)], c.name, c.type))
+
+    def shown(self, output: Output) -> Output:
+        """``output`` with the user's aliases."""
+        return Output(output.name, self.aliased(output.expr))
 
     def tree(self) -> Node:
         return join_tree([self.table(label) for label in self.query.labels], self.conditions())

@@ -61,9 +61,6 @@ _READ: dict[type[Node], frozenset[str]] = {
     exp.Concat: frozenset({"expressions", "safe", "coalesce"}),
     exp.Count: frozenset({"this", "expressions", "big_int"}),
     exp.Mod: _BINARY,
-    exp.Union: frozenset({"this", "expression", "distinct", "by_name"}),
-    exp.Intersect: frozenset({"this", "expression", "distinct"}),
-    exp.Except: frozenset({"this", "expression", "distinct"}),
 }  # fmt: skip
 #: Parts of EXTRACT with the same meaning in all dialects.
 _PARTS = frozenset({"YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE"})

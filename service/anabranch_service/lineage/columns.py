@@ -103,8 +103,10 @@ def _shown(query: JoinQuery) -> _Layer:
 
 def _below_view(query: JoinQuery) -> _Layer:
     """Source columns of a view's input rows; without a view, of the result rows."""
-    parts = (query, *query.others)
-    joined = {output.name: _made(part, output) for part in parts for output in part.projection}
+    joined: dict[str, frozenset[Origin]] = {}
+    for part in (query, *query.others):
+        for output in part.projection:
+            joined[output.name] = joined.get(output.name, frozenset()) | _made(part, output)
     return joined if query.outer is None else _project(query.outer.projection, joined)
 
 

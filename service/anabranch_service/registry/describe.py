@@ -48,16 +48,9 @@ def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
     Args:
         streams: the streams that the query was parsed with.
     """
-    alias_of = _aliases(query)
-    aliases = tuple(m.alias for m in query.members)
-    # Arriving rows of tables complete no result, so no stored tuple waits for them.
-    tables = [streams[query.relation_of(label).stream].is_table for label in query.labels]
-    unbounded = tuple(
-        alias
-        for alias, row, table in zip(aliases, query.bounds, tables, strict=True)
-        if not table
-        and any(bound is None and not other for bound, other in zip(row, tables, strict=True))
-    )
+    joins = query.planned if query.united else (query,)
+    aliases = tuple(m.alias for join in joins for m in join.members)
+    unbounded = tuple(alias for join in joins for alias in _unbounded(join, streams))
     return NormalisedInfo(
         aliases=tuple(
             AliasInfo(
@@ -72,27 +65,46 @@ def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
         classes=tuple(
             ClassInfo(
                 type=c.type,
-                members=tuple(f"{alias_of[r.label]}.{r.attribute}" for r in c.members),
+                members=tuple(f"{_aliases(join)[r.label]}.{r.attribute}" for r in c.members),
             )
-            for c in query.classes
+            for join in joins
+            for c in join.classes
         ),
-        bounds=bounds_between(aliases, query.bounds),
+        bounds=tuple(
+            bound
+            for join in joins
+            for bound in bounds_between([m.alias for m in join.members], join.bounds)
+        ),
         unbounded=unbounded,
         residuals=tuple(
-            str(_in_aliases(r, alias_of)) for r in query.residuals if not _is_hidden(r)
+            str(_in_aliases(r, _aliases(join)))
+            for join in joins
+            for r in join.residuals
+            if not _is_hidden(r)
         ),
         output=tuple(OutputInfo(name=o.name, type=str(o.expr.type)) for o in query.shown),
         view=None if query.view is None else _view(query, query.view),
         outer=None if query.outer is None else _outer(query, query.outer),
+        branches=len(joins),
         notes=(
-            *_lived(query, streams),
+            *(note for join in joins for note in _lived(join, streams)),
             *_latest(query, streams),
             *_changing(query, streams),
-            *_kept_groups(query, streams),
-            *_shared(query, alias_of),
+            *dict.fromkeys(note for join in joins for note in _kept_groups(join, streams)),
+            *_shared(query, _aliases(query)),
             *_notes(aliases, unbounded),
         ),
     )
+
+
+def _unbounded(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
+    """The aliases of one join whose tuples join tuples of any later event time."""
+    # Arriving rows of tables complete no result, so no stored tuple waits for them.
+    tables = [streams[query.relation_of(label).stream].is_table for label in query.labels]
+    for member, row, table in zip(query.members, query.bounds, tables, strict=True):
+        bounds = zip(row, tables, strict=True)
+        if not table and any(bound is None and not other for bound, other in bounds):
+            yield member.alias
 
 
 def _aliases(query: JoinQuery) -> dict[Label, str]:
@@ -118,7 +130,7 @@ def _columns(query: JoinQuery) -> dict[str, Expr]:
 
 
 def _view(query: JoinQuery, view: View) -> ViewInfo:
-    below = {o.name: str(o.expr) for o in _below(query)}
+    below = _texts_below(query)
     names = {a.name: call_text(a, below) for a in view.aggregates}
     keys = {name: below[name] for name, _ in view.keys}
     window = view.window
@@ -145,6 +157,18 @@ def _view(query: JoinQuery, view: View) -> ViewInfo:
         ranking=str(view.ranking) if view.ranked else None,
         changes=tuple(OutputInfo(name=n, type=str(kind)) for n, kind in change_columns(view)),
     )
+
+
+def _texts_below(query: JoinQuery) -> dict[str, str]:
+    """Input columns of a view as texts; of a union those of all branches: ``a.x | b.y``."""
+    if not query.united:
+        return {o.name: str(o.expr) for o in _below(query)}
+    found: dict[str, dict[str, None]] = {}
+    for part in query.planned:
+        for output in part.projection:
+            text = str(_in_aliases(output.expr, _aliases(part)))
+            found.setdefault(output.name, {})[text] = None
+    return {name: " | ".join(texts) for name, texts in found.items()}
 
 
 def _below(query: JoinQuery) -> tuple[Output, ...]:
