@@ -154,6 +154,16 @@ class Union(Node):
 
 
 @dataclass(frozen=True, eq=False)
+class Copies(Node):
+    """Each row as often as ``count`` says."""
+
+    count: str
+
+    def __str__(self) -> str:
+        return f"Copies {self.count}"
+
+
+@dataclass(frozen=True, eq=False)
 class Aggregate(Node):
     """An aggregation: groups by ``keys``, and the aggregates of each group."""
 

@@ -16,7 +16,6 @@ from sqlglot import exp
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.expressions import Call, Column, Expr, Literal, substitute
 from anabranch_contract.queries.joins import Stream
-from anabranch_planner.binding.branches import branches_of
 from anabranch_planner.binding.look_ups import left_conditions, with_inner_first
 from anabranch_planner.binding.outputs import columns_of
 from anabranch_planner.binding.rankings import with_ranking
@@ -32,6 +31,7 @@ from anabranch_planner.binding.typecheck import (
     split_between,
     typed,
 )
+from anabranch_planner.normal.branches import branches_of
 from anabranch_planner.normal.conditions import canonical, is_true
 from anabranch_planner.normal.key_classes import Side, key_sides
 from anabranch_planner.normal.time_conditions import AliasBound, difference_bounds

@@ -21,7 +21,7 @@ from anabranch_planner.binding.post_join import split
 from anabranch_planner.normal import weights
 from anabranch_planner.normal.bind import Bound, Registration
 from anabranch_planner.sql.scope import FromTable, Scope, ShownColumn, nearest
-from anabranch_planner.sql.unresolved import Node, at, unsupported
+from anabranch_planner.sql.unresolved import HIDDEN, Node, at, unsupported
 
 Columns = tuple[tuple[str, Expr], ...]
 #: Makes the canonical form of a branch with the given columns.
@@ -35,6 +35,7 @@ def united(bound: Bound, given: Registration, join: Join) -> JoinQuery:
         QueryError: a branch is not a connected inner equi-join, or names and types don't fit.
     """
     query, branches = bound.query, (bound, *bound.others)
+    _check_names(bound.scope)
     scope = _standing_for(bound.scope)
     parts = None if query.post_join is None else split(query, scope, _refuse_inner)
     shown = (
@@ -52,7 +53,7 @@ def united(bound: Bound, given: Registration, join: Join) -> JoinQuery:
             given,
             id=branch_id(given.id, number),
             window=of_those(given.window, branch.scope),
-            relaxed={},
+            relaxed=weights.stored_whole(branch.scope, branch=True),
         )
         exprs = dict(zip(_columns(scope), _columns(branch.scope), strict=True))
         columns = tuple((name, _in_branch(expr, exprs)) for name, expr in shown)
@@ -70,6 +71,18 @@ def united(bound: Bound, given: Registration, join: Join) -> JoinQuery:
 def _refuse_inner(node: Node) -> JoinQuery:
     with at(node):
         raise unsupported("a scalar subquery over a set operation", "leave it out")
+
+
+def _check_names(scope: Scope) -> None:
+    """Refuse a whole set operation with two columns of one name."""
+    names = [column.name for column in scope.visible if not column.name.startswith(HIDDEN)]
+    for name in names if "" in scope.tables or not scope.tables else ():
+        if sum(name.lower() == other.lower() for other in names) > 1:
+            raise QueryError(
+                "duplicate-name",
+                f"two columns of the set operation are called {name!r}",
+                remedy="rename one in the first SELECT: x AS other_name",
+            )
 
 
 def _standing_for(scope: Scope) -> Scope:

@@ -59,12 +59,13 @@ def check_name(shown: Iterable[tuple[str, Expr]], name: str) -> None:
         )
 
 
-def stored_whole(scope: Scope) -> Mapping[str, tuple[Expr, ...]]:
-    """The filter of the alias of a query over one retained stream of changes: none, as past changes
-    are read from the store of the whole stream. Empty for other queries.
+def stored_whole(scope: Scope, *, branch: bool = False) -> Mapping[str, tuple[Expr, ...]]:
+    """The filter of the alias of a query over one retained stream of changes, or of a ``branch`` of
+    a union over any retained stream: none, as past rows are read from the store of the whole
+    stream. Empty for other queries.
     """
     stored = len(scope.streams) == 1 and all(
-        stream.has_changes and stream.is_retained for stream in scope.streams.values()
+        (branch or stream.has_changes) and stream.is_retained for stream in scope.streams.values()
     )
     return dict.fromkeys(scope.streams, ()) if stored else {}
 

@@ -98,6 +98,7 @@ class PostJoin:
         group_first: expressions that come first among the grouping columns.
         group_all: whether it is GROUP BY ALL.
         ranking: the meaning of QUALIFY, DISTINCT ON, or a condition over a ranking subquery.
+        copies: number of rows per group; None: one.
         ctes: queries that subqueries of the clauses may name, by lower-case name.
     """
 
@@ -109,6 +110,7 @@ class PostJoin:
     having: Node | None = None
     qualify: Node | None = None
     ranking: RowRanking | None = None
+    copies: Node | None = None
     order: tuple[exp.Ordered, ...] = ()
     limit: Node | None = None
     offset: Node | None = None

@@ -85,7 +85,7 @@ def _of_view(view: View, below: _Layer) -> set[Origin]:
     keys += [view.window.column] if view.window is not None else []
     found = {Origin(o.stream, o.column, How.GROUP_BY) for key in keys for o in below.get(key, ())}
     ways: list[tuple[How, Iterable[Expr]]] = [
-        (How.FILTER, [] if view.having is None else [view.having]),
+        (How.FILTER, [expr for expr in (view.having, view.copies) if expr is not None]),
         (How.SORT, [sort.expr for sort in view.order]),
     ]
     for how, exprs in ways:

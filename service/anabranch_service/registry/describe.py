@@ -85,7 +85,7 @@ def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
         output=tuple(OutputInfo(name=o.name, type=str(o.expr.type)) for o in query.shown),
         view=None if query.view is None else _view(query, query.view),
         outer=None if query.outer is None else _outer(query, query.outer),
-        branches=len(joins),
+        branches=[[m.alias for m in join.members] for join in joins if query.united],
         notes=(
             *(note for join in joins for note in _lived(join, streams)),
             *_latest(query, streams),
@@ -149,6 +149,7 @@ def _view(query: JoinQuery, view: View) -> ViewInfo:
         keys=tuple(keys.values()),
         aggregates=tuple(names.values()),
         having=None if view.having is None else text(view.having),
+        copies=None if view.copies is None else text(view.copies),
         order=tuple(text(s.expr) + (" DESC" if s.descending else "") for s in view.order),
         limit=view.limit,
         offset=view.offset,

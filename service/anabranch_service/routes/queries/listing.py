@@ -67,7 +67,7 @@ async def list_queries(
         return not status or status_of(record, activations.get(record.id), progress, now) in status
 
     def item(record: QueryRecord) -> QueryOut:
-        activation = of_union(activations, record.id, record.normalised.branches)
+        activation = of_union(activations, record.id, len(record.normalised.branches))
         left = activations.get(record.id + LEFT_SUFFIX)
         read_by = readers.get(query_of(record.id), ())
         return query_out(

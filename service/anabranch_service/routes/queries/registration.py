@@ -339,7 +339,7 @@ async def shown(ctx: Context, record: QueryRecord, response: Response) -> QueryO
     names = [record.id]
     if record.normalised.outer is not None:
         names.append(record.id + LEFT_SUFFIX)
-    branches = record.normalised.branches
+    branches = len(record.normalised.branches)
     names += (branch_id(record.id, number) for number in range(2, branches + 1))
     found = {name: await ctx.store.activation(name) for name in names}
     activations = {name: one for name, one in found.items() if one is not None}
@@ -463,7 +463,8 @@ def _no_past(query: JoinQuery, streams: Mapping[str, Stream]) -> str | None:
     if query.outer is not None and not query.outer.kept:
         return "the query decides which rows have no partner, and does so as they arrive"
     read = [streams[r.stream] for r in query.relations]
-    if len(query.members) == 1 and not (read[0].has_changes and read[0].is_retained):
+    kept = read[0].is_retained and (read[0].has_changes or query.united)
+    if len(query.members) == 1 and not kept:
         return "the query reads one stream, and streams that nothing joins are not stored"
     if any(stream.is_table for stream in read):
         return "the query reads a table, and rows of tables are looked up as of each batch"

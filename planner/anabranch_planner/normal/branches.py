@@ -126,6 +126,10 @@ def _common_types(
 
 def _place(operand: Unresolved, column: int) -> contextlib.AbstractContextManager[None]:
     """Attach the position of a column of ``operand`` to errors."""
+    inside = operand.sources[0].of if len(operand.sources) == 1 else None
+    if isinstance(inside, Unresolved) and operand.items and operand.items[0].node is None:
+        # An operand with marks.
+        return _place(inside, column)
     items = [item.node for item in operand.items]
     starred = None in items
     sources = [source.node for source in operand.sources]
