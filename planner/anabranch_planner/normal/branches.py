@@ -1,8 +1,8 @@
 """Branches of a statement: with each operand of UNION ALL in FROM in place of the union.
 
 A join with a union is the union of the joins with its operands. So a statement over unions has one
-branch per combination of operands, each an inner join without unions. Branches have equal columns:
-those of a union are named as in the first operand, and cast to common types.
+branch per combination of operands, each an inner join without unions. Branches have equal columns,
+named as in the first operand of each union, and cast to common types.
 """
 
 from __future__ import annotations

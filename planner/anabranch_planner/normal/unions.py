@@ -1,8 +1,8 @@
 """The canonical form of a union: one inner join per branch, under one post-join part.
 
-The SELECT list and the post-join clauses are resolved once, over columns that stand for those of
-every branch: two columns that happen to be equal in one branch may differ in another. Then each
-branch has them as expressions over its own streams.
+The SELECT list and the post-join clauses are resolved once, over placeholder columns: two columns
+that happen to be equal in one branch may differ in another. Then each branch has its own columns in
+place of the placeholders.
 """
 
 from __future__ import annotations

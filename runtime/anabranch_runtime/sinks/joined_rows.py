@@ -43,8 +43,8 @@ def column_name(output: Output) -> str:
 
 
 def rows_schema(query: QuerySpec) -> pa.Schema:
-    """Return the schema of a query's joined rows; those of outer joins and unions keep the names of
-    the projection.
+    """Return the schema of a query's joined rows; outer joins and unions keep the projection's
+    names.
     """
     if query.has_outer_join or query.united:
         return output_schema(query)

@@ -407,5 +407,5 @@ class Emission:
 
 
 def _written_as(query: QuerySpec) -> QueryId:
-    """Return the query whose results those of ``query`` are: branches of a union write together."""
+    """Return the query as which results of ``query`` are written: branches of a union together."""
     return query.registered if query.united else query.id

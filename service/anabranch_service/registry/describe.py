@@ -161,7 +161,7 @@ def _view(query: JoinQuery, view: View) -> ViewInfo:
 
 
 def _texts_below(query: JoinQuery) -> dict[str, str]:
-    """Input columns of a view as texts; of a union those of all branches: ``a.x | b.y``."""
+    """Input columns of a view as texts; of a union with one text per branch: ``a.x | b.y``."""
     if not query.united:
         return {o.name: str(o.expr) for o in _below(query)}
     found: dict[str, dict[str, None]] = {}

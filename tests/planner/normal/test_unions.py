@@ -214,7 +214,7 @@ def test_dialects(dialect: str, sql: str, spark: str) -> None:
 @pytest.mark.parametrize(
     ("dialect", "sql", "words"),
     [
-        # The type of the column is DOUBLE, of which Postgres makes integers by rounding.
+        # The type of the column is DOUBLE, and Postgres rounds doubles to integers.
         ("postgres", "SELECT CAST(u.k AS INT) AS i FROM (SELECT k FROM R UNION ALL SELECT g FROM S)"
          " u", "may have a fraction"),
         ("postgres", "SELECT CAST(u.k AS INT) AS i FROM (SELECT * FROM R UNION SELECT * FROM S) u",

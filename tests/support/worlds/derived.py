@@ -37,7 +37,7 @@ from tests.support.worlds.kept_tables import lagging
 from tests.support.worlds.service import Service
 from tests.support.worlds.view_runs import comparable
 
-#: Streams without deletes and of upserts, beside those of :data:`COLUMNS`.
+#: A stream without deletes, and one of upserts, beside :data:`COLUMNS`.
 OTHERS = {
     "d": {"v": pa.int32(), "g": pa.string()},
     "e": {"id": pa.int32(), "v": pa.float64(), "g": pa.string()},

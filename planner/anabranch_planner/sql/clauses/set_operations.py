@@ -48,12 +48,12 @@ def set_operation(
         if clauses is None and not whole:
             return Unresolved((), (), (), branches=branches)
         return _over(_source(branches), clauses, nested)
-    groups = _Groups(read)
+    groups = _SetGroups(read)
     found = groups.of(node)
     if clauses is None:
         return replace(found, nested=nested)
     if clauses.limit is not None and groups.copies:
-        # LIMIT counts rows, of which a group may be several.
+        # LIMIT counts rows, and a group may be several rows.
         inner = replace(found, nested=(name_of(node), node))
         return _over(FromEntry(inner, "", node=node), clauses, nested)
     own = replace(clauses, group=(), group_all=True, having=groups.having, copies=groups.copies)
@@ -119,7 +119,7 @@ def _inside(node: Node) -> Node:
 
 
 @dataclass(slots=True)
-class _Groups:
+class _SetGroups:
     """Groups over the rows of all operands beneath a set operation other than UNION ALL.
 
     Attributes:
