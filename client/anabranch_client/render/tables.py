@@ -294,7 +294,8 @@ def query_detail(query: QueryOut) -> RenderableType:
     output = table_of("output column", "type")
     for column in query.normalised.output:
         output.add_row(escape(column.name), column.type)
-    view = query.normalised.view
+    view, branches = query.normalised.view, query.normalised.branches
+    facts["union of"] = "; ".join(map(", ".join, branches)) or None
     if view is not None:
         facts |= view_facts(view)
     outer = query.normalised.outer

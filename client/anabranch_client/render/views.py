@@ -16,6 +16,7 @@ def view_facts(view: ViewInfo) -> dict[str, str]:
         "grouped by": ", ".join(view.keys),
         "grouping sets": ", ".join(f"({', '.join(one)})" for one in view.sets),
         "having": view.having or "",
+        "copies": view.copies or "",
         "ordered by": order,
         "limit": "" if view.limit is None or ranked else str(view.limit),
         "ranked by": place if ranked else "",

@@ -37,7 +37,7 @@ from anabranch_contract.queries.joins import (
     StreamName,
 )
 from anabranch_contract.queries.mirs import MirId
-from anabranch_contract.queries.outer_joins import OuterJoin
+from anabranch_contract.queries.outer_joins import OuterJoin, registered
 from anabranch_contract.queries.views import View
 
 VERSION = 1
@@ -342,6 +342,8 @@ class QuerySpec:
         sink: destination of the results.
         view: the query's post-join part; its changes go to the sink instead of the joined rows.
         outer: the outer join of its results with the results of the query ``left_of``.
+        united: whether its results are a branch of a union. They are written as results of the
+            query :attr:`registered`.
         freshness: (label, maximum age of its tuple when a result is emitted), in microseconds of
             event time; labels without a limit are absent.
         past: whether results over visible tuples from before its activation are emitted as well.
@@ -357,6 +359,12 @@ class QuerySpec:
     left_of: QueryId | None = None
     freshness: tuple[tuple[Label, int], ...] = ()
     past: bool = False
+    united: bool = False
+
+    @property
+    def registered(self) -> QueryId:
+        """The query that it is a part of, or itself."""
+        return QueryId(registered(self.id))
 
     @property
     def has_post_join(self) -> bool:

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from anabranch_contract.body import Body
 from anabranch_contract.codec import Message, Row
-from anabranch_contract.queries.outer_joins import LEFT_SUFFIX, JoinKind
+from anabranch_contract.queries.outer_joins import LEFT_SUFFIX, JoinKind, branch_id
 from anabranch_contract.queries.scaling import PartialMark
 
 
@@ -102,6 +102,10 @@ class PastStatus(StrEnum):
     PENDING = "pending"
     EMITTED = "emitted"
     GIVEN_UP = "given-up"
+
+
+#: Ascending: the status of the past of several joins is the greatest of theirs.
+_WORSE = (PastStatus.EMITTED, PastStatus.PENDING, PastStatus.GIVEN_UP)
 
 
 class PastResults(Row, frozen=True):
@@ -224,6 +228,33 @@ def counted(
     if pairs is None or left is None:
         return pairs
     return None if left_rows is None else of_outer_join(pairs, left, left_rows)
+
+
+def of_union(activations: Mapping[str, Activation], name: str, branches: int) -> Activation | None:
+    """Return the activation of the query ``name`` with what its ``branches`` see and miss."""
+    ids = (branch_id(name, number) for number in range(1, branches + 1))
+    found = [one for branch in ids if (one := activations.get(branch)) is not None]
+    if len(found) < 2:
+        return activations.get(name)
+    ends = [one.complete_from for one in found if one.complete_from is not None]
+    complete = max((one.complete for one in found), key=("always", "from", "never").index)
+    past = [one.past for one in found if one.past is not None]
+    status = max((p.status for p in past), key=_WORSE.index, default=None)
+    rows = [p.rows for p in past]
+    return replace(
+        found[0],
+        visible_from={a: v for one in found for a, v in one.visible_from.items()},
+        missed={a: n for one in found for a, n in one.missed.items()},
+        complete=complete,
+        complete_from=max(ends) if complete == "from" else None,
+        past=None
+        if status is None
+        else PastResults(
+            status,
+            sum(p.results for p in past),
+            None if None in rows else sum(n or 0 for n in rows),
+        ),
+    )
 
 
 def of_outer_join(pairs: Activation, left: Activation, left_rows: LeftRows) -> Activation:

@@ -361,6 +361,8 @@ class JoinQuery:
         outer: the outer join of the left rows (results of the join ``left``) with their pairs
             (results of this join; for look-ups after the first, of ``others``). It reads the
             projection's columns. A view reads the outer join's rows, not joined rows.
+        united: whether its results are a branch of a union. Branches have equal columns and the
+            same ``view``; the first one has the further ones as ``others``.
     """
 
     id: QueryId
@@ -376,6 +378,7 @@ class JoinQuery:
     outer: OuterJoin | None = None
     left: JoinQuery | None = None
     others: tuple[JoinQuery, ...] = ()
+    united: bool = False
 
     def __post_init__(self) -> None:
         labels = {m.label for m in self.members}
@@ -397,8 +400,10 @@ class JoinQuery:
 
     @property
     def planned(self) -> tuple[JoinQuery, ...]:
-        """The inner joins to plan: this one, the left rows, and the pairs of further look-ups."""
-        return (self,) if self.left is None else (self, self.left, *self.others)
+        """The inner joins to plan: this one, the left rows, and the pairs of further look-ups, or
+        the further branches of a union.
+        """
+        return (self, *(() if self.left is None else (self.left,)), *self.others)
 
     @property
     def labels(self) -> tuple[Label, ...]:

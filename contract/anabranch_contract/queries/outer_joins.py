@@ -30,12 +30,13 @@ from anabranch_contract.queries.types import DataType
 #: Suffix of the id of the left rows' join; users' ids have no ``+``.
 _SEPARATOR = "+"
 LEFT_SUFFIX = f"{_SEPARATOR}left"
+_BRANCH = "union"
 
 
 def registered(query: str) -> str:
     """Return the id of the registered query that a join belongs to.
 
-    >>> registered("unpaid+left"), registered("unpaid+2"), registered("unpaid")
+    >>> registered("unpaid+left"), registered("unpaid+2"), registered("unpaid+union2")
     ('unpaid', 'unpaid', 'unpaid')
     """
     return query.partition(_SEPARATOR)[0]
@@ -50,13 +51,28 @@ def pairs_id(query: str, number: int) -> str:
     return query if number == 1 else f"{query}{_SEPARATOR}{number}"
 
 
+def branch_id(query: str, number: int) -> str:
+    """Return the id of the join for the ``number``-th branch (from 1) of a union.
+
+    >>> branch_id("all", 1), branch_id("all", 2), is_branch("all+union2"), is_branch("all+2")
+    ('all', 'all+union2', True, False)
+    """
+    return query if number == 1 else f"{query}{_SEPARATOR}{_BRANCH}{number}"
+
+
+def is_branch(query: str) -> bool:
+    """Whether a join computes a further branch of a union."""
+    return query.partition(_SEPARATOR)[2].startswith(_BRANCH)
+
+
 def part_number(query: str) -> int:
-    """Return the number of the look-up whose pairs a join computes; 0: it computes left rows.
+    """Return the number of the look-up whose pairs a join computes, or of its branch of a union;
+    0: it computes left rows.
 
     >>> part_number("named+left"), part_number("named"), part_number("named+2")
     (0, 1, 2)
     """
-    suffix = query.partition(_SEPARATOR)[2]
+    suffix = query.partition(_SEPARATOR)[2].removeprefix(_BRANCH)
     return 0 if query.endswith(LEFT_SUFFIX) else int(suffix or 1)
 
 

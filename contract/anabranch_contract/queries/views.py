@@ -29,6 +29,8 @@ RANK = "anabranch_rank"
 #: Place (INT, from 1) of a row in its partition, by the ranking function; a view's expressions read
 #: it as a column. Rows with equal sort keys may share it, unlike :data:`RANK`.
 PLACE = "anabranch_place"
+#: Number (BIGINT, from 1) of a row among the equal rows of its group.
+COPY = "anabranch_copy"
 #: Grouping column of GROUPING SETS: bit ``i`` from the right is set if the ``i``-th key from the
 #: right is not grouped by, as ``grouping_id()`` in Spark.
 GROUPING_ID = "grouping_id"
@@ -191,6 +193,8 @@ class View:
         partition: without grouping: columns of the joined rows; each combination of their values
             (NULL is one) has a ranking and a ``limit`` of its own. ``offset`` is 0.
         ranking: function whose values up to ``limit`` are kept; expressions read it as ``PLACE``.
+        copies: number of rows (BIGINT) of each group that ``having`` keeps, at least 1; None: one.
+            The SELECT list then consists of the keys, and there is no ``limit``.
     """
 
     grouped: bool
@@ -206,6 +210,7 @@ class View:
     sets: tuple[tuple[int, ...], ...] = ()
     partition: tuple[tuple[str, DataType], ...] = ()
     ranking: RankFunction = RankFunction.ROW_NUMBER
+    copies: Expr | None = None
 
     @property
     def whole(self) -> bool:
@@ -252,18 +257,25 @@ class View:
         """The columns that identify a changed row; empty: the view has one row only."""
         names = {o.expr: o.name for o in reversed((*self.projection, *self.hidden))}
         known = self.group_keys if self.grouped else self.partition
-        rank = () if self.grouped else (RANK,)
-        return (*(names[Column("", name, kind)] for name, kind in known), *rank)
+        numbers = (name for name, _ in numbers_of(self))
+        return (*(names[Column("", name, kind)] for name, kind in known), *numbers)
+
+
+def numbers_of(view: View) -> tuple[tuple[str, DataType], ...]:
+    """Return (name, type) of the columns that number rows: ranks of ranked rows, copies of groups
+    with several rows.
+    """
+    name = COPY if view.copies is not None else None if view.grouped else RANK
+    return () if name is None else ((name, _BIGINT),)
 
 
 def change_columns(view: View) -> tuple[tuple[str, DataType], ...]:
-    """Return (name, type) of a change's columns: the view's, hidden grouping columns, rank, kind of
-    change, and version.
+    """Return (name, type) of a change's columns: the view's, hidden grouping columns, rank or copy,
+    kind of change, and version.
     """
-    rank = () if view.grouped else ((RANK, _BIGINT),)
     return (
         *((o.name, o.expr.type) for o in (*view.projection, *view.hidden)),
-        *rank,
+        *numbers_of(view),
         (CHANGE, DataType(TypeKind.STRING)),
         (VERSION, DataType(TypeKind.BIGINT)),
     )

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from anabranch_contract.queries.outer_joins import part_number, registered
+from anabranch_contract.queries.outer_joins import is_branch, part_number, registered
 from anabranch_contract.rest.normalised import NormalisedInfo
 
 #: Pattern of the partition attribute at the end of a store's label.
@@ -110,15 +110,16 @@ def readable_explain(explain: Mapping[str, Any], names: Mapping[str, str]) -> di
 
 
 def _goal(name: str) -> str:
-    """Readable name for the id of a planned join: a query, or a part of its outer join.
+    """Readable name for the id of a planned join: a query, or a part of its outer join or union.
 
-    >>> _goal("unpaid+left"), _goal("unpaid"), _goal("named+2")
-    ('unpaid, left rows', 'unpaid', 'named, look-up 2')
+    >>> _goal("unpaid+left"), _goal("unpaid"), _goal("named+2"), _goal("all+union2")
+    ('unpaid, left rows', 'unpaid', 'named, look-up 2', 'all, branch 2')
     """
     number = part_number(name)
     if number == 1:
         return name
-    return f"{registered(name)}, {f'look-up {number}' if number else 'left rows'}"
+    what = "branch" if is_branch(name) else "look-up"
+    return f"{registered(name)}, {f'{what} {number}' if number else 'left rows'}"
 
 
 def bare(text: str) -> str:

@@ -48,6 +48,7 @@ class ViewInfo(Closed):
             only.
         joined: the columns of the joined rows, with their expressions.
         keys, aggregates: the GROUP BY keys and the aggregates; empty if joined rows are ranked.
+        copies: how often each group is a row, if the view has INTERSECT ALL or EXCEPT ALL.
         sets: the keys of each of the GROUPING SETS; empty: rows are grouped by all keys.
         partition: the columns in each of whose values joined rows are ranked, up to `limit`.
         ranking: `row_number`, `rank` or `dense_rank`; null: the view has no ranking function.
@@ -59,6 +60,7 @@ class ViewInfo(Closed):
     keys: list[str]
     aggregates: list[str]
     having: str | None = None
+    copies: str | None = None
     order: list[str] = Field(default=[])
     limit: int | None = None
     offset: int = 0
@@ -119,6 +121,8 @@ class NormalisedInfo(Closed):
     Attributes:
         view: aggregates, ORDER BY and LIMIT, which define the columns ``output``; null: none.
         outer: the outer, semi or anti join; null: none.
+        branches: the aliases of each branch of a set operation, whose rows together are the
+            results, or the joined rows of the view; empty: it has none.
         bounds: all time bounds between two aliases, including implied ones.
         unbounded: aliases whose tuples have to be stored for ever.
         notes: possible surprises, in sentences.
@@ -132,6 +136,7 @@ class NormalisedInfo(Closed):
     output: list[OutputInfo]
     view: ViewInfo | None = None
     outer: OuterInfo | None = None
+    branches: list[list[str]] = Field(default=[])
     notes: list[str] = Field(default=[])
 
     @property

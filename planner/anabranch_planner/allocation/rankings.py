@@ -111,8 +111,8 @@ def _rankings(
     by_batch: Mapping[StreamName, Ranking],
 ) -> Mapping[Label, Ranking]:
     stream_of = {r.id: streams[r.stream] for r in query.relations}
-    if any(stream.has_changes for stream in stream_of.values()):
-        return {}  # an insert might be withheld, and its delete not
+    if query.united or any(stream.has_changes for stream in stream_of.values()):
+        return {}  # an insert might be withheld, and its delete not (in any branch of a union)
     read = Counter(stream_of[m.relation].name for m in query.members)
     found: dict[Label, Ranking] = {}
     for member in query.members:

@@ -42,14 +42,14 @@ from anabranch_planner.binding.aggregation import Aggregation
 from anabranch_planner.binding.grouping import Grouping, bits, chosen_by_set, grouping_of
 from anabranch_planner.binding.naming import bare, spark_name
 from anabranch_planner.binding.outputs import require_new, require_writable
-from anabranch_planner.binding.rankings import HIDDEN
-from anabranch_planner.binding.typecheck import typed
+from anabranch_planner.binding.typecheck import coerce, typed
 from anabranch_planner.binding.windows import SESSION, WINDOW, is_window, window_of
 from anabranch_planner.sql.aggregates import call_of, holds_aggregate
 from anabranch_planner.sql.arguments import refuse_others
 from anabranch_planner.sql.scope import Scope, ShownColumn
 from anabranch_planner.sql.syntax import as_written, called, describe
 from anabranch_planner.sql.unresolved import (
+    HIDDEN,
     Node,
     PostJoin,
     Unresolved,
@@ -63,7 +63,7 @@ _SLOT = "anabranch slot "
 SCALAR = "scalar "
 #: The joined rows' column to which time windows are applied.
 _W = "w"
-_INT = DataType(TypeKind.INT)
+_INT, _BIGINT = DataType(TypeKind.INT), DataType(TypeKind.BIGINT)
 _GROUPING = ("grouping", "grouping_id")
 #: Aggregates of two arguments that Spark names by both; aggregates whose names are not certain.
 _OF_TWO = frozenset({"max_by", "min_by", "corr", "covar_pop", "covar_samp"})
@@ -150,6 +150,9 @@ class _Splitter:
         if clauses.having is not None:
             with at(clauses.having):
                 having = self._condition(self._resolved(clauses.having))
+        copies = None
+        if clauses.copies is not None:
+            copies = coerce(self._over_groups(self._resolved(clauses.copies)), _BIGINT)
         order = tuple(self._sorts(clauses.order))
         arguments = self._aggregation.arguments
         joined = [*self._keys, *(ShownColumn(name, e) for e, name in arguments.items())]
@@ -167,6 +170,7 @@ class _Splitter:
             limit=self._limit(order),
             offset=self._offset(),
             sets=self._sets,
+            copies=copies,
         )
         if clauses.distinct and (clauses.group is not None or clauses.group_all):
             self._require_distinct(view)
@@ -214,7 +218,12 @@ class _Splitter:
 
         def sort_keys(order: Iterable[exp.Ordered], *, aliases: bool) -> Iterator[SortKey]:
             for o in order:
-                tree = self._resolved(o.this, aliases=aliases)
+                place = o.this if ranking is None else None
+                if isinstance(place, exp.Literal) and not place.is_string:
+                    with at(place):
+                        tree = self._trees[_ordinal(place, len(self._trees))]
+                else:
+                    tree = self._resolved(o.this, aliases=aliases)
                 yield SortKey(over(tree), bool(o.args.get("desc")), _nulls_first(o))
 
         projection = _outputs((name, over(tree)) for name, tree in trees)

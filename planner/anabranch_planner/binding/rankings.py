@@ -20,6 +20,7 @@ from anabranch_planner.sql.aggregates import holds_aggregate
 from anabranch_planner.sql.arguments import refuse_others
 from anabranch_planner.sql.syntax import called, describe
 from anabranch_planner.sql.unresolved import (
+    HIDDEN,
     Condition,
     FromEntry,
     Node,
@@ -31,8 +32,6 @@ from anabranch_planner.sql.unresolved import (
     unsupported,
 )
 
-#: Prefix of the columns that a subquery passes on for its ranking.
-HIDDEN = "anabranch ranking "
 _FUNCTIONS = {f.value: f for f in RankFunction}
 _EXAMPLE = "QUALIFY row_number() OVER (PARTITION BY k ORDER BY x DESC) <= 3"
 _MIRRORED: dict[type[Node], type[Node]] = {

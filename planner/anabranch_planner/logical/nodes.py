@@ -146,6 +146,24 @@ class MultiJoin(Node):
 
 
 @dataclass(frozen=True, eq=False)
+class Union(Node):
+    """The rows of all inputs, whose columns have equal names."""
+
+    def __str__(self) -> str:
+        return f"Union of {len(self.inputs)}"
+
+
+@dataclass(frozen=True, eq=False)
+class Copies(Node):
+    """Each row as often as ``count`` says."""
+
+    count: str
+
+    def __str__(self) -> str:
+        return f"Copies {self.count}"
+
+
+@dataclass(frozen=True, eq=False)
 class Aggregate(Node):
     """An aggregation: groups by ``keys``, and the aggregates of each group."""
 

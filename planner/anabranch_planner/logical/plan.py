@@ -31,6 +31,7 @@ from anabranch_planner.logical.nodes import (
     ASOF_LEFT,
     Aggregate,
     Conjunct,
+    Copies,
     Exchange,
     Filter,
     Limit,
@@ -39,6 +40,7 @@ from anabranch_planner.logical.nodes import (
     ProjectedColumn,
     Scan,
     Sort,
+    Union,
 )
 from anabranch_planner.normal.time_bounds import irredundant
 
@@ -51,7 +53,17 @@ def logical_plan(query: JoinQuery, streams: Mapping[str, Stream]) -> Node:
     joins = [_Joins(part, streams, names) for part in parts]
     below = {o.name: one.aliased(o.expr) for one in joins for o in one.query.projection}
     outer = query.outer
-    if outer is None or query.left is None:
+    if query.united and query.others:
+        called = _shown_names(query)
+        branches = (
+            _projected(one.tree(), [one.shown(o, called) for o in one.query.projection])
+            for one in joins
+        )
+        plan = Union(tuple(branches))
+        below = {o.name: Column("", called[o.name], o.expr.type) for o in query.projection}
+        if query.view is None:
+            return plan
+    elif outer is None or query.left is None:
         plan = joins[0].tree()
     else:
         if apart:
@@ -73,6 +85,16 @@ def _short_names(aliases: Sequence[str]) -> dict[str, str]:
     return {a: s if short.count(s) == 1 else a for a, s in zip(aliases, short, strict=True)}
 
 
+def _shown_names(query: JoinQuery) -> dict[str, str]:
+    """Names of a union's columns: as in the SELECT list, if it has them unchanged."""
+    names = {o.name: o.name for o in query.projection}
+    for output in () if query.view is None else query.view.projection:
+        column = output.expr
+        if isinstance(column, Column) and output.name not in names.values():
+            names |= {column.name: output.name} if column.name in names else {}
+    return names
+
+
 class _Joins:
     """One inner join of a query as scans, filters and conditions, with the user's aliases."""
 
@@ -87,6 +109,10 @@ class _Joins:
     def aliased(self, expr: Expr) -> Expr:
         """``expr`` with the user's aliases instead of canonical labels."""
         return substitute(expr, lambda c: Column(self.alias_of[Label(c.alias)], c.name, c.type))
+
+    def shown(self, output: Output, called: Mapping[str, str]) -> Output:
+        """``output`` with the user's aliases, renamed."""
+        return Output(called[output.name], self.aliased(output.expr))
 
     def tree(self) -> Node:
         return join_tree([self.table(label) for label in self.query.labels], self.conditions())
@@ -225,6 +251,8 @@ def _post_join(plan: Node, view: View, below: Mapping[str, Expr]) -> Node:
     if view.having is not None:
         kept = conjuncts(_over(view.having, terms))
         plan = Filter((plan,), tuple(map(_condition, kept)))
+    if view.copies is not None:
+        plan = Copies((plan,), text_of(_over(view.copies, terms)))
     plan = _projected(plan, [Output(o.name, _over(o.expr, terms)) for o in view.projection])
     if ranked:
         return plan

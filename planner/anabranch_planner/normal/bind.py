@@ -7,7 +7,7 @@ it is written (ON, WHERE, a query in FROM).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
@@ -26,15 +26,17 @@ from anabranch_planner.binding.typecheck import (
     COMPARISONS,
     aliases,
     boolean,
+    coerce,
     compare,
     operands,
     split_between,
     typed,
 )
+from anabranch_planner.normal.branches import branches_of
 from anabranch_planner.normal.conditions import canonical, is_true
 from anabranch_planner.normal.key_classes import Side, key_sides
 from anabranch_planner.normal.time_conditions import AliasBound, difference_bounds
-from anabranch_planner.sql.scope import Scope, find_stream
+from anabranch_planner.sql.scope import Scope, ShownColumn, find_stream
 from anabranch_planner.sql.unresolved import (
     FromEntry,
     Node,
@@ -79,6 +81,8 @@ class Bound:
     rights: list[Scope] = field(default_factory=list)
     #: WHERE conditions that read a table on the right side of an outer join.
     after: list[Node] = field(default_factory=list)
+    #: The further branches of a union.
+    others: tuple[Bound, ...] = ()
 
     def restart(self, query: Unresolved) -> None:
         """Forget all conditions, to resolve ``query`` in place of the statement so far."""
@@ -94,9 +98,20 @@ def bind(query: Unresolved, given: Registration) -> Bound:
         QueryError: names and types don't fit.
     """
     query = with_existence(with_ranking(query), given.streams)
-    found = Bound(query)
-    found.scope = _resolve(query, given.streams, found, "")
-    return found
+    found = []
+    for branch in branches_of(query, lambda source: _shown(source, query, given.streams)):
+        found.append(Bound(branch))
+        found[-1].scope = _resolve(branch, given.streams, found[-1], "")
+    first, *others = found
+    first.others = tuple(others)
+    return first
+
+
+def _shown(
+    source: FromEntry, query: Unresolved, streams: Mapping[str, Stream]
+) -> Sequence[ShownColumn]:
+    """The columns of an entry of FROM."""
+    return _source(source, 1, streams, Bound(query), "").visible
 
 
 def _resolve(query: Unresolved, streams: Mapping[str, Stream], found: Bound, within: str) -> Scope:
@@ -157,9 +172,12 @@ def _source(
     source.of.check_inlined()
     if source.alias is None and not source.of.items:
         return _resolve(source.of, streams, found, within)
-    inside = f"{within}{source.alias or f'subquery{place}'}."
-    inner = _resolve(source.of, streams, found, inside)
+    name = f"subquery{place}" if source.alias is None else source.alias
+    inner = _resolve(source.of, streams, found, f"{within}{name}." if name else within)
     shown = columns_of(source.of.items, inner) if source.of.items else inner.visible
+    if source.types:
+        pairs = zip(shown, source.types, strict=True)
+        shown = [ShownColumn(c.name, coerce(c.expr, kind)) for c, kind in pairs]
     return inner.as_table(source.alias, shown, source.columns)
 
 

@@ -48,6 +48,7 @@ from anabranch_planner.normal.key_classes import (
     relabelled,
 )
 from anabranch_planner.normal.occurrences import Structure, occurrences
+from anabranch_planner.normal.unions import united
 from anabranch_planner.sql.scope import Scope, nearest
 from anabranch_planner.sql.syntax import parsed_inside
 from anabranch_planner.sql.unresolved import Node, Unresolved, at, located, unsupported
@@ -61,10 +62,17 @@ def normalise(bound: Bound, given: Registration) -> JoinQuery:
     Raises:
         QueryError: the query is not a connected inner equi-join, or names and types don't fit.
     """
+    if bound.others:
+        return united(bound, given, _branch)
     _check_tables(bound)
     if not bound.query.outer:
         return _joined(bound, given)
     return _with_deadline(bound, given) or _with_look_ups(bound, given)
+
+
+def _branch(bound: Bound, given: Registration, columns: Columns) -> JoinQuery:
+    _check_tables(bound)
+    return _joined(bound, given, columns)
 
 
 def _check_tables(bound: Bound) -> None:
@@ -206,7 +214,11 @@ def _joined(
 
     def inner(node: Node) -> JoinQuery:
         """The canonical form of a subquery of the statement."""
-        return _joined(bind(parsed_inside(node, bound.query), given), given)
+        below = bind(parsed_inside(node, bound.query), given)
+        if below.others:
+            with at(node):
+                raise unsupported("a set operation in a scalar subquery", "join it in FROM")
+        return _joined(below, given)
 
     weights.check(bound)
     parts = None

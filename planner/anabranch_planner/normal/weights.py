@@ -24,16 +24,16 @@ _ONE = Literal(1, DataType(TypeKind.BIGINT))
 
 
 def weighted(
-    shown: tuple[tuple[str, Expr], ...], scope: Scope, *, post_join: bool
+    shown: tuple[tuple[str, Expr], ...], scope: Scope, *, post_join: bool, always: bool = False
 ) -> tuple[tuple[str, Expr], ...]:
     """``shown`` with the kind of change as last column, or below a post-join part with the weight;
-    unchanged if no stream of the query has weights.
+    unchanged if no stream of the query has weights, unless ``always``.
     """
     weights = [Column(a, TUPLE_WEIGHT, TINYINT) for a in with_changes(scope)]
-    if not weights:
+    if not weights and not always:
         return shown
-    _check_name(shown, name := WEIGHT if post_join else CHANGE)
-    weight = product(weights)
+    check_name(shown, name := WEIGHT if post_join else CHANGE)
+    weight = product(weights) if weights else _ONE
     return (*shown, (name, weight if post_join else change_of(weight)))
 
 
@@ -48,11 +48,12 @@ def changing(shown: Iterable[tuple[str, Expr]], *, post_join: bool) -> list[tupl
     (``OuterJoin.kept``).
     """
     found = list(shown)
-    _check_name(found, name := WEIGHT if post_join else CHANGE)
+    check_name(found, name := WEIGHT if post_join else CHANGE)
     return [*found, (name, _ONE if post_join else change_of(_ONE))]
 
 
-def _check_name(shown: Iterable[tuple[str, Expr]], name: str) -> None:
+def check_name(shown: Iterable[tuple[str, Expr]], name: str) -> None:
+    """Refuse a column ``name`` in ``shown``, which the results have already."""
     if any(other.lower() == name for other, _ in shown):
         raise QueryError(
             "duplicate-name",
@@ -64,8 +65,8 @@ def _check_name(shown: Iterable[tuple[str, Expr]], name: str) -> None:
 
 def stored_whole(scope: Scope, *, kept: bool = False) -> Mapping[str, tuple[Expr, ...]]:
     """The filter of the alias of a join over one retained stream of changes, or of one whose rows
-    are ``kept``: none, as past rows are read from the store of the whole stream. Empty for other
-    joins.
+    are ``kept`` or a branch of a union: none, as past rows are read from the store of the whole
+    stream. Empty for other joins.
     """
     stored = len(scope.streams) == 1 and all(
         (kept or stream.has_changes) and stream.is_retained for stream in scope.streams.values()

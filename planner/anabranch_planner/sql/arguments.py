@@ -28,6 +28,10 @@ CONSUMED: dict[type[Node], frozenset[str]] = {
         "limit", "offset", "qualify", "windows",
     }),
     exp.Subquery: frozenset({"this", "alias", "joins", "with_"}),
+    **dict.fromkeys(
+        (exp.Union, exp.Intersect, exp.Except),
+        _BINARY | {"distinct", "with_", "order", "limit", "offset"},
+    ),
     exp.With: frozenset({"expressions", "recursive"}),
     exp.CTE: frozenset({"this", "alias"}),
     exp.TableAlias: frozenset({"this", "columns"}),
@@ -133,6 +137,10 @@ _NAMES_OF: dict[tuple[type[Node], str], tuple[str, str]] = {
     (exp.Limit, "offset"): ("LIMIT with two numbers", "write LIMIT n OFFSET m"),
     (exp.Window, "partition_by"): ("PARTITION BY beside a named window", "move it into WINDOW"),
     (exp.Window, "order"): ("ORDER BY beside a named window", "move it into WINDOW"),
+    **dict.fromkeys(
+        [(kind, "by_name") for kind in (exp.Union, exp.Intersect, exp.Except)],
+        ("BY NAME", "select the columns of all operands in the same order"),
+    ),
     (exp.Subquery, "limit"): ("LIMIT after a query in parentheses", "move it into them"),
     (exp.Subquery, "offset"): ("OFFSET after a query in parentheses", "move it into them"),
     (exp.Subquery, "order"): ("ORDER BY after a query in parentheses", "move it into them"),

@@ -71,10 +71,23 @@ class Types:
             self._aliases.setdefault(alias.alias.lower(), []).append(alias.this)
         for named in tree.find_all(exp.TableAlias):
             self._unknown |= {column.name.lower() for column in named.args.get("columns") or ()}
+        for operation in tree.find_all(exp.SetOperation):
+            self._read_operands(operation)
         ctes: set[str] = {str(cte.alias).lower() for cte in tree.find_all(exp.CTE)}
         #: Whether every table in the statement is a registered stream or a query in WITH.
         self._complete = ctes.union(map(str.lower, streams)).issuperset(mentioned)
         self._open: set[str] = set()
+
+    def _read_operands(self, operation: exp.SetOperation) -> None:
+        """A column of a set operation is named as in its first operand; any may give its type."""
+        first, second = operation.this.selects, operation.expression.selects
+        if any(node.is_star for node in first):
+            self._unknown |= self._columns.keys()
+        elif any(node.is_star for node in second):
+            self._unknown |= {node.alias_or_name.lower() for node in first}
+        else:
+            for named, node in zip(first, second, strict=False):
+                self._aliases.setdefault(named.alias_or_name.lower(), []).append(node.unalias())
 
     def check_name(self, column: exp.Column) -> None:
         """Reject a column that is neither in a stream of the statement nor an alias.

@@ -16,7 +16,7 @@ from anabranch_planner.sql.unresolved import FromEntry, Unresolved
 def names_read(query: Unresolved) -> tuple[str, ...]:
     """Return the names of streams and registered queries in FROM, also of subqueries, each once."""
     found: dict[str, None] = {}
-    for entry in (*query.sources, *(side.source for side in query.outer)):
+    for entry in (*query.sources, *(side.source for side in query.outer), *query.branches):
         names = (entry.of,) if isinstance(entry.of, str) else names_read(entry.of)
         found |= dict.fromkeys(names)
     return tuple(found)
@@ -75,4 +75,5 @@ def in_parts(query: Unresolved, name: Callable[[int], str]) -> tuple[Unresolved,
 def _with_entries(query: Unresolved, change: Callable[[FromEntry], FromEntry]) -> Unresolved:
     sources = tuple(change(entry) for entry in query.sources)
     outer = tuple(replace(side, source=change(side.source)) for side in query.outer)
-    return replace(query, sources=sources, outer=outer)
+    branches = tuple(change(entry) for entry in query.branches)
+    return replace(query, sources=sources, outer=outer, branches=branches)

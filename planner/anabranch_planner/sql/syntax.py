@@ -28,6 +28,7 @@ from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_planner.sql.aggregates import holds_aggregate
 from anabranch_planner.sql.arguments import check_arguments, refuse_others
 from anabranch_planner.sql.beginnings import SHAPE, check_beginning, no_query
+from anabranch_planner.sql.clauses.set_operations import set_operation
 from anabranch_planner.sql.flink import simplified, spelled_as_spark
 from anabranch_planner.sql.foreign import refuse_foreign
 from anabranch_planner.sql.functions import UNARY_PLUS
@@ -300,19 +301,22 @@ def _query(statement: Node, ctes: Mapping[str, Unresolved], *, whole: bool = Fal
     A subquery (not ``whole``) with post-join clauses is marked as :attr:`Unresolved.nested`.
     """
     with at(statement):
-        return _unresolved(_select(statement), ctes, whole=whole)
+        body = _body(statement)
+        if not isinstance(body, exp.SetOperation):
+            return _unresolved(body, ctes, whole=whole)
+        inner = _with(body, ctes)
+        sorted_ = {k: v for k in ("order", "limit", "offset") if (v := body.args.get(k))}
+        clauses = _post_join(exp.Select(expressions=[exp.Star()], **sorted_), inner)
+        return _limited(set_operation(body, lambda side: _query(side, inner), clauses, whole=whole))
 
 
-def _select(statement: Node) -> exp.Select:
+def _body(statement: Node) -> exp.Select | exp.SetOperation:
     if isinstance(statement, exp.Paren | exp.Subquery) and isinstance(statement.this, exp.Query):
         if statement.args.get("with_") is not None:
             raise unsupported("WITH before a query in parentheses", "move it into them")
         refuse_others(statement, {"this"})
-        return _select(statement.this)
-    if isinstance(statement, exp.SetOperation):
-        kind = type(statement).__name__.upper()
-        raise unsupported(kind, "register each SELECT as a query of its own")
-    if not isinstance(statement, exp.Select):
+        return _body(statement.this)
+    if not isinstance(statement, exp.Select | exp.SetOperation):
         if isinstance(statement, exp.Alias | exp.Column | exp.Literal | exp.Anonymous):
             raise QueryError("malformed-sql", "this is no SELECT statement", remedy=SHAPE)
         reads = statement.find(exp.Select) is not None
@@ -320,7 +324,7 @@ def _select(statement: Node) -> exp.Select:
     return statement
 
 
-def _with(select: exp.Select, outer: Mapping[str, Unresolved]) -> Mapping[str, Unresolved]:
+def _with(select: exp.Query, outer: Mapping[str, Unresolved]) -> Mapping[str, Unresolved]:
     """Queries by name that ``select`` may read: of enclosing WITH clauses and its own."""
     clause = select.args.get("with_")
     if clause is None:

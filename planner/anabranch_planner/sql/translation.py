@@ -61,9 +61,6 @@ _READ: dict[type[Node], frozenset[str]] = {
     exp.Concat: frozenset({"expressions", "safe", "coalesce"}),
     exp.Count: frozenset({"this", "expressions", "big_int"}),
     exp.Mod: _BINARY,
-    exp.Union: frozenset({"this", "expression", "distinct", "by_name"}),
-    exp.Intersect: frozenset({"this", "expression", "distinct"}),
-    exp.Except: frozenset({"this", "expression", "distinct"}),
 }  # fmt: skip
 #: Parts of EXTRACT with the same meaning in all dialects.
 _PARTS = frozenset({"YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE"})
@@ -152,6 +149,8 @@ class _Translator:
             exp.Sub: self._sum,
             exp.Join: self._join,
             exp.Anonymous: self._function,
+            exp.Except: self._comparison,
+            exp.Intersect: self._comparison,
             exp.DateStrToDate: self._date,
             exp.StartsWith: self._search,
             exp.EndsWith: self._search,
@@ -320,6 +319,14 @@ class _Translator:
             "a date that is moved by an interval, outside of a comparison,",
             f"{_SPARKS}, where it is a date again",
         )
+
+    def _comparison(self, node: Node) -> Node:
+        if self.dialect == "clickhouse" and not node.args.get("distinct"):
+            name = type(node).__name__.upper()
+            raise self._refused(
+                f"{name}, which keeps equal rows of its left side,", f"write {name} DISTINCT"
+            )
+        return node
 
     # --- texts ---------------------------------------------------------------------------------
 

@@ -12,12 +12,15 @@ from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.outer_joins import JoinKind
+from anabranch_contract.queries.types import DataType
 from anabranch_contract.queries.views import RankFunction
 
 #: A node of the parsed, still untyped expression tree.
 Node: TypeAlias = exp.Expr
 
 
+#: Prefix of columns that ``*`` omits.
+HIDDEN = "anabranch hidden "
 #: Name of aggregates among the clauses of :attr:`Unresolved.nested`.
 AGGREGATES = "aggregates"
 
@@ -29,10 +32,11 @@ class FromEntry:
     Attributes:
         of: the stream's name, or a subquery.
         alias: its name in the rest of the query. None: names inside stay visible (parentheses
-            around joins), or a subquery without a name.
+            around joins), or a subquery without a name. Empty: streams inside have no prefix.
         using: the columns of its USING clause.
         natural: whether it is joined by all columns that both sides have (NATURAL JOIN).
         columns: new names of its columns, in order; empty: unchanged.
+        types: types to which its columns are cast, in order; empty: unchanged.
         field: the field of a structured query that it comes from.
         node: the node of a statement that it comes from.
     """
@@ -44,6 +48,7 @@ class FromEntry:
     columns: tuple[str, ...] = ()
     field: str = ""
     node: Node | None = None
+    types: tuple[DataType, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,7 @@ class PostJoin:
         group_first: expressions that come first among the grouping columns.
         group_all: whether it is GROUP BY ALL.
         ranking: the meaning of QUALIFY, DISTINCT ON, or a condition over a ranking subquery.
+        copies: number of rows per group; None: one.
         ctes: queries that subqueries of the clauses may name, by lower-case name.
     """
 
@@ -104,6 +110,7 @@ class PostJoin:
     having: Node | None = None
     qualify: Node | None = None
     ranking: RowRanking | None = None
+    copies: Node | None = None
     order: tuple[exp.Ordered, ...] = ()
     limit: Node | None = None
     offset: Node | None = None
@@ -156,6 +163,7 @@ class Unresolved:
             (``named``).
         outer: the same.
         nested: the clause that makes a subquery a query of its own, and its node.
+        branches: operands of UNION ALL in place of all else; only in FROM.
     """
 
     sources: tuple[FromEntry, ...]
@@ -165,6 +173,7 @@ class Unresolved:
     outer: tuple[OuterSide, ...] = ()
     windows: tuple[Node, ...] = ()
     nested: tuple[str, Node | None] | None = None
+    branches: tuple[FromEntry, ...] = ()
 
     def check_inlined(self) -> None:
         """Refuse a subquery that is to be a query of its own where it can't be one.
@@ -183,7 +192,7 @@ class Unresolved:
     @cached_property
     def size(self) -> int:
         """The number of streams that it reads once every query in its FROM is inlined."""
-        sources = (*self.sources, *(side.source for side in self.outer))
+        sources = (*self.sources, *(side.source for side in self.outer), *self.branches)
         return sum(1 if isinstance(s.of, str) else s.of.size for s in sources)
 
 

@@ -250,7 +250,7 @@ class Driver:
             if published is None:
                 continue
             for query in self.control.ruleset(RulesetId(published)).queries:
-                if query.sink.kind is SinkKind.PARQUET and query.left_of is None:
+                if query.sink.kind is SinkKind.PARQUET and query.registered == query.id:
                     write_empty(self.settings.results, query)
 
     # --- one batch -----------------------------------------------------------------------------

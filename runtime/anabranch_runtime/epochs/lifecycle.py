@@ -46,9 +46,10 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
     }
     of_tables = tables(ruleset)
     fresh: list[QuerySpec] = []
-    # The two joins of an outer join must see the same tuples, so they restart together.
+    # The joins of an outer join must see the same tuples, so they restart together, as do the
+    # branches of a union.
     anew = {
-        query.left_of or query.id
+        query.registered
         for query in ruleset.queries
         if (known := queries.get(query.id)) is not None
         and (
@@ -60,13 +61,13 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
     for query in ruleset.queries:
         known = queries.get(query.id)
         since = None
-        if (query.left_of or query.id) in kept and not query.past:
+        if query.registered in kept and not query.past:
             since = {alias: batch for alias, _, _ in query.members}
             if known is not None and known.expired_batch is None:
                 since = {alias: seen.batch for alias, seen in known.visible_from.items()}
         if known is None or known.expired_batch is not None:
             queries[query.id] = _activate(state, query, relations, of_tables, since)
-        elif (query.left_of or query.id) not in anew:
+        elif query.registered not in anew:
             continue
         else:
             queries[query.id] = _anew(known, _activate(state, query, relations, of_tables, since))

@@ -68,8 +68,10 @@ MOST = 1 << 14
 
 
 def owing(ruleset: Ruleset) -> frozenset[QueryId]:
-    """Return queries whose withheld results a catch-up can compute; both joins of an outer join."""
-    latest = {stream.name for stream in ruleset.streams if stream.latest}
+    """Return queries whose withheld results a catch-up can compute: all joins of an outer join, or
+    some branches of a union.
+    """
+    latest = {stream.name for stream in ruleset.streams if stream.latest or stream.is_table}
     streams = {r.id: r.stream for r in ruleset.relations}
     stored = {r for q in ruleset.queries if len(q.members) > 1 for _, _, r in q.members}
     retained = {stream.name for stream in ruleset.streams if stream.is_retained}
@@ -81,8 +83,12 @@ def owing(ruleset: Ruleset) -> frozenset[QueryId]:
         kept = len(query.members) > 1 or relations <= whole
         kept = kept or (query.left_of is not None and relations <= stored)
         if not kept or any(streams[r] in latest for r in relations):
-            unable.add(query.left_of or query.id)
-    return frozenset(q.id for q in ruleset.queries if (q.left_of or q.id) not in unable)
+            unable.add(_unit(query))
+    return frozenset(q.id for q in ruleset.queries if _unit(q) not in unable)
+
+
+def _unit(query: QuerySpec) -> QueryId:
+    return query.id if query.united else query.registered
 
 
 def incur(

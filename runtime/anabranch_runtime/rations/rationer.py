@@ -83,7 +83,7 @@ class Rationer:
         goals = {
             (query.id, label)
             for query in ruleset.queries
-            if (query.left_of or query.id) not in never
+            if query.registered not in never
             for _, label, _ in query.members
         }
         wanted = schedule.rations(self._budget(schedule))

@@ -43,8 +43,10 @@ def column_name(output: Output) -> str:
 
 
 def rows_schema(query: QuerySpec) -> pa.Schema:
-    """Return the schema of a query's joined rows; left rows and pairs keep their names."""
-    if query.has_outer_join:
+    """Return the schema of a query's joined rows; outer joins and unions keep the projection's
+    names.
+    """
+    if query.has_outer_join or query.united:
         return output_schema(query)
     return pa.schema({column_name(o): arrow_type(o.expr.type) for o in query.projection})
 
@@ -85,7 +87,7 @@ class JoinedBatch:
         return pa.concat_tables(found) if len(found) > 1 else found[0]
 
     def _of(self, rows: pa.Table, query: QuerySpec) -> pa.Table:
-        if query.has_outer_join:
+        if query.has_outer_join or query.united:
             return rows
         own = {output.name: rows[column_name(output)] for output in query.projection}
         more = [n for n in rows.column_names if n.startswith(HIDDEN) and "." not in n]

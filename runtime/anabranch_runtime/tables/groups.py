@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
-from anabranch_contract.queries.expressions import Column
+from anabranch_contract.queries.expressions import Column, Output
 from anabranch_contract.queries.types import DataType, TypeKind
-from anabranch_contract.queries.views import View
+from anabranch_contract.queries.views import COPY, View
 from anabranch_runtime.columns.arrays import Bools, Ints
 from anabranch_runtime.expressions.finishing import (
     KEPT,
@@ -28,6 +28,8 @@ from anabranch_runtime.tables.words import Texts, TupleField, TupleLayout, grown
 _BIGINT = DataType(TypeKind.BIGINT)
 _NONE = np.empty(0, np.int64)
 _NEVER = int(np.iinfo(np.int64).max)
+#: Column with the number of a group's rows.
+_COPIES = "anabranch_copies"
 #: Entries of the metadata of a dump.
 _FORGOTTEN, _BEGUN = "forgotten", "begun"
 
@@ -389,3 +391,57 @@ class GroupedTable:
         arrays = (self._state, self._shown, self._order, self._present)
         others = (self.pool, self._slots, self._aggregates, self._ordered)
         return sum(a.nbytes for a in arrays) + sum(o.bytes for o in others)
+
+
+class CopiedTable(GroupedTable):
+    """The state of a grouped view with several rows per group (``View.copies``)."""
+
+    def __init__(self, view: View, kinds: Mapping[str, DataType], *, deletes: bool) -> None:
+        assert view.copies is not None
+        own = (*view.projection, Output(_COPIES, view.copies))
+        super().__init__(replace(view, copies=None, projection=own), kinds, deletes=deletes)
+        self._changes, self._schema = Changes(view), shown_schema(view)
+
+    def _keep(self, update: _Update, version: int) -> pa.Table:
+        slots = update.slots
+        self._begun = True
+        # Groups that are not shown have NULL as the number of their rows.
+        before = _numbers(self._outputs.decode(self._shown[slots])[0], self._present[slots])
+        after = _numbers(update.rows.column(_COPIES), update.kept)
+        self._state[slots], self._shown[slots] = update.state, update.words
+        self._order[slots], self._present[slots] = update.sorts, update.kept
+        self._count += int((after - before).sum())
+        come, first = _copies(after, before)
+        gone, last = _copies(before, after)
+        changes = self._changes.nothing()
+        if len(come) or len(gone):
+            both = pa.array(np.concatenate([come, gone]))
+            columns = {name: update.rows.column(name).take(both) for name in self._schema.names}
+            columns[COPY] = pa.array(np.concatenate([first, last]))
+            changes = self._changes.table(columns, len(come), len(gone), version)
+        self._drop_blank(update)
+        return changes
+
+    def rows(self, limit: int | None, *, counts: bool = False) -> pa.Table:
+        """Return the first present rows in order, with their numbers in their groups."""
+        groups = super().rows(limit, counts=counts)
+        numbers = groups[_COPIES].to_numpy()
+        picked, copies = _copies(numbers, np.zeros(len(numbers), np.int64))
+        found = groups.drop_columns([_COPIES]).take(pa.array(picked[:limit]))
+        return found.append_column(pa.field(COPY, pa.int64()), pa.array(copies[:limit]))
+
+
+def _numbers(column: pa.Array, shown: Bools) -> Ints:
+    """Return the numbers of rows of groups; 0 where a group is not ``shown``."""
+    found: Ints = np.where(shown, column.fill_null(0).to_numpy(zero_copy_only=False), 0)
+    return found
+
+
+def _copies(many: Ints, few: Ints) -> tuple[Ints, Ints]:
+    """Return the rows that groups with ``many`` rows have beyond their first ``few``: positions of
+    groups, and numbers of rows within them, from 1.
+    """
+    more = np.maximum(many - few, 0)
+    groups = np.repeat(np.arange(len(more)), more)
+    starts = np.repeat(np.cumsum(more) - more, more)
+    return groups, few[groups] + np.arange(len(groups)) - starts + 1

@@ -34,7 +34,7 @@ from anabranch_contract.queries.views import (
     ViewAggregate,
 )
 from anabranch_runtime.columns.arrow_types import arrow_type, spark_type
-from anabranch_runtime.tables.groups import GroupedTable
+from anabranch_runtime.tables.groups import CopiedTable, GroupedTable
 from anabranch_runtime.tables.inputs import Changes, Inputs, one_batch
 from anabranch_runtime.tables.joins.asof import AsOfJoin
 from anabranch_runtime.tables.joins.look_ups import LookUps
@@ -98,6 +98,7 @@ class MaintainedTable:
         if self.view.grouped:
             window = self.view.window
             kind = SessionTable if window is not None and window.session else GroupedTable
+            kind = kind if self.view.copies is None else CopiedTable
         return kind(self.view, self._kinds, deletes=self._deletes)
 
     def first_changes(self, version: int) -> pa.Table:
@@ -137,8 +138,8 @@ class MaintainedTable:
 
     def rows(self, limit: int | None, *, counts: bool = False) -> pa.Table:
         """Return the present rows in order, up to ``limit``: the view's columns, hidden grouping or
-        partition columns, and the rank of ranked rows; ``counts``: with the counts of averages
-        (``finishing.counts_beside``).
+        partition columns, and ranks or copies (``views.numbers_of``); ``counts``: with the counts
+        of averages (``finishing.counts_beside``).
         """
         if isinstance(self._table, RankedTable):
             return self._table.rows(limit)

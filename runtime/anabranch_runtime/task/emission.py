@@ -20,6 +20,7 @@ from anabranch_contract.plans.ruleset import OutputRule, QuerySpec
 from anabranch_contract.protocol.measurements import Writes
 from anabranch_contract.protocol.profile import CpuGroup
 from anabranch_contract.queries.joins import Label, QueryId
+from anabranch_contract.queries.views import CHANGE
 from anabranch_runtime.columns.arrays import Bools
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.cpu import add_time
@@ -209,7 +210,7 @@ class Emission:
         if due == OWED:
             paid = report.rations.caught_up
             paid[query.id] = paid.get(query.id, 0) + made
-        for one in (query.id,) if shared is None else shared.queries:
+        for one in (_written_as(query),) if shared is None else shared.queries:
             report.results[one] = report.results.get(one, 0) + made
         if self.rationing.goals:
             kept = report.rations.kept.setdefault(query.id, {})
@@ -249,13 +250,15 @@ class Emission:
 
     def _emits_changes(self, query: QuerySpec) -> bool:
         """Whether results are inserts and deletes."""
+        if query.has_post_join:
+            return False
+        if query.united:
+            return query.projection[-1].name == CHANGE
         streams = self.layout.streams
-        return not query.has_post_join and any(
-            streams[self.layout.stream(label)].has_changes for _, label, _ in query.members
-        )
+        return any(streams[self.layout.stream(label)].has_changes for _, label, _ in query.members)
 
     def _writer(self, query: QuerySpec, shared: SharedRows | None) -> RowBuffer:
-        name = query.id if shared is None else shared.name
+        name = shared.name if shared is not None else _written_as(query)
         writer = self._writers.get(name)
         if writer is None:
             writer = self._writers[name] = self._opened(query, shared)
@@ -267,13 +270,14 @@ class Emission:
             if not self.report.files:
                 staging.mkdir(parents=True, exist_ok=True)
             # No folder per query: making and removing hundreds of them takes longer than a batch.
-            path = staging / f"{query.id}.{self.task}.parquet"
-            self.report.files[query.id] = str(path)
+            name = _written_as(query)
+            path = staging / f"{name}.{self.task}.parquet"
+            self.report.files[name] = str(path)
             return ResultWriter(path, output_schema(query), self.page)
         if self._rows is None:
             pack = self.pack("rows")
             self._rows = pack, pack.__enter__()
-        schema, name = rows_schema(query), str(query.id)
+        schema, name = rows_schema(query), str(_written_as(query))
         if shared is not None:
             kinds = {n: arrow_type(expr.type) for n, expr in shared.columns.items()}
             schema, name = pa.schema(kinds), shared.name
@@ -350,7 +354,7 @@ class Emission:
             assert outer is not None
             beside = left_row_columns(query, outer.partner, results, marks)
             return project(query, results, schema, beside)
-        if not query.has_post_join:
+        if not query.has_post_join or query.united:
             return project(query, results, schema)
         read = fetcher(results)
         columns = {column_name(output): output.expr for output in query.projection}
@@ -400,3 +404,8 @@ class Emission:
             young = partial.tau(label) >= now - most
             mask = young if mask is None else mask & young
         return mask
+
+
+def _written_as(query: QuerySpec) -> QueryId:
+    """Return the query as which results of ``query`` are written: branches of a union together."""
+    return query.registered if query.united else query.id

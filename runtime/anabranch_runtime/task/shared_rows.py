@@ -72,6 +72,6 @@ def _conditions(ruleset: Ruleset) -> list[tuple[QuerySpec, Hashable]]:
     return [
         (query, (frozenset(rules[query.id]), frozenset(labels[query.id]), query.freshness))
         for query in ruleset.queries
-        if query.view is not None and not query.has_outer_join
+        if query.view is not None and not query.has_outer_join and not query.united
         if query.sink.kind is not SinkKind.COUNT
     ]

@@ -23,8 +23,13 @@ def clock_of(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> in
 
     For an outer join it is the watermark of the right input, to be compared with the deadlines of
     left rows; for a join with a table, which has no deadlines, the clock of its left rows. Results
-    of a kept outer join may change at any time, so there is none.
+    of a kept outer join may change at any time, so there is none. The clock of a union is the least
+    of its branches.
     """
+    if query.united:
+        clocks = [_clock(one, ruleset, marks) for one in branches(query, ruleset)]
+        known = [clock for clock in clocks if clock is not None]
+        return min(known) if len(known) == len(clocks) else None
     if query.outer is not None:
         if query.outer.kept:
             return None
@@ -32,6 +37,17 @@ def clock_of(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> in
             return marks.get(query.outer.partner)
         left = next(q for q in ruleset.queries if q.left_of == query.id and not part_number(q.id))
         query = replace(left, view=query.view, outer=query.outer)
+    return _clock(query, ruleset, marks)
+
+
+def branches(query: QuerySpec, ruleset: Ruleset) -> list[QuerySpec]:
+    """Return the branches of a union; of another query itself."""
+    if not query.united:
+        return [query]
+    return [one for one in ruleset.queries if one.registered == query.id]
+
+
+def _clock(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> int | None:
     timed = timed_by(query, ruleset)
     if timed is None:
         return None

@@ -17,7 +17,7 @@ from anabranch_runtime.state.manifest import State
 from anabranch_runtime.state.tables import HeldTable, Round, TableCounts, TablesState
 from anabranch_runtime.storage.segment import Segment
 from anabranch_runtime.views.checkpoints import KeptTable
-from anabranch_runtime.views.clock import clock_of
+from anabranch_runtime.views.clock import branches, clock_of
 from anabranch_runtime.views.keeper import TablesStatus
 
 #: Function that writes a checkpoint of tables (``checkpoints.write_checkpoint``).
@@ -26,7 +26,7 @@ Write = Callable[[int, Sequence[KeptTable]], Segment]
 
 def post_joins(ruleset: Ruleset) -> dict[str, QuerySpec]:
     """Return the queries with post-join parts by name."""
-    return {str(q.id): q for q in ruleset.queries if q.has_post_join and q.left_of is None}
+    return {str(q.id): q for q in ruleset.queries if q.has_post_join and q.registered == q.id}
 
 
 def entered(state: State, ruleset: Ruleset, first: int, write: Write) -> State:
@@ -91,7 +91,7 @@ def window_clocks(state: State, ruleset: Ruleset) -> dict[str, int]:
         for name, query in post_joins(ruleset).items()
         if query.view is not None and query.view.window is not None
         if query.outer is None or query.outer.look_ups
-        if not _waits_for_past(state.queries.get(name))
+        if not any(_waits_for_past(state.queries.get(q.id)) for q in branches(query, ruleset))
         if (clock := clock_of(query, ruleset, marks)) is not None
     }
 

@@ -87,7 +87,7 @@ def _of_view(view: View, below: _Layer) -> set[Origin]:
     keys += [view.window.column] if view.window is not None else []
     found = {Origin(o.stream, o.column, How.GROUP_BY) for key in keys for o in below.get(key, ())}
     ways: list[tuple[How, Iterable[Expr]]] = [
-        (How.FILTER, [] if view.having is None else [view.having]),
+        (How.FILTER, [expr for expr in (view.having, view.copies) if expr is not None]),
         (How.SORT, [sort.expr for sort in view.order]),
     ]
     for how, exprs in ways:
@@ -105,7 +105,10 @@ def _shown(query: JoinQuery) -> _Layer:
 
 def _below_view(query: JoinQuery) -> _Layer:
     """Source columns of a view's input rows; without a view, of the result rows."""
-    joined = {o.name: _made(part, o) for part in query.planned for o in part.projection}
+    joined: dict[str, frozenset[Origin]] = {}
+    for part in query.planned:
+        for output in part.projection:
+            joined[output.name] = joined.get(output.name, frozenset()) | _made(part, output)
     return joined if query.outer is None else _project(query.outer.projection, joined)
 
 

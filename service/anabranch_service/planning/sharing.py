@@ -121,7 +121,7 @@ def decide_sharing(found: Registered, forms: NormalForms, most_aliases: int) -> 
         query, shared = own, Shared({}, record.normalised)
         if deadline.expired():
             late.append(record.id)
-        elif record.sql is not None and own.outer is None:
+        elif record.sql is not None and own.outer is None and not own.united:
             query, shared = _cheaper(record, own, stores, streams, known, found.options, forms)
         decided[record.id] = shared
         forms.keep(shared.on(record, record), query, streams)

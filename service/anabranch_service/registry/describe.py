@@ -80,11 +80,16 @@ def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
         output=tuple(OutputInfo(name=o.name, type=str(o.expr.type)) for o in query.shown),
         view=None if query.view is None else _view(query, query.view),
         outer=None if query.outer is None else _outer(query, query.outer),
+        branches=[list(_listed(part)) for part in parts if query.united],
         notes=(
-            *_lived(query, streams),
+            *(note for part in parts for note in _lived(part, streams)),
             *_latest(query, streams),
             *_changing(query, streams),
-            *_kept_groups(query, streams),
+            *dict.fromkeys(
+                note
+                for part in (parts if query.united else (query,))
+                for note in _kept_groups(part, streams)
+            ),
             *(note for part in parts for note in _shared(part, _aliases(part))),
             *_notes(tuple(alias for part in parts for alias in _listed(part)), unbounded),
         ),
@@ -93,7 +98,9 @@ def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
 
 def _parts(query: JoinQuery) -> tuple[JoinQuery, ...]:
     """The inner joins of a query that read all of its aliases."""
-    apart = query.outer is not None and query.outer.nearest is not None and query.left is not None
+    if query.united:
+        return query.planned
+    apart = query.outer is not None and query.outer.nearest is not None
     return (query.left, query) if apart and query.left is not None else (query,)
 
 
@@ -102,12 +109,12 @@ def _listed(query: JoinQuery) -> tuple[str, ...]:
 
 
 def _unbounded(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
-    """The aliases of one join whose tuples may join with tuples that come at any time."""
+    """The aliases of one join whose tuples join tuples of any later event time."""
     # Arriving rows of tables complete no result, so no stored tuple waits for them.
     tables = [streams[query.relation_of(label).stream].is_table for label in query.labels]
     for alias, row, table in zip(_listed(query), query.bounds, tables, strict=True):
-        waits = (bound is None and not other for bound, other in zip(row, tables, strict=True))
-        if not table and any(waits):
+        bounds = zip(row, tables, strict=True)
+        if not table and any(bound is None and not other for bound, other in bounds):
             yield alias
 
 
@@ -134,7 +141,7 @@ def _columns(query: JoinQuery) -> dict[str, Expr]:
 
 
 def _view(query: JoinQuery, view: View) -> ViewInfo:
-    below = {o.name: str(o.expr) for o in _below(query)}
+    below = _texts_below(query)
     names = {a.name: call_text(a, below) for a in view.aggregates}
     keys = {name: below[name] for name, _ in view.keys}
     window = view.window
@@ -153,6 +160,7 @@ def _view(query: JoinQuery, view: View) -> ViewInfo:
         keys=tuple(keys.values()),
         aggregates=tuple(names.values()),
         having=None if view.having is None else text(view.having),
+        copies=None if view.copies is None else text(view.copies),
         order=tuple(text(s.expr) + (" DESC" if s.descending else "") for s in view.order),
         limit=view.limit,
         offset=view.offset,
@@ -161,6 +169,18 @@ def _view(query: JoinQuery, view: View) -> ViewInfo:
         ranking=str(view.ranking) if view.ranked else None,
         changes=tuple(OutputInfo(name=n, type=str(kind)) for n, kind in change_columns(view)),
     )
+
+
+def _texts_below(query: JoinQuery) -> dict[str, str]:
+    """Input columns of a view as texts; of a union with one text per branch: ``a.x | b.y``."""
+    if not query.united:
+        return {o.name: str(o.expr) for o in _below(query)}
+    found: dict[str, dict[str, None]] = {}
+    for part in query.planned:
+        for output in part.projection:
+            text = str(_in_aliases(output.expr, _aliases(part)))
+            found.setdefault(output.name, {})[text] = None
+    return {name: " | ".join(texts) for name, texts in found.items()}
 
 
 def _below(query: JoinQuery) -> tuple[Output, ...]:

@@ -55,6 +55,13 @@ def check_freshness(slo: Slo, query: JoinQuery, streams: Mapping[str, Stream]) -
             field="slo.freshness",
             remedy="leave it out, or write a window into the ON condition",
         )
+    if slo.freshness and query.united:
+        raise InvalidInput(
+            "freshness-with-union",
+            "the query has a set operation, whose operands have no alias in common",
+            field="slo.freshness",
+            remedy="leave it out, or give the query a window",
+        )
     changing = [r.stream for r in query.relations if streams[r.stream].has_changes]
     if slo.freshness and changing:
         raise InvalidInput(

@@ -219,7 +219,36 @@ def _float_sum(column: str) -> str:
 def case(seed: int) -> Case:
     """The random view number ``seed``."""
     random = Random(seed)
-    return _ranked(random) if random.random() < 0.3 else _grouped(random)
+    drawn = random.random()
+    if drawn > 0.93:
+        return _copied(random)
+    return _ranked(random) if drawn < 0.3 else _grouped(random)
+
+
+def _copied(random: Random) -> Case:
+    """Groups that are there as often as they have rows without a value."""
+    keys = random.sample(tuple(KEYS), random.choice((1, 1, 2, 3)))
+    value = random.choice(tuple(VALUES))
+    counts = [ViewAggregate("g1", F.COUNT, None, False, BIGINT),
+              ViewAggregate("g2", F.COUNT, value, False, BIGINT)]  # fmt: skip
+    every, known = (Column("", a.name, BIGINT) for a in counts)
+    outputs = tuple(Output(f"o{n}", _column(key)) for n, key in enumerate(keys))
+    sort, words = _sort(outputs[0].expr, "o0", random)
+    order = (sort,) if random.random() < 0.3 else ()
+    ties = "".join(f", {o.name} ASC NULLS FIRST" for o in outputs)
+    view = View(
+        True, tuple((k, TYPES[k]) for k in keys), tuple(counts), outputs, None,
+        Call("gt", (every, known), BOOLEAN), order,
+        copies=Call("sub", (every, known), BIGINT),
+    )  # fmt: skip
+    listed = ", ".join(f"{key} AS o{n}" for n, key in enumerate(keys))
+    count = f"count(*) - count({value})"
+    sql = (
+        f"SELECT * EXCLUDE m, unnest(range(1, m + 1)) AS anabranch_copy FROM (SELECT {listed}, "
+        f"{count} AS m FROM net GROUP BY {', '.join(keys)} HAVING {count} > 0)"
+        f" ORDER BY {words}{ties}, anabranch_copy"
+    )
+    return Case(view, (*keys, value), sql)
 
 
 def _grouped(random: Random) -> Case:

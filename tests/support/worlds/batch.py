@@ -11,8 +11,9 @@ import pyarrow as pa
 from anabranch_contract.queries.expressions import Column, Expr, substitute
 from anabranch_contract.queries.joins import AttrRef, JoinQuery, Stream, StreamName
 from anabranch_planner.passes import parse_sql
-from anabranch_runtime.columns.arrow_types import spark_type
+from anabranch_runtime.columns.arrow_types import arrow_type, spark_type
 from anabranch_runtime.expressions.evaluate import evaluate, filter_mask
+from anabranch_runtime.tables.table import MaintainedTable
 from tests.support.oracles.evaluate import key_of
 
 
@@ -25,15 +26,29 @@ def streams_of(tables: Mapping[str, pa.Table]) -> dict[str, Stream]:
 
 
 def batch_rows(sql: str, tables: Mapping[str, pa.Table]) -> list[tuple[Any, ...]]:
-    """The rows of a statement in Spark's dialect without post-join clauses or time conditions.
+    """The rows of a statement in Spark's dialect without time conditions.
 
     Raises:
         QueryError: it is refused. ExpressionError: it fails on a row.
     """
     streams = streams_of(tables)
     query = parse_sql("q", sql, streams)
-    assert query.view is None
     assert query.outer is None
+    found = [row for join in query.planned for row in _joined_rows(join, tables, streams)]
+    if query.view is None:
+        return found
+    kinds = [(o.name, arrow_type(o.expr.type)) for o in query.projection]
+    schema, columns = pa.schema(kinds), list(zip(*found, strict=True)) or [()] * len(kinds)
+    arrays = [pa.array(list(c), f.type) for c, f in zip(columns, schema, strict=True)]
+    table = MaintainedTable(query.view, schema)
+    table.apply(pa.Table.from_arrays(arrays, schema=schema), None, 1)
+    shown = table.rows(None).select([o.name for o in query.view.projection])
+    return [tuple(row.values()) for row in shown.to_pylist()]
+
+
+def _joined_rows(
+    query: JoinQuery, tables: Mapping[str, pa.Table], streams: Mapping[str, Stream]
+) -> list[tuple[Any, ...]]:
     combined = _crossed(query, tables)
     length = combined.num_rows
 

@@ -8,8 +8,9 @@ over the net input; for an outer join without a view, the sum of its changes.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -162,6 +163,7 @@ class ChangedViewReplay:
     Attributes:
         hosts: whether tasks are on several hosts.
         outer: whether the statements have outer joins; some streams then only insert.
+        draw: draws a statement in place of :func:`draw_statement`; some streams then only insert.
     """
 
     folder: Path
@@ -169,6 +171,7 @@ class ChangedViewReplay:
     seed: int
     hosts: bool = False
     outer: bool = False
+    draw: Callable[[Random], str] | None = None
     #: Streams without deletes.
     plain: frozenset[str] = field(init=False, default=frozenset())
     #: Stream -> its key, if rows replace others by it.
@@ -188,18 +191,18 @@ class ChangedViewReplay:
             AssertionError: a table is not what it should be.
         """
         rng = Random(self.seed)
-        self.statements = {
-            f"q{n}": draw_statement(rng, outer=self.outer) for n in range(rng.randint(1, 4))
-        }
-        if self.outer:
+        drawn = self.draw or partial(draw_statement, outer=self.outer)
+        self.statements = {f"q{n}": drawn(rng) for n in range(rng.randint(1, 4))}
+        if self.outer or self.draw:
             share = rng.choice((0.3, 0.3, 1.0))
             self.plain = frozenset(name for name in COLUMNS if rng.random() < share)
             if "c" not in self.plain and rng.random() < 0.4:
                 self.keyed = {"c": "v"}
         # Without the past, deletes may be of rows that are not visible.
-        some = len(self.plain) == len(COLUMNS)
+        some = len(self.plain) == len(COLUMNS) and self.draw is None
         # Past rows of an ASOF join are stored only by retention.
         stored = not some and any("ASOF" in sql for sql in self.statements.values())
+        stored = stored or self.draw is not None
         self.retained = frozenset(
             name for name in COLUMNS if rng.random() < 0.5 or stored or name not in self.plain
         )
@@ -261,6 +264,10 @@ class ChangedViewReplay:
         for file in folder.glob("version-*.parquet"):
             if int(file.stem.partition("-")[2]) <= batch + 1 or batch > last:
                 (below / file.name).symlink_to(file)
+        # Joined rows: a file per batch and task.
+        for file in folder.glob("[0-9]*.parquet"):
+            if int(file.stem.partition("-")[0]) <= batch or batch > last:
+                (below / file.name).symlink_to(file)
         if view is None:
             return comparable(summed_rows(below))
         return comparable(current_rows(below, view))
@@ -273,7 +280,7 @@ class ChangedViewReplay:
         for join, one in activations.items():
             if registered(join) == name:
                 for alias, seen in one.visible_from.items():
-                    found[alias.rstrip("_")].add(seen.batch)
+                    found[alias.rpartition(".")[2].rstrip("_")].add(seen.batch)
                     if name not in self.past:
                         assert seen.batch == one.activated_batch
         assert all(len(batches) == 1 for batches in found.values()), f"{name}: {found}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -36,6 +37,15 @@ from tests.support.worlds.kept_tables import lagging
 from tests.support.worlds.service import Service
 from tests.support.worlds.view_runs import comparable
 
+#: A stream without deletes, and one of upserts, beside :data:`COLUMNS`.
+OTHERS = {
+    "d": {"v": pa.int32(), "g": pa.string()},
+    "e": {"id": pa.int32(), "v": pa.float64(), "g": pa.string()},
+}
+_KINDS: dict[str, dict[str, Any]] = {
+    "d": {"kind": "stream"},
+    "e": {"kind": "upsert", "key": ["id"], "changes": {"operation": "op"}},
+}
 _TYPES = {pa.int32(): "int", pa.int64(): "bigint", pa.string(): "string", pa.float64(): "double"}
 
 
@@ -44,27 +54,29 @@ class Derived:
     """A pipeline in ``folder`` under ``service``, which is in live mode.
 
     Attributes:
+        streams: stream -> types of its columns.
         net: stream -> rows with the number of times that each is there.
     """
 
     service: Service
     folder: Path
     rng: Random = field(default_factory=lambda: Random(0))
+    streams: Mapping[str, Mapping[str, pa.DataType]] = field(default_factory=lambda: COLUMNS)
     net: dict[str, Counter[tuple[Any, ...]]] = field(init=False)
     events: Counter[str] = field(init=False, default_factory=Counter)
     statements: dict[str, str] = field(init=False, default_factory=dict)
     _files: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        self.net = {name: Counter() for name in COLUMNS}
-        for name, columns in COLUMNS.items():
+        self.net = {name: Counter() for name in self.streams}
+        for name, columns in self.streams.items():
             (self.folder / name).mkdir(parents=True)
             self.service.post(
                 "/v1/streams?wait=0",
                 {
                     "name": name,
                     "columns": {c: _TYPES[kind] for c, kind in columns.items()},
-                    "kind": "changes",
+                    **_KINDS.get(name, {"kind": "changes"}),
                     "source": {"format": "files", "path": str(self.folder / name)},
                 },
             )
@@ -98,29 +110,36 @@ class Derived:
     def write(self, name: str, rows: list[tuple[str, tuple[Any, ...]]]) -> None:
         """Write a file with rows of a stream."""
         self._files += 1
-        columns = COLUMNS[name]
+        columns, kind = self.streams[name], _KINDS.get(name, {}).get("kind")
         for operation, values in rows:
-            self.net[name][values] += 1 if operation == "insert" else -1
+            if kind == "upsert":
+                self.net[name] = Counter(row for row in self.net[name] if row[0] != values[0])
+            if kind != "upsert" or operation == "insert":
+                self.net[name][values] += 1 if operation == "insert" else -1
         found = zip(*(values for _, values in rows), strict=True)
         arrays = [pa.array(list(x), k) for x, k in zip(found, columns.values(), strict=True)]
-        arrays.append(pa.array([operation for operation, _ in rows]))
+        names = [*columns]
+        if kind != "stream":
+            arrays.append(pa.array([operation for operation, _ in rows]))
+            names.append("op")
         partial = self.folder / name / f".{self._files}"
-        pq.write_table(pa.table(arrays, names=[*columns, "op"]), partial)
+        pq.write_table(pa.table(arrays, names=names), partial)
         partial.rename(partial.with_name(f"{self._files:06d}.parquet"))
 
     def draw(self) -> None:
         """Write random rows of some streams."""
-        for name in COLUMNS:
+        for name in self.streams:
             rows: list[tuple[str, tuple[Any, ...]]] = []
             present = list(self.net[name].elements())
             for _ in range(self.rng.choice((0, 5, 12))):
-                if present and self.rng.random() < 0.4:
+                if present and name != "d" and self.rng.random() < 0.4:
                     gone = present.pop(self.rng.randrange(len(present)))
                     rows.append(("delete", gone))
                 else:
-                    present.append(draw_row(name, self.rng))
+                    present.append(_draw_row(name, self.rng))
                     rows.append(("insert", present[-1]))
-            self.rng.shuffle(rows)
+            if name != "e":
+                self.rng.shuffle(rows)
             if rows:
                 self.write(name, rows)
 
@@ -215,7 +234,7 @@ class Derived:
     def wanted(self, name: str) -> list[tuple[Any, ...]]:
         """DuckDB's answer over the net input."""
         with duckdb.connect() as connection:
-            for stream, columns in COLUMNS.items():
+            for stream, columns in self.streams.items():
                 kept = list(self.net[stream].elements())
                 arrays = list(zip(*kept, strict=True)) or [() for _ in columns]
                 kinds = columns.values()
@@ -231,6 +250,16 @@ class Derived:
             found, wanted = self.rows(name), self.wanted(name)
             assert found == wanted, f"{name}: {sql}\n{found}\n{wanted}\n{self.statements}"
             self.events["rows"] += len(wanted)
+
+
+def _draw_row(name: str, rng: Random) -> tuple[Any, ...]:
+    if name not in OTHERS:
+        return draw_row(name, rng)
+    text = rng.choice((None, "x", "y", "z"))
+    number = rng.choice((None, *range(8)))
+    if name == "d":
+        return number, text
+    return rng.randrange(5), None if number is None else float(number), text
 
 
 _LOWER = ("SELECT a.k AS k0, a.v AS v0 FROM a WHERE a.v < 6", "SELECT a.k AS k0, b.w AS v0 FROM a "

@@ -363,7 +363,7 @@ def summed_rows(folder: Path) -> list[tuple[Any, ...]]:
     net: Counter[tuple[Any, ...]] = Counter()
     for file in sorted(folder.iterdir()):
         for row in pq.read_table(file).to_pylist():
-            kind = row.pop(CHANGE)
+            kind = row.pop(CHANGE, "insert")
             net[tuple(row.values())] += 1 if kind == "insert" else -1
     assert all(count >= 0 for count in net.values()), f"deleted more than inserted: {net}"
     return list(net.elements())

@@ -26,7 +26,11 @@ def query_specs(
 ) -> Sequence[QuerySpec]:
     """Descriptions of a part's queries for workers; arguments as of ``compile_ruleset``."""
     terms = [
-        (sinks.get(q.id, _NO_SINK), dict(freshness.get(q.id, {})), registered(q.id) in past)
+        (
+            sinks.get(registered(q.id) if q.united else q.id, _NO_SINK),
+            dict(freshness.get(q.id, {})),
+            registered(q.id) in past,
+        )
         for q in part.queries
     ]
     made = zip(part.queries, terms, strict=True)
@@ -45,9 +49,10 @@ def _spec(query: JoinQuery, sink: SinkSpec, limits: Mapping[str, int], *, past: 
         sink,
         query.view,
         query.outer,
-        None if name == query.id else QueryId(name),
+        None if query.united or name == query.id else QueryId(name),
         tuple((m.label, limits[m.alias]) for m in query.members if m.alias in limits),
         past,
+        query.united,
     )
 
 

@@ -54,6 +54,7 @@ export function meaning({ normalised, window, reads, read_by: readers }) {
   const windows = typeof window === "string" ? window : Object.entries(window ?? {}).map(([alias, text]) => `${alias} ${text}`).join(", ");
   return [
     ["streams", normalised.aliases.map(({ alias, stream, filter }) => `${stream}${alias === stream ? "" : ` as ${alias}`}${filter.length ? ` where ${filter.join(" AND ")}` : ""}`).join("; ")],
+    ["union of", normalised.branches.map((some) => some.join(", ")).join("; ")],
     ["reads queries", reads?.join(", ")],
     ["read by queries", readers?.join(", ")],
     ["equal", normalised.classes.map(({ members }) => members.join(" = ")).join("; ")],

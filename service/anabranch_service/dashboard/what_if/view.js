@@ -8,7 +8,7 @@ import { readable } from "../names.js";
 export const MOST = 30;
 
 /** The post-join parts of a query (its view and outer join), as pairs of name and text. */
-function above({ view, outer }) {
+function above({ view, outer, branches }) {
   if (outer) {
     if (outer.look_ups?.length) return outer.look_ups.map(({ kind, partner }) => [`${kind} join with`, partner]);
     return [
@@ -16,16 +16,19 @@ function above({ view, outer }) {
       ["partners until", outer.deadline],
     ];
   }
-  if (!view) return [];
+  const union = ["union of", branches?.map((some) => some.join(", ")).join("; ")];
+  if (!view) return union[1] ? [union] : [];
   return [
+    union,
     ["view of", view.aggregates.join(", ") || "joined rows"],
     ["grouped by", view.keys.join(", ")],
     ["grouping sets", view.sets.map((one) => `(${one.join(", ")})`).join(", ")],
     ["ranked by", view.ranking && `${view.ranking}() ${view.partition.length ? `of each ${view.partition.join(", ")}` : ""}`],
     ["having", view.having],
+    ["copies", view.copies],
     ["ordered by", view.order.join(", ")],
     ["limit", view.limit],
-  ].filter(([, text]) => text !== null && text !== "");
+  ].filter(([, text]) => text !== undefined && text !== null && text !== "");
 }
 
 /**

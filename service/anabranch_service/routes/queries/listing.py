@@ -9,6 +9,7 @@ from typing import Annotated
 
 from fastapi import Query
 
+from anabranch_contract.protocol.activations import of_union
 from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
 from anabranch_contract.queries.runs import query_of
 from anabranch_contract.rest.queries import QueryList, QueryOut
@@ -66,7 +67,8 @@ async def list_queries(
         return not status or status_of(record, activations.get(record.id), progress, now) in status
 
     def item(record: QueryRecord) -> QueryOut:
-        activation, left = (activations.get(name) for name in (record.id, record.id + LEFT_SUFFIX))
+        activation = of_union(activations, record.id, len(record.normalised.branches))
+        left = activations.get(record.id + LEFT_SUFFIX)
         read_by = readers.get(query_of(record.id), ())
         return query_out(
             record,

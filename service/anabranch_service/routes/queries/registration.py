@@ -16,8 +16,9 @@ from anabranch_contract.connectors.addresses import parse_path
 from anabranch_contract.connectors.policy import AccessError
 from anabranch_contract.connectors.sinks import SinkKind, check_sink, target
 from anabranch_contract.errors import PlannerError
+from anabranch_contract.protocol.activations import of_union
 from anabranch_contract.queries.joins import JoinQuery, Stream
-from anabranch_contract.queries.outer_joins import LEFT_SUFFIX
+from anabranch_contract.queries.outer_joins import LEFT_SUFFIX, branch_id
 from anabranch_contract.queries.runs import next_run, query_of
 from anabranch_contract.queries.views import change_columns
 from anabranch_contract.rest.normalised import NormalisedInfo
@@ -156,7 +157,7 @@ async def _part(
 ) -> Beginning:
     """The query that is the ``number``-th part of the statement of ``run``."""
     query, reading = part.query, part.reading
-    may = _no_past(query, reading.streams) is None
+    may = any(_no_past(join, reading.streams) is None for join in _branches(query))
     record = QueryRecord(
         past=past_of(body, query, reading.streams) if may else "none",
         id=part.name,
@@ -338,11 +339,14 @@ async def shown(ctx: Context, record: QueryRecord, response: Response) -> QueryO
     names = [record.id]
     if record.normalised.outer is not None:
         names.append(record.id + LEFT_SUFFIX)
+    branches = len(record.normalised.branches)
+    names += (branch_id(record.id, number) for number in range(2, branches + 1))
     found = {name: await ctx.store.activation(name) for name in names}
     activations = {name: one for name, one in found.items() if one is not None}
     progress, sources = await ctx.store.progress(), await ctx.store.sources()
     floors = floors_of(progress, await ctx.store.rations())
-    activation, left = (activations.get(name) for name in (record.id, record.id + LEFT_SUFFIX))
+    activation = of_union(activations, record.id, branches)
+    left = activations.get(record.id + LEFT_SUFFIX)
     approvals = await ctx.store.approvals()
     now, queries = ctx.clock(), await known_queries(ctx)
     readers, ended = queries.readers(query_of(record.id)), queries.ended_below(record)
@@ -443,9 +447,15 @@ def past_of(body: QueryIn, query: JoinQuery, streams: Mapping[str, Stream]) -> P
     """
     if "past" in body.model_fields_set:
         return body.past
-    changing = any(streams[r.stream].has_changes for r in query.relations)
+    changing = any(streams[r.stream].has_changes for p in query.planned for r in p.relations)
     changing = changing or (query.outer is not None and query.outer.kept)
-    return "stored" if changing and _no_past(query, streams) is None else "none"
+    # Branches of a union without stored tuples begin with rows that arrive from then on.
+    stored = any(_no_past(join, streams) is None for join in _branches(query))
+    return "stored" if changing and stored else "none"
+
+
+def _branches(query: JoinQuery) -> tuple[JoinQuery, ...]:
+    return query.planned if query.united else (query,)
 
 
 def _no_past(query: JoinQuery, streams: Mapping[str, Stream]) -> str | None:
@@ -453,15 +463,15 @@ def _no_past(query: JoinQuery, streams: Mapping[str, Stream]) -> str | None:
     if query.outer is not None and not query.outer.kept:
         return "the query decides which rows have no partner, and does so as they arrive"
     read = [streams[r.stream] for r in query.relations]
-    kept = query.outer is not None
+    apart = query.outer is not None or query.united
     # The left and right rows of an ASOF join are joins of their own.
-    for part in query.planned if kept and len(query.members) == 1 else (query,):
+    for part in query.planned if query.outer is not None and len(query.members) == 1 else (query,):
         own = streams[part.relations[0].stream]
         if len(part.members) > 1:
             continue
         if not own.is_retained:
             return f"rows of stream {str(own.name)!r} are not stored: nothing joins it"
-        if not (own.has_changes or kept):
+        if not (own.has_changes or apart):
             return f"the query only reads stream {str(own.name)!r}, and joins nothing"
     if any(stream.is_table for stream in read):
         return "the query reads a table, and rows of tables are looked up as of each batch"
@@ -473,8 +483,8 @@ def _no_past(query: JoinQuery, streams: Mapping[str, Stream]) -> str | None:
 
 def _check_past(past: Past, query: JoinQuery, streams: Mapping[str, Stream]) -> None:
     """Refuse results over past tuples if stored tuples do not suffice to compute them."""
-    reason = None if past == "none" else _no_past(query, streams)
-    if reason is not None:
+    reasons = [] if past == "none" else [_no_past(join, streams) for join in _branches(query)]
+    for reason in filter(None, reasons):
         raise InvalidInput(
             "past-not-stored",
             f"results of the past can't be emitted: {reason}",

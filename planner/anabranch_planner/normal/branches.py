@@ -1,0 +1,145 @@
+"""Branches of a statement: with each operand of UNION ALL in FROM in place of the union.
+
+A join with a union is the union of the joins with its operands. So a statement over unions has one
+branch per combination of operands, each an inner join without unions. Branches have equal columns,
+named as in the first operand of each union, and cast to common types.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+from math import prod
+
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.coercion import common_type
+from anabranch_contract.queries.types import DataType
+from anabranch_planner.sql.scope import ShownColumn
+from anabranch_planner.sql.unresolved import HIDDEN, FromEntry, SelectItem, Unresolved, at
+
+#: Maximum number of branches of a statement.
+MOST_BRANCHES = 32
+
+Columns = Callable[[FromEntry], Sequence[ShownColumn]]
+
+
+def branches_of(query: Unresolved, columns: Columns) -> tuple[Unresolved, ...]:
+    """The branches of ``query``; without a union in FROM itself.
+
+    Args:
+        columns: resolves an entry of FROM to its columns.
+
+    Raises:
+        QueryError: the operands of a union have other numbers or types of columns, or there are
+            too many branches.
+    """
+    for side in query.outer:
+        if isinstance(side.source.of, Unresolved) and _has_union(side.source.of):
+            with at(side.source.node):
+                raise _refused_beside(side.kind)
+    if query.outer and _has_union(query):
+        with at(query.outer[0].source.node):
+            raise _refused_beside(query.outer[0].kind)
+    return _expanded(query, columns)
+
+
+def _refused_beside(kind: str) -> QueryError:
+    return QueryError(
+        "unsupported-sql",
+        f"UNION ALL in the FROM of a {kind.upper()} JOIN is not supported",
+        remedy="write the join into each operand, or register the union with GROUP BY as a query",
+    )
+
+
+def _has_union(query: Unresolved) -> bool:
+    inner = [source.of for source in query.sources if isinstance(source.of, Unresolved)]
+    return bool(query.branches) or any(map(_has_union, inner))
+
+
+def _expanded(query: Unresolved, columns: Columns) -> tuple[Unresolved, ...]:
+    if not _has_union(query):
+        return (query,)
+    ways = [tuple(_ways(source, columns)) for source in query.sources]
+    count = prod(map(len, ways))
+    if count > MOST_BRANCHES:
+        with at(query.sources[0].node):
+            raise QueryError(
+                "too-many-branches",
+                f"the statement has {count} combinations of operands of UNION ALL",
+                remedy=f"join {MOST_BRANCHES} combinations at most: register several queries",
+            )
+    return tuple(replace(query, sources=some) for some in product(*ways))
+
+
+def _ways(source: FromEntry, columns: Columns) -> Iterator[FromEntry]:
+    """``source`` without unions: one entry per operand, or combination of operands inside."""
+    if isinstance(source.of, str):
+        yield source
+    elif source.of.branches:
+        found = [way for one in source.of.branches for way in _expanded(_query_of(one), columns)]
+        shown = [columns(FromEntry(way, "", node=source.node)) for way in found]
+        types = _common_types(found, shown)
+        names = source.columns or tuple(column.name for column in shown[0])
+        for way in found:
+            yield replace(source, of=way, columns=names, types=types)
+    else:
+        for inner in _expanded(source.of, columns):
+            yield source if inner is source.of else replace(source, of=inner)
+
+
+def _query_of(branch: FromEntry) -> Unresolved:
+    if isinstance(branch.of, Unresolved) and not branch.of.branches:
+        return branch.of
+    return Unresolved((branch,), (), (SelectItem(None),))
+
+
+def _common_types(
+    operands: Sequence[Unresolved], shown: Sequence[Sequence[ShownColumn]]
+) -> tuple[DataType, ...]:
+    """The common type of each column of a union; ``shown``: the columns per operand."""
+    first, types = shown[0], [column.expr.type for column in shown[0]]
+    for number, (operand, others) in enumerate(zip(operands, shown, strict=True), 1):
+        counts = [sum(not c.name.startswith(HIDDEN) for c in some) for some in (first, others)]
+        if counts[0] != counts[1]:
+            with _place(operand, 0):
+                raise QueryError(
+                    "different-columns",
+                    f"the first SELECT of the set operation has {_columns(counts[0])}, the "
+                    f"{_ordinal(number)} has {counts[1]}",
+                    remedy="select the same columns in all of them, in the same order",
+                )
+        for place, column in enumerate(others):
+            found = common_type(types[place], column.expr.type)
+            if found is None:
+                with _place(operand, place):
+                    raise QueryError(
+                        "type-mismatch",
+                        f"column {first[place].name!r} of the set operation is of type "
+                        f"{types[place]}, and {column.expr.type} in the {_ordinal(number)} SELECT",
+                        remedy="cast one of them",
+                    )
+            types[place] = found
+    return tuple(types)
+
+
+def _place(operand: Unresolved, column: int) -> contextlib.AbstractContextManager[None]:
+    """Attach the position of a column of ``operand`` to errors."""
+    inside = operand.sources[0].of if len(operand.sources) == 1 else None
+    if isinstance(inside, Unresolved) and operand.items and operand.items[0].node is None:
+        # An operand with marks.
+        return _place(inside, column)
+    items = [item.node for item in operand.items]
+    starred = None in items
+    sources = [source.node for source in operand.sources]
+    node = None if starred or column >= len(items) else items[column]
+    return at(node or next(iter(sources), None))
+
+
+def _columns(count: int) -> str:
+    return f"{count} column{'' if count == 1 else 's'}"
+
+
+def _ordinal(number: int) -> str:
+    return {1: "first", 2: "second", 3: "third"}.get(number, f"{number}th")

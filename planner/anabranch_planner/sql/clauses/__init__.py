@@ -1,0 +1,1 @@
+"""Clauses of a statement that stand for a FROM of their own."""

@@ -1,0 +1,248 @@
+"""Set operations: UNION ALL as the branches of one source, the others as groups over them.
+
+``A UNION ALL B`` is an :class:`Unresolved` with two branches. Every other set operation compares
+whole rows, so it is a GROUP BY of all columns over the rows of all operands, however they are
+nested: ``A UNION (B INTERSECT C)`` has the groups with a row of A, or with rows of B and of C.
+INTERSECT ALL and EXCEPT ALL repeat a group by its numbers of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import reduce
+
+from sqlglot import exp
+
+from anabranch_planner.sql.unresolved import (
+    HIDDEN,
+    FromEntry,
+    Node,
+    PostJoin,
+    SelectItem,
+    Unresolved,
+    at,
+    unsupported,
+)
+
+_Read = Callable[[Node], Unresolved]
+_CLAUSES = {"with_": "WITH", "order": "ORDER BY", "limit": "LIMIT", "offset": "OFFSET"}
+
+
+def set_operation(
+    node: exp.SetOperation, read: _Read, clauses: PostJoin | None, *, whole: bool
+) -> Unresolved:
+    """Read a set operation.
+
+    Args:
+        read: parses an operand.
+        clauses: ORDER BY, LIMIT and OFFSET after it; None: it has none of them.
+        whole: whether it is a whole statement, not a subquery.
+
+    Raises:
+        QueryError: ``unsupported-sql``: an operand that is not in parentheses has such a clause.
+    """
+    nested = None if whole else (name_of(node), node)
+    if _keeps_all(node):
+        branches = tuple(entry for side in _sides(node) for entry in _branches(side, read))
+        if clauses is None and not whole:
+            return Unresolved((), (), (), branches=branches)
+        return _over(_source(branches), clauses, nested)
+    groups = _SetGroups(read)
+    found = groups.of(node)
+    if clauses is None:
+        return replace(found, nested=nested)
+    if clauses.limit is not None and groups.copies:
+        # LIMIT counts rows, and a group may be several rows.
+        inner = replace(found, nested=(name_of(node), node))
+        return _over(FromEntry(inner, "", node=node), clauses, nested)
+    own = replace(clauses, group=(), group_all=True, having=groups.having, copies=groups.copies)
+    return replace(found, post_join=own, nested=nested)
+
+
+def name_of(node: exp.SetOperation) -> str:
+    """Name of a set operation: ``UNION ALL``, ``EXCEPT``."""
+    return f"{type(node).__name__.upper()}{'' if node.args.get('distinct') else ' ALL'}"
+
+
+def _keeps_all(node: Node) -> bool:
+    """Whether it is UNION ALL."""
+    return isinstance(node, exp.Union) and not node.args.get("distinct")
+
+
+def _over(
+    source: FromEntry, clauses: PostJoin | None, nested: tuple[str, Node | None] | None
+) -> Unresolved:
+    return Unresolved((source,), (), (SelectItem(None),), clauses, nested=nested)
+
+
+def _source(branches: tuple[FromEntry, ...]) -> FromEntry:
+    return FromEntry(Unresolved((), (), (), branches=branches), "", node=branches[0].node)
+
+
+def _sides(node: exp.SetOperation) -> list[Node]:
+    """Operands of UNION ALL from left to right; a UNION ALL on the left gives several."""
+    found: list[Node] = [node.expression]
+    left: Node = node.this
+    while _is_bare(left) and _keeps_all(left):
+        found.append(left.expression)
+        left = left.this
+    return [left, *reversed(found)]
+
+
+def _branches(side: Node, read: _Read) -> tuple[FromEntry, ...]:
+    for name, clause in _CLAUSES.items():
+        part = side.args.get(name)
+        if part and isinstance(side, exp.Query) and not isinstance(side, exp.Subquery):
+            with at(part):
+                raise unsupported(
+                    f"{clause} in an operand of a set operation",
+                    "put the operand in parentheses, or the clause at the end",
+                )
+    found = read(side)
+    return found.branches or (FromEntry(found, "", node=side),)
+
+
+def _is_bare(node: Node) -> bool:
+    """Whether ``node`` is a set operation without clauses of its own."""
+    return isinstance(node, exp.SetOperation) and not any(node.args.get(name) for name in _CLAUSES)
+
+
+def _inside(node: Node) -> Node:
+    """A set operation in parentheses without them; any other operand itself."""
+    inside = node
+    while isinstance(inside, exp.Subquery) and not any(
+        value for name, value in inside.args.items() if name != "this"
+    ):
+        inside = inside.this
+    return inside if _is_bare(inside) else node
+
+
+@dataclass(slots=True)
+class _SetGroups:
+    """Groups over the rows of all operands beneath a set operation other than UNION ALL.
+
+    Attributes:
+        having: condition on the groups that are in the result.
+        copies: number of a group's rows in the result; None: one.
+    """
+
+    read: _Read
+    having: Node | None = None
+    copies: Node | None = None
+    _branches: list[FromEntry] = field(default_factory=list)
+    #: Number of the operand, from 1, of each branch.
+    _operands: list[int] = field(default_factory=list)
+
+    def of(self, node: exp.SetOperation) -> Unresolved:
+        """Read the operands of ``node``; its groups with ``having``."""
+        if node.args.get("distinct"):
+            self.having = self._is_in(node)
+        elif isinstance(node, exp.Except):
+            left, right = self._difference(node)
+            self.having = exp.GT(this=left, expression=right)
+            self.copies = exp.Sub(this=left.copy(), expression=right.copy())
+        else:
+            left, right = self._copies(node.this), self._copies(node.expression)
+            self.having = exp.And(this=_any(left), expression=_any(right))
+            less = exp.LT(this=left.copy(), expression=right.copy())
+            self.copies = _case(less, left.copy(), right.copy())
+        if max(self._operands) == 1:
+            # All rows count.
+            self.having, branches = None, tuple(self._branches)
+        else:
+            branches = tuple(map(self._marked, self._branches, self._operands))
+        every = PostJoin(group=(), group_all=True, having=self.having, copies=self.copies)
+        return _over(_source(branches), every, None)
+
+    def _is_in(self, node: Node) -> Node:
+        """The condition that a group's row is in the result of ``node``."""
+        known = _inside(node)
+        if isinstance(known, exp.Union):
+            return self._of_union(known, self._is_in, exp.Or, every=False)
+        if isinstance(known, exp.Except) and not known.args.get("distinct"):
+            left, right = self._difference(known)
+            return exp.Paren(this=exp.GT(this=left, expression=right))
+        if isinstance(known, exp.Intersect | exp.Except):
+            left, right = self._is_in(known.this), self._is_in(known.expression)
+            if isinstance(known, exp.Except):
+                right = exp.Not(this=right)
+            return exp.Paren(this=exp.And(this=left, expression=right))
+        return _any(self._count(node, self._next()))
+
+    def _difference(self, node: Node) -> tuple[Node, Node]:
+        """Minuend and subtrahend of EXCEPT ALL; of several in a row, the sum of subtrahends."""
+        rights, left = list[Node](), node
+        while isinstance(known := _inside(left), exp.Except) and not known.args.get("distinct"):
+            rights.append(known.expression)
+            left = known.this
+        minuend, *others = self._copies(left), *map(self._copies, reversed(rights))
+        right = reduce(lambda a, b: exp.Add(this=a, expression=b), others)
+        return minuend, exp.Paren(this=right)
+
+    def _copies(self, node: Node) -> Node:
+        """The number of a group's rows in the result of ``node``."""
+        known = _inside(node)
+        if _keeps_all(known):
+            return self._of_union(known, self._copies, exp.Add, every=True)
+        if isinstance(known, exp.SetOperation) and known.args.get("distinct"):
+            one, none = exp.Literal.number(1), exp.Literal.number(0)
+            return _case(self._is_in(known), one, none)
+        # INTERSECT ALL and EXCEPT ALL: their formulas would occur twice in the present ones.
+        return self._count(node, self._next())
+
+    def _of_union(
+        self,
+        node: Node,
+        of: Callable[[Node], Node],
+        sum_of: type[exp.Binary],
+        *,
+        every: bool,
+    ) -> Node:
+        """The terms of the operands of UNION, nested ones as well, connected by ``sum_of``."""
+        number, terms, todo = 0, list[Node](), [node]
+        while todo:
+            known = _inside(found := todo.pop())
+            if _keeps_all(known) or (not every and isinstance(known, exp.Union)):
+                todo += (known.expression, known.this)
+            elif isinstance(known, exp.SetOperation):
+                terms.append(of(known))
+            elif number:
+                # Operands whose rows count alike.
+                self._add(found, number)
+            else:
+                terms.append(self._count(found, number := self._next()))
+                terms[-1] = terms[-1] if every else _any(terms[-1])
+        return exp.Paren(this=reduce(lambda a, b: sum_of(this=a, expression=b), terms))
+
+    def _next(self) -> int:
+        return 1 + max(self._operands, default=0)
+
+    def _add(self, node: Node, number: int) -> None:
+        found = _branches(node, self.read)
+        self._branches += found
+        self._operands += [number] * len(found)
+
+    def _count(self, node: Node, number: int) -> Node:
+        """The number of a group's rows that come from operand ``number``, which is ``node``."""
+        self._add(node, number)
+        column = exp.Column(this=exp.Identifier(this=f"{HIDDEN}{number}", quoted=True))
+        return exp.Anonymous(this="count", expressions=[column])
+
+    def _marked(self, branch: FromEntry, operand: int) -> FromEntry:
+        """``branch`` with a column per operand: 1 for its own one, else NULL."""
+        marks = (
+            SelectItem(exp.Literal.number(1) if n == operand else exp.Null(), f"{HIDDEN}{n}")
+            for n in range(1, 1 + max(self._operands))
+        )
+        return FromEntry(
+            Unresolved((branch,), (), (SelectItem(None), *marks)), "", node=branch.node
+        )
+
+
+def _any(count: Node) -> Node:
+    return exp.Paren(this=exp.GT(this=count, expression=exp.Literal.number(0)))
+
+
+def _case(condition: Node, true: Node, false: Node) -> Node:
+    return exp.Case(ifs=[exp.If(this=condition, true=true)], default=false)
