@@ -28,7 +28,7 @@ from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_planner.sql.aggregates import holds_aggregate
 from anabranch_planner.sql.arguments import check_arguments, refuse_others
 from anabranch_planner.sql.beginnings import SHAPE, check_beginning, no_query
-from anabranch_planner.sql.clauses.set_operations import set_operation
+from anabranch_planner.sql.clauses.set_operations import clauses_after, set_operation
 from anabranch_planner.sql.flink import simplified, spelled_as_spark
 from anabranch_planner.sql.foreign import refuse_foreign
 from anabranch_planner.sql.functions import UNARY_PLUS
@@ -301,12 +301,10 @@ def _query(statement: Node, ctes: Mapping[str, Unresolved], *, whole: bool = Fal
     A subquery (not ``whole``) with post-join clauses is marked as :attr:`Unresolved.nested`.
     """
     with at(statement):
-        body = _body(statement)
-        if not isinstance(body, exp.SetOperation):
+        if not isinstance(body := _body(statement), exp.SetOperation):
             return _unresolved(body, ctes, whole=whole)
         inner = _with(body, ctes)
-        sorted_ = {k: v for k in ("order", "limit", "offset") if (v := body.args.get(k))}
-        clauses = _post_join(exp.Select(expressions=[exp.Star()], **sorted_), inner)
+        clauses = _post_join(clauses_after(body), inner)
         return _limited(set_operation(body, lambda side: _query(side, inner), clauses, whole=whole))
 
 
@@ -352,7 +350,7 @@ def _with(select: exp.Query, outer: Mapping[str, Unresolved]) -> Mapping[str, Un
 
 
 def _unresolved(select: exp.Select, outer: Mapping[str, Unresolved], *, whole: bool) -> Unresolved:
-    nested = None if whole else _post_join_clause(select)
+    nested = None if whole else _post_join_clause(select) or _outer_join(select)
     whole = whole or nested is not None
     ctes = _with(select, outer)
     if not select.expressions:
@@ -398,6 +396,15 @@ def _post_join_clause(select: exp.Select) -> tuple[str, Node | None] | None:
             return what, part
     aggregated = next((item for item in select.expressions if holds_aggregate(item)), None)
     return None if aggregated is None else (AGGREGATES, aggregated)
+
+
+def _outer_join(select: exp.Select) -> tuple[str, Node | None] | None:
+    """The name and the node of the first outer, semi or anti join; None: there is none."""
+    joins = select.args.get("joins") or ()
+    found = next((j for j in joins if is_right(j) or kind_of(j) not in _INNER or as_of(j)), None)
+    if found is None:
+        return None
+    return ("an ASOF JOIN" if as_of(found) else f"a {found.side or found.kind} JOIN"), found
 
 
 def _items(select: exp.Select) -> list[SelectItem]:

@@ -190,6 +190,14 @@ class Unresolved:
                 )
 
     @cached_property
+    def aliases(self) -> int:
+        """The number of streams that one branch reads at most, with inlined queries."""
+        sources = (*self.sources, *(side.source for side in self.outer))
+        counts = [1 if isinstance(s.of, str) else s.of.aliases for s in sources]
+        branches = (1 if isinstance(s.of, str) else s.of.aliases for s in self.branches)
+        return max(sum(counts), *branches, 0)
+
+    @cached_property
     def size(self) -> int:
         """The number of streams that it reads once every query in its FROM is inlined."""
         sources = (*self.sources, *(side.source for side in self.outer), *self.branches)

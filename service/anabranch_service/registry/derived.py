@@ -268,6 +268,9 @@ def stream_of(run: str, meaning: NormalisedInfo) -> StreamRecord:
     view = meaning.view
     columns = [ColumnRecord(name=o.name, type=o.type) for o in meaning.output]
     options, changes = {RUN: run}, ChangeFormat(None)
+    if meaning.outer is not None and meaning.outer.changes:
+        # Its last output column.
+        changes = ChangeFormat(CHANGE)
     if view is not None:
         columns += [
             ColumnRecord(name=IDENTITY, type="binary"),

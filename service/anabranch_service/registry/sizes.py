@@ -36,7 +36,7 @@ def read_checked(
     text = None if sql is None else to_spark(sql, dialect, streams)
     statement = read_statement(text, query, window, dialect)
     if statement.parsed is not None:
-        count, selected = statement.parsed.size, len(statement.parsed.items)
+        count, selected = statement.parsed.aliases, len(statement.parsed.items)
         aliases, columns = "sql", "sql"
     else:
         count, selected = (_length(statement.query.get(part)) for part in ("from", "select"))

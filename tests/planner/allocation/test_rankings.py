@@ -122,3 +122,15 @@ def test_kept_outer_joins_are_not_rationed() -> None:
     assert query.outer is not None
     assert query.outer.kept
     assert rationed_goals(query.planned, {s.name: s for s in _TIMED.values()}) == ()
+
+
+def test_branches_of_unions_are_not_rationed() -> None:
+    other = _query("r JOIN s ON r.k = s.k", "other")
+    union = parse_sql(
+        "all",
+        "SELECT r.x FROM r JOIN s ON r.k = s.k UNION ALL SELECT t.c FROM t JOIN s ON s.b = t.b",
+        STREAMS,
+    )
+    streams = {s.name: s for s in STREAMS.values()}
+    goals = rationed_goals((other, *union.planned), streams)
+    assert {str(goal.query) for goal in goals} == {"other"}

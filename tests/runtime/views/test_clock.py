@@ -61,6 +61,33 @@ def test_windows_over_a_kept_outer_join_never_end() -> None:
     assert clock_of(pairs, ruleset, {"a": 10**15, "c": 10**15}) is None
 
 
+def test_the_clock_of_a_union_is_the_least_of_its_branches() -> None:
+    query = parse_sql(
+        "v",
+        "SELECT window.start AS s, count(*) AS n FROM (SELECT ts FROM a UNION ALL SELECT ts FROM c)"
+        " u GROUP BY window(ts, '1 hour')",
+        STREAMS,
+    )
+    specs = tuple(
+        QuerySpec(
+            q.id,
+            tuple((m.alias, m.label, m.relation) for m in q.members),
+            q.bounds,
+            q.projection,
+            view=q.view,
+            united=True,
+        )
+        for q in query.planned
+    )
+    relations = tuple(r for q in query.planned for r in q.relations)
+    ruleset = Ruleset(0, tuple(STREAMS.values()), relations, specs, (), (), (), ())
+    marks = {"a": 10**15, "c": 10**15 + 1}
+    assert clock_of(specs[0], ruleset, marks) == 10**15
+    assert clock_of(specs[0], ruleset, {**marks, "c": 5}) == 5
+    # No row of a stream has arrived: any of its windows may still come.
+    assert clock_of(specs[0], ruleset, {"a": 10**15}) is None
+
+
 @pytest.mark.parametrize("seed", mostly_slow(range(5), 2))
 def test_no_row_of_any_year_is_missing_in_windows(seed: int, tmp_path: Path) -> None:
     run_windows(tmp_path, seed)

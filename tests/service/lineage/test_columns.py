@@ -95,6 +95,18 @@ CASES = {
         "cities.city JOIN, cities.id JOIN, districts.city JOIN, districts.label FILTER,"
         " orders.customer JOIN",
     ),
+    "SELECT id, total FROM orders UNION ALL SELECT o.id, c.id + 1 FROM orders o JOIN customers c"
+    " ON c.id = o.customer WHERE c.city > 'a'": (
+        {
+            "id": "orders.id IDENTITY",
+            "total": "customers.id TRANSFORMATION, orders.total IDENTITY",
+        },
+        "customers.city FILTER, customers.id JOIN, orders.customer JOIN",
+    ),
+    "SELECT id FROM orders EXCEPT ALL SELECT order_id FROM payments": (
+        {"id": "orders.id IDENTITY, payments.order_id IDENTITY"},
+        "orders.id GROUP_BY, payments.order_id GROUP_BY",
+    ),
     "SELECT o.id, p.method FROM orders o JOIN customers c ON o.customer = c.id"
     " LEFT JOIN payments p ON p.order_id = o.id"
     " AND p.ts BETWEEN o.ts AND o.ts + INTERVAL '1' HOUR": (

@@ -64,6 +64,23 @@ def test_a_view_is_a_stream_of_upserts_to_its_readers(live: Service) -> None:
     assert listed == {"spent": ["rich"], "rich": []}
 
 
+def test_an_asof_join_in_a_subquery_is_a_query_of_its_own(live: Service) -> None:
+    sql = (
+        "SELECT c.nation, x.price FROM customers c JOIN (SELECT a.customer, b.price FROM orders a "
+        "ASOF JOIN orders b ON b.customer = a.customer AND b.price < a.price) x ON x.customer = c.id"
+    )
+    _query(live, "near", sql)
+    (part,) = live.get("/v1/queries/near")["reads"]
+    outer = live.get(f"/v1/queries/{part}")["normalised"]["outer"]
+    assert outer["look_ups"] == [
+        {
+            "kind": "inner",
+            "partner": "b",
+            "nearest": "(a.customer = b.customer) AND (a.price > b.price)",
+        }
+    ]
+
+
 def test_star_has_the_columns_of_the_query_and_names_are_found_in_any_case(live: Service) -> None:
     _query(live, "Spent", "SELECT sum(price) AS total FROM orders GROUP BY customer")
     made = _query(live, "all", "SELECT * FROM SPENT")

@@ -130,3 +130,9 @@ UPSERTS_MANY = tuple(range(10_700, 10_850))
 # 129: two aliases of one stream with past results of different batches.
 KEPT_OUTER_FEW = (*range(6), 129)
 KEPT_OUTER_MANY = tuple(range(100, 500))
+#: Set operations through the service, by default and in ``make test-full``; without parts of their
+#: own, in random runs.
+SET_OPERATIONS_FEW = (0, 1, 2)
+SET_OPERATIONS_MANY = tuple(range(10, 110))
+BRANCHES_FEW = tuple(range(5))
+BRANCHES_MANY = tuple(range(100, 400))

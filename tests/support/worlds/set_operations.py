@@ -89,7 +89,9 @@ def set_operation(
         elif count < 4 and rng.random() < 0.15:
             operand = f"({set_operation(rng, operands, readable, every=every)})"
         else:
-            operand = rng.choice(operands)
+            # A column of NULLs alone has no type.
+            some = operands if number else [o for o in operands if o not in _CONSTANT]
+            operand = rng.choice(some)
         operation = "UNION ALL" if every else rng.choice(_OPERATIONS)
         text += f" {operation} {operand}" if number else operand
     return text
@@ -103,7 +105,7 @@ def flat_statement(rng: Random) -> str:
         operations = rng.choice((("UNION ALL",), ("UNION", "INTERSECT", "EXCEPT"), ("EXCEPT ALL",),
                                  ("INTERSECT ALL",)))  # fmt: skip
         count = 2 if operations == ("INTERSECT ALL",) else rng.choice((2, 2, 3, 4))
-        texts = [rng.choice(operands) for _ in range(count)]
+        texts = [rng.choice(operands if n else _PLAIN) for n in range(count)]
         return texts[0] + "".join(f" {rng.choice(operations)} {text}" for text in texts[1:])
     joined = rng.random() < 0.3
     above = rng.choice(_JOINED) if joined else above

@@ -60,6 +60,15 @@ def set_operation(
     return replace(found, post_join=own, nested=nested)
 
 
+def clauses_after(node: exp.SetOperation) -> exp.Select:
+    """``SELECT *`` with the clauses after a set operation."""
+    found = exp.Select(expressions=[exp.Star()])
+    for name in _CLAUSES:
+        if name != "with_":
+            found.args[name] = node.args.get(name)
+    return found
+
+
 def name_of(node: exp.SetOperation) -> str:
     """Name of a set operation: ``UNION ALL``, ``EXCEPT``."""
     return f"{type(node).__name__.upper()}{'' if node.args.get('distinct') else ' ALL'}"

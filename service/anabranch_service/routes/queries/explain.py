@@ -159,7 +159,7 @@ def _own(planned: DryRunOut, name: str) -> dict[str, Any]:
     ]
     probed = {step["store"] for order in orders for step in order["steps"]}
     stores = [s for s in document["stores"] if s["label"] in probed]
-    users = {user for store in stores for user in store["used_by"]}
+    users = {registered(user) for store in stores for user in store["used_by"]}
     return {
         "orders": orders,
         "stores": stores,
