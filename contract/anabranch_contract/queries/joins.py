@@ -361,6 +361,8 @@ class JoinQuery:
         outer: the outer join of the left rows (results of the join ``left``) with their pairs
             (results of this join; for look-ups after the first, of ``others``). It reads the
             projection's columns. A view reads the outer join's rows, not joined rows.
+        unsorted: whether the statement has an ORDER BY without effect, as its results are written
+            as they arise.
     """
 
     id: QueryId
@@ -376,6 +378,7 @@ class JoinQuery:
     outer: OuterJoin | None = None
     left: JoinQuery | None = None
     others: tuple[JoinQuery, ...] = ()
+    unsorted: bool = False
 
     def __post_init__(self) -> None:
         labels = {m.label for m in self.members}

@@ -20,7 +20,6 @@ from anabranch_planner.binding.look_ups import left_conditions, with_inner_first
 from anabranch_planner.binding.outputs import columns_of
 from anabranch_planner.binding.rankings import with_ranking
 from anabranch_planner.binding.rows import expanded, is_of_rows, without_nulls
-from anabranch_planner.binding.subqueries import with_existence
 from anabranch_planner.binding.typecheck import (
     COMPARISONS,
     aliases,
@@ -42,6 +41,7 @@ from anabranch_planner.sql.unresolved import (
     located,
     unsupported,
 )
+from anabranch_planner.subqueries.decorrelation import decorrelated
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def bind(query: Unresolved, given: Registration) -> Bound:
     Raises:
         QueryError: names and types don't fit.
     """
-    query = with_existence(with_ranking(query), given.streams)
+    query = with_ranking(decorrelated(query, given.streams))
     found = Bound(query)
     found.scope = _resolve(query, given.streams, found, "")
     return found

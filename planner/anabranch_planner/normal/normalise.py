@@ -32,7 +32,7 @@ from anabranch_contract.queries.outer_joins import LEFT_SUFFIX, JoinKind, pairs_
 from anabranch_planner.binding.look_ups import chain_of, is_look_up
 from anabranch_planner.binding.outer_joins import Sides, of_those, with_source
 from anabranch_planner.binding.outputs import written
-from anabranch_planner.binding.post_join import Split, split
+from anabranch_planner.binding.post_join import Split, sorts_only, split
 from anabranch_planner.binding.totals import with_totals
 from anabranch_planner.binding.typecheck import aliases
 from anabranch_planner.normal import time_bounds as matrices
@@ -48,8 +48,14 @@ from anabranch_planner.normal.key_classes import (
 )
 from anabranch_planner.normal.occurrences import Structure, occurrences
 from anabranch_planner.sql.scope import Scope, nearest
-from anabranch_planner.sql.syntax import parsed_inside
-from anabranch_planner.sql.unresolved import Node, Unresolved, at, located, unsupported
+from anabranch_planner.sql.unresolved import (
+    SUBQUERY,
+    Node,
+    Unresolved,
+    at,
+    located,
+    unsupported,
+)
 
 Columns = tuple[tuple[str, Expr], ...]
 
@@ -62,8 +68,10 @@ def normalise(bound: Bound, given: Registration) -> JoinQuery:
     """
     _check_tables(bound)
     if not bound.query.outer:
-        return _joined(bound, given)
-    return _with_deadline(bound, given) or _with_look_ups(bound, given)
+        found = _joined(bound, given)
+    else:
+        found = _with_deadline(bound, given) or _with_look_ups(bound, given)
+    return replace(found, unsorted=True) if sorts_only(bound.query) else found
 
 
 def _check_tables(bound: Bound) -> None:
@@ -123,7 +131,7 @@ def _with_deadline(bound: Bound, given: Registration) -> JoinQuery | None:
     if not times:
         return None
     inner = partial(_refuse_inner, side.kind)
-    parts = None if query.post_join is None else split(query, sides.shown_scope, inner)
+    parts = split(query, sides.shown_scope, inner)
     plan = sides.plan(times, None if parts is None else [(s.name, s.expr) for s in parts.joined])
     pairs = _joined(whole, given, plan.pair_columns)
     own = replace(given, id=f"{given.id}{LEFT_SUFFIX}", window=of_those(given.window, bound.scope))
@@ -143,9 +151,8 @@ def _with_look_ups(bound: Bound, given: Registration) -> JoinQuery:
     chain = chain_of(query, bound.scope, bound.rights)
     if chain.kept:
         weights.check_kept(bound)
-    parts, window = None, given.window
-    if query.post_join is not None:
-        parts = split(query, chain.shown_scope, partial(_refuse_inner, query.outer[0].kind))
+    window = given.window
+    parts = split(query, chain.shown_scope, partial(_refuse_inner, query.outer[0].kind))
     shown = (
         written(query.items, chain.shown_scope)
         if parts is None
@@ -200,8 +207,11 @@ def _joined(
     _require_connected(names, classes, bound)
 
     def inner(node: Node) -> JoinQuery:
-        """The canonical form of a subquery of the statement."""
-        return _joined(bind(parsed_inside(node, bound.query), given), given)
+        """The canonical form of a scalar subquery over the statement's joined rows."""
+        found = bound.query.subqueries[node.meta[SUBQUERY]]
+        # Give the column any name, as the outer query does not refer to it.
+        items = tuple(replace(item, name=f"value{n}") for n, item in enumerate(found.items))
+        return _joined(bind(replace(found, items=items, nested=None), given), given)
 
     weights.check(bound)
     parts = None
@@ -460,7 +470,7 @@ def _outputs(
     query: Unresolved, scope: Scope, inner: Callable[[Node], JoinQuery]
 ) -> tuple[tuple[tuple[str, Expr], ...], Split | None]:
     """The columns of the join's results, and the post-join clauses."""
-    if query.post_join is not None:
-        parts = split(query, scope, inner)
-        return tuple((s.name, s.expr) for s in parts.joined), parts
-    return written(query.items, scope), None
+    parts = split(query, scope, inner)
+    if parts is None:
+        return written(query.items, scope), None
+    return tuple((s.name, s.expr) for s in parts.joined), parts

@@ -34,6 +34,7 @@ from anabranch_planner.sql.functions import UNARY_PLUS
 from anabranch_planner.sql.places import misspelt
 from anabranch_planner.sql.unresolved import (
     AGGREGATES,
+    SUBQUERY,
     Condition,
     FromEntry,
     Node,
@@ -367,7 +368,7 @@ def _unresolved(select: exp.Select, outer: Mapping[str, Unresolved], *, whole: b
     where = select.args.get("where")
     if where is not None:
         conditions.append(Condition(where.this, len(sources)))
-    post_join = _post_join(select, ctes) if whole else None
+    post_join = _post_join(select) if whole else None
     return _limited(
         Unresolved(
             tuple(sources),
@@ -377,8 +378,27 @@ def _unresolved(select: exp.Select, outer: Mapping[str, Unresolved], *, whole: b
             tuple(sides),
             tuple(select.args.get("windows") or ()),
             nested,
+            _subqueries(select, ctes),
         )
     )
+
+
+def _subqueries(select: exp.Select, ctes: Mapping[str, Unresolved]) -> dict[int, Unresolved]:
+    """The subqueries of expressions, by the number that their nodes get."""
+    clauses = (select.args.get(name) for name in ("where", "having", "order"))
+    found: dict[int, Unresolved] = {}
+    for clause in (*select.expressions, *clauses):
+        if clause is None:
+            continue
+        for node in list(clause.walk(prune=lambda part: isinstance(part, exp.Query))):
+            if isinstance(node, exp.Query):
+                holder = node.parent
+                of_in = isinstance(holder, exp.In) and node.arg_key == "query"
+                if holder is None or not (of_in or isinstance(holder, exp.Exists)):
+                    holder = node
+                found[len(found) + 1] = _query(node, ctes)
+                holder.meta[SUBQUERY] = len(found)
+    return found
 
 
 def _post_join_clause(select: exp.Select) -> tuple[str, Node | None] | None:
@@ -471,40 +491,7 @@ def _outer_side(join: exp.Join, other: Node, ctes: Mapping[str, Unresolved]) -> 
         return OuterSide(_kind_of(join) or JoinKind.LEFT, source, join.args.get("on"))
 
 
-def side_of(select: Node, kind: JoinKind) -> OuterSide | None:
-    """``SELECT ... FROM t WHERE ...`` as the right side of a semi or anti join with ``t``; None:
-    the subquery has other clauses, tables or aggregates.
-    """
-    if not isinstance(select, exp.Select):
-        return None
-    used = {name for name, value in select.args.items() if value}
-    from_ = select.args.get("from_")
-    distinct = select.args.get("distinct")
-    if distinct is not None and not distinct.args.get("on"):
-        # Repeated rows do not matter.
-        used.discard("distinct")
-    if not used <= {"expressions", "from_", "where"} or from_ is None:
-        return None
-    if not isinstance(from_.this, exp.Table) or any(map(holds_aggregate, select.expressions)):
-        return None
-    where = select.args.get("where")
-    return OuterSide(kind, _source(from_.this, {}), None if where is None else where.this)
-
-
-def parsed_inside(node: Node, statement: Unresolved) -> Unresolved:
-    """Parse the scalar subquery ``node`` of ``statement``, which may use the statement's WITH.
-
-    Raises:
-        QueryError: as :func:`parse_statement`.
-    """
-    ctes = {} if statement.post_join is None else statement.post_join.ctes
-    found = _query(node, ctes, whole=True)
-    # Give the column any name, as the outer query does not refer to it.
-    items = (item if item.node is None else replace(item, name="value") for item in found.items[:1])
-    return replace(found, items=(*items, *found.items[1:]))
-
-
-def _post_join(select: exp.Select, ctes: Mapping[str, Unresolved]) -> PostJoin | None:
+def _post_join(select: exp.Select) -> PostJoin | None:
     """The post-join clauses of a statement; None: it has neither such clauses nor aggregates."""
     parts = select.args
     aggregated = any(holds_aggregate(item) for item in select.expressions)
@@ -528,7 +515,6 @@ def _post_join(select: exp.Select, ctes: Mapping[str, Unresolved]) -> PostJoin |
         order=ordered,
         limit=_number_of(parts.get("limit")),
         offset=_number_of(parts.get("offset")),
-        ctes=ctes,
     )
 
 

@@ -40,6 +40,10 @@ from anabranch_contract.rest.normalised import (
 )
 
 _LOG = structlog.get_logger(__name__)
+_UNSORTED = (
+    "ORDER BY has no effect: results are written as they arise; sort them where they are read, or "
+    "add a LIMIT for the first rows",
+)
 
 
 def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
@@ -85,6 +89,7 @@ def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
         view=None if query.view is None else _view(query, query.view),
         outer=None if query.outer is None else _outer(query, query.outer),
         notes=(
+            *_UNSORTED[: query.unsorted],
             *_lived(query, streams),
             *_latest(query, streams),
             *_changing(query, streams),

@@ -23,6 +23,7 @@ from anabranch_planner.passes import parse_sql, parse_structured, read_sql
 from anabranch_planner.sql.dialects import SPARK, spoken_of
 from anabranch_planner.sql.named import in_parts, names_read, with_inlined
 from anabranch_planner.sql.unresolved import Unresolved
+from anabranch_planner.subqueries.decorrelation import decorrelated
 from anabranch_service.durations import read_duration
 from anabranch_service.errors import InvalidInput
 from anabranch_service.registry.records import InlinedQuery, QueryRecord
@@ -46,6 +47,8 @@ class Statement:
         run: the run that has the statement, whose subqueries with post-join parts are queries of
             their own; empty: such subqueries are refused.
         part: number of such a subquery, from 1, if it is meant instead of the whole statement.
+        streams: the streams that it may read, by which its subqueries in expressions become joins;
+            None: they are not known yet.
     """
 
     sql: str | None
@@ -56,6 +59,7 @@ class Statement:
     inlined: Mapping[str, InlinedQuery] = field(default_factory=dict)
     run: str = ""
     part: int = 0
+    streams: Mapping[str, Stream] | None = None
 
     @property
     def field(self) -> str:
@@ -91,6 +95,8 @@ class Statement:
             for name, one in self.inlined.items()
         }
         whole = with_inlined(self.parsed or self._document(), inner)
+        if self.streams is not None:
+            whole = decorrelated(whole, self.streams)
         return in_parts(whole, partial(part_name, self.run)) if self.run else (whole,)
 
     def _document(self) -> Unresolved:
@@ -120,6 +126,8 @@ class Statement:
         Raises:
             QueryError: the query can't be planned.
         """
+        if self.streams is None:
+            return replace(self, streams=streams).normalise(name, streams, relaxed)
         if self.parsed is not None:
             filters = {alias: tuple(kept) for alias, kept in (relaxed or {}).items()}
             with spoken_of(self.sql or "", self.dialect):
