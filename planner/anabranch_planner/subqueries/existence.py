@@ -36,7 +36,7 @@ from anabranch_planner.subqueries.joins import (
     groups_of,
     known,
 )
-from anabranch_planner.subqueries.names import OUTER, column_of, columns_in, replaced
+from anabranch_planner.subqueries.names import OUTER, FromTables, column_of, columns_in, replaced
 
 _ONE_COLUMN_EACH = "select one column for each that is compared"
 
@@ -61,22 +61,20 @@ def as_join(
     if not tested and not correlated:
         inner.pairs()
         return _conjunct(_flags(joins, right, [_some()])[0], negated=negated)
-    equal: list[Node] = [
+    equal = [
         exp.EQ(this=mine, expression=right.over(own))
         for mine, own in zip(tested, shown, strict=True)
     ]
     condition = None
     if negated and tested:
         unknown = _may_be_null(tested, conjuncts, joins), _may_be_null(shown, _of(inner), inner)
-        if any(unknown) and len(tested) > 1:
+        if any(unknown) and correlated:
+            equal = list(map(_unless_unequal, equal))
+        elif any(unknown) and len(tested) > 1:
             raise unsupported(
                 f"{describe(whole)} where columns may be NULL",
                 "write NOT EXISTS with equalities, or add IS NOT NULL for all compared columns",
             )
-        if any(unknown) and correlated:
-            parts = equal[0], _is_null(equal[0].expression), _is_null(tested[0])
-            either = exp.Or(this=exp.Or(this=parts[0], expression=parts[1]), expression=parts[2])
-            equal = [exp.Paren(this=either)]
         elif any(unknown):
             inner.pairs()
             condition = _unless_null(joins, right, tested[0], shown[0], unknown)
@@ -96,37 +94,70 @@ def as_value(joins: Joins, holder: Node, *, monotone: bool) -> Node:
         monotone: whether unknown may be taken for false.
 
     Raises:
-        QueryError: ``unsupported-sql``: the value may be unknown, or needs other conditions.
+        QueryError: ``unsupported-sql``: IN of rows that may be unknown, or another condition than
+            an equality correlates the subquery.
     """
     inner = joins.inner(holder)
     tested, shown = _compared(joins, holder, inner)
     if _is_single(inner):
         return _of_single(joins, inner, tested, shown, holder)
-    if tested and not monotone:
+    for column in (c for own in shown for c in columns_in(own)):
+        if inner.refer(column) is not None:
+            raise unsupported(
+                f"{describe(column)}, a column of the outer query, in the SELECT list of IN",
+                "compare it in the WHERE of EXISTS",
+            )
+    right, correlated = _right_of(joins, inner, shown), inner.pairs()
+    compared = [(right.raw(own), mine) for own, mine in zip(shown, tested, strict=True)]
+    given = [(right.raw(own), outer) for own, outer in correlated]
+    if not given and not compared:
+        return _flags(joins, right, [_some()])[0]
+    found = known(_grouped(joins, inner, right, [*given, *compared]).key(0))
+    if monotone or not compared:
+        return found
+    if len(compared) > 1:
         raise unsupported(
-            f"{describe(holder)}, which may be unknown, other than beside AND and OR in WHERE",
-            "write EXISTS with an equality",
+            f"{describe(holder)}, rows whose comparison may be unknown, other than beside AND and "
+            "OR in WHERE",
+            "write EXISTS with equalities",
         )
-    qualified = [inner.tables.qualified(own) for own in shown]
-    pairs = [*inner.pairs(), *zip(qualified, tested, strict=True)]
-    keys = list(dict.fromkeys(own for own, _ in pairs))
-    clauses = inner.query.post_join or PostJoin()
-    others = not set(groups_of(inner.query, inner.tables)) <= set(keys) or _is_limited(clauses)
-    if others or any(inner.refer(c) is not None for own in shown for c in columns_in(own)):
-        raise unsupported(
-            f"{describe(holder)} with GROUP BY or LIMIT, other than as a condition of its own",
-            "write it as a conjunct of WHERE, or register the subquery as a query",
-        )
-    if not keys:
-        return _flags(joins, _right_of(joins, inner, shown), [_some()])[0]
-    entry = GroupedEntry(
-        inner.query, inner.tables, keys, joins.alias(), inner.refer, clauses.having
-    )
+    own, mine = compared[0]
+    if given:
+        entry = _grouped(joins, inner, right, given, values := [_count(exp.Star()), _count(own)])
+        rows, valid = map(entry.over, values)
+        none, null = _is_null(rows), exp.GT(this=rows, expression=valid)
+    else:
+        some, null = _flags(joins, right, [_some(), _some_null(own)])
+        none = exp.Not(this=exp.Paren(this=some))
+    unknown = exp.Or(this=exp.Paren(this=null), expression=_is_null(mine))
+    ifs = (found, exp.true()), (none, exp.false()), (unknown, exp.Null())
+    return exp.Case(ifs=[exp.If(this=when, true=then) for when, then in ifs], default=exp.false())
+
+
+def _grouped(
+    joins: Joins,
+    inner: Inner,
+    right: _Right,
+    pairs: Sequence[tuple[Node, Node]],
+    values: Sequence[Node] = (),
+) -> GroupedEntry:
+    """The rows of a subquery grouped by (own expression, outer expression), as a LEFT JOIN.
+
+    Args:
+        values: aggregates to be read.
+    """
+    rows = right.rows()
+    tables = FromTables.of(rows, joins.streams)
+    keys = list(dict.fromkeys(tables.qualified(own) for own, _ in pairs))
+    entry = GroupedEntry(rows, tables, keys, joins.alias(), lambda _: None)
+    for value in values:
+        entry.over(value)
     on: list[Node] = [
-        exp.EQ(this=entry.key(keys.index(own)), expression=outer.copy()) for own, outer in pairs
+        exp.EQ(this=entry.key(keys.index(tables.qualified(own))), expression=outer.copy())
+        for own, outer in pairs
     ]
     joins.join(entry.entry(inner.written), on, inner=False)
-    return known(entry.key(0))
+    return entry
 
 
 def _conjunct(value: Node, *, negated: bool) -> Node:
@@ -176,13 +207,17 @@ def _unless_null(
     joins: Joins, right: _Right, tested: Node, shown: Node, unknown: tuple[bool, bool]
 ) -> Node:
     """The condition beside the anti join of NOT IN where values may be NULL."""
-    rows = exp.Anonymous(this="count", expressions=[exp.Star()])
-    values = exp.Anonymous(this="count", expressions=[right.raw(shown)])
-    some, null = _flags(joins, right, [_some(), exp.GT(this=rows, expression=values)])
+    some, null = _flags(joins, right, [_some(), _some_null(right.raw(shown))])
     none = exp.Not(this=exp.Paren(this=some))
     parts: list[Node] = [known(tested)] if unknown[0] else []
     parts += [exp.Not(this=exp.Paren(this=null))] if unknown[1] else []
     return as_where([exp.Or(this=none, expression=exp.Paren(this=all_of(parts)))])
+
+
+def _unless_unequal(equality: exp.EQ) -> Node:
+    """Whether two values are not known to be unequal."""
+    one = exp.Or(this=equality, expression=_is_null(equality.this))
+    return exp.Paren(this=exp.Or(this=one, expression=_is_null(equality.expression)))
 
 
 def _is_null(node: Node) -> Node:
@@ -223,8 +258,15 @@ def _of_single(
 
 
 def _some() -> Node:
-    rows = exp.Anonymous(this="count", expressions=[exp.Star()])
-    return exp.GT(this=rows, expression=exp.Literal.number(0))
+    return exp.GT(this=_count(exp.Star()), expression=exp.Literal.number(0))
+
+
+def _some_null(node: Node) -> Node:
+    return exp.GT(this=_count(exp.Star()), expression=_count(node))
+
+
+def _count(node: Node) -> Node:
+    return exp.Anonymous(this="count", expressions=[node.copy()])
 
 
 def _flags(joins: Joins, right: _Right, truths: list[Node]) -> list[Node]:

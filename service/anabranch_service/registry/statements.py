@@ -19,11 +19,15 @@ from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_contract.queries.runs import part_name
 from anabranch_planner.documents.structured import read_document
-from anabranch_planner.passes import parse_sql, parse_structured, read_sql
+from anabranch_planner.passes import (
+    parse_sql,
+    parse_structured,
+    read_sql,
+    without_subqueries,
+)
 from anabranch_planner.sql.dialects import SPARK, spoken_of
 from anabranch_planner.sql.named import in_parts, names_read, with_inlined
 from anabranch_planner.sql.unresolved import Unresolved
-from anabranch_planner.subqueries.decorrelation import decorrelated
 from anabranch_service.durations import read_duration
 from anabranch_service.errors import InvalidInput
 from anabranch_service.registry.records import InlinedQuery, QueryRecord
@@ -96,7 +100,8 @@ class Statement:
         }
         whole = with_inlined(self.parsed or self._document(), inner)
         if self.streams is not None:
-            whole = decorrelated(whole, self.streams)
+            with spoken_of(self.sql or "", self.dialect):
+                whole = without_subqueries(whole, self.streams)
         return in_parts(whole, partial(part_name, self.run)) if self.run else (whole,)
 
     def _document(self) -> Unresolved:

@@ -129,3 +129,6 @@ UPSERTS_MANY = tuple(range(10_700, 10_850))
 #: Outer joins whose rows are kept, by default and in ``make test-full``.
 KEPT_OUTER_FEW = tuple(range(6))
 KEPT_OUTER_MANY = tuple(range(100, 500))
+#: Statements with subqueries in expressions, by default and in ``make test-full``.
+SUBQUERIES_FEW = (0, 1)
+SUBQUERIES_MANY = tuple(range(100, 200))
