@@ -46,6 +46,7 @@ from anabranch_planner.plans.optimise import (
 )
 from anabranch_planner.sql.syntax import parse_statement
 from anabranch_planner.sql.unresolved import Unresolved, located
+from anabranch_planner.subqueries.decorrelation import decorrelated
 
 # --- a statement: text -> Unresolved -> Bound -> JoinQuery ---------------------------------------
 
@@ -291,6 +292,16 @@ def parse_sql(
         passes = STATEMENT if isinstance(sql, str) else STATEMENT[1:]
         found: JoinQuery = _run(passes, sql, given)
     return found
+
+
+def without_subqueries(tree: Unresolved, streams: Mapping[str, Stream]) -> Unresolved:
+    """Return a statement with the subqueries of its expressions as joins.
+
+    Raises:
+        QueryError: ``field`` is ``"sql"``; the remedy says what to change.
+    """
+    with _malformed():
+        return decorrelated(tree, streams)
 
 
 @contextmanager

@@ -363,6 +363,8 @@ class JoinQuery:
             projection's columns. A view reads the outer join's rows, not joined rows.
         united: whether its results are a branch of a union. Branches have equal columns and the
             same ``view``; the first one has the further ones as ``others``.
+        unsorted: whether the statement has an ORDER BY without effect, as its results are written
+            as they arise.
     """
 
     id: QueryId
@@ -379,6 +381,7 @@ class JoinQuery:
     left: JoinQuery | None = None
     others: tuple[JoinQuery, ...] = ()
     united: bool = False
+    unsorted: bool = False
 
     def __post_init__(self) -> None:
         labels = {m.label for m in self.members}

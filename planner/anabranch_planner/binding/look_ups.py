@@ -16,7 +16,15 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from anabranch_contract.queries.expressions import Column, Expr, Output, columns, substitute
+from anabranch_contract.queries.expressions import (
+    Call,
+    Column,
+    Expr,
+    Literal,
+    Output,
+    columns,
+    substitute,
+)
 from anabranch_contract.queries.outer_joins import JoinKind, LookUp, OuterJoin
 from anabranch_planner.binding.typecheck import aliases, boolean, operands, typed
 from anabranch_planner.sql.scope import Scope
@@ -25,6 +33,8 @@ from anabranch_planner.sql.unresolved import Condition, Node, OuterSide, Unresol
 
 #: Kinds of join whose right side is shown.
 SHOWN = frozenset({JoinKind.INNER, JoinKind.LEFT, JoinKind.FULL})
+#: Operations whose result is NULL once an operand is.
+_COMPUTING = frozenset({"add", "sub", "mul", "neg", "cast"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +348,7 @@ def _compares(
     other: frozenset[str],
 ) -> bool:
     """Whether the condition can only hold if the look-up ``other`` has a match: by USING, or by an
-    equality between a column of ``other`` and the partner ``own``.
+    equality of the partner ``own`` with an expression that is NULL without a match of ``other``.
     """
     if any(isinstance(e, Column) and e.alias in other for e in using):
         return True
@@ -347,6 +357,15 @@ def _compares(
             continue
         sides = typed(node.this, both), typed(node.expression, both)
         for one, two in (sides, sides[::-1]):
-            if isinstance(one, Column) and one.alias in other and frozenset() < aliases(two) <= own:
+            if _is_null_without(one, other) and frozenset() < aliases(two) <= own:
                 return True
     return False
+
+
+def _is_null_without(expr: Expr, other: frozenset[str]) -> bool:
+    """Whether ``expr`` computes with columns of ``other`` only."""
+    if not aliases(expr) <= other:
+        return False
+    while isinstance(expr, Call) and expr.op in _COMPUTING:
+        expr = next((one for one in expr.args if not isinstance(one, Literal)), expr.args[0])
+    return isinstance(expr, Column)

@@ -11,7 +11,7 @@ which the join computes; post-join expressions read only keys and aggregates.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
@@ -84,8 +84,9 @@ class Split:
     scalars: tuple[tuple[str, JoinQuery], ...] = ()
 
 
-def split(query: Unresolved, scope: Scope, inner: Callable[[Node], JoinQuery]) -> Split:
+def split(query: Unresolved, scope: Scope, inner: Callable[[Node], JoinQuery]) -> Split | None:
     """Split ``query``, whose sources have the columns of ``scope``, into join and post-join part.
+    None: it has no post-join part, at most an ORDER BY that results of joins can't have.
 
     Args:
         inner: binds a scalar subquery to its join.
@@ -94,9 +95,24 @@ def split(query: Unresolved, scope: Scope, inner: Callable[[Node], JoinQuery]) -
         QueryError: a column is neither grouped nor aggregated, a clause is not supported, or names
             or types do not fit.
     """
+    if query.post_join is None:
+        return None
+    if sorts_only(query):
+        # Check its names and types like a view's.
+        limited = replace(query.post_join, limit=exp.Literal.number(1))
+        _Splitter(replace(query, post_join=limited), scope, inner).split()
+        return None
     splitter = _Splitter(query, scope, inner)
     joined, view = splitter.split()
     return Split(joined, view, tuple(splitter.scalars))
+
+
+def sorts_only(query: Unresolved) -> bool:
+    """Whether ORDER BY is the only post-join clause, over joined rows."""
+    clauses = query.post_join
+    if clauses is None or clauses != PostJoin(order=clauses.order):
+        return False
+    return not any(item.node is not None and holds_aggregate(item.node) for item in query.items)
 
 
 @dataclass(slots=True)
@@ -196,12 +212,8 @@ class _Splitter:
     def _ranked(self, trees: list[tuple[str, Node]]) -> tuple[tuple[ShownColumn, ...], View]:
         clauses, ranking = self._clauses, self._clauses.ranking
         if clauses.limit is None and ranking is None:
-            with at(clauses.order[0] if clauses.order else None):
-                raise unsupported(
-                    "ORDER BY without LIMIT over joined rows" if clauses.order else "OFFSET",
-                    "results never end, so they can't be sorted: add a LIMIT, or sort where "
-                    "they are read",
-                )
+            with at(clauses.offset):
+                raise unsupported("OFFSET without LIMIT over joined rows", "add a LIMIT")
         carried: dict[Expr, str] = {}
 
         def column(expr: Expr) -> Column:
@@ -261,7 +273,7 @@ class _Splitter:
                             continue
                         yield shown.name, self._slot(shown.expr, None)
                     continue
-                name = item.name if item.name is not None else _name_of(item.node)
+                name = item.name if item.name is not None else name_of(item.node)
                 if not name:
                     raise QueryError(
                         "unnamed-output",
@@ -367,7 +379,7 @@ class _Splitter:
     def _scalar(self, node: exp.Subquery) -> str:
         with at(node):
             refuse_others(node, {"this"})
-            query = self.inner(node.this)
+            query = self.inner(node)
             if len(query.shown) != 1 or query.view is None or query.view.identity:
                 raise unsupported(
                     "a scalar subquery that is not one aggregate",
@@ -549,7 +561,7 @@ def _replaced(tree: Node, found: object) -> Node:
     return tree.copy().transform(found, copy=False)  # type: ignore[arg-type]
 
 
-def _name_of(node: Node) -> str | None:
+def name_of(node: Node) -> str | None:
     """Spark's name of a SELECT item, which may contain aggregates."""
     inside = bare(node)
     if isinstance(inside, exp.Column) and inside.table.lower() in (WINDOW, SESSION):

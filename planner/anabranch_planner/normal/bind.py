@@ -21,7 +21,6 @@ from anabranch_planner.binding.look_ups import left_conditions, with_inner_first
 from anabranch_planner.binding.outputs import columns_of
 from anabranch_planner.binding.rankings import with_ranking
 from anabranch_planner.binding.rows import expanded, is_of_rows, without_nulls
-from anabranch_planner.binding.subqueries import with_existence
 from anabranch_planner.binding.typecheck import (
     COMPARISONS,
     aliases,
@@ -45,6 +44,7 @@ from anabranch_planner.sql.unresolved import (
     located,
     unsupported,
 )
+from anabranch_planner.subqueries.decorrelation import decorrelated
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def bind(query: Unresolved, given: Registration) -> Bound:
     Raises:
         QueryError: names and types don't fit.
     """
-    query = with_existence(with_ranking(query), given.streams)
+    query = with_ranking(decorrelated(query, given.streams))
     found = []
     for branch in branches_of(query, lambda source: _shown(source, query, given.streams)):
         found.append(Bound(branch))
@@ -174,10 +174,11 @@ def _source(
         return _resolve(source.of, streams, found, within)
     name = f"subquery{place}" if source.alias is None else source.alias
     inner = _resolve(source.of, streams, found, f"{within}{name}." if name else within)
-    shown = columns_of(source.of.items, inner) if source.of.items else inner.visible
+    items = source.of.items
+    shown = tuple(columns_of(items, inner) if items else inner.visible)
     if source.types:
         pairs = zip(shown, source.types, strict=True)
-        shown = [ShownColumn(c.name, coerce(c.expr, kind)) for c, kind in pairs]
+        shown = tuple(ShownColumn(c.name, coerce(c.expr, kind)) for c, kind in pairs)
     return inner.as_table(source.alias, shown, source.columns)
 
 

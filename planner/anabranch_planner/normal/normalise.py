@@ -33,7 +33,7 @@ from anabranch_planner.binding.asof import asof_of
 from anabranch_planner.binding.look_ups import chain_of, is_look_up
 from anabranch_planner.binding.outer_joins import Sides, of_those, with_source
 from anabranch_planner.binding.outputs import written
-from anabranch_planner.binding.post_join import Split, split
+from anabranch_planner.binding.post_join import Split, sorts_only, split
 from anabranch_planner.binding.totals import with_totals
 from anabranch_planner.binding.typecheck import aliases
 from anabranch_planner.normal import time_bounds as matrices
@@ -50,8 +50,14 @@ from anabranch_planner.normal.key_classes import (
 from anabranch_planner.normal.occurrences import Structure, occurrences
 from anabranch_planner.normal.unions import united
 from anabranch_planner.sql.scope import Scope, nearest
-from anabranch_planner.sql.syntax import parsed_inside
-from anabranch_planner.sql.unresolved import Node, Unresolved, at, located, unsupported
+from anabranch_planner.sql.unresolved import (
+    SUBQUERY,
+    Node,
+    Unresolved,
+    at,
+    located,
+    unsupported,
+)
 
 Columns = tuple[tuple[str, Expr], ...]
 
@@ -66,8 +72,10 @@ def normalise(bound: Bound, given: Registration) -> JoinQuery:
         return united(bound, given, _branch)
     _check_tables(bound)
     if not bound.query.outer:
-        return _joined(bound, given)
-    return _with_deadline(bound, given) or _with_look_ups(bound, given)
+        found = _joined(bound, given)
+    else:
+        found = _with_deadline(bound, given) or _with_look_ups(bound, given)
+    return replace(found, unsorted=True) if sorts_only(bound.query) else found
 
 
 def _branch(bound: Bound, given: Registration, columns: Columns) -> JoinQuery:
@@ -132,7 +140,7 @@ def _with_deadline(bound: Bound, given: Registration) -> JoinQuery | None:
     if not times:
         return None
     inner = partial(_refuse_inner, side.kind)
-    parts = None if query.post_join is None else split(query, sides.shown_scope, inner)
+    parts = split(query, sides.shown_scope, inner)
     plan = sides.plan(times, None if parts is None else [(s.name, s.expr) for s in parts.joined])
     pairs = _joined(whole, given, plan.pair_columns)
     own = replace(given, id=f"{given.id}{LEFT_SUFFIX}", window=of_those(given.window, bound.scope))
@@ -153,9 +161,8 @@ def _with_look_ups(bound: Bound, given: Registration) -> JoinQuery:
     chain = asof or chain_of(query, bound.scope, bound.rights)
     if chain.kept:
         weights.check_kept(bound)
-    parts, window = None, given.window
-    if query.post_join is not None:
-        parts = split(query, chain.shown_scope, partial(_refuse_inner, query.outer[0].kind))
+    window = given.window
+    parts = split(query, chain.shown_scope, partial(_refuse_inner, query.outer[0].kind))
     shown = (
         written(query.items, chain.shown_scope)
         if parts is None
@@ -213,8 +220,11 @@ def _joined(
     _require_connected(names, classes, bound)
 
     def inner(node: Node) -> JoinQuery:
-        """The canonical form of a subquery of the statement."""
-        below = bind(parsed_inside(node, bound.query), given)
+        """The canonical form of a scalar subquery over the statement's joined rows."""
+        found = bound.query.subqueries[node.meta[SUBQUERY]]
+        # Give the column any name, as the outer query does not refer to it.
+        items = tuple(replace(item, name=f"value{n}") for n, item in enumerate(found.items))
+        below = bind(replace(found, items=items, nested=None), given)
         if below.others:
             with at(node):
                 raise unsupported("a set operation in a scalar subquery", "join it in FROM")
@@ -477,7 +487,7 @@ def _outputs(
     query: Unresolved, scope: Scope, inner: Callable[[Node], JoinQuery]
 ) -> tuple[tuple[tuple[str, Expr], ...], Split | None]:
     """The columns of the join's results, and the post-join clauses."""
-    if query.post_join is not None:
-        parts = split(query, scope, inner)
-        return tuple((s.name, s.expr) for s in parts.joined), parts
-    return written(query.items, scope), None
+    parts = split(query, scope, inner)
+    if parts is None:
+        return written(query.items, scope), None
+    return tuple((s.name, s.expr) for s in parts.joined), parts

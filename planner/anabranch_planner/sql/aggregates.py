@@ -91,8 +91,8 @@ def _is_call(node: Node) -> bool:
 
 
 def holds_aggregate(node: Node) -> bool:
-    """Whether the tree under ``node`` contains an aggregate, supported or not."""
-    return any(_is_call(part) for part in node.walk())
+    """Whether ``node`` contains an aggregate, supported or not, outside its subqueries."""
+    return any(_is_call(part) for part in node.walk(prune=lambda p: isinstance(p, exp.Query)))
 
 
 @dataclass(frozen=True, slots=True)

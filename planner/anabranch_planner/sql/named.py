@@ -16,9 +16,11 @@ from anabranch_planner.sql.unresolved import FromEntry, Unresolved
 def names_read(query: Unresolved) -> tuple[str, ...]:
     """Return the names of streams and registered queries in FROM, also of subqueries, each once."""
     found: dict[str, None] = {}
-    for entry in (*query.sources, *(side.source for side in query.outer), *query.branches):
+    for entry in query.entries:
         names = (entry.of,) if isinstance(entry.of, str) else names_read(entry.of)
         found |= dict.fromkeys(names)
+    for inner in query.subqueries.values():
+        found |= dict.fromkeys(names_read(inner))
     return tuple(found)
 
 
@@ -35,10 +37,14 @@ def with_inlined(query: Unresolved, queries: Mapping[str, Unresolved]) -> Unreso
             found = queries.get(inner)
             return entry if found is None else replace(entry, of=found, alias=entry.alias or inner)
         if id(inner) not in known:
-            known[id(inner)] = _with_entries(inner, inlined)
+            known[id(inner)] = everywhere(inner)
         return replace(entry, of=known[id(inner)])
 
-    return _with_entries(query, inlined)
+    def everywhere(one: Unresolved) -> Unresolved:
+        inner = {number: everywhere(found) for number, found in one.subqueries.items()}
+        return replace(_with_entries(one, inlined), subqueries=inner)
+
+    return everywhere(query)
 
 
 def in_parts(query: Unresolved, name: Callable[[int], str]) -> tuple[Unresolved, ...]:

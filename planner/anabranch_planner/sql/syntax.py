@@ -36,6 +36,7 @@ from anabranch_planner.sql.join_kinds import as_of, is_right, kind_of
 from anabranch_planner.sql.places import misspelt
 from anabranch_planner.sql.unresolved import (
     AGGREGATES,
+    SUBQUERY,
     Condition,
     FromEntry,
     Node,
@@ -304,7 +305,7 @@ def _query(statement: Node, ctes: Mapping[str, Unresolved], *, whole: bool = Fal
         if not isinstance(body := _body(statement), exp.SetOperation):
             return _unresolved(body, ctes, whole=whole)
         inner = _with(body, ctes)
-        clauses = _post_join(clauses_after(body), inner)
+        clauses = _post_join(clauses_after(body))
         return _limited(set_operation(body, lambda side: _query(side, inner), clauses, whole=whole))
 
 
@@ -374,7 +375,7 @@ def _unresolved(select: exp.Select, outer: Mapping[str, Unresolved], *, whole: b
     where = select.args.get("where")
     if where is not None:
         conditions.append(Condition(where.this, len(sources)))
-    post_join = _post_join(select, ctes) if whole else None
+    post_join = _post_join(select) if whole else None
     return _limited(
         Unresolved(
             tuple(sources),
@@ -384,8 +385,27 @@ def _unresolved(select: exp.Select, outer: Mapping[str, Unresolved], *, whole: b
             tuple(sides),
             tuple(select.args.get("windows") or ()),
             nested,
+            subqueries=_subqueries(select, ctes),
         )
     )
+
+
+def _subqueries(select: exp.Select, ctes: Mapping[str, Unresolved]) -> dict[int, Unresolved]:
+    """The subqueries of expressions, by the number that their nodes get."""
+    clauses = (select.args.get(name) for name in ("where", "having", "order"))
+    found: dict[int, Unresolved] = {}
+    for clause in (*select.expressions, *clauses):
+        if clause is None:
+            continue
+        for node in list(clause.walk(prune=lambda part: isinstance(part, exp.Query))):
+            if isinstance(node, exp.Query):
+                holder = node.parent
+                of_in = isinstance(holder, exp.In) and node.arg_key == "query"
+                if holder is None or not (of_in or isinstance(holder, exp.Exists)):
+                    holder = node
+                found[len(found) + 1] = _query(node, ctes)
+                holder.meta[SUBQUERY] = len(found)
+    return found
 
 
 def _post_join_clause(select: exp.Select) -> tuple[str, Node | None] | None:
@@ -469,40 +489,7 @@ def _outer_side(join: exp.Join, other: Node, ctes: Mapping[str, Unresolved]) -> 
         return OuterSide(kind_of(join) or JoinKind.LEFT, source, join.args.get("on"), asof)
 
 
-def side_of(select: Node, kind: JoinKind) -> OuterSide | None:
-    """``SELECT ... FROM t WHERE ...`` as the right side of a semi or anti join with ``t``; None:
-    the subquery has other clauses, tables or aggregates.
-    """
-    if not isinstance(select, exp.Select):
-        return None
-    used = {name for name, value in select.args.items() if value}
-    from_ = select.args.get("from_")
-    distinct = select.args.get("distinct")
-    if distinct is not None and not distinct.args.get("on"):
-        # Repeated rows do not matter.
-        used.discard("distinct")
-    if not used <= {"expressions", "from_", "where"} or from_ is None:
-        return None
-    if not isinstance(from_.this, exp.Table) or any(map(holds_aggregate, select.expressions)):
-        return None
-    where = select.args.get("where")
-    return OuterSide(kind, _source(from_.this, {}), None if where is None else where.this)
-
-
-def parsed_inside(node: Node, statement: Unresolved) -> Unresolved:
-    """Parse the scalar subquery ``node`` of ``statement``, which may use the statement's WITH.
-
-    Raises:
-        QueryError: as :func:`parse_statement`.
-    """
-    ctes = {} if statement.post_join is None else statement.post_join.ctes
-    found = _query(node, ctes, whole=True)
-    # Give the column any name, as the outer query does not refer to it.
-    items = (item if item.node is None else replace(item, name="value") for item in found.items[:1])
-    return replace(found, items=(*items, *found.items[1:]))
-
-
-def _post_join(select: exp.Select, ctes: Mapping[str, Unresolved]) -> PostJoin | None:
+def _post_join(select: exp.Select) -> PostJoin | None:
     """The post-join clauses of a statement; None: it has neither such clauses nor aggregates."""
     parts = select.args
     aggregated = any(holds_aggregate(item) for item in select.expressions)
@@ -526,7 +513,6 @@ def _post_join(select: exp.Select, ctes: Mapping[str, Unresolved]) -> PostJoin |
         order=ordered,
         limit=_number_of(parts.get("limit")),
         offset=_number_of(parts.get("offset")),
-        ctes=ctes,
     )
 
 

@@ -41,6 +41,7 @@ _READ: dict[type[Node], frozenset[str]] = {
     **dict.fromkeys(
         (exp.Left, exp.Right, exp.Nullif, exp.StartsWith, exp.EndsWith, exp.NullSafeNEQ), _BINARY
     ),
+    exp.Exists: _UNARY,
     exp.Subquery: frozenset({"this", "alias", "joins"}),
     exp.Group: frozenset({"expressions", "all", "rollup", "cube", "grouping_sets"}),
     exp.Order: frozenset({"this", "expressions"}),

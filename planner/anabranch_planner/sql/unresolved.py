@@ -23,6 +23,8 @@ Node: TypeAlias = exp.Expr
 HIDDEN = "anabranch hidden "
 #: Name of aggregates among the clauses of :attr:`Unresolved.nested`.
 AGGREGATES = "aggregates"
+#: Key of the metadata of a node with a subquery: its number in :attr:`Unresolved.subqueries`.
+SUBQUERY = "subquery"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,6 @@ class PostJoin:
         group_all: whether it is GROUP BY ALL.
         ranking: the meaning of QUALIFY, DISTINCT ON, or a condition over a ranking subquery.
         copies: number of rows per group; None: one.
-        ctes: queries that subqueries of the clauses may name, by lower-case name.
     """
 
     distinct: bool = False
@@ -114,7 +115,6 @@ class PostJoin:
     order: tuple[exp.Ordered, ...] = ()
     limit: Node | None = None
     offset: Node | None = None
-    ctes: Mapping[str, Unresolved] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +164,8 @@ class Unresolved:
         outer: the same.
         nested: the clause that makes a subquery a query of its own, and its node.
         branches: operands of UNION ALL in place of all else; only in FROM.
+        subqueries: the subqueries of SELECT list, WHERE, HAVING and ORDER BY, by the numbers in
+            the metadata of their nodes (scalar subquery, EXISTS, IN).
     """
 
     sources: tuple[FromEntry, ...]
@@ -174,6 +176,7 @@ class Unresolved:
     windows: tuple[Node, ...] = ()
     nested: tuple[str, Node | None] | None = None
     branches: tuple[FromEntry, ...] = ()
+    subqueries: Mapping[int, Unresolved] = field(default_factory=dict)
 
     def check_inlined(self) -> None:
         """Refuse a subquery that is to be a query of its own where it can't be one.
@@ -200,8 +203,19 @@ class Unresolved:
     @cached_property
     def size(self) -> int:
         """The number of streams that it reads once every query in its FROM is inlined."""
-        sources = (*self.sources, *(side.source for side in self.outer), *self.branches)
-        return sum(1 if isinstance(s.of, str) else s.of.size for s in sources)
+        entries = (1 if isinstance(s.of, str) else s.of.size for s in self.entries)
+        return sum(entries) + sum(inner.size for inner in self.subqueries.values())
+
+    @property
+    def entries(self) -> tuple[FromEntry, ...]:
+        """All entries of FROM."""
+        return (*self.sources, *(side.source for side in self.outer), *self.branches)
+
+    @cached_property
+    def has_subqueries(self) -> bool:
+        """Whether expressions have subqueries, here or in FROM."""
+        inner = (entry.of for entry in self.entries if not isinstance(entry.of, str))
+        return bool(self.subqueries) or any(one.has_subqueries for one in inner)
 
 
 def unsupported(what: str, remedy: str) -> QueryError:

@@ -9,7 +9,7 @@ its readers' FROM as a subquery.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import uuid4
@@ -203,6 +203,7 @@ def with_queries(
         _check(record, queries, query_of(run), statement.field)
     statement = statement.inlining({n: InlinedQuery.of(one) for n, one in inlined.items()})
     statement = replace(statement, run="" if queries.mode is Mode.STEP else run)
+    statement = replace(statement, streams=_with_views(statement.names, streams, queries))
     parts: list[StatementPart] = []
     for number, name in enumerate(statement.parts, 1):
         if statement.window is not None:
@@ -220,6 +221,15 @@ def with_queries(
     reads = dict.fromkeys([*(query_of(one.id) for one in inlined.values()), *rest.reads])
     runs = (*rest.runs, *(one.id for one in inlined.values()))
     return replace(rest, reads=tuple(reads), runs=runs, parts=tuple(parts))
+
+
+def _with_views(
+    names: Iterable[str], streams: Mapping[str, Stream], queries: Queries
+) -> dict[str, Stream]:
+    """``streams``, and the queries among ``names`` that will be streams."""
+    found = {name: queries.find(name) for name in names if not _is_stream(name, streams)}
+    made = (stream_of(one.id, one.normalised) for one in found.values() if one is not None)
+    return {**streams, **{record.name: record.to_stream() for record in made}}
 
 
 def _is_stream(name: str, streams: Mapping[str, Stream]) -> bool:
@@ -267,10 +277,8 @@ def stream_of(run: str, meaning: NormalisedInfo) -> StreamRecord:
     """The changes of a query with a post-join part, as a stream."""
     view = meaning.view
     columns = [ColumnRecord(name=o.name, type=o.type) for o in meaning.output]
-    options, changes = {RUN: run}, ChangeFormat(None)
-    if meaning.outer is not None and meaning.outer.changes:
-        # Its last output column.
-        changes = ChangeFormat(CHANGE)
+    changing = any(column.name == CHANGE for column in columns)
+    options, changes = {RUN: run}, ChangeFormat(CHANGE if changing else None)
     if view is not None:
         columns += [
             ColumnRecord(name=IDENTITY, type="binary"),

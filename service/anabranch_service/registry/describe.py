@@ -40,6 +40,10 @@ from anabranch_contract.rest.normalised import (
 )
 
 _LOG = structlog.get_logger(__name__)
+_UNSORTED = (
+    "ORDER BY has no effect: results are written as they arise; sort them where they are read, or "
+    "add a LIMIT for the first rows",
+)
 
 
 def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
@@ -82,6 +86,7 @@ def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
         outer=None if query.outer is None else _outer(query, query.outer),
         branches=[list(_listed(part)) for part in parts if query.united],
         notes=(
+            *_UNSORTED[: query.unsorted],
             *(note for part in parts for note in _lived(part, streams)),
             *_latest(query, streams),
             *_changing(query, streams),

@@ -19,7 +19,12 @@ from anabranch_contract.queries.expressions import Expr
 from anabranch_contract.queries.joins import JoinQuery, Stream
 from anabranch_contract.queries.runs import part_name
 from anabranch_planner.documents.structured import read_document
-from anabranch_planner.passes import parse_sql, parse_structured, read_sql
+from anabranch_planner.passes import (
+    parse_sql,
+    parse_structured,
+    read_sql,
+    without_subqueries,
+)
 from anabranch_planner.sql.dialects import SPARK, spoken_of
 from anabranch_planner.sql.named import in_parts, names_read, with_inlined
 from anabranch_planner.sql.unresolved import Unresolved
@@ -46,6 +51,8 @@ class Statement:
         run: the run that has the statement, whose subqueries with post-join parts are queries of
             their own; empty: such subqueries are refused.
         part: number of such a subquery, from 1, if it is meant instead of the whole statement.
+        streams: the streams that it may read, by which its subqueries in expressions become joins;
+            None: they are not known yet.
     """
 
     sql: str | None
@@ -56,6 +63,7 @@ class Statement:
     inlined: Mapping[str, InlinedQuery] = field(default_factory=dict)
     run: str = ""
     part: int = 0
+    streams: Mapping[str, Stream] | None = None
 
     @property
     def field(self) -> str:
@@ -91,6 +99,9 @@ class Statement:
             for name, one in self.inlined.items()
         }
         whole = with_inlined(self.parsed or self._document(), inner)
+        if self.streams is not None:
+            with spoken_of(self.sql or "", self.dialect):
+                whole = without_subqueries(whole, self.streams)
         return in_parts(whole, partial(part_name, self.run)) if self.run else (whole,)
 
     def _document(self) -> Unresolved:
@@ -120,6 +131,8 @@ class Statement:
         Raises:
             QueryError: the query can't be planned.
         """
+        if self.streams is None:
+            return replace(self, streams=streams).normalise(name, streams, relaxed)
         if self.parsed is not None:
             filters = {alias: tuple(kept) for alias, kept in (relaxed or {}).items()}
             with spoken_of(self.sql or "", self.dialect):

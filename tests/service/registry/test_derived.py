@@ -67,7 +67,8 @@ def test_a_view_is_a_stream_of_upserts_to_its_readers(live: Service) -> None:
 def test_an_asof_join_in_a_subquery_is_a_query_of_its_own(live: Service) -> None:
     sql = (
         "SELECT c.nation, x.price FROM customers c JOIN (SELECT a.customer, b.price FROM orders a "
-        "ASOF JOIN orders b ON b.customer = a.customer AND b.price < a.price) x ON x.customer = c.id"
+        "ASOF JOIN orders b ON b.customer = a.customer AND b.price < a.price) x "
+        "ON x.customer = c.id"
     )
     _query(live, "near", sql)
     (part,) = live.get("/v1/queries/near")["reads"]

@@ -24,7 +24,8 @@ from tests.support.worlds.view_runs import current_rows
 
 #: Batches that a replay has.
 BATCHES = 5
-_TABLES = (
+#: The benchmark's tables.
+TABLES = (
     "customer", "lineitem", "nation", "orders", "part", "partsupp", "region", "supplier",
 )  # fmt: skip
 
@@ -73,7 +74,7 @@ def run(
         AssertionError: the replay has failed; with what it said.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    tables = {name: pq.read_table(workload.folder / f"{name}.parquet") for name in _TABLES}
+    tables = {name: pq.read_table(workload.folder / f"{name}.parquet") for name in TABLES}
     streams = {}
     for number, (name, table) in enumerate(tables.items()):
         order = list(range(table.num_rows))
@@ -91,14 +92,14 @@ def run(
         view = parse_sql(name, queries[name]["sql"], known).view
         assert view is not None
         rows = current_rows(folder / "out" / "results" / name, view)
-        found[name] = Compared(_plain(rows), _plain(_batch(tables, sql)))
+        found[name] = Compared(plain(rows), plain(_batch(tables, sql)))
     return found
 
 
 def streams_of(workload: Workload) -> dict[str, Stream]:
     """The tables as streams."""
     found: dict[str, Stream] = {}
-    for name in _TABLES:
+    for name in TABLES:
         schema = pq.read_schema(workload.folder / f"{name}.parquet")
         found[name] = Stream(StreamName(name), tuple((c.name, spark_type(c.type)) for c in schema))
     return found
@@ -111,6 +112,6 @@ def _batch(tables: Mapping[str, pa.Table], sql: str) -> list[tuple[Any, ...]]:
         return connection.execute(sql).fetchall()
 
 
-def _plain(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def plain(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """Rows with decimals in one spelling."""
     return [tuple(v.normalize() + 0 if isinstance(v, Decimal) else v for v in r) for r in rows]

@@ -21,6 +21,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from anabranch_runtime.columns.arrow_types import spark_type
 from anabranch_runtime.control import Control, fetch_ruleset
 from anabranch_runtime.driver.driver import Driver
 from anabranch_runtime.driver.settings import DriverSettings
@@ -46,7 +47,6 @@ _KINDS: dict[str, dict[str, Any]] = {
     "d": {"kind": "stream"},
     "e": {"kind": "upsert", "key": ["id"], "changes": {"operation": "op"}},
 }
-_TYPES = {pa.int32(): "int", pa.int64(): "bigint", pa.string(): "string", pa.float64(): "double"}
 
 
 @dataclass
@@ -54,28 +54,28 @@ class Derived:
     """A pipeline in ``folder`` under ``service``, which is in live mode.
 
     Attributes:
-        streams: stream -> types of its columns.
+        columns: stream -> its columns, without the operation.
         net: stream -> rows with the number of times that each is there.
     """
 
     service: Service
     folder: Path
     rng: Random = field(default_factory=lambda: Random(0))
-    streams: Mapping[str, Mapping[str, pa.DataType]] = field(default_factory=lambda: COLUMNS)
+    columns: Mapping[str, Mapping[str, pa.DataType]] = field(default_factory=lambda: COLUMNS)
     net: dict[str, Counter[tuple[Any, ...]]] = field(init=False)
     events: Counter[str] = field(init=False, default_factory=Counter)
     statements: dict[str, str] = field(init=False, default_factory=dict)
     _files: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        self.net = {name: Counter() for name in self.streams}
-        for name, columns in self.streams.items():
+        self.net = {name: Counter() for name in self.columns}
+        for name, columns in self.columns.items():
             (self.folder / name).mkdir(parents=True)
             self.service.post(
                 "/v1/streams?wait=0",
                 {
                     "name": name,
-                    "columns": {c: _TYPES[kind] for c, kind in columns.items()},
+                    "columns": {c: str(spark_type(kind)) for c, kind in columns.items()},
                     **_KINDS.get(name, {"kind": "changes"}),
                     "source": {"format": "files", "path": str(self.folder / name)},
                 },
@@ -102,15 +102,14 @@ class Derived:
         self._records: list[Any] = []
         self.service.answered()
 
-    def query(self, name: str, sql: str) -> dict[str, Any]:
+    def query(self, name: str, sql: str, **more: Any) -> dict[str, Any]:
         """Register a query."""
         self.statements[name] = sql
-        return self.service.post("/v1/queries", {"id": name, "sql": sql})
+        return self.service.post("/v1/queries", {"id": name, "sql": sql, **more})
 
     def write(self, name: str, rows: list[tuple[str, tuple[Any, ...]]]) -> None:
         """Write a file with rows of a stream."""
-        self._files += 1
-        columns, kind = self.streams[name], _KINDS.get(name, {}).get("kind")
+        columns, kind = self.columns[name], _KINDS.get(name, {}).get("kind")
         for operation, values in rows:
             if kind == "upsert":
                 self.net[name] = Counter(row for row in self.net[name] if row[0] != values[0])
@@ -122,13 +121,18 @@ class Derived:
         if kind != "stream":
             arrays.append(pa.array([operation for operation, _ in rows]))
             names.append("op")
+        self.put(name, pa.table(arrays, names=names))
+
+    def put(self, name: str, rows: pa.Table) -> None:
+        """Write a file of a stream; ``net`` does not count its rows."""
+        self._files += 1
         partial = self.folder / name / f".{self._files}"
-        pq.write_table(pa.table(arrays, names=names), partial)
+        pq.write_table(rows, partial)
         partial.rename(partial.with_name(f"{self._files:06d}.parquet"))
 
     def draw(self) -> None:
         """Write random rows of some streams."""
-        for name in self.streams:
+        for name in self.columns:
             rows: list[tuple[str, tuple[Any, ...]]] = []
             present = list(self.net[name].elements())
             for _ in range(self.rng.choice((0, 5, 12))):
@@ -203,6 +207,10 @@ class Derived:
             time.sleep(0.01)
 
     def rows(self, name: str) -> list[tuple[Any, ...]]:
+        """The present rows of a query in one order, floats without their last digits."""
+        return comparable(self.present(name))
+
+    def present(self, name: str) -> list[tuple[Any, ...]]:
         """The present rows of a query, by its result files."""
         shown = self.service.get(f"/v1/queries/{name}")
         meaning, folder = shown["normalised"], self.folder / "results" / shown["run"]
@@ -220,21 +228,21 @@ class Derived:
                     f"SELECT {listed} FROM (SELECT {numbered} FROM read_parquet(?)) "
                     "WHERE nth = 1 AND anabranch_change = 'upsert'"
                 )
-                return comparable(connection.execute(sql, [files]).fetchall())
+                return connection.execute(sql, [files]).fetchall()
             listed = ", ".join(f'"{o}"' for o in output)
             found = connection.execute(f"SELECT {listed} FROM read_parquet(?)", [files]).fetchall()
         if output[-1] != "anabranch_change":
-            return comparable(found)
+            return found
         net: Counter[tuple[Any, ...]] = Counter()
         for *values, change in found:
             net[tuple(values)] += 1 if change == "insert" else -1
         assert min(net.values(), default=0) >= 0, "a row is deleted more often than inserted"
-        return comparable(list(net.elements()))
+        return list(net.elements())
 
     def wanted(self, name: str) -> list[tuple[Any, ...]]:
         """DuckDB's answer over the net input."""
         with duckdb.connect() as connection:
-            for stream, columns in self.streams.items():
+            for stream, columns in self.columns.items():
                 kept = list(self.net[stream].elements())
                 arrays = list(zip(*kept, strict=True)) or [() for _ in columns]
                 kinds = columns.values()

@@ -1,0 +1,1 @@
+"""Subqueries of expressions as joins: scalar subqueries, EXISTS, IN (decorrelation)."""

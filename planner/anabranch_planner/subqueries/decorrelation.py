@@ -1,0 +1,186 @@
+"""Subqueries of SELECT list, WHERE and HAVING as joins, before names are resolved.
+
+Scalar subqueries are joins with parts (:mod:`.joins`). ``[NOT] EXISTS`` and ``[NOT] IN`` among the
+conjuncts of WHERE are semi and anti joins, elsewhere LEFT JOINs (:mod:`.existence`). Subqueries
+above groups make the groups a part (:mod:`.above_groups`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from sqlglot import exp
+
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.joins import Stream
+from anabranch_planner.binding.naming import spark_name
+from anabranch_planner.binding.typecheck import operands
+from anabranch_planner.sql.syntax import called, describe
+from anabranch_planner.sql.unresolved import (
+    SUBQUERY,
+    Condition,
+    FromEntry,
+    Node,
+    SelectItem,
+    Unresolved,
+    at,
+    unsupported,
+)
+from anabranch_planner.subqueries.above_groups import above_groups, are_totals, with_groups_below
+from anabranch_planner.subqueries.existence import as_join, as_value
+from anabranch_planner.subqueries.grouped import is_strict_in, parents
+from anabranch_planner.subqueries.joins import Joins, as_where, subqueries_in
+from anabranch_planner.subqueries.names import FromTables, replaced
+
+
+def decorrelated(query: Unresolved, streams: Mapping[str, Stream]) -> Unresolved:
+    """``query`` with the subqueries of its expressions as joins, also in FROM.
+
+    Args:
+        streams: the registered streams, and the queries that are read by name.
+
+    Raises:
+        QueryError: ``unsupported-sql``, naming the subquery; ``unknown-stream``.
+    """
+    return _Decorrelation(streams).rewritten(query, ())
+
+
+@dataclass(slots=True)
+class _Decorrelation:
+    """Rewriting of one statement. A query of WITH that is read several times stays one object."""
+
+    streams: Mapping[str, Stream]
+    _known: dict[int, tuple[Unresolved, Unresolved]] = field(default_factory=dict)
+
+    def rewritten(self, query: Unresolved, above: tuple[FromTables, ...]) -> Unresolved:
+        """``query`` without subqueries in expressions.
+
+        Args:
+            above: tables of the enclosing queries, from the inside out.
+        """
+        if not query.has_subqueries:
+            return query
+        sources = tuple(map(self._entry, query.sources))
+        outer = tuple(replace(side, source=self._entry(side.source)) for side in query.outer)
+        branches = tuple(map(self._entry, query.branches))
+        query = replace(query, sources=sources, outer=outer, branches=branches)
+        if not query.subqueries:
+            return query
+        joins = Joins.of(query, self.streams, self.rewritten, above)
+        holders = above_groups(query)
+        if holders and are_totals(joins, holders):
+            return query
+        return with_groups_below(joins, _with_joins) if holders else _with_joins(joins)
+
+    def _entry(self, entry: FromEntry) -> FromEntry:
+        inner = entry.of
+        if isinstance(inner, str) or not inner.has_subqueries:
+            return entry
+        if id(inner) not in self._known:
+            made = self.rewritten(inner, ())
+            if made.outer and made.nested is None:
+                made = replace(made, nested=("EXISTS or NOT EXISTS", entry.node))
+            # The subquery is kept, so that no other one can have its id.
+            self._known[id(inner)] = inner, made
+        return replace(entry, of=self._known[id(inner)][1])
+
+
+def _with_joins(joins: Joins) -> Unresolved:
+    """The query of ``joins`` with its subqueries as joins."""
+    query = joins.query
+    conditions = [made for one in query.conditions if (made := _condition(joins, one)) is not None]
+    items = tuple(_item(joins, item) for item in query.items)
+    if len(joins.sources) > len(query.sources) or len(joins.sides) > len(query.outer):
+        items = tuple(_without_star(joins, items))
+    for entry in () if query.post_join is None else query.post_join.order:
+        for holder in subqueries_in(entry):
+            with at(holder):
+                raise unsupported("a subquery in ORDER BY", "select it, and order by its alias")
+    for one in conditions:
+        scope = len(joins.sources) if isinstance(one.node.parent, exp.Where) else one.scope
+        joins.conditions.append(replace(one, scope=scope))
+    return replace(
+        query,
+        sources=tuple(joins.sources),
+        outer=tuple(joins.sides),
+        conditions=tuple(joins.conditions),
+        items=items,
+        subqueries={},
+    )
+
+
+def _condition(joins: Joins, condition: Condition) -> Condition | None:
+    if not isinstance(condition.node.parent, exp.Where):
+        return condition
+    parts = operands(condition.node, exp.And)
+    kept = [made for part in parts if (made := _conjunct(joins, part, parts)) is not None]
+    if len(kept) == len(parts) and all(a is b for a, b in zip(kept, parts, strict=True)):
+        return condition
+    return replace(condition, node=as_where(kept)) if kept else None
+
+
+def _conjunct(joins: Joins, node: Node, conjuncts: list[Node]) -> Node | None:
+    inside, negated = node, False
+    while isinstance(inside, exp.Not | exp.Paren):
+        negated ^= isinstance(inside, exp.Not)
+        inside = inside.this
+    if SUBQUERY in inside.meta and not isinstance(inside, exp.Subquery):
+        with at(node):
+            return as_join(joins, inside, node, conjuncts, negated=negated)
+    return _over_values(joins, node, condition=True)
+
+
+def _item(joins: Joins, item: SelectItem) -> SelectItem:
+    if item.node is None or not any(True for _ in subqueries_in(item.node)):
+        return item
+    with at(item.node):
+        name = item.name or spark_name(item.node)
+        if not name:
+            raise QueryError(
+                "unnamed-output",
+                f"{describe(item.node)} has no name",
+                remedy="give it a name with AS",
+            )
+        return replace(item, node=_over_values(joins, item.node), name=name)
+
+
+def _without_star(joins: Joins, items: tuple[SelectItem, ...]) -> Iterator[SelectItem]:
+    """The SELECT list, in which ``*`` does not show the columns of subqueries."""
+    tables = joins.tables
+    alone = not tables.merged and not tables.natural and "" not in tables.columns
+    for item in items:
+        if item.node is not None or item.qualifier is not None:
+            yield item
+        elif alone:
+            yield from (replace(item, qualifier=alias) for alias in tables.columns)
+        else:
+            raise unsupported("* beside a subquery in an expression", "name the columns")
+
+
+def _over_values(joins: Joins, node: Node, *, condition: bool = False) -> Node:
+    """``node`` with its subqueries replaced by their values.
+
+    Args:
+        condition: whether rows are only wanted for which ``node`` is true.
+    """
+    values: dict[int, Node] = {}
+    for holder in list(subqueries_in(node)):
+        number = holder.meta[SUBQUERY]
+        with at(holder):
+            if isinstance(holder, exp.Subquery):
+                strict = condition and is_strict_in(node, number)
+                value = joins.scalar(joins.inner(holder), strict=strict)
+            else:
+                value = as_value(joins, holder, monotone=condition and _is_monotone(holder, node))
+        values[number] = called(exp.Paren(this=value), describe(holder))
+    if not values:
+        return node
+    made = replaced(node, lambda part: values.get(part.meta.get(SUBQUERY, 0), part))
+    return as_where([made]) if condition else made
+
+
+def _is_monotone(holder: Node, condition: Node) -> bool:
+    """Whether ``condition`` is made of ``holder`` by AND and OR only."""
+    around = parents(holder, condition)
+    return all(isinstance(part, exp.And | exp.Or | exp.Paren) for part in around)

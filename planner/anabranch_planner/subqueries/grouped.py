@@ -1,0 +1,157 @@
+"""A grouped subquery as an entry of FROM: its keys and aggregates are columns.
+
+Expressions over its groups become expressions over these columns. So one entry serves a scalar
+subquery (grouped by the columns that correlate it), a subquery with GROUP BY, and the groups of a
+statement below the subqueries of its HAVING.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from sqlglot import exp
+
+from anabranch_contract.errors import QueryError
+from anabranch_planner.sql.aggregates import call_of, holds_aggregate
+from anabranch_planner.sql.syntax import called, describe
+from anabranch_planner.sql.unresolved import (
+    SUBQUERY,
+    FromEntry,
+    Node,
+    PostJoin,
+    SelectItem,
+    Unresolved,
+    at,
+    unsupported,
+)
+from anabranch_planner.subqueries.names import FromTables, column_of, columns_in, replaced
+
+#: Aggregates that are 0 over no rows; all others are NULL.
+_COUNTS = frozenset({"count", "count_if", "countif", "approx_count_distinct"})
+#: Nodes that are NULL once one of their operands is. BETWEEN may be false.
+_STRICT = (
+    exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Not, exp.Paren, exp.Neg, exp.Add,
+    exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.Cast,
+)  # fmt: skip
+_PARTS = (exp.Column, exp.Literal, exp.Null, exp.Boolean, exp.Identifier, exp.DataType,
+          exp.DataTypeParam)  # fmt: skip
+
+
+@dataclass(slots=True)
+class GroupedEntry:
+    """The groups of ``query`` by ``keys``, under ``alias``.
+
+    Attributes:
+        query: FROM and conditions; its other clauses are ignored.
+        tables: its tables. ``keys``: qualified expressions over them; none: one group.
+        refer: outer column, or None if it is none -> the expression in its place.
+        having: condition of groups over the query's own tables.
+        values: the aggregates that are read so far, by the names of their columns.
+    """
+
+    query: Unresolved
+    tables: FromTables
+    keys: Sequence[Node]
+    alias: str
+    refer: Callable[[exp.Column], Node | None]
+    having: Node | None = None
+    values: dict[str, Node] = field(default_factory=dict)
+
+    def key(self, number: int) -> exp.Column:
+        """The column of a key, from 0; without keys a constant."""
+        return column_of(self.alias, f"subquery_key{number + 1}")
+
+    def over(self, node: Node, *, zeros: bool = False) -> Node:
+        """``node``, an expression over groups, in terms of the entry's columns.
+
+        Args:
+            zeros: whether counts are 0 where the group is missing.
+
+        Raises:
+            QueryError: ``not-grouped``, or an aggregate reads the outer query.
+        """
+
+        def found(part: Node) -> Node:
+            if part in self.keys:
+                return called(self.key(list(self.keys).index(part)), describe(part))
+            with at(part):
+                call = call_of(part)
+            if call is not None:
+                made: Node = column_of(self.alias, self._value(part))
+                if zeros and call.name in _COUNTS:
+                    zero = exp.Literal.number(0)
+                    made = exp.Anonymous(this="coalesce", expressions=[made, zero])
+                return called(made, describe(part))
+            if not isinstance(part, exp.Column):
+                return part
+            outer = self.refer(part)
+            if outer is None:
+                with at(part):
+                    raise QueryError(
+                        "not-grouped",
+                        f"{describe(part)} is neither grouped by nor aggregated",
+                        remedy="aggregate it, e.g. with max()",
+                    )
+            return outer
+
+        return replaced(self.tables.qualified(node), found)
+
+    def _value(self, call: Node) -> str:
+        for column in columns_in(call):
+            if self.refer(column) is not None:
+                with at(column):
+                    raise unsupported(
+                        f"{describe(column)}, a column of the outer query, in an aggregate",
+                        "move it out of the aggregate, e.g. a.x * sum(b.y)",
+                    )
+        known = next((name for name, one in self.values.items() if one == call), None)
+        if known is None:
+            known = f"subquery_value{len(self.values) + 1}"
+            self.values[known] = call.copy()
+        return known
+
+    def entry(self, node: Node | None) -> FromEntry:
+        """The entry, once all expressions over it are known; ``node``: its place in the text."""
+        items = [
+            *(SelectItem(key.copy(), f"subquery_key{n}") for n, key in enumerate(self.keys, 1)),
+            *(SelectItem(call, name) for name, call in self.values.items()),
+        ]
+        if not self.keys:
+            # A join with the only group compares a constant.
+            items = [SelectItem(exp.Literal.number(1), "subquery_key1"), *items]
+        group = tuple(key.copy() for key in self.keys) or None
+        query = replace(
+            self.query,
+            items=tuple(items),
+            post_join=PostJoin(group=group, having=self.having),
+            nested=("an aggregate", node),
+        )
+        return FromEntry(query, self.alias, node=node)
+
+
+def is_strict(value: Node) -> bool:
+    """Whether an expression over groups is NULL over no rows."""
+    for part in value.walk(prune=lambda part: call_of(part) is not None):
+        call = call_of(part)
+        if call is not None and call.name in _COUNTS:
+            return False
+        if call is None and not isinstance(part, (*_STRICT, *_PARTS)):
+            return False
+    return holds_aggregate(value)
+
+
+def is_strict_in(condition: Node, number: int) -> bool:
+    """Whether ``condition`` is not true where its subquery ``number`` is NULL."""
+    holder = next(n for n in condition.walk() if n.meta.get(SUBQUERY) == number)
+    inside = all(isinstance(part, _STRICT) for part in parents(holder, condition)[:-1])
+    return inside and isinstance(condition, (*_STRICT, exp.Between))
+
+
+def parents(node: Node, last: Node) -> list[Node]:
+    """The nodes around ``node``, from the inside out, up to ``last``."""
+    found: list[Node] = []
+    while node is not last and node.parent is not None:
+        node = node.parent
+        found.append(node)
+    return found

@@ -1,0 +1,444 @@
+"""Joins that a query gets in place of the subqueries of its expressions; scalar subqueries.
+
+A scalar subquery is an aggregate: its FROM is grouped by the columns that correlate it (a part,
+``sql.named``), joined by these columns, and its value is an expression over the part's columns.
+The join is an inner one where the condition can't hold for NULL, and else a LEFT JOIN. Without
+correlation the part has one row, joined by a constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import TypeAlias
+
+from sqlglot import exp
+
+from anabranch_contract.queries.joins import Stream
+from anabranch_contract.queries.outer_joins import JoinKind
+from anabranch_contract.queries.views import RankFunction
+from anabranch_planner.binding.naming import bare
+from anabranch_planner.binding.typecheck import operands
+from anabranch_planner.sql.aggregates import holds_aggregate
+from anabranch_planner.sql.syntax import called, describe
+from anabranch_planner.sql.unresolved import (
+    SUBQUERY,
+    Condition,
+    FromEntry,
+    Node,
+    OuterSide,
+    PostJoin,
+    RowRanking,
+    SelectItem,
+    Unresolved,
+    at,
+    unsupported,
+)
+from anabranch_planner.subqueries.grouped import GroupedEntry, is_strict
+from anabranch_planner.subqueries.names import (
+    OUTER,
+    FromTables,
+    anchor_of,
+    column_of,
+    columns_in,
+    replaced,
+)
+
+#: Outer column -> the expression in its place; None: it is no outer column.
+Referring: TypeAlias = Callable[[exp.Column], Node | None]
+#: Subquery, and the tables of the queries around it from the inside out -> without subqueries.
+Rewriting: TypeAlias = Callable[[Unresolved, tuple[FromTables, ...]], Unresolved]
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    """A subquery of an expression.
+
+    Attributes:
+        query: the subquery without the conditions that correlate it.
+        tables: its tables.
+        correlated: conjuncts that read columns of the outer query, which are replaced and marked;
+            own columns are qualified.
+        refer: the outer columns.
+        written: its node in the statement.
+    """
+
+    query: Unresolved
+    tables: FromTables
+    correlated: tuple[Node, ...]
+    refer: Referring
+    written: Node
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether it has GROUP BY, HAVING or aggregates."""
+        return is_grouped(self.query)
+
+    def has_own(self, node: Node) -> bool:
+        """Whether ``node`` reads columns of the subquery."""
+        return any(self.tables.has(c) and OUTER not in c.meta for c in columns_in(node))
+
+    @property
+    def equalities(self) -> Iterator[tuple[Node, Node, Node]]:
+        """(conjunct, own expression, outer expression) of correlating equalities."""
+        for node in self.correlated:
+            if not isinstance(node, exp.EQ):
+                continue
+            for own, outer in ((node.this, node.expression), (node.expression, node.this)):
+                mixed = any(OUTER in column.meta for column in columns_in(own))
+                if self.has_own(own) and not mixed and not self.has_own(outer):
+                    yield node, bare(own), outer
+
+    def pairs(self) -> list[tuple[Node, Node]]:
+        """The correlating equalities as (own expression, outer expression).
+
+        Raises:
+            QueryError: another condition correlates the subquery.
+        """
+        found = list(self.equalities)
+        for node in self.correlated:
+            if not any(node is one for one, _, _ in found):
+                with at(node), at(self.written):
+                    raise unsupported(
+                        f"{describe(node)}, which correlates a subquery by another condition than "
+                        "an equality",
+                        "compare columns by =, or join the stream in FROM and aggregate above it",
+                    )
+        return [(own, outer) for _, own, outer in found]
+
+
+@dataclass(slots=True)
+class Joins:
+    """FROM and WHERE of a query, to which its subqueries are added as joins.
+
+    Attributes:
+        query: the query; its entries of FROM have no subqueries in expressions any more.
+        streams: the registered streams.
+        rewrite: rewriting of subqueries.
+        tables: the tables that its subqueries see. ``above``: tables of the queries around it.
+        refer: the expression in the query of a column that a subquery reads.
+        anchor: any column of the query.
+        sources, sides: entries of FROM. ``conditions``: conditions of added inner joins.
+    """
+
+    query: Unresolved
+    streams: Mapping[str, Stream]
+    rewrite: Rewriting
+    tables: FromTables
+    above: tuple[FromTables, ...]
+    refer: Referring
+    anchor: exp.Column | None
+    sources: list[FromEntry]
+    sides: list[OuterSide]
+    conditions: list[Condition] = field(default_factory=list)
+    _names: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(
+        cls,
+        query: Unresolved,
+        streams: Mapping[str, Stream],
+        rewrite: Rewriting,
+        above: tuple[FromTables, ...],
+    ) -> Joins:
+        """The joins of ``query``, whose subqueries see its own tables."""
+        tables = FromTables.of(query, streams)
+
+        def refer(column: exp.Column) -> Node | None:
+            return tables.qualified(column) if tables.has(column) else None
+
+        anchor = anchor_of(query, streams)
+        sources, sides = list(query.sources), list(query.outer)
+        return cls(query, streams, rewrite, tables, above, refer, anchor, sources, sides)
+
+    def inner(self, holder: Node) -> Inner:
+        """The subquery in the node ``holder``.
+
+        Raises:
+            QueryError: it is correlated with a query further out, or in an outer join.
+        """
+        number = holder.meta[SUBQUERY]
+        query = self.rewrite(self.query.subqueries[number], (self.tables, *self.above))
+        tables = FromTables.of(query, self.streams)
+        refer = self._referring(tables)
+        local, correlated = list[Condition](), list[Node]()
+        for condition in query.conditions:
+            parts, own = operands(condition.node, exp.And), []
+            for part in parts:
+                if any(refer(column) is not None for column in columns_in(part)):
+                    correlated.append(_with_outer(tables.qualified(part), refer))
+                else:
+                    own.append(part)
+            if len(own) == len(parts):
+                local.append(condition)
+            elif own:
+                where = isinstance(condition.node.parent, exp.Where)
+                local.append(replace(condition, node=as_where(own) if where else all_of(own)))
+        for side in query.outer:
+            for column in () if side.on is None else columns_in(side.on):
+                hidden = column.table.lower() == (side.source.alias or "").lower()
+                if not hidden and refer(column) is not None:
+                    with at(column), at(holder):
+                        raise unsupported(
+                            f"{describe(column)}, a column of an outer query, in the condition of "
+                            "an outer join",
+                            "compare it in the WHERE of the subquery",
+                        )
+        made = replace(query, conditions=tuple(local))
+        return Inner(made, tables, tuple(correlated), refer, holder)
+
+    def _referring(self, tables: FromTables) -> Referring:
+        def refer(column: exp.Column) -> Node | None:
+            if tables.has(column):
+                return None
+            found = self.refer(column)
+            if found is None and any(outer.has(column) for outer in self.above):
+                with at(column):
+                    raise unsupported(
+                        f"{describe(column)}, a column of a query two levels further out,",
+                        "join the stream that has it in the subquery between them",
+                    )
+            return found
+
+        return refer
+
+    # --- scalar subqueries -----------------------------------------------------------------------
+
+    def scalar(self, inner: Inner, *, strict: bool) -> Node:
+        """The value of a scalar subquery, which becomes a join.
+
+        Args:
+            strict: whether rows are not wanted for which it is NULL.
+
+        Raises:
+            QueryError: it may give several rows or columns.
+        """
+        items = inner.query.items
+        if len(items) != 1 or (item := items[0].node) is None:
+            raise unsupported("a scalar subquery of several columns", "select one column")
+        if inner.is_grouped:
+            return self.of_groups(inner, item, strict=strict)
+        return self._first(inner, items[0], item, strict=strict)
+
+    def of_groups(self, inner: Inner, item: Node, *, strict: bool) -> Node:
+        """``item``, an expression over the only group of a subquery."""
+        clauses, pairs = inner.query.post_join or PostJoin(), inner.pairs()
+        keys = list(dict.fromkeys(own for own, _ in pairs))
+        none = clauses.limit is not None and count_of(clauses.limit) < 1
+        if clauses.qualify is not None or clauses.offset is not None or none:
+            raise unsupported("LIMIT 0, OFFSET or QUALIFY in a scalar subquery", "leave it out")
+        for key in groups_of(inner.query, inner.tables):
+            if key not in keys:
+                with at(key), at(inner.written):
+                    raise unsupported(
+                        f"a scalar subquery with a row for each {describe(key)}",
+                        "leave GROUP BY out, or compare it with a column of the outer query by =",
+                    )
+        entry = GroupedEntry(inner.query, inner.tables, keys, self.alias(), inner.refer)
+        always = clauses.group is None
+        joined = (strict and is_strict(item)) or (always and not keys)
+        zeros = always and not joined
+        value = entry.over(item, zeros=zeros)
+        if clauses.having is not None:
+            value = _case(entry.over(clauses.having, zeros=zeros), value)
+        if not always and not joined:
+            value = _case(known(entry.key(0)), value)
+        on: list[Node] = [
+            exp.EQ(this=entry.key(keys.index(own)), expression=outer.copy()) for own, outer in pairs
+        ]
+        self.join(entry.entry(inner.written), on, inner=joined)
+        return value
+
+    def _first(self, inner: Inner, shown: SelectItem, item: Node, *, strict: bool) -> Node:
+        """The value of ``SELECT x ... ORDER BY y LIMIT 1``."""
+        clauses = inner.query.post_join or PostJoin()
+        limited = clauses.limit is not None and count_of(clauses.limit) == 1
+        others = clauses.offset, clauses.qualify, *clauses.distinct_on
+        if not limited or not clauses.order or any(node is not None for node in others):
+            raise unsupported(
+                "a scalar subquery that may give several rows",
+                "select an aggregate, e.g. max(x) or any_value(x), or add ORDER BY y LIMIT 1",
+            )
+        for column in (*columns_in(item), *(c for o in clauses.order for c in columns_in(o))):
+            if inner.refer(column) is not None:
+                raise unsupported(
+                    f"{describe(column)}, a column of the outer query, beside LIMIT",
+                    "select and order by columns of the subquery",
+                )
+        pairs, alias = inner.pairs(), self.alias()
+        keys = list(dict.fromkeys(own for own, _ in pairs))
+        order = tuple(_sorted_by(entry, shown, inner) for entry in clauses.order)
+        names = [f"subquery_key{n}" for n, _ in enumerate(keys or (1,), 1)]
+        listed = keys or [exp.Literal.number(1)]
+        items = [SelectItem(key.copy(), n) for key, n in zip(listed, names, strict=True)]
+        partition = tuple(key.copy() for key in keys)
+        ranking = RowRanking(RankFunction.ROW_NUMBER, partition, order, 1)
+        made = replace(
+            inner.query,
+            items=(*items, SelectItem(item, "subquery_value1")),
+            post_join=PostJoin(ranking=ranking)
+            if keys
+            else PostJoin(order=order, limit=exp.Literal.number(1)),
+            nested=("LIMIT", inner.written),
+        )
+        on: list[Node] = [
+            exp.EQ(this=column_of(alias, names[keys.index(own)]), expression=outer.copy())
+            for own, outer in pairs
+        ]
+        self.join(FromEntry(made, alias, node=inner.written), on, inner=strict)
+        return column_of(alias, "subquery_value1")
+
+    # --- joins -----------------------------------------------------------------------------------
+
+    def alias(self, wanted: str = "") -> str:
+        """A new alias: ``wanted``, with underscores if it is taken, or one with a number."""
+        taken = {(s.alias or "").lower() for s in (*self.sources, *self.query.entries)}
+        taken |= {(side.source.alias or "").lower() for side in self.sides} | self._names
+        taken |= {alias.lower() for alias in self.tables.columns}
+        name, number = wanted or "subquery1", 1
+        while name.lower() in taken:
+            number += 1
+            name = f"{name}_" if wanted else f"subquery{number}"
+        self._names.add(name.lower())
+        return name
+
+    def join(self, entry: FromEntry, on: list[Node], *, inner: bool) -> None:
+        """Join with ``entry``, by a constant if there is no condition.
+
+        Args:
+            inner: whether it is an inner join, else a LEFT JOIN.
+        """
+        condition = all_of(on or [self._constant(entry.alias or "")])
+        first = (
+            FromTables.of(replace(self.query, outer=()), self.streams) if self.query.outer else None
+        )
+        early = first is None or all(
+            first.has(c) or c.table == entry.alias for c in columns_in(condition)
+        )
+        if inner and early:
+            self.sources.append(entry)
+            self.conditions.append(Condition(condition, len(self.sources)))
+        else:
+            kind = JoinKind.INNER if inner else JoinKind.LEFT
+            self.sides.append(OuterSide(kind, entry, condition))
+
+    def _constant(self, alias: str) -> Node:
+        """An equality of two constants: a join compares columns of both sides."""
+        if self.anchor is None:
+            raise unsupported("a subquery beside a FROM without alias", "give it an alias")
+        one = exp.Literal.number(1)
+        null = exp.Is(this=self.anchor.copy(), expression=exp.Null())
+        case = exp.Case(ifs=[exp.If(this=null, true=one)], default=one.copy())
+        return exp.EQ(this=case, expression=column_of(alias, "subquery_key1"))
+
+
+# --- expressions ---------------------------------------------------------------------------------
+
+
+def is_grouped(query: Unresolved) -> bool:
+    """Whether a query has GROUP BY, HAVING or aggregates."""
+    clauses = query.post_join
+    if clauses is None:
+        return False
+    grouped = clauses.group is not None or clauses.group_all or clauses.having is not None
+    return grouped or any(i.node is not None and holds_aggregate(i.node) for i in query.items)
+
+
+def subqueries_in(node: Node) -> Iterator[Node]:
+    """The nodes with subqueries in ``node``, without those inside subqueries."""
+    for part in node.walk(prune=lambda part: isinstance(part, exp.Query)):
+        if SUBQUERY in part.meta:
+            yield part
+
+
+def groups_of(query: Unresolved, tables: FromTables) -> list[Node]:
+    """The qualified expressions of GROUP BY; aliases and positions of SELECT are resolved.
+
+    Raises:
+        QueryError: ``unsupported-sql``: grouping sets, GROUP BY ALL, time windows.
+    """
+    clauses, found = query.post_join, []
+    if clauses is None or (clauses.group is None and not clauses.group_all):
+        return []
+    if clauses.group_all or clauses.group_first:
+        raise unsupported("GROUP BY ALL or GROUPING SETS beside a subquery", "write GROUP BY a, b")
+    for node in clauses.group or ():
+        with at(node):
+            sets = isinstance(node, exp.Rollup | exp.Cube | exp.GroupingSets | exp.Tuple)
+            if sets or any(str(c.this).lower() in _WINDOWS for c in node.find_all(exp.Anonymous)):
+                raise unsupported(
+                    f"{describe(node)} in GROUP BY beside a subquery",
+                    "register the groups as a query, and compare them in another one",
+                )
+            key = node
+            if not isinstance(node, exp.Column) or node.table or not tables.has(node):
+                key = of_item(node, query)
+            found.append(bare(tables.qualified(key)))
+    return list(dict.fromkeys(found))
+
+
+_WINDOWS = frozenset({"window", "session_window", "tumble", "hop", "session"})
+
+
+def of_item(node: Node, query: Unresolved) -> Node:
+    """The expression of SELECT that ``node`` means by its position or alias; else itself."""
+    items = query.items
+    if isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdecimal():
+        if 1 <= int(str(node.this)) <= len(items):
+            return items[int(str(node.this)) - 1].node or node
+    elif isinstance(node, exp.Column) and not node.table:
+        for item in items:
+            if item.node is not None and (item.name or "").lower() == node.name.lower():
+                return item.node
+    return node
+
+
+def as_where(conjuncts: Iterable[Node]) -> Node:
+    """The conjunction of ``conjuncts`` as the condition of a WHERE clause."""
+    made: Node = exp.Where(this=all_of(conjuncts)).this
+    return made
+
+
+def all_of(conjuncts: Iterable[Node]) -> Node:
+    """The conjunction of copies of ``conjuncts``."""
+    inside = (exp.Paren(this=n.copy()) if isinstance(n, exp.Or) else n.copy() for n in conjuncts)
+    return reduce(lambda a, b: exp.And(this=a, expression=b), inside)
+
+
+def known(node: Node) -> Node:
+    """``node IS NOT NULL``."""
+    return exp.Not(this=exp.Is(this=node.copy(), expression=exp.Null()))
+
+
+def count_of(node: Node) -> int:
+    """The number that ``node`` is; -1: another expression."""
+    text = str(node.this) if isinstance(node, exp.Literal) else ""
+    return int(text) if text.isdecimal() else -1
+
+
+def _case(condition: Node, value: Node) -> Node:
+    return exp.Case(ifs=[exp.If(this=condition, true=value)])
+
+
+def _sorted_by(entry: exp.Ordered, shown: SelectItem, inner: Inner) -> exp.Ordered:
+    """A sort key; a position or an alias of the SELECT list means the shown expression."""
+    found: exp.Ordered = entry.copy()
+    meant = of_item(entry.this, replace(inner.query, items=(shown,)))
+    found.set("this", meant.copy())
+    return found
+
+
+def _with_outer(node: Node, refer: Referring) -> Node:
+    """A copy of ``node`` with the outer columns replaced and marked."""
+
+    def found(part: Node) -> Node:
+        outer = refer(part) if isinstance(part, exp.Column) else None
+        if outer is None:
+            return part
+        made = called(outer.copy(), describe(part))
+        for column in columns_in(made):
+            column.meta[OUTER] = True
+        return made
+
+    return replaced(node, found)
