@@ -447,7 +447,7 @@ def _records(path: Path, length: int, tables: int) -> Iterator[tuple[int, bytes]
         with path.open("rb") as file:
             at = len(MAGIC)
             if file.read(at) != MAGIC:
-                raise StateError("damaged-log", f"{path} is no log", remedy=remedy)
+                raise StateError("damaged-log", f"{path} is not a log", remedy=remedy)
             while at < length:
                 head = file.read(_RECORD.size)
                 size, crc, number = _RECORD.unpack(head) if len(head) == _RECORD.size else (0, 0, 0)

@@ -169,7 +169,7 @@ def _spark_settings(texts: list[str] | None) -> str:
     """Parse the settings of Spark, for the runtime's environment variable.
 
     Raises:
-        UsageError: a text is no setting, or names a setting that must not be changed.
+        UsageError: a text is not a setting, or names a setting that must not be changed.
     """
     try:
         return "\n".join(f"{key}={value}" for key, value in given_settings(texts).items())

@@ -231,7 +231,7 @@ def _listagg(call: AggregateCall, scope: Scope) -> _Found:
         constant = typed(call.arguments[1], scope)
         if not isinstance(constant, Literal) or not isinstance(constant.value, str | None):
             raise unsupported(
-                f"the separator {describe(call.arguments[1])}, which is no literal,",
+                f"the separator {describe(call.arguments[1])}, which is not a literal,",
                 "write the text into the query",
             )
         separator = constant.value or ""
@@ -333,7 +333,7 @@ def _fraction(name: str, node: Node, scope: Scope) -> str:
                 return format(number.normalize(), "f")
         raise QueryError(
             "bad-literal",
-            f"{describe(node)} in {name}() is no fraction",
+            f"{describe(node)} in {name}() is not a fraction",
             remedy="write one number from 0 to 1; several take one column each",
         )
 

@@ -253,7 +253,7 @@ class Mirrored(Durable):
 
     def adopt(self) -> None:
         """Replace the directory's documents by the object store's. If this is empty and the
-        directory was no cache before, upload the directory's documents instead.
+        directory was not a cache before, upload the directory's documents instead.
 
         Raises:
             StateError: ``store-lost``, ``foreign-store``: directory and object store do not belong

@@ -321,7 +321,7 @@ def _bad(uri: str, why: str) -> PipelineError:
     why = why.replace(uri, shown)
     return PipelineError(
         "bad-object-store",
-        f"{shown!r} is no object store: {why}",
+        f"{shown!r} is not an object store: {why}",
         field="object_store",
         remedy="give an address such as s3://bucket/prefix?region=eu-west-1, gs://bucket/prefix "
         "or file:///path",

@@ -317,7 +317,7 @@ def _decimals(
             size += 2 * rest >= some
             signed = np.where((low < 0) == (counts < 0), size, -size)
             return decimal_column(signed, signed >> np.int64(63), valid, arrow_type(kind))
-    # Of more than 128 bits is no decimal.
+    # Of more than 128 bits is not a decimal.
     if not ((high == middle >> np.int64(63)) | none).all():
         raise overflow(total)
     column = decimal_column(low, middle, valid, pa.decimal128(38, given.scale))

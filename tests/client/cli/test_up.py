@@ -198,9 +198,13 @@ def _process(pid: int) -> list[psutil.Process]:
 @pytest.mark.parametrize(
     ("arguments", "variable", "said"),
     [
-        (("--spark-conf", "memory"), "", "--spark-conf: 'memory' is no setting of Spark: give KEY"),
+        (
+            ("--spark-conf", "memory"),
+            "",
+            "--spark-conf: 'memory' is not a setting of Spark: give KEY",
+        ),
         (("--spark-conf", "spark.master=yarn"), "", "use --master (ANABRANCH_MASTER)"),
-        ((), "spark.a=1\nb", "ANABRANCH_SPARK_CONF: 'b' is no setting of Spark"),
+        ((), "spark.a=1\nb", "ANABRANCH_SPARK_CONF: 'b' is not a setting of Spark"),
     ],
 )
 def test_a_setting_of_spark_that_cannot_be_used_starts_nothing(

@@ -204,11 +204,11 @@ def test_distinct_groups_whose_keys_are_shown() -> None:
             "SELECT grouping(k) AS g FROM a GROUP BY ROLLUP (n)",
             "not-grouped",
             (1, 17),
-            "k in grouping() is no key",
+            "k in grouping() is not a key",
         ),
         ("SELECT grouping() AS g FROM a GROUP BY ROLLUP (n)", "bad-arguments", None, "one key"),
         ("SELECT n FROM a GROUP BY n WITH TOTALS", "unsupported-sql", (1, 8), "TOTALS"),
-        ("SELECT n FROM a GROUP BY ROLLUP (4)", "bad-ordinal", (1, 34), "4 is no position"),
+        ("SELECT n FROM a GROUP BY ROLLUP (4)", "bad-ordinal", (1, 34), "4 is not a position"),
         ("SELECT n FROM a WHERE grouping(n) = 1 GROUP BY n", "misplaced-aggregate", (1, 23), ""),
     ],
 )

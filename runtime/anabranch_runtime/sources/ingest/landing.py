@@ -132,7 +132,9 @@ def read_landed(home: Path, number: int) -> Landed | None:
         seen = None if times is None else Appearance(**times)
         return Landed(body["batch"], body["offsets"], files, logs, seen)
     except (KeyError, TypeError, ValueError) as cause:
-        raise StateError("damaged-landed-batch", f"{path} is no landed batch: {cause!r}") from cause
+        raise StateError(
+            "damaged-landed-batch", f"{path} is not a landed batch: {cause!r}"
+        ) from cause
 
 
 def note_caught_up(home: Path, number: int, quiet: float) -> None:

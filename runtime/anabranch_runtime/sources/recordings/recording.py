@@ -111,7 +111,7 @@ def check_recording(record: StreamRecord) -> tuple[Path, int]:
     except (OSError, pa.ArrowException) as cause:
         raise PipelineError(
             "bad-file",
-            f"{source} is no Parquet file: {cause}",
+            f"{source} is not a Parquet file: {cause}",
             field=f"streams.{record.name}.source.path",
             remedy="give the path of a Parquet file",
         ) from cause
@@ -184,7 +184,7 @@ def _convert_column(column: pa.Array, wanted: pa.Field) -> pa.Array:
     except pa.ArrowException as cause:
         raise PipelineError(
             "bad-column",
-            f"a value of type {column.type} is no {wanted.type}: {cause}",
+            f"a value of type {column.type} does not fit {wanted.type}: {cause}",
             field=wanted.name,
             remedy="declare the column with the type that the file has",
         ) from cause
