@@ -199,7 +199,9 @@ def _access(
 
 def down(
     folder: Folder = HOME,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for its end.")] = 120.0,
+    timeout: Annotated[
+        float, typer.Option(min=1, help="Seconds to wait for the pipeline to stop.")
+    ] = 120.0,
 ) -> None:
     """Stop the pipeline that `anabranch up` runs in a folder, and wait for its end."""
     folder = folder.resolve()

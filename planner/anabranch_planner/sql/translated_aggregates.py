@@ -43,7 +43,7 @@ READ: dict[type[Node], frozenset[str]] = {
 
 
 class AggregateRules:
-    """The rules by node type, for one statement."""
+    """Translation rules of one statement's aggregates, by the type of syntax node."""
 
     def __init__(self, dialect: str, meanings: Meanings, types: Types) -> None:
         self._dialect, self._types = dialect, types

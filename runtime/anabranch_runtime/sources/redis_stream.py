@@ -157,7 +157,8 @@ class RedisFeed:
         return self.options.on_loss
 
     def look(self, offset: Any) -> None:
-        """Check that the server answers and, unless losses are skipped, has the entries."""
+        """Check that the server answers, and that it still has the entries (unless the stream may
+        skip lost ones)."""
         self.waiting(offset)
 
     def begin(self) -> Any:
