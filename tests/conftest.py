@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import shutil
 import sys
 from collections.abc import Iterator
@@ -60,6 +61,17 @@ STARTING = {"spark", "redis", "chromium"}
 LONG = ("e2e", "cluster", "replays", "client", "benchmarks", "service", "runtime")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of a random order."""
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run tests in a random order")
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Name the seed of a random order."""
+    seed = config.getoption("shuffle")
+    return None if seed is None else f"random order: --shuffle {seed}"
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Sum the time of tests by folder, in the process that has all reports."""
     if not hasattr(config, "workerinput"):
@@ -83,8 +95,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("fast")
         group = "spark" if "spark" in used else str(item.path)
         item.add_marker(pytest.mark.xdist_group(group))
+    seed = config.getoption("shuffle")
+    if seed is not None:
+        items[:] = shuffled(items, seed)
     if config.getoption("dist", "no") != "no":
         items.sort(key=_rank)
+
+
+def shuffled(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
+    """``items`` in a random order of folders, of files in a folder, and of tests in a file.
+
+    Fixtures of a folder or a file are set up once, as in the usual order.
+    """
+    draw = random.Random(seed)
+    files = sorted({item.path for item in items})
+    folders = sorted({file.parent for file in files})
+    for places in (files, folders):
+        draw.shuffle(places)
+    by_folder = {folder: at for at, folder in enumerate(folders)}
+    by_file = {file: at for at, file in enumerate(files)}
+    mixed = draw.sample(items, len(items))
+    return sorted(mixed, key=lambda item: (by_folder[item.path.parent], by_file[item.path]))
 
 
 def _rank(item: pytest.Item) -> int:
