@@ -432,7 +432,7 @@ class _Translator:
             raise self._refused(name, "write stddev_samp, stddev_pop or var_pop")
         if self.meanings.aggregates.mean is not True and not self._are(node.this, _DOUBLE):
             raise self._refused(
-                f"{name} of an expression that may not be a double",
+                f"{name} of an expression that is possibly not a double",
                 "write CAST(x AS DOUBLE) in it",
             )
         return node
