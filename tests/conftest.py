@@ -78,8 +78,9 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Durations())
 
 
-def pytest_collection_finish() -> None:
-    """Leave the modules out of collections, which tests make to find what they left open."""
+@pytest.fixture(scope="module", autouse=True)
+def _frozen() -> None:
+    """Exclude older objects from collections, which tests make to find what they left open."""
     gc.collect()
     gc.freeze()
 

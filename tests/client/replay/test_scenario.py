@@ -133,7 +133,7 @@ def test_retention_by_batch(
 BAD = [
     ("path: flights.parquet", "path: nowhere.parquet", "streams.flights.path", "missing"),
     ("path: flights.parquet", "path: folder.parquet", "streams.flights.path", "folder"),
-    ("path: flights.parquet", "path: text.parquet", "streams.flights.path", "not a readable Parquet"),
+    ("path: flights.parquet", "path: text.parquet", "streams.flights.path", "not a readable"),
     ("path: weather.parquet", "path: lists.parquet", "streams.weather.path", "'tags'"),
     ("path: weather.parquet", "path: twice.parquet", "streams.weather.path", "more than once"),
     ("path: weather.parquet, ", "", "streams.weather.path", "missing"),
