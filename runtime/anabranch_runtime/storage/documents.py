@@ -156,12 +156,12 @@ def write_durably(path: Path, text: str) -> None:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
         raise
-    sync_directory(path.parent)
+    sync_path(path.parent)
 
 
-def sync_directory(directory: Path) -> None:
-    """Make the names in ``directory`` durable, which syncing a renamed file does not do."""
-    number = os.open(directory, os.O_RDONLY)
+def sync_path(path: Path) -> None:
+    """Make a file's content, or the names in a directory, durable; a rename needs the latter."""
+    number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)
     finally:

@@ -38,7 +38,7 @@ from obstore.exceptions import (
 from obstore.store import GCSStore, LocalStore, ObjectStore, S3Store
 
 from anabranch_runtime.errors import PipelineError, StateError
-from anabranch_runtime.storage.documents import sync_directory
+from anabranch_runtime.storage.documents import sync_path
 from anabranch_runtime.storage.leftovers import ListedFile
 
 T = TypeVar("T")
@@ -201,7 +201,7 @@ class Remote:
             partial.rename(final)
         finally:
             partial.unlink(missing_ok=True)
-        sync_directory(final.parent)
+        sync_path(final.parent)
 
     def _replace(self, name: str, content: bytes, known: Version | None) -> Version:
         """Replace by a conditional request. If its answer was lost, it may have succeeded: finding

@@ -37,7 +37,7 @@ from anabranch_runtime.sources.invalid import ARRIVED
 from anabranch_runtime.storage.documents import (
     Kind,
     read_document,
-    sync_directory,
+    sync_path,
     write_document,
     write_durably,
 )
@@ -176,7 +176,7 @@ def finish(home: Path, folder: Path, number: int, landed: Landed) -> None:
     write_document(folder / _DOCUMENT, KIND, asdict(landed))
     reach(Point.LANDING)
     folder.rename(folder_of(home, number))
-    sync_directory(home / "landed")
+    sync_path(home / "landed")
     reach(Point.LANDED)
 
 
