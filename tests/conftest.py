@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import random
 import shutil
 import sys
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.durations import Durations
+from tests.support.order import shuffled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,22 +101,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = shuffled(items, seed)
     if config.getoption("dist", "no") != "no":
         items.sort(key=_rank)
-
-
-def shuffled(items: list[pytest.Item], seed: int) -> list[pytest.Item]:
-    """``items`` in a random order of folders, of files in a folder, and of tests in a file.
-
-    Fixtures of a folder or a file are set up once, as in the usual order.
-    """
-    draw = random.Random(seed)
-    files = sorted({item.path for item in items})
-    folders = sorted({file.parent for file in files})
-    for places in (files, folders):
-        draw.shuffle(places)
-    by_folder = {folder: at for at, folder in enumerate(folders)}
-    by_file = {file: at for at, file in enumerate(files)}
-    mixed = draw.sample(items, len(items))
-    return sorted(mixed, key=lambda item: (by_folder[item.path.parent], by_file[item.path]))
 
 
 def _rank(item: pytest.Item) -> int:
