@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.durations import Durations
+from tests.support.order import shuffled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,14 +61,26 @@ STARTING = {"spark", "redis", "chromium"}
 LONG = ("e2e", "cluster", "replays", "client", "benchmarks", "service", "runtime")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of a random order."""
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run tests in a random order")
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Name the seed of a random order."""
+    seed = config.getoption("shuffle")
+    return None if seed is None else f"random order: --shuffle {seed}"
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Sum the time of tests by folder, in the process that has all reports."""
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Durations())
 
 
-def pytest_collection_finish() -> None:
-    """Leave the modules out of collections, which tests make to find what they left open."""
+@pytest.fixture(scope="module", autouse=True)
+def _frozen() -> None:
+    """Exclude older objects from collections, which tests make to find what they left open."""
     gc.collect()
     gc.freeze()
 
@@ -83,6 +96,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("fast")
         group = "spark" if "spark" in used else str(item.path)
         item.add_marker(pytest.mark.xdist_group(group))
+    seed = config.getoption("shuffle")
+    if seed is not None:
+        items[:] = shuffled(items, seed)
     if config.getoption("dist", "no") != "no":
         items.sort(key=_rank)
 

@@ -62,7 +62,7 @@ def measure(options: argparse.Namespace, home: Path) -> dict[str, Any]:
         streams = workload.generate(home / f"input-{size}", each, batches)
         runs: dict[str, list[dict[str, float]]] = defaultdict(list)
         for number in range(options.rounds):
-            # The other way around in every second round: what comes later is no warmer.
+            # The other way around in every second round: what comes later is not a warmer.
             for hosts in options.hosts[:: 1 if number % 2 == 0 else -1]:
                 below = made(home / f"{size}-{number}-{hosts}")
                 runs[str(hosts)].append(_run(below, streams, hosts, size, options.parallelism))

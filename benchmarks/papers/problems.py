@@ -39,7 +39,7 @@ def read_document(name: str) -> Any:
         ) from cause
     except UnicodeDecodeError as cause:
         raise PlannerError(
-            "malformed-problem", "this is no UTF-8 text", field=name, remedy="name a YAML file"
+            "malformed-problem", "this is not UTF-8 text", field=name, remedy="name a YAML file"
         ) from cause
 
 

@@ -146,7 +146,7 @@ def tell(text: str) -> None:
 
 
 def show(tables: Iterable[RenderableType]) -> None:
-    """Print tables, wide enough also where the output is no terminal."""
+    """Print tables, wide enough also where the output is not a terminal."""
     console = Console()
     console.width = max(console.width, _WIDTH)
     console.print(*tables, sep="\n")

@@ -47,5 +47,5 @@ def read_utf8(path: Path, field: str = "", kind: str = "text") -> str:
 
 def _not_utf8(path: Path, field: str, why: str) -> UsageError:
     return UsageError(
-        f"{path} is no UTF-8 text: {why}", field=field, remedy="save it as UTF-8, and try again"
+        f"{path} is not UTF-8 text: {why}", field=field, remedy="save it as UTF-8, and try again"
     )

@@ -90,5 +90,5 @@ def _encoded(value: Any) -> str:
 def _decoded(kind: type[Any], value: Any) -> Any:
     """Decode a value encoded by :func:`_encoded`."""
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is not a text")
     return kind.from_text(value)

@@ -98,20 +98,20 @@ def _parse_pairs(text: str) -> int:
     while position < len(text):
         match = _PAIR.match(text, position)
         if match is None:
-            raise QueryError("bad-duration", f"{text!r} is no duration", remedy=_REMEDY)
+            raise QueryError("bad-duration", f"{text!r} is not a duration", remedy=_REMEDY)
         name = match.group(2).lower()
         size = unit_micros(_SHORT.get(name) or _SHORT.get(name.removesuffix("s")) or name)
         if size is None:
             raise QueryError(
                 "bad-duration",
-                f"{match.group(2)!r} in {text!r} is no unit of fixed length",
+                f"{match.group(2)!r} in {text!r} is not a unit of fixed length",
                 remedy="use " + ", ".join(_UNITS),
             )
         exact = Decimal(match.group(1)) * size
         if exact != int(exact):
             raise QueryError(
                 "bad-duration",
-                f"{match.group(0).strip()!r} is no whole number of microseconds",
+                f"{match.group(0).strip()!r} is not a whole number of microseconds",
                 remedy="give fewer digits after the point",
             )
         total += int(exact)
@@ -129,7 +129,7 @@ def _parse_iso(text: str) -> int:
             "bad-duration",
             f"{text!r} has years or months, which have no fixed length"
             if calendar
-            else f"{text!r} is no ISO 8601 duration",
+            else f"{text!r} is not an ISO 8601 duration",
             remedy="use weeks, days or shorter units, e.g. 'P30D'" if calendar else _REMEDY,
         )
     sign, weeks, days, marker, hours, minutes, seconds = match.groups()

@@ -37,7 +37,7 @@ def spark_setting(text: str) -> tuple[str, str]:
     """Parse one setting ``KEY=VALUE``.
 
     Raises:
-        ValueError: the text is no setting, or operators can't set the key; with the remedy.
+        ValueError: the text is not a setting, or operators can't set the key; with the remedy.
 
     >>> spark_setting("spark.executor.memory=4g")
     ('spark.executor.memory', '4g')
@@ -47,7 +47,7 @@ def spark_setting(text: str) -> tuple[str, str]:
     found = _SETTING.fullmatch(text.strip())
     if found is None:
         raise ValueError(
-            f"{text!r} is no setting of Spark: give KEY=VALUE, such as spark.executor.memory=4g"
+            f"{text!r} is not a setting of Spark: give KEY=VALUE, such as spark.executor.memory=4g"
         )
     key, value = found[1], found[2]
     if key in _ELSEWHERE:

@@ -220,7 +220,7 @@ def _model(request: EpochRequest, substreams: Sequence[Substreams]) -> CostModel
     )
 
 
-#: Validation is no pass here: the epoch loop validates plans before publication.
+#: Validation is not a pass here: the epoch loop validates plans before publication.
 RULES = (divide_plan, decide_past, compile_rules, ask_ahead, deal_hot_keys)
 
 

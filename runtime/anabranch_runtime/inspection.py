@@ -145,13 +145,13 @@ def merge(root: Path, results: Path) -> dict[str, Any]:
 
     Raises:
         StateError: ``root`` has no state.
-        SinkError: ``results`` is no directory, or another process is merging in it.
+        SinkError: ``results`` is not a directory, or another process is merging in it.
     """
     newest(root)
     if not results.is_dir():
         raise SinkError(
             "no-results",
-            f"{results} is no directory",
+            f"{results} is not a directory",
             field="results",
             remedy="name a pipeline's results (anabranch up --dir D has them in D/results)",
         )

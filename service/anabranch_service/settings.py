@@ -125,7 +125,7 @@ class WebOptions:
             _require(
                 _ORIGIN.fullmatch(origin) is not None,
                 "allow_origin",
-                f"has {origin!r}, which is no origin, such as https://console.example.org:8443",
+                f"has {origin!r}, which is not an origin, such as https://console.example.org:8443",
             )
         _at_least(self, 1024, "body_limit")
         _at_least(self, 16, "connections")
@@ -306,7 +306,7 @@ def _convert(name: str, value: Any) -> Any:
         choices = f"one of {', '.join(kind)}" if issubclass(kind, StrEnum) else f"of {kind}"
         raise SettingsError(
             "bad-setting",
-            f"{value!r} is no valid value",
+            f"{value!r} is not a valid value",
             field=name,
             remedy=f"give {'a value ' if 'of <' in choices else ''}{choices}",
         ) from None

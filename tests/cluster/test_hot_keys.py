@@ -26,7 +26,7 @@ def key(stream: int, rng: Random) -> int:
 
 
 def published(world: Cluster, epoch: int) -> Ruleset:
-    """The rules of an epoch; of so few queries they are no patch."""
+    """The rules of an epoch; of so few queries they are not patch."""
     with world.redis() as server:
         (name,) = server.scan_iter(f"anabranch-*:ruleset:{epoch}")
         return rulesets.loads(str(server.get(name)))

@@ -48,7 +48,7 @@ def test_options_win_over_the_variable_and_errors_say_which_it_was() -> None:
     assert given_settings(None, environ) == {"spark.a": "1", "spark.b": "x y"}
     assert given_settings(["spark.c=2"], environ) == {"spark.c": "2"}
     assert given_settings(None, {}) == {}
-    with pytest.raises(ValueError, match=r"^--spark-conf: 'a=1' is no setting"):
+    with pytest.raises(ValueError, match=r"^--spark-conf: 'a=1' is not a setting"):
         given_settings(["a=1"], {})
-    with pytest.raises(ValueError, match=r"^ANABRANCH_SPARK_CONF: 'a=1' is no setting"):
+    with pytest.raises(ValueError, match=r"^ANABRANCH_SPARK_CONF: 'a=1' is not a setting"):
         given_settings(None, {"ANABRANCH_SPARK_CONF": "a=1"})

@@ -188,7 +188,7 @@ class Feeder:
         self.ledger.rows["a"] += rows
 
     def _bad_file(self, name: str, rows: list[Row]) -> None:
-        """A file whose data page is damaged (its footer is not), or that is no Parquet file."""
+        """A file whose data page is damaged (its footer is not), or that is not a Parquet file."""
         whole = _parquet(rows)
         if self._chance.random() < 0.5:
             cut = bytearray(whole)
@@ -196,7 +196,7 @@ class Feeder:
             cut[4 : 4 + (len(cut) // 4)] = os.urandom(len(cut) // 4)
             text = bytes(cut)
         else:
-            text = b"this is no parquet file"
+            text = b"this is not a parquet file"
         self._file(name, text, ".parquet")
         self.ledger.bad_files += 1
         if name == "d":

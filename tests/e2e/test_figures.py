@@ -18,10 +18,12 @@ from tests.support.worlds.up import upped
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
 
 @pytest.fixture(
     params=[
-        pytest.param(False, marks=pytest.mark.slow, id="dropped"),
+        pytest.param(False, id="dropped"),
         pytest.param(True, id="kept"),
     ]
 )
@@ -35,7 +37,6 @@ def walk(browser: Browser, tmp_path: Path, request: pytest.FixtureRequest) -> It
         yield walk
 
 
-@pytest.mark.spark
 def test_figures_of_queries_that_come_later_are_right_through_a_restart(walk: Walk) -> None:
     with walk.up.client() as client:
         walk.register_streams(client)
@@ -49,8 +50,6 @@ def test_figures_of_queries_that_come_later_are_right_through_a_restart(walk: Wa
     assert "BrokenPipeError" not in (walk.up.home / "logs" / "runtime.log").read_text()
 
 
-@pytest.mark.spark
-@pytest.mark.slow
 def test_figures_are_right_through_replacing_pausing_and_restarts(walk: Walk) -> None:
     with walk.up.client() as client:
         walk.register_streams(client)

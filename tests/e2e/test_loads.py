@@ -94,7 +94,8 @@ def has_watermark(live: LivePipeline, stream: str) -> bool:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("days", [60, pytest.param(360, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("days", [60, 360])
 def test_history_in_any_order_has_no_late_rows(tmp_path: Path, days: int) -> None:
     chance = random.Random(42)
     with live_pipeline(tmp_path) as live:

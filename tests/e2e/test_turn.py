@@ -30,6 +30,7 @@ def _ready(up: Up) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_a_standby_takes_over(tmp_path: Path) -> None:
     with upped(tmp_path, arguments=STANDBY) as up:
         register(up)

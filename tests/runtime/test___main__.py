@@ -17,7 +17,7 @@ GIVEN = ("--redis-url", "redis://127.0.0.1:1/0", "--state", "state", "--results"
     [
         (("--meeting-port", "70000"), "'70000' is not a port, 0 (any) to 65535"),
         (("--meeting-port", "any"), "'any' is not a port"),
-        (("--spark-conf", "memory=4g"), "--spark-conf: 'memory=4g' is no setting of Spark"),
+        (("--spark-conf", "memory=4g"), "--spark-conf: 'memory=4g' is not a setting of Spark"),
         (("--spark-conf", "spark.sql.adaptive.enabled=true"), "the pipeline relies on its value"),
         (("--cache-size", "1GB"), "--cache-size (ANABRANCH_CACHE_SIZE) needs --object-store"),
         (("--interim-seconds", "0"), "is not a number of seconds from 0.1 to 3600"),

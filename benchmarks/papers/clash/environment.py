@@ -220,7 +220,7 @@ def _require_sizes(relations: int, count: int, size: int) -> None:
     if count < 0:
         raise _bad("queries", f"{count} queries are asked for", "use 0 or more")
     if size < 2:
-        raise _bad("size", f"a query of {size} relations is no join", "use at least 2")
+        raise _bad("size", f"a query of {size} relations is not a join", "use at least 2")
     if relations < size:
         raise _bad(
             "relations",

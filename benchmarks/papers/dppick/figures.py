@@ -30,7 +30,7 @@ class Match:
         mu: matched records per query that finds one (Eq. 10).
 
     Raises:
-        StatisticsError: ``gamma`` is no share, or ``mu`` no finite number of 0 or more.
+        StatisticsError: ``gamma`` is not a share, or ``mu`` is negative or not finite.
     """
 
     gamma: float

@@ -72,7 +72,7 @@ class Prices:
         for field, value in (("alpha_q", self.query), ("alpha_m", self.match)):
             if not 0 <= value < math.inf:
                 raise PlannerError(
-                    "bad-price", f"{value} is no price", field=field, remedy="0 or more, finite"
+                    "bad-price", f"{value} is not a price", field=field, remedy="0 or more, finite"
                 )
 
 
@@ -166,7 +166,7 @@ def edges_near(streams: int, matches: Mapping[tuple[int, int], Match]) -> tuple[
         if side == target or not (0 <= side < streams and 0 <= target < streams):
             raise PlannerError(
                 "bad-edge",
-                f"({side}, {target}) is no edge of {streams} streams",
+                f"({side}, {target}) is not an edge of {streams} streams",
                 field="edges",
                 remedy="name two different streams, from 0",
             )

@@ -6,7 +6,7 @@ partitionable on the same key, and theirs. The results of a PMJoin lie on severa
 ruled out (section 3.3):
 
 1. an input of a PMJoin is on one host, so it is no PMJoin;
-2. an operator's right child, to which the other inputs are sent, is no PMJoin.
+2. an operator's right child, to which the other inputs are sent, is not a PMJoin.
 
 The second holds for all candidates, the first for candidates that are selected together.
 """

@@ -51,5 +51,5 @@ def parse_hosted(document: Any) -> Hosted:
 
 def _host(value: Any, at: str) -> str:
     if not isinstance(value, str) or not QUERY_ID.fullmatch(value):
-        raise refused(f"{shown(value)} is no host", at, "use letters, digits, '_', '.' and '-'")
+        raise refused(f"{shown(value)} is not a host", at, "use letters, digits, '_', '.' and '-'")
     return value

@@ -41,7 +41,7 @@ def read_statement(sql: str, catalog: Catalog, dialect: str) -> exp.Expr:
     try:
         found += [s for s in reader.parse(sql) if s is not None]
         if len(found) != 1 or not isinstance(found[0], exp.Query):
-            raise refused("what is no single query", found[0] if found else None)
+            raise refused("what is not a single query", found[0] if found else None)
         _check_tables(found[0], catalog)
         for node in found[0].find_all(*_CHECKED):
             refuse_others(node, CONSUMED[type(node)])

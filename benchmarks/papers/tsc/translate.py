@@ -322,7 +322,7 @@ class _Translation:
         counts = any(e.find(exp.Count, exp.CountIf) for e in inner.expressions)
         if not single or not aggregates_of(inner) or counts:
             if outside:
-                raise refused("a correlated query that is no aggregate but count", scalar)
+                raise refused("a correlated query that is not an aggregate but count", scalar)
             return None
         if outside - tables:
             raise refused("a query that refers to more than the query around it", scalar)
@@ -347,7 +347,7 @@ class _Translation:
                 or len(mine) != 1
                 or any(tables_read(s) & own for s in sides if s is not mine[0])
             ):
-                raise refused("a correlated condition that is no equality", conjunct)
+                raise refused("a correlated condition that is not an equality", conjunct)
             theirs = sides[1] if mine[0] is sides[0] else sides[0]
             alias = f"k{len(keys)}"
             keys.append(mine[0].copy())

@@ -31,7 +31,7 @@ from anabranch_runtime.errors import StateError
 from anabranch_runtime.index.gather import BatchTable
 from anabranch_runtime.index.keys import key_vector
 from anabranch_runtime.index.matching import in_order
-from anabranch_runtime.storage.documents import Kind, read_document, sync_directory, write_document
+from anabranch_runtime.storage.documents import Kind, read_document, sync_path, write_document
 from anabranch_runtime.storage.partial import RowSet, Tables, narrow
 from anabranch_runtime.storage.segment import SIGMA, TAU, IndexKey
 from benchmarks.umjoin.backends.hash_chains import enchain, follow
@@ -433,7 +433,7 @@ def _write(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    sync_directory(path.parent)
+    sync_path(path.parent)
 
 
 def _records(path: Path, length: int, tables: int) -> Iterator[tuple[int, bytes]]:
@@ -447,7 +447,7 @@ def _records(path: Path, length: int, tables: int) -> Iterator[tuple[int, bytes]
         with path.open("rb") as file:
             at = len(MAGIC)
             if file.read(at) != MAGIC:
-                raise StateError("damaged-log", f"{path} is no log", remedy=remedy)
+                raise StateError("damaged-log", f"{path} is not a log", remedy=remedy)
             while at < length:
                 head = file.read(_RECORD.size)
                 size, crc, number = _RECORD.unpack(head) if len(head) == _RECORD.size else (0, 0, 0)

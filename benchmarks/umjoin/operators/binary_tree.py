@@ -207,7 +207,7 @@ def tree_of(name: str) -> Tree:
         depth += (letter == "(") - (letter == ")")
         if letter == " " and depth == 1 and name.endswith(")"):
             return tree_of(name[1:place]), tree_of(name[place + 1 : -1])
-    raise _bad(f"{name!r} is no pair of trees in brackets")
+    raise _bad(f"{name!r} is not a pair of trees in brackets")
 
 
 def trees(join: Join) -> Iterator[Tree]:

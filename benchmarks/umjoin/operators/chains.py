@@ -153,7 +153,9 @@ def arrived(join: Join, name: str, rows: pa.RecordBatch, sequence: Sequence36) -
     if one is None or missing:
         raise PipelineError(
             "bad-arrivals",
-            f"{name!r} is no input" if one is None else f"tuples of {name!r} lack {missing[0]!r}",
+            f"{name!r} is not an input"
+            if one is None
+            else f"tuples of {name!r} lack {missing[0]!r}",
             field=name,
             remedy="name tuples and their columns as the join does",
         )

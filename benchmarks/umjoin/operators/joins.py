@@ -107,7 +107,7 @@ class Join:
                 one.event_time not in one.columns.names
                 or not pa.types.is_timestamp(one.columns.field(one.event_time).type)
             ):
-                raise _bad(one.name, f"{one.event_time!r} is no column of timestamps")
+                raise _bad(one.name, f"{one.event_time!r} is not a column of timestamps")
         reached = {self.inputs[0].name}
         while more := {n for n in self.by_name if n not in reached and self.key(reached, n)}:
             reached |= more

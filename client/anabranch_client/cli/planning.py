@@ -175,7 +175,7 @@ def _setting(name: str, text: str) -> str | float:
         option = "--" + name.replace("_", "-")
         also = "".join(f", or {word} for {meaning}" for word, meaning in words.items())
         raise UsageError(
-            f"{text!r} is no value of {option}",
+            f"{text!r} is not a value of {option}",
             field=option,
             remedy=f"give a {'whole ' if number is int else ''}number{also}",
         ) from cause
@@ -266,6 +266,6 @@ def _query(text: str) -> dict[str, Any]:
         rest = read_utf8(Path(rest[1:]), "--add")
     if not rest.strip():
         raise UsageError(
-            f"{text!r} is no query", field="--add", remedy="write SQL, name=SQL or name=@file"
+            f"{text!r} is not a query", field="--add", remedy="write SQL, name=SQL or name=@file"
         )
     return query_body(rest, None, name or None)

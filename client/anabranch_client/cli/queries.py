@@ -267,7 +267,7 @@ def slo_document(
             alias, _, duration = (part.strip() for part in text.partition("="))
             if not alias or not duration or alias in found["freshness"]:
                 raise UsageError(
-                    f"{text!r} is no freshness"
+                    f"{text!r} is not a freshness"
                     if not alias or not duration
                     else f"{alias!r} is given twice",
                     field="--freshness",
@@ -282,7 +282,7 @@ def slo_document(
             found["completeness"] = share
         except ValueError:
             raise UsageError(
-                f"{completeness!r} is no share",
+                f"{completeness!r} is not a share",
                 field="--completeness",
                 remedy="give a number above 0, at most 1, or 'none'",
             ) from None
@@ -308,7 +308,7 @@ def sink_document(
         name, equals, value = text.partition("=")
         if not equals or not name or name in given:
             raise UsageError(
-                f"{text!r} is no option" if name not in given else f"{name!r} is given twice",
+                f"{text!r} is not an option" if name not in given else f"{name!r} is given twice",
                 field="--sink-option",
                 remedy="write name=value, each name once",
             )

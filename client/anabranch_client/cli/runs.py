@@ -123,7 +123,7 @@ def confirm(*, yes: bool) -> None:
     """Ask for confirmation.
 
     Raises:
-        UsageError: standard input is no terminal.
+        UsageError: standard input is not a terminal.
         typer.Exit: the answer is no.
     """
     if yes:

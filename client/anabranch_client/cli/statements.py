@@ -80,8 +80,8 @@ def read_document(path: Path | None) -> dict[str, Any] | None:
         document = json.loads(read_utf8(path, "--structured"))
     except ValueError as cause:
         raise UsageError(
-            f"{path} is no JSON: {cause}", field="--structured", remedy="correct it there"
+            f"{path} is not JSON: {cause}", field="--structured", remedy="correct it there"
         ) from cause
     if not isinstance(document, dict):
-        raise UsageError(f"{path} is no JSON object", field="--structured", remedy="correct it")
+        raise UsageError(f"{path} is not a JSON object", field="--structured", remedy="correct it")
     return document

@@ -136,7 +136,9 @@ def stream_add(
 def _options(texts: list[str]) -> dict[str, str]:
     for text in texts:
         if "=" not in text:
-            raise UsageError(f"{text!r} is no option", field="--option", remedy="write name=value")
+            raise UsageError(
+                f"{text!r} is not an option", field="--option", remedy="write name=value"
+            )
     return dict(text.split("=", 1) for text in texts)
 
 
@@ -266,5 +268,5 @@ def _is_reread(stream: StreamOut) -> bool:
 def _column(text: str) -> tuple[str, str]:
     name, colon, kind = text.rpartition(":")
     if not (colon and name and kind):
-        raise UsageError(f"{text!r} is no column", field="--column", remedy="write name:type")
+        raise UsageError(f"{text!r} is not a column", field="--column", remedy="write name:type")
     return name, kind

@@ -169,7 +169,7 @@ def _spark_settings(texts: list[str] | None) -> str:
     """Parse the settings of Spark, for the runtime's environment variable.
 
     Raises:
-        UsageError: a text is no setting, or names a setting that must not be changed.
+        UsageError: a text is not a setting, or names a setting that must not be changed.
     """
     try:
         return "\n".join(f"{key}={value}" for key, value in given_settings(texts).items())
@@ -199,7 +199,9 @@ def _access(
 
 def down(
     folder: Folder = HOME,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for its end.")] = 120.0,
+    timeout: Annotated[
+        float, typer.Option(min=1, help="Seconds to wait for the pipeline to stop.")
+    ] = 120.0,
 ) -> None:
     """Stop the pipeline that `anabranch up` runs in a folder, and wait for its end."""
     folder = folder.resolve()

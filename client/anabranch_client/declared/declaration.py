@@ -32,7 +32,7 @@ class Declared:
         name: its id; None: the service chooses an id.
         body: body of its registration, without the id.
         label: its name in errors. ``line``: path of a field -> line in the file.
-        statement: its statement in an SQL file; None: the file is no SQL file.
+        statement: its statement in an SQL file; None: the file is not an SQL file.
     """
 
     name: str | None

@@ -155,7 +155,7 @@ def spawn(
         if reading is not None:
             os.close(reading)
         raise ProcessError(
-            f"cannot start the {name}: {cause}", remedy="see the message of the system"
+            f"cannot start the {name}: {cause}", remedy="see the operating system's message"
         ) from cause
     finally:
         if writing is not None:

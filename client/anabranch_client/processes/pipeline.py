@@ -26,6 +26,7 @@ from anabranch_client.processes.children import Child, spawn, wait_for
 from anabranch_client.processes.redis_server import start_redis
 from anabranch_client.processes.signals import ending_signals
 from anabranch_client.rest.api import Client
+from anabranch_client.rest.calls import has_certificate
 from anabranch_contract.connectors.addresses import masked
 from anabranch_contract.protocol.progress import Progress
 
@@ -170,18 +171,21 @@ def service_url(spec: PipelineSpec) -> str:
 
 def requires_token(url: str) -> bool:
     """Whether the service at ``url`` refuses requests without a token."""
-    try:
-        return httpx.get(f"{url}/v1/whoami", timeout=5.0, trust_env=False).status_code == 401
-    except httpx.HTTPError:
-        return False
+    return _status(f"{url}/v1/whoami", 5.0) == 401
 
 
 def answers(url: str, seconds: float = 5.0) -> bool:
     """Whether the service's process is up and serves requests."""
+    return _status(f"{url}/healthz", seconds) == 200
+
+
+def _status(url: str, seconds: float) -> int | None:
+    """Status of an answer to GET; None: no answer."""
+    verify = has_certificate(url)
     try:
-        return httpx.get(f"{url}/healthz", timeout=seconds, trust_env=False).is_success
+        return httpx.get(url, timeout=seconds, trust_env=False, verify=verify).status_code
     except httpx.HTTPError:
-        return False
+        return None
 
 
 def given_redis_url() -> str | None:

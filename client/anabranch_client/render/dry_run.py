@@ -88,7 +88,7 @@ def retentions(texts: Iterable[str]) -> dict[str, dict[str, Any] | None]:
     for text in texts:
         name, _, ttl = (part.strip() for part in text.partition("="))
         if not name or not ttl:
-            raise UsageError(f"{text!r} is no ttl", field="--ttl", remedy="write stream=7 days")
+            raise UsageError(f"{text!r} is not a ttl", field="--ttl", remedy="write stream=7 days")
         found[name] = None if ttl == "none" else {"ttl": ttl}
     return found
 
@@ -100,7 +100,7 @@ def _float(text: str, value: str, option: str) -> float:
     except ValueError:
         pass
     raise UsageError(
-        f"{text or value!r} is no figure",
+        f"{text or value!r} is not a figure",
         field=option,
         remedy="write relation=number"
         + (", relation.column=number or 'R.a = S.b: number'" if option == "--assume" else ""),

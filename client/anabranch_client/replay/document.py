@@ -61,7 +61,7 @@ def read_yaml(path: Path, kind: str = "scenario") -> YamlFile:
     """Read a YAML file; ``kind`` names the kind of document in errors.
 
     Raises:
-        ScenarioError: the file can't be read, or is no YAML; with the line, if known.
+        ScenarioError: the file can't be read, or is not YAML; with the line, if known.
     """
     try:
         text = read_utf8(path, kind=kind)
@@ -74,7 +74,8 @@ def read_yaml(path: Path, kind: str = "scenario") -> YamlFile:
         mark = cause.problem_mark
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise ScenarioError(
-            f"{path} is no valid YAML{where}: {cause.problem or cause}", remedy="correct it there"
+            f"{path} is not a valid YAML{where}: {cause.problem or cause}",
+            remedy="correct it there",
         ) from cause
     except yaml.YAMLError as cause:
-        raise ScenarioError(f"{path} is no valid YAML: {cause}", remedy="correct it") from cause
+        raise ScenarioError(f"{path} is not valid YAML: {cause}", remedy="correct it") from cause

@@ -19,8 +19,8 @@ from anabranch_contract.protocol.progress import Progress
 class LiveView(ScenarioObserver):
     """A progress bar, current rates, and the number of results of each query.
 
-    If standard error is no terminal, the view prints a line per event instead, and the rates every
-    ``pause`` seconds.
+    If standard error is not a terminal, the view prints a line per event instead, and the rates
+    every ``pause`` seconds.
     """
 
     def __init__(self, scenario: Scenario, console: Console, pause: float = 10.0) -> None:

@@ -157,7 +157,9 @@ _QUERY_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 def _duration(text: object) -> str:
     if not isinstance(text, str):
-        raise ValueError(f"{text!r} is no duration; write '10 minutes' or ISO 8601 such as PT10M")
+        raise ValueError(
+            f"{text!r} is not a duration; write '10 minutes' or ISO 8601 such as PT10M"
+        )
     try:
         micros = parse_duration(text)
     except QueryError as cause:
@@ -295,7 +297,7 @@ class ScenarioEntries(Closed):
     def _most(cls, value: Any) -> Any:
         if isinstance(value, str):
             if value not in _MOST:
-                raise ValueError(f"{value!r} is no such number; write never, any or a number")
+                raise ValueError(f"{value!r} is not such a number; write never, any or a number")
             return _MOST[value]
         return value
 
@@ -323,7 +325,7 @@ class ScenarioEntries(Closed):
 def _names(value: dict[str, Any], pattern: re.Pattern[str], allowed: str) -> dict[str, Any]:
     for name in value:
         if not pattern.fullmatch(name):
-            raise ValueError(f"{name!r} is no valid name; use {allowed}")
+            raise ValueError(f"{name!r} is not a valid name; use {allowed}")
     return value
 
 
@@ -336,7 +338,7 @@ def parse_scenario(file: YamlFile) -> ScenarioEntries:
     document = file.document
     if not isinstance(document, dict):
         raise ScenarioError(
-            "the scenario is no mapping", remedy="it needs the keys streams and queries"
+            "the scenario is not a mapping", remedy="it needs the keys streams and queries"
         )
     try:
         return ScenarioEntries.model_validate(document)
@@ -399,7 +401,7 @@ def parquet_columns(path: Path, field: str) -> tuple[tuple[tuple[str, str], ...]
             schema, rows = file.schema_arrow, file.metadata.num_rows
     except (pa.ArrowException, OSError) as cause:
         raise ScenarioError(
-            f"{path} is no readable Parquet file: {cause}", field=field, remedy="check the file"
+            f"{path} is not a readable Parquet file: {cause}", field=field, remedy="check the file"
         ) from cause
     return _columns(schema, field), rows
 

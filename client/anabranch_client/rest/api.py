@@ -460,7 +460,12 @@ class Client(Calls, Blocking):
         self, base_url: str = DEFAULT_URL, *, timeout: float = 60.0, token: str | None = None
     ) -> None:
         self.base_url = base_url
-        self._http = httpx.Client(base_url=base_url, timeout=timeout, headers=access.headers(token))
+        self._http = httpx.Client(
+            base_url=base_url,
+            timeout=timeout,
+            headers=access.headers(token),
+            verify=calls.has_certificate(base_url),
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -518,7 +523,10 @@ class AsyncClient(Calls, Asynchronous):
     ) -> None:
         self.base_url = base_url
         self._http = httpx.AsyncClient(
-            base_url=base_url, timeout=timeout, headers=access.headers(token)
+            base_url=base_url,
+            timeout=timeout,
+            headers=access.headers(token),
+            verify=calls.has_certificate(base_url),
         )
 
     async def __aenter__(self) -> Self:

@@ -81,6 +81,14 @@ def _problem(response: httpx.Response) -> JsonObject:
     }
 
 
+def has_certificate(url: str) -> bool:
+    """Whether the server at ``url`` has a certificate to verify.
+
+    Loading the certificates of authorities takes 20 ms, so it is skipped for ``http`` URLs.
+    """
+    return not url.startswith("http:")
+
+
 def unreachable(url: str, cause: httpx.HTTPError | httpx.InvalidURL) -> ApiError:
     """The error for a service that did not answer."""
     return ApiError(

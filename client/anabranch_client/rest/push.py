@@ -92,7 +92,7 @@ def _lines(lines: TextIO, name: str) -> Iterator[list[dict[str, Any]]]:
                 row = None
             if not isinstance(row, dict):
                 raise UsageError(
-                    f"line {number} of {name} is no JSON object",
+                    f"line {number} of {name} is not a JSON object",
                     field="file",
                     remedy="one object per line",
                 )

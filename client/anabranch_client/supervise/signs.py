@@ -81,7 +81,7 @@ class Signs:
         except redis.RedisError:
             return
         self.redis_at = now = time.monotonic()
-        # A malformed document is no sign of life.
+        # A malformed document is not a sign of life.
         with contextlib.suppress(ValueError, TypeError, AttributeError):
             if beat is not None:
                 self.beat = (now, Heartbeat.loads(str(beat)))

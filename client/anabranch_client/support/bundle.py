@@ -146,6 +146,7 @@ def answer(http: httpx.Client, path: str) -> httpx.Response:
 
 
 def _json(http: httpx.Client, path: str) -> Any:
+    """The service's answer to a GET request, for a file of the bundle."""
     return answer(http, path).json()
 
 

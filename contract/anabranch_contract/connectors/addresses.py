@@ -85,7 +85,10 @@ def parse_path(text: str, field: str = "path") -> PathAddress:
         local = "/" + rest[2:].lstrip("/") if rest.startswith("///") else rest
         if not local.startswith("/") or local.startswith("//"):
             raise AccessError(
-                "bad-path", "this is no path of this machine", field=field, remedy="file:///a/path"
+                "bad-path",
+                "this is not a path of this machine",
+                field=field,
+                remedy="file:///a/path",
             )
         return PathAddress("file", "", local)
     if scheme not in REMOTE:
@@ -222,7 +225,7 @@ def check_brokers(text: str, policy: AccessPolicy, field: str) -> None:
         if match is None:
             raise AccessError(
                 "bad-address",
-                f"{broker.strip()[:100]!r} is no broker",
+                f"{broker.strip()[:100]!r} is not a broker",
                 field=field,
                 remedy="give host:port, separated by commas",
             )
@@ -246,7 +249,7 @@ def check_redis(text: str, policy: AccessPolicy, resolve: Resolve, field: str) -
     if not plain or _REDIS_PARAMETERS.fullmatch(parts.query) is None or parts.fragment:
         raise AccessError(
             "bad-address",
-            "this is no plain address of a Redis server",
+            "this is not a plain address of a Redis server",
             field=field,
             remedy="give redis://host:port/db, without parameters other than db",
         )
@@ -257,7 +260,7 @@ def check_redis(text: str, policy: AccessPolicy, resolve: Resolve, field: str) -
     else:
         raise AccessError(
             "bad-address",
-            "this is no address of a Redis server",
+            "this is not an address of a Redis server",
             field=field,
             remedy="give redis://host:port/db, or leave it out for the pipeline's own",
         )

@@ -81,7 +81,7 @@ def check_source_access(
     check_full(path, "source.path")
     found = check_path(path, policy, resolve, "source.path")
     if format in ("recorded", "files") and parse_path(path).scheme != "file":
-        raise _bad("source.path", "this is no path of this machine", "give a directory's path")
+        raise _bad("source.path", "this is not a path of this machine", "give a directory's path")
     if format not in ("recorded", "files"):
         check_no_pattern(path, "source.path")
     return found
@@ -196,7 +196,7 @@ def _check_values(
         elif lowered in FILE_OPTIONS:
             check_path(text, policy, resolve, field)
         elif lowered == "compression" and text.lower() not in CODECS:
-            raise _bad(field, f"{text[:60]!r} is no codec", f"give one of {', '.join(CODECS)}")
+            raise _bad(field, f"{text[:60]!r} is not a codec", f"give one of {', '.join(CODECS)}")
         elif not known and ("://" in text or text.startswith(("/", "file:"))):
             check_path(text, policy, resolve, field, write=kind == "sink")
 
@@ -205,13 +205,13 @@ def _check_jdbc(name: str, text: str, policy: AccessPolicy, resolve: Resolve, fi
     if name == "url":
         check_database(text, policy, resolve, field)
     elif name == "dbtable" and _TABLE.fullmatch(text) is None:
-        raise _bad(field, "this is no name of a table", "give table, or schema.table")
+        raise _bad(field, "this is not a name of a table", "give table, or schema.table")
     elif name == "driver" and text not in _DRIVERS:
         raise _bad(field, "this driver is not known", f"leave it out, or give {_one(_DRIVERS)}")
     elif name == "createtablecolumntypes" and not _are_columns(text):
-        raise _bad(field, "this is no list of columns and types", "write e.g. name VARCHAR(64)")
+        raise _bad(field, "this is not a list of columns and types", "write e.g. name VARCHAR(64)")
     elif name == "anabranch.batchcolumn" and re.fullmatch(r"[A-Za-z_]\w*", text, re.A) is None:
-        raise _bad(field, "this is no plain name of a column", "use letters, digits and _")
+        raise _bad(field, "this is not a plain name of a column", "use letters, digits and _")
 
 
 def _are_columns(text: str) -> bool:

@@ -6,7 +6,7 @@ both divide a file alike. It reads RFC 4180, extended to what real files contain
 * A field is quoted only if its first byte is the quote; a quote elsewhere is text.
 * In a quoted field a doubled quote is a quote. So is an escaped quote, and an escaped escape is the
   escape. Before any other character the escape is text.
-* Records end at LF, CR LF or CR. Blank lines and comment lines are no records.
+* Records end at LF, CR LF or CR. Blank lines and comment lines are not records.
 * A quoted field that is not closed, or is followed by anything but a separator or the end of the
   record, is *malformed*: its record ends with the line in which the field begins. So a stray quote
   costs one line, not the rest of the file.
@@ -150,7 +150,7 @@ def scan(
         elif look < end and data[look] != _LF and data[look] != _CR:
             look = -1
         if look >= 0:
-            # A blank line or a comment is no record.
+            # A blank line or a comment is not a record.
             if look == end and not final:
                 break
             at = min(look + 1, end)
@@ -319,7 +319,7 @@ def csv_dialect(options: Mapping[str, str], default: CsvDialect) -> CsvDialect:
         text = {"\\t": "\t", "\\\\": "\\", "\\0": "", "\0": ""}.get(text, text)
         if (not text and optional) or (len(text) == 1 and text.isascii() and text not in "\r\n"):
             return text
-        raise _bad(option, f"{text[:20]!r} is no single ASCII character")
+        raise _bad(option, f"{text[:20]!r} is not a single ASCII character")
 
     def flag(name: str, default: bool) -> bool:
         option, text = given.get(name, (name, str(default)))

@@ -122,7 +122,8 @@ def own_files(format: str, path: str | None, options: Mapping[str, str]) -> File
     """Parse the options of a directory that the runtime reads itself.
 
     Returns:
-        The options; None if the source is no directory, or Spark reads it (:func:`sparks_option`).
+        The options; None if the source is not a directory, or if Spark reads it
+        (:func:`sparks_option`).
 
     Raises:
         StreamError: an option or its value is unknown.

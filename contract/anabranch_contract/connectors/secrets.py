@@ -103,7 +103,7 @@ def _check_reference(prefix: str, format: str, name: str, value: str, field: str
     ):
         raise AccessError(
             "bad-reference",
-            f"option {name!r} has ${{ that begins no reference to a variable of the runtime's",
+            f"option {name!r} has ${{ without the name of a variable that the runtime may read",
             field=field,
             remedy=f"write ${{{prefix}<NAME>}}, capitals, digits and underscores",
         )

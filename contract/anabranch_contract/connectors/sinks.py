@@ -189,7 +189,7 @@ def _check_redis(sink: SinkSpec) -> None:
     if payload is not None and payload not in list(SinkPayload):
         raise SinkDefinitionError(
             "bad-sink",
-            f"{payload!r} is no payload",
+            f"{payload!r} is not a payload",
             field="sink.options.payload",
             remedy=f"choose {' or '.join(SinkPayload)}",
         )
@@ -198,7 +198,7 @@ def _check_redis(sink: SinkSpec) -> None:
         if text is not None and (not text.isascii() or not text.isdigit() or int(text) < 1):
             raise SinkDefinitionError(
                 "bad-sink",
-                f"{text!r} is no positive number",
+                f"{text!r} is not a positive number",
                 field=f"sink.options.{name}",
                 remedy="give a whole number of at least 1",
             )
@@ -221,7 +221,7 @@ def _check_columns(sink: SinkSpec, columns: Sequence[tuple[str, str]]) -> None:
     if added is not None and (not added or added.lower() in names):
         raise SinkDefinitionError(
             "bad-sink",
-            f"{added!r} is no name that a further column could have",
+            f"{added!r} is not a name that a further column could have",
             field=f"sink.options.{BATCH_COLUMN}",
             remedy="choose a name that the query's results do not have",
         )

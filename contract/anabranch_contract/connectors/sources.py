@@ -158,7 +158,7 @@ def choice(kind: type[_Choice], options: Mapping[str, str], name: str, default: 
         return kind(text)
     except ValueError:
         choices = ", ".join(kind)
-        raise bad_option(name, f"{text!r} is no valid value", f"give one of {choices}") from None
+        raise bad_option(name, f"{text!r} is not a valid value", f"give one of {choices}") from None
 
 
 def bad_option(option: str, message: str, remedy: str) -> StreamError:

@@ -41,7 +41,7 @@ class Patch(Message):
     Attributes:
         base, base_digest: the other ruleset's id, and the digest of its text.
         digest: digest of the resulting text.
-        sections: section name -> its edits. ``scalars``: all fields that are no sections.
+        sections: section name -> its edits. ``scalars``: all fields that are not sections.
     """
 
     base: RulesetId

@@ -30,7 +30,7 @@ class RulesetRows:
     """A ruleset's text, split into rows.
 
     Attributes:
-        sections: section name -> its rows. ``scalars``: name -> text of a field that is no list.
+        sections: section name -> its rows. ``scalars``: name -> text of a field that is not a list.
     """
 
     sections: Mapping[str, list[bytes]]

@@ -64,7 +64,7 @@ class RulesetId(NamedTuple):
         """Parse a ruleset id, the inverse of ``str``.
 
         Raises:
-            ValueError: ``text`` is no ruleset id.
+            ValueError: ``text`` is not a ruleset id.
         """
         epoch, _, revision = text.partition(".")
         return cls(int(epoch), int(revision or 0))

@@ -275,5 +275,11 @@ def tail_entry(batch: int, ordinal: int) -> str:
 
 def read_tail_entry(entry: str) -> tuple[int, int]:
     """Parse an entry's id into batch and ordinal."""
-    batch, _, ordinal = entry.partition("-")
-    return int(batch) - 2, int(ordinal)
+    batch, ordinal = entry_numbers(entry)
+    return batch - 2, ordinal
+
+
+def entry_numbers(entry: str) -> tuple[int, int]:
+    """Parse the id of an entry of a Redis Stream; ids have the order of these numbers."""
+    first, _, second = entry.partition("-")
+    return int(first), int(second)

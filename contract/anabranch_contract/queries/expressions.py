@@ -86,9 +86,9 @@ class Literal(Term, frozen=True, tag="literal", rename={"value": "literal"}):
         if isinstance(value, str) and self.type.kind is TypeKind.DECIMAL:
             force_setattr(self, "value", Decimal(value))
         elif isinstance(value, str) and self.type.kind in FLOATING:
-            raise ValueError(f"{value!r} is no value of a literal of type {self.type}")
+            raise ValueError(f"{value!r} is not a value of a literal of type {self.type}")
         if isinstance(self.value, float) and not isfinite(self.value):
-            raise ValueError(f"{value} is no value of a literal")
+            raise ValueError(f"{value} is not a value of a literal")
 
     def __str__(self) -> str:
         if self.value is None:

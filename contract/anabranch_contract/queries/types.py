@@ -108,7 +108,7 @@ def parse_type(text: str) -> DataType:
     if not 1 <= precision <= 38 or not 0 <= scale <= precision:
         raise PlannerError(
             "unknown-type",
-            f"{text!r} is no valid decimal",
+            f"{text!r} is not a valid decimal",
             remedy="decimal(p,s) needs 1 <= p <= 38 and 0 <= s <= p",
         )
     return DataType(TypeKind.DECIMAL, precision, scale)

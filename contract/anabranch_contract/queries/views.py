@@ -168,7 +168,7 @@ class SortKey(Row, frozen=True):
 
 
 class RankFunction(StrEnum):
-    """Functions that rank the rows of a partition; equal sort keys have one rank or not."""
+    """Functions that rank the rows of a partition. They differ in ranks of equal sort keys."""
 
     ROW_NUMBER = "row_number"
     RANK = "rank"

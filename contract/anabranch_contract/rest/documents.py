@@ -126,7 +126,7 @@ class Document(BaseModel):
         fields missing from an older release become None or empty.
 
         Raises:
-            ValidationError: the document is no such answer.
+            ValidationError: the document is not such an answer.
         """
         return cls.model_validate(document, extra="allow", context=READING)
 
@@ -170,7 +170,7 @@ def read_body(kind: type[_Body], document: Any) -> _Body:
     """Parse an answer of another type than :class:`Document`, of a service of any release.
 
     Raises:
-        ValidationError: the document is no such answer.
+        ValidationError: the document is not such an answer.
     """
     return TypeAdapter(kind).validate_python(document, context=READING)
 

@@ -37,7 +37,7 @@ class CpuProfile(Document):
     seconds: float = Field(description="Length of the period.")
     cpu: float = Field(description="CPU seconds of all processes.")
     groups: dict[CpuGroup, float]
-    queries: dict[str, float] = Field(description="By query; the empty name: of no query.")
+    queries: dict[str, float] = Field(description='Seconds by query; "": of no query.')
     uses: list[CpuUse]
 
     @classmethod

@@ -12,7 +12,7 @@ from anabranch_contract.rest.queries import ProblemRecord
 
 class MisfitOut(Document):
     """A value (truncated) that does not fit its column's type. ``row`` counts from 0; ``column``
-    null: the row as a whole is malformed, e.g. a line that is no JSON object.
+    null: the row as a whole is malformed, e.g. a line that is not a JSON object.
     """
 
     row: int

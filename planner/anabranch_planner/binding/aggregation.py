@@ -61,7 +61,7 @@ class _Found:
             assert self.by is not None
             return replace(self, by=_if(condition, self.by))
         value = _if(condition, _ONE if self.value is None else self.value)
-        # Texts in their own descending order stay so.
+        # Values that are ordered by themselves keep that order.
         own = self.by is not None and self.by == self.value
         return replace(self, value=value, by=value if own else self.by)
 
@@ -137,7 +137,7 @@ def _plain(call: AggregateCall, scope: Scope) -> _Found:
             raise unsupported(f"{call.name}() of two columns", "write min_by(x, y) or max_by(x, y)")
         arguments = arguments[:1]
     if call.name == "approx_count_distinct":
-        # The accuracy matters to no exact count.
+        # An exact count does not need the accuracy argument.
         arguments, distinct = arguments[:1] if len(arguments) == 2 else arguments, True
     if call.name == "count" and distinct and len(arguments) > 1:
         value = _together([typed(node, scope) for node in arguments])
@@ -200,7 +200,7 @@ def _percentile(call: AggregateCall, scope: Scope) -> _Found:
         descending = bool(call.order[0].args.get("desc"))
     else:
         if name in ("percentile_approx", "approx_percentile") and len(arguments) == 3:
-            # The accuracy matters to no exact percentile.
+            # An exact percentile does not need the accuracy argument.
             arguments = arguments[:2]
         _require(call, arguments, 2, "a value and a fraction", f"write {name}(x, 0.5)")
         node, fraction = arguments[0], _fraction(name, arguments[1], scope)
@@ -231,7 +231,7 @@ def _listagg(call: AggregateCall, scope: Scope) -> _Found:
         constant = typed(call.arguments[1], scope)
         if not isinstance(constant, Literal) or not isinstance(constant.value, str | None):
             raise unsupported(
-                f"the separator {describe(call.arguments[1])}, which is no literal,",
+                f"the separator {describe(call.arguments[1])}, which is not a literal,",
                 "write the text into the query",
             )
         separator = constant.value or ""
@@ -333,7 +333,7 @@ def _fraction(name: str, node: Node, scope: Scope) -> str:
                 return format(number.normalize(), "f")
         raise QueryError(
             "bad-literal",
-            f"{describe(node)} in {name}() is no fraction",
+            f"{describe(node)} in {name}() is not a fraction",
             remedy="write one number from 0 to 1; several take one column each",
         )
 

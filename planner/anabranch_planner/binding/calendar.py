@@ -121,7 +121,7 @@ def _months_of_literal(node: exp.Interval) -> int | None:
         return sign * sum(int(count) * _MONTHS[_singular(name)] for count, name in parts)
     raise QueryError(
         "bad-interval",
-        f"{text!r} is no number of {' and '.join(sorted(units))}s",
+        f"{text!r} is not a number of {' and '.join(sorted(units))}s",
         remedy="write e.g. INTERVAL '3' MONTH, INTERVAL '1-6' YEAR TO MONTH",
     )
 
@@ -158,7 +158,7 @@ def _by_months(moment: Expr, months: int, interval: Node) -> Expr:
     if not isinstance(moment, Literal):
         raise QueryError(
             "bad-interval",
-            f"{interval.sql(dialect='spark')} has no fixed length, and {moment} is no constant",
+            f"{interval.sql(dialect='spark')} has no fixed length, and {moment} is not a constant",
             remedy="move the constant that it is compared with, as in x < DATE '1994-01-31' + "
             "INTERVAL '1' MONTH, or use WEEK, DAY, HOUR, MINUTE or SECOND",
         )

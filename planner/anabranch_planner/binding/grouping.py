@@ -131,8 +131,8 @@ def _is_nested(node: Node) -> bool:
 
 
 def bits(sets: Sequence[Sequence[int]], places: Sequence[int | None], keys: int) -> dict[int, int]:
-    """``grouping_id`` of the keys at ``places`` by ``grouping_id`` of all ``keys`` keys; None is a
-    key that all ``sets`` have.
+    """Map ``grouping_id`` of all ``keys`` keys to ``grouping_id`` of the keys at ``places``, for
+    each of ``sets``. The place None is a key that all sets have.
     """
 
     def value(one: Sequence[int], chosen: Sequence[int | None]) -> int:
@@ -143,7 +143,8 @@ def bits(sets: Sequence[Sequence[int]], places: Sequence[int | None], keys: int)
 
 
 def chosen_by_set(values: Mapping[int, int], *, bit: bool) -> Expr:
-    """The expression over GROUPING_ID with the values of :func:`bits`; ``bit``: of one key."""
+    """The expression over GROUPING_ID that applies the map of :func:`bits`; ``bit``: its values
+    are single bits (0 or 1)."""
     kind = _TINYINT if bit else _BIGINT
     own = Column("", GROUPING_ID, _BIGINT)
     if len(set(values.values())) == 1:

@@ -152,13 +152,13 @@ def interval(text: str, unit: str | None) -> Literal:
     except InvalidOperation as cause:
         raise QueryError(
             "bad-interval",
-            f"{text!r} is no number of {first}s",
+            f"{text!r} is not a number of {first}s",
             remedy="write e.g. INTERVAL '5' MINUTE",
         ) from cause
     if exact != exact.to_integral_value() or ("." in text and unit_micros("second") != size):
         raise QueryError(
             "bad-interval",
-            f"INTERVAL '{text}' {unit.upper()} is no whole number",
+            f"INTERVAL '{text}' {unit.upper()} is not a whole number",
             remedy="use a smaller unit",
         )
     return Literal(int(exact), INTERVAL)
@@ -229,7 +229,7 @@ def _span(text: str, first: str, last: str) -> int:
     if first not in _SPANS or last not in _SPANS or _SPANS.index(first) >= _SPANS.index(last):
         raise QueryError(
             "bad-interval",
-            f"{first.upper()} TO {last.upper()} is no supported span",
+            f"{first.upper()} TO {last.upper()} is not a supported span",
             remedy="use DAY, HOUR, MINUTE or SECOND, larger unit first",
         )
     units = _SPANS[_SPANS.index(first) : _SPANS.index(last) + 1]
@@ -242,7 +242,7 @@ def _span(text: str, first: str, last: str) -> int:
     if match is None:
         raise QueryError(
             "bad-interval",
-            f"{text!r} is no interval of {first.upper()} TO {last.upper()}",
+            f"{text!r} is not an interval of {first.upper()} TO {last.upper()}",
             remedy="write e.g. INTERVAL '1:30' HOUR TO MINUTE",
         )
     sign, *values = match.groups()

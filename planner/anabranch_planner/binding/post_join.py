@@ -510,7 +510,7 @@ class _Splitter:
                 with at(node):
                     raise QueryError(
                         "not-grouped",
-                        f"{describe(node)} in {name}() is no key of GROUP BY",
+                        f"{describe(node)} in {name}() is not a key of GROUP BY",
                         remedy="name keys as GROUP BY has them",
                     )
             named.append(_W if term is None else term.name)
@@ -582,7 +582,7 @@ def _ordinal(node: Node, count: int) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= count:
         raise QueryError(
             "bad-ordinal",
-            f"{text} is no position in the SELECT list",
+            f"{text} is not a position in the SELECT list",
             remedy=f"write a number from 1 to {count}, or the expression itself",
         )
     return int(text) - 1
@@ -593,7 +593,7 @@ def _count(node: Node, what: str) -> int:
     if not text.isdecimal() or int(text) > 10**9:
         raise QueryError(
             "bad-literal",
-            f"{what} {describe(node)} is no number of rows",
+            f"{what} {describe(node)} is not a number of rows",
             remedy="write a whole number up to 1000000000",
         )
     return int(text)

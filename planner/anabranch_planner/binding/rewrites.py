@@ -50,7 +50,7 @@ def escaped(pattern: str, escape: str) -> str:
     """
     if len(escape) != 1:
         raise QueryError(
-            "bad-literal", f"{escape!r} is no escape character", remedy="give one character"
+            "bad-literal", f"{escape!r} is not an escape character", remedy="give one character"
         )
     made, rest = "", iter(pattern)
     for character in rest:
@@ -105,7 +105,7 @@ def _with_literal(before: str, after: str) -> Callable[[Sequence[Expr]], Expr]:
         text, wanted = args
         if not isinstance(wanted, Literal) or not isinstance(wanted.value, str):
             raise unsupported(
-                f"a search for {wanted}, which is no literal,", "write the text into the query"
+                f"a search for {wanted}, which is not a literal,", "write the text into the query"
             )
         return like(text, before + _verbatim(wanted.value) + after)
 
@@ -116,7 +116,7 @@ def _right(args: Sequence[Expr]) -> Expr:
     text, length = args
     if not isinstance(length, Literal) or not isinstance(length.value, int):
         raise unsupported(
-            f"right() of {length} characters, which is no literal,",
+            f"right() of {length} characters, which is not a literal,",
             "write the number into the query",
         )
     if length.value <= 0:

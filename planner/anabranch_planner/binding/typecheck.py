@@ -428,7 +428,7 @@ def _like(node: Node, scope: Scope) -> Expr:
     if not (isinstance(pattern, exp.Literal) and pattern.is_string):
         raise QueryError(
             "unsupported-sql",
-            f"{describe(node)} is not supported: its pattern is no literal",
+            f"{describe(node)} is not supported: its pattern is not a literal",
             remedy="write LIKE 'pattern'",
         )
     if text.type.kind is not TypeKind.STRING:
@@ -482,7 +482,7 @@ def _interval(node: Node, scope: Scope) -> Expr:
     if not isinstance(value, exp.Literal):
         raise QueryError(
             "unsupported-sql",
-            f"{describe(node)} is not supported: its length is no literal",
+            f"{describe(node)} is not supported: its length is not a literal",
             remedy="write e.g. INTERVAL '5' MINUTE",
         )
     found = interval(str(value.this), unit.sql(dialect="spark") if unit is not None else None)
@@ -526,7 +526,7 @@ def _cast(node: Node, scope: Scope) -> Expr:
         if parsed and inner.type.kind is TypeKind.STRING:
             raise QueryError(
                 "bad-literal",
-                f"{inner} is no {target}",
+                f"{inner} is not of type {target}",
                 remedy="write e.g. TIMESTAMP '2024-01-31 12:00:00', DATE '2024-01-31'",
             )
     return coerce(inner, target)
@@ -606,7 +606,9 @@ def _date_part(node: Node, scope: Scope) -> Expr:
     functions.check_arity(str(node.this).lower(), len(node.expressions), 2, 2)
     part, moment = (typed(arg, scope) for arg in node.expressions)
     if not isinstance(part, Literal) or not isinstance(part.value, str):
-        raise unsupported("date_part() of a part that is no literal", "write date_part('year', x)")
+        raise unsupported(
+            "date_part() of a part that is not a literal", "write date_part('year', x)"
+        )
     return rewritten.part_of(part.value, moment)
 
 
@@ -642,7 +644,7 @@ def _after_aggregate(node: Node, scope: Scope) -> Expr:
     typed(node.this, scope)
     kind = "FILTER" if isinstance(node, exp.Filter) else "WITHIN GROUP or IGNORE NULLS"
     raise unsupported(
-        f"{kind} after an expression that is no aggregate", "write it after an aggregate"
+        f"{kind} after an expression that is not an aggregate", "write it after an aggregate"
     )
 
 

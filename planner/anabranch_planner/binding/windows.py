@@ -83,7 +83,7 @@ def _micros(node: Node) -> int:
     if text is None:
         raise QueryError(
             "bad-window",
-            f"{describe(node)} is no duration",
+            f"{describe(node)} is not a duration",
             remedy="write e.g. '10 minutes'",
         )
     return parse_duration(text.lower())

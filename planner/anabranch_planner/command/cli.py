@@ -117,7 +117,7 @@ def plan(
     """Plan the queries of a problem file; see docs/planner.md for its format."""
     if deadline is not None and not deadline >= 0:
         raise PlannerError(
-            "bad-deadline", f"{deadline} is no deadline", field="--deadline", remedy="0 or more"
+            "bad-deadline", f"{deadline} is not a deadline", field="--deadline", remedy="0 or more"
         )
     limit = None if deadline is None or math.isinf(deadline) else deadline
     problem = parse_problem(load_yaml(_read(problem_file)))
@@ -192,7 +192,7 @@ def _read(name: str) -> str:
         raise _file_error(name, cause) from cause
     except UnicodeDecodeError as cause:
         raise PlannerError(
-            "malformed-problem", "this is no UTF-8 text", field=name, remedy="name a YAML file"
+            "malformed-problem", "this is not UTF-8 text", field=name, remedy="name a YAML file"
         ) from cause
 
 

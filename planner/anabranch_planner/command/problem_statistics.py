@@ -213,7 +213,7 @@ def _parsed_sides(text: str, at: str) -> _Sides:
     sides: Iterable[Any] = (node.this, node.expression) if isinstance(node, exp.EQ) else ()
     names = [(s.table, s.name) for s in sides if isinstance(s, exp.Column) and s.table]
     if len(names) != 2:
-        raise refused("this is no equality of two columns", at, 'write "R.a = S.a"')
+        raise refused("this is not an equality of two columns", at, 'write "R.a = S.a"')
     return _sides(names[0], names[1])
 
 

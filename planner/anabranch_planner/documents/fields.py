@@ -102,18 +102,18 @@ _REASONS = {
     "bool_type": ("expected true or false, found {found}", "write true or false"),
     "dict_type": ("expected a mapping, found {found}", "write key: value pairs"),
     "enum": ("there is no {name} {found}", "use {expected}"),
-    "finite_number": ("{found} is no number", "leave out what is unknown"),
+    "finite_number": ("{found} is not a number", "leave out what is unknown"),
     "float_type": ("expected a number, found {found}", "leave out what is unknown"),
     "greater_than": ("{found} is too small", "use a number above {gt:g}"),
     "greater_than_equal": ("{found} is less than {ge:g}", "use a number from {ge:g}"),
-    "int_type": ("{found} is no whole number", "use a number such as 1 or 2"),
-    "invalid_key": ("{found} is no text", "put it in quotes"),
+    "int_type": ("{found} is not a whole number", "use a number such as 1 or 2"),
+    "invalid_key": ("{found} is not a text", "put it in quotes"),
     "less_than_equal": ("{found} is too large", "use a number up to {le:g}"),
     "list_type": ("expected a list, found {found}", "write [first, second]"),
     "missing": ("the field {name} is missing", "write {name}: ..."),
-    "string_pattern_mismatch": ("{found} is no name", "use letters, digits and _, at most 128"),
+    "string_pattern_mismatch": ("{found} is not a name", "use letters, digits and _, at most 128"),
     "string_too_short": ("the text is empty", "write a text, or leave it out"),
-    "string_type": ("{found} is no text", "put it in quotes"),
+    "string_type": ("{found} is not a text", "put it in quotes"),
     "tuple_type": ("expected a list, found {found}", "write [first, second]"),
     "too_short": ("the list is empty", "write at least one of {name}"),
 }
@@ -155,7 +155,7 @@ def refusal(
 
 def _duration(value: Any) -> int:
     if not isinstance(value, str):
-        raise refusal(f"{shown(value)} is no duration", "write '10m' or '10 minutes'")
+        raise refusal(f"{shown(value)} is not a duration", "write '10m' or '10 minutes'")
     try:
         micros = parse_duration(value)
     except PlannerError as cause:

@@ -68,10 +68,10 @@ def load_yaml(text: str) -> Any:
         mark = cause.problem_mark or cause.context_mark
         where = f" in line {mark.line + 1}" if mark is not None else ""
         reason = " ".join(str(cause.problem or cause.context or "syntax error").split())
-        raise _malformed(f"this is no YAML: {reason}{where}", "check the file there") from cause
+        raise _malformed(f"this is not YAML: {reason}{where}", "check the file there") from cause
     except yaml.YAMLError as cause:
         reason = " ".join(str(cause).split())
-        raise _malformed(f"this is no YAML: {reason}", "save it as UTF-8 text") from cause
+        raise _malformed(f"this is not YAML: {reason}", "save it as UTF-8 text") from cause
     except (ValueError, OverflowError) as cause:
         # ValueError: a timestamp such as 2024-99-99, or an integer too long for Python to parse.
         reason = " ".join(str(cause).split())

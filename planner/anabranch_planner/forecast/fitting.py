@@ -234,7 +234,7 @@ def _regressed(values: Array, sums: Sequence[Array], tried: Smoothing) -> Fit:
     rise = np.where(regular, (x11 * r2 - x12 * r1) / divisor, values[1] - values[0])
     squares = rr - first * r1 - rise * r2
     if not regular.all():
-        # For collinear regressors the path is no minimum, so evaluate the full quadratic.
+        # For collinear regressors the path is not a minimum, so evaluate the full quadratic.
         full = rr - 2 * (first * r1 + rise * r2)
         full += first * (first * x11 + 2 * rise * x12) + rise * rise * x22
         squares = np.where(regular, squares, full)

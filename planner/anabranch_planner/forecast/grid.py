@@ -120,7 +120,7 @@ def check_positive(number: float, field: str, unit: str) -> None:
     if not 0 < number < math.inf:
         raise StatisticsError(
             "invalid-forecast",
-            f"{number} is no finite number above 0",
+            f"{number} is not a finite number above 0",
             field=field,
             remedy=f"give {unit}, above 0",
         )

@@ -26,7 +26,7 @@ from anabranch_planner.forecast.series import Series
 
 #: Default for the maximum number of periods used.
 PERIODS = 20
-#: Minimum number of measured periods, as a single one is no series.
+#: Minimum number of measured periods, as a single one is not a series.
 EVIDENCE = 2
 #: Least forecast, as a fraction of the series' mean.
 FLOOR = 0.1

@@ -334,7 +334,7 @@ def _windows(scope: Scope, window: int | Mapping[str, int] | None) -> dict[str, 
                 raise QueryError(
                     "duplicate-alias" if named else "unknown-alias",
                     f"the window names {name!r}, "
-                    + ("more than once" if named else "which is no alias of the query"),
+                    + ("more than once" if named else "which is not an alias of the query"),
                     field=f"window.{name}",
                     remedy="name it once" if named else nearest(name, scope.streams),
                 )
@@ -458,7 +458,7 @@ def _require_connected(names: Sequence[str], classes: Iterable[Class], bound: Bo
     if len(_components(names, [*(c.aliases for c in classes), *related])) == 1:
         raise QueryError(
             "no-equi-join",
-            f"{sets} are joined only by conditions that are no equalities",
+            f"{sets} are joined only by conditions that are not equalities",
             remedy=f"add an equality between them, e.g. {first[0]}.key = {second[0]}.key",
         )
     raise QueryError(

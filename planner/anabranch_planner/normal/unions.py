@@ -134,7 +134,7 @@ def _check_window(window: int | Mapping[str, int] | None, branches: tuple[Bound,
             known = [alias for branch in branches for alias in branch.scope.streams]
             raise QueryError(
                 "unknown-alias",
-                f"the window names {name!r}, which is no alias of the query",
+                f"the window names {name!r}, which is not an alias of the query",
                 field=f"window.{name}",
                 remedy=nearest(name, known),
             )

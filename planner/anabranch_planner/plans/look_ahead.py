@@ -227,7 +227,7 @@ class _FilterChooser:
         return self._over(rule, self.heads[rule.out])
 
     def _over(self, rule: ProbeRule, labels: frozenset[Label]) -> float:
-        """Partial results over ``labels`` per unit of time, of all substreams that use the rule."""
+        """Rate of partial results that join ``labels``, summed over the substreams of the rule."""
         mir = self.subs.of(self.users[rule.out], labels)
         return self.model.probe_of(mir, rule.start, self.takers[rule.out])
 

@@ -93,14 +93,14 @@ def receive(stream: IO[bytes]) -> object:
     prefix = stream.read(PREFIX)
     length = int.from_bytes(prefix, "big")
     if len(prefix) == PREFIX and length > LONGEST:
-        raise ValueError("no message")
+        raise ValueError("not a message")
     data = stream.read(length)
     if len(prefix) < PREFIX or len(data) < length:
         raise EOFError("the stream ended")
     try:
         return pickle.loads(data)
     except Exception as cause:
-        raise ValueError("no message") from cause
+        raise ValueError("not a message") from cause
 
 
 def main() -> None:

@@ -146,7 +146,7 @@ def checked(solver: Solver, request: Request, solution: Solution) -> Solution:
     # Written so that a NaN fails the check.
     if not (off <= TOLERANCE and excess <= 1.0):
         return failed(
-            f"the solver {solver} gives a point that is no solution "
+            f"the solver {solver} gives a point that is not a solution "
             f"(off by {off:g}, rows violated by {excess * TOLERANCE:g})"
         )
     value = program.offset + float(np.dot(np.array(program.costs), rounded))
@@ -197,7 +197,7 @@ class _Child:
                 self._start()
             answer = self._exchange(request, limit)
             if not isinstance(answer, Solution):
-                raise _Broken("sent something that is no solution")
+                raise _Broken("sent something that is not a solution")
             return answer
         except _Broken as cause:
             self._stop()
@@ -248,7 +248,7 @@ class _Child:
                 send(process.stdin, request)
             return receive(process.stdout)
         except ValueError:
-            raise _Broken("sent something that is no message") from None
+            raise _Broken("sent something that is not a message") from None
         except (EOFError, OSError):
             if late.is_set():
                 raise _Broken(f"did not answer within {limit:g} s and was killed") from None

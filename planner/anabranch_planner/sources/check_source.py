@@ -80,7 +80,7 @@ def _complete(format: str, path: str | None, options: Mapping[str, str]) -> None
     for name, text in options.items():
         if name.lower() in _POSITIVE and re.fullmatch(r"0*[1-9][0-9]{0,17}", text, re.A) is None:
             raise bad_option(
-                name, f"{text[:60]!r} is no positive number", "give a whole number from 1 on"
+                name, f"{text[:60]!r} is not a positive number", "give a whole number from 1 on"
             )
     if format == "kafka":
         if "kafka.bootstrap.servers" not in given:

@@ -169,7 +169,10 @@ def read_schema(text: str) -> tuple[tuple[str, DataType], ...]:
         position = (text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at))
         if match is None:
             raise _bad(
-                SCHEMA, "this is no column and type", "write e.g. id bigint, name string", position
+                SCHEMA,
+                "this is not a column and type",
+                "write e.g. id bigint, name string",
+                position,
             )
         name = match[2] or match[1].replace("``", "`")
         try:

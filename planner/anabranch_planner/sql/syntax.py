@@ -317,7 +317,7 @@ def _body(statement: Node) -> exp.Select | exp.SetOperation:
         return _body(statement.this)
     if not isinstance(statement, exp.Select | exp.SetOperation):
         if isinstance(statement, exp.Alias | exp.Column | exp.Literal | exp.Anonymous):
-            raise QueryError("malformed-sql", "this is no SELECT statement", remedy=SHAPE)
+            raise QueryError("malformed-sql", "this is not a SELECT statement", remedy=SHAPE)
         reads = statement.find(exp.Select) is not None
         raise no_query(type(statement).__name__.upper(), reads=reads)
     return statement
@@ -599,7 +599,7 @@ def _identifier(node: Node) -> str:
     if isinstance(node, exp.Identifier):
         return node.name
     raise QueryError(
-        "malformed-sql", f"{describe(node)} is no column name", remedy="write USING (column)"
+        "malformed-sql", f"{describe(node)} is not a column name", remedy="write USING (column)"
     )
 
 

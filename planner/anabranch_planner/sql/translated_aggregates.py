@@ -43,7 +43,7 @@ READ: dict[type[Node], frozenset[str]] = {
 
 
 class AggregateRules:
-    """The rules by node type, for one statement."""
+    """Translation rules of one statement's aggregates, by the type of syntax node."""
 
     def __init__(self, dialect: str, meanings: Meanings, types: Types) -> None:
         self._dialect, self._types = dialect, types
@@ -105,7 +105,7 @@ class AggregateRules:
         kinds = self._types.of(value)
         if not kinds or not kinds <= self._meanings.continuous:
             raise self._refused(
-                f"{_name(node)}() of an expression that may not be a double",
+                f"{_name(node)}() of an expression that is possibly not a double",
                 "write CAST(x AS DOUBLE) in it",
             )
         if fraction is None:
@@ -131,7 +131,7 @@ class AggregateRules:
     def _approximate(self, node: Node) -> Node:
         if not self._meanings.approximate_of_type and self._types.of(node.this) != _DOUBLE:
             raise self._refused(
-                "an approximate percentile of an expression that may not be a double",
+                "an approximate percentile of an expression that is possibly not a double",
                 "write CAST(x AS DOUBLE) in it",
             )
         return _call("percentile_approx", node.this, node.args["quantile"])
@@ -193,7 +193,7 @@ class AggregateRules:
         name, sides = _name(node), (node.this, node.expression)
         if not self._meanings.pairs and any(self._types.of(side) != _DOUBLE for side in sides):
             raise self._refused(
-                f"{name}() of an expression that may not be a double",
+                f"{name}() of an expression that is possibly not a double",
                 "write CAST(x AS DOUBLE) in it",
             )
         return _call(name, *sides)

@@ -234,7 +234,7 @@ class _Translator:
 
     def _date(self, node: Node) -> Node:
         if not _is_moment(node.this):
-            raise self._refused("a date that is no literal", "write DATE '2024-01-31'")
+            raise self._refused("a date that is not a literal", "write DATE '2024-01-31'")
         return _cast(node.this.copy(), DType.DATE)
 
     def _require(self, operand: Node, kinds: frozenset[TypeKind], what: str) -> None:
@@ -408,7 +408,9 @@ class _Translator:
     def _search(self, node: Node) -> Node:
         pattern = node.expression
         if not isinstance(pattern, exp.Literal) or not pattern.is_string or not pattern.this:
-            raise self._refused("a search for a text that is no literal", "write the text into it")
+            raise self._refused(
+                "a search for a text that is not a literal", "write the text into it"
+            )
         return node
 
     # --- other functions -----------------------------------------------------------------------
@@ -440,7 +442,7 @@ class _Translator:
             raise self._refused(name, "write stddev_samp, stddev_pop or var_pop")
         if self.meanings.aggregates.mean is not True and not self._are(node.this, _DOUBLE):
             raise self._refused(
-                f"{name} of an expression that may not be a double",
+                f"{name} of an expression that is possibly not a double",
                 "write CAST(x AS DOUBLE) in it",
             )
         return node

@@ -38,8 +38,8 @@ def attempt(
     Args:
         context: the batch. ``read``: its input; None: the job produces it.
         results: the results directory, which contains the staging folder.
-        attempts: number of failures after which the error is raised. An attempt with unreadable
-            input is no failure: ``discard`` gets its packs, and the next attempt skips this input.
+        attempts: number of failures after which the error is raised. Unreadable input is not a
+            failure: ``discard`` gets the packs of the attempt, and the next one skips the input.
         stopping: whether a stop is requested, so that a failure is final.
 
     Returns:

@@ -179,7 +179,7 @@ class MaintainedTables:
             )
 
     def close(self) -> None:
-        """Stop; further rounds are included after the next start."""
+        """Stop. Rounds that are not in the tables yet are added after the next start."""
         self.peer.close()
         self._look()
 

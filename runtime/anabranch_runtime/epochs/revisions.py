@@ -30,7 +30,7 @@ def check_revision(running: Ruleset, revision: Ruleset) -> None:
     """
     name = revision.id
     if name.epoch != running.epoch or name <= running.id:
-        raise _refused("revision-differs", f"{name} is no revision of {running.id}")
+        raise _refused("revision-differs", f"{name} is not a revision of {running.id}")
     for part in ("queries", "streams", "relations", "derived", "sketches", "latest_rules"):
         if getattr(revision, part) != getattr(running, part):
             raise _refused("revision-differs", f"{name} has other {part} than {running.id}")

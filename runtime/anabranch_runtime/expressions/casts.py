@@ -236,7 +236,7 @@ def _to_string(column: pa.Array, source: DataType) -> pa.Array:
         try:
             return column.cast(pa.string())
         except pa.ArrowInvalid as error:
-            raise ExpressionError("bad-cast", "a binary value is no UTF-8 text") from error
+            raise ExpressionError("bad-cast", "a binary value is not UTF-8 text") from error
     if kind in FLOATING:
         return by_value(column, java_text, pa.string())
     if kind is TypeKind.DECIMAL:

@@ -21,7 +21,7 @@ are Spark's (:mod:`anabranch_runtime.expressions.casts`, which lists the few tha
 >>> filter_mask([cheap], lambda c: pa.array([3, None, 7], pa.int32()), 3).tolist()
 [True, False, False]
 
-**Refused**, rather than evaluated wrongly: LIKE with a pattern that is no literal; comparison of
+**Refused**, rather than evaluated wrongly: LIKE with a pattern that is not a literal; comparison of
 values without an exact common type; the casts listed in :mod:`anabranch_runtime.expressions.casts`.
 """
 
@@ -435,6 +435,6 @@ def _like(expr: Call, values: pa.Array) -> pa.Array:
     if any(map(_is_null, expr.args)):
         return pa.nulls(len(values), pa.bool_())
     if not all(isinstance(a, Literal) for a in (pattern, *escape)):
-        raise ExpressionError("unsupported", "the pattern of LIKE is no literal")
+        raise ExpressionError("unsupported", "the pattern of LIKE is not a literal")
     spelled = [str(a.value) for a in (pattern, *escape) if isinstance(a, Literal)]
     return text.like(values, *spelled)

@@ -154,7 +154,7 @@ def pick(values: NDArray[Any], positions: I32) -> NDArray[Any]:
 
 
 def address(values: NDArray[Any]) -> int:
-    """Memory address of an array's first element."""
+    """Memory address of an array's first element, for the kernels that gather columns."""
     return int(values.__array_interface__["data"][0])
 
 

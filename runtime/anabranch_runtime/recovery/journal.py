@@ -172,4 +172,4 @@ def _read(path: Path) -> JournalEntry:
     try:
         return codec.from_json(body, JournalEntry)
     except codec.Malformed as cause:
-        raise StateError("damaged-journal", f"{path} is no journal: {cause}") from cause
+        raise StateError("damaged-journal", f"{path} is not a journal: {cause}") from cause

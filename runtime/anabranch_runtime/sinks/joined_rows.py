@@ -17,7 +17,7 @@ from anabranch_runtime.sinks.parquet import RowBuffer, output_schema
 from anabranch_runtime.storage.segment import PackWriter, Segment
 from anabranch_runtime.storage.segment_cache import read_segment
 
-#: Prefix of columns beside a query's own, which are no expressions over streams.
+#: Prefix of columns beside a query's own, which are not expressions over streams.
 HIDDEN = "anabranch_"
 
 

@@ -20,7 +20,6 @@ a reader that has listed it before finds files missing.
 from __future__ import annotations
 
 import fcntl
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ import pyarrow.parquet as pq
 
 from anabranch_runtime.errors import SinkError
 from anabranch_runtime.sinks.parquet import ResultWriter, batch_of, version_of
+from anabranch_runtime.storage.documents import sync_path
 
 HOME = ".merging"
 #: Bytes of a merged file from which on no more files are added to it.
@@ -142,10 +142,10 @@ def _merge(results: Path, folder: Path, group: Sequence[Path]) -> None:
     writer.close()
     if pq.read_metadata(draft).num_rows != rows:
         raise SinkError("merge-failed", f"rows of {folder} are missing in {draft}")
-    _sync(draft)
+    sync_path(draft)
     ready = home / f"{group[0].stem}{_BETWEEN}{group[-1].name}"
     draft.rename(ready)
-    _sync(home)
+    sync_path(home)
     _take_place(folder, ready)
 
 
@@ -155,9 +155,9 @@ def _take_place(folder: Path, ready: Path) -> None:
     for file in _files(folder):
         if first <= file.stem < last:
             file.unlink()
-    _sync(folder)
+    sync_path(folder)
     ready.rename(folder / f"{last}.parquet")
-    _sync(folder)
+    sync_path(folder)
 
 
 def _settle(results: Path) -> None:
@@ -182,11 +182,3 @@ def _alone(results: Path) -> Iterator[bool]:
             yield False
             return
         yield True
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

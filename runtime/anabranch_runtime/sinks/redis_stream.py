@@ -39,7 +39,7 @@ ROWS = 1 << 16
 #: Seconds to wait for the server, for a connection and for an answer.
 PATIENCE = 10.0
 
-#: Errors of the server: another client has added later entries; the key is no stream.
+#: Errors of the server: another client has added later entries; the key is not a stream.
 _FOREIGN = ("ID specified in XADD", "WRONGTYPE")
 #: Script. KEYS: stream, position. ARGV: owner, batch, number of the first entry, maxlen (0: none),
 #: field, entries... Returns the number of the next entry, or the stream's other owner.

@@ -33,6 +33,7 @@ from anabranch_contract.connectors.sources import (
     StreamStart,
     redis_stream_options,
 )
+from anabranch_contract.protocol.keys import entry_numbers
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_runtime.errors import EntriesLost, SourceError
 from anabranch_runtime.sources.decode import from_arrow, from_json, schema_of
@@ -108,7 +109,7 @@ def settle(
     if position is None:
         first = look.added - look.length
         return StreamPosition(_NOTHING, first, first)
-    if look.added < position.ordinal or _number(look.newest) < _number(position.last):
+    if look.added < position.ordinal or entry_numbers(look.newest) < entry_numbers(position.last):
         if on_loss is OnLoss.STOP:
             raise SourceError(
                 "stream-replaced",
@@ -157,7 +158,8 @@ class RedisFeed:
         return self.options.on_loss
 
     def look(self, offset: Any) -> None:
-        """Check that the server answers and, unless losses are skipped, has the entries."""
+        """Check that the server answers, and that it still has the entries (unless the stream may
+        skip lost ones)."""
         self.waiting(offset)
 
     def begin(self) -> Any:
@@ -176,7 +178,7 @@ class RedisFeed:
             if unread > 0:
                 rows += unread * self._density.setdefault(key, float(look.rows))
             if look.first_unread != _NOTHING:
-                oldest = max(oldest, (look.now - _number(look.first_unread)[0]) / 1e3)
+                oldest = max(oldest, (look.now - entry_numbers(look.first_unread)[0]) / 1e3)
         return Waiting(round(rows), max(oldest, 0.0))
 
     def load_end(self, offset: Any, load: Load) -> Any:
@@ -218,7 +220,7 @@ class RedisFeed:
 
     def _advance(self, key: str, look: Look, position: StreamPosition, most: int) -> StreamPosition:
         unread = look.added - position.ordinal
-        untouched = _number(look.deleted) <= _number(position.last)
+        untouched = entry_numbers(look.deleted) <= entry_numbers(position.last)
         if self.options.payload is SourcePayload.FIELDS and unread <= most and untouched:
             return replace(position, last=look.last, ordinal=look.added)
         expected = min(unread * self._density.get(key, float(look.rows)), most)
@@ -412,11 +414,6 @@ def _server(url: str, seconds: float) -> redis.Redis:
     return redis.Redis.from_url(
         revealed(url), socket_timeout=seconds, socket_connect_timeout=LOOKING
     )
-
-
-def _number(entry: str) -> tuple[int, int]:
-    first, _, second = entry.partition("-")
-    return int(first), int(second)
 
 
 def _gone(key: str, count: int) -> EntriesLost:

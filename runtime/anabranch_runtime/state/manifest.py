@@ -468,7 +468,7 @@ class Chains:
             text = read_text(path, KIND)
             return KIND.crc(text.encode()), codec.loads(text, Commit)
         except codec.Malformed as cause:
-            raise _damaged(path, f"is no manifest: {cause!r}") from cause
+            raise _damaged(path, f"is not a manifest: {cause!r}") from cause
         except StateError as error:
             if error.code == "unknown-version":
                 raise

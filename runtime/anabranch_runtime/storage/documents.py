@@ -74,7 +74,7 @@ def read_document(path: Path, kind: Kind) -> Any:
         body = document[kind.key] if written == kind.version else None
     except (OSError, ValueError, KeyError, TypeError) as cause:
         raise StateError(
-            f"damaged-{kind.noun}", f"{path} is no {kind.noun}: {_said(cause)}"
+            f"damaged-{kind.noun}", f"{path} is not a {kind.noun}: {_said(cause)}"
         ) from cause
     if written != kind.version:
         raise unknown_version(path, written, kind.version)
@@ -93,7 +93,7 @@ def read_text(path: Path, kind: Kind) -> str:
         return read_exactly(path, kind, checksum(path)).decode()
     except (OSError, ValueError) as cause:
         read_document(path, kind)
-        raise StateError(f"damaged-{kind.noun}", f"{path} is no {kind.noun}: {cause}") from cause
+        raise StateError(f"damaged-{kind.noun}", f"{path} is not a {kind.noun}: {cause}") from cause
 
 
 def checksum(path: Path) -> int:
@@ -101,12 +101,12 @@ def checksum(path: Path) -> int:
 
     Raises:
         OSError: the file can't be read.
-        ValueError: the file is no document.
+        ValueError: the file is not a document.
     """
     with path.open("rb") as file:
         found = _HEAD.match(file.read(_LONGEST_HEAD))
     if found is None:
-        raise ValueError(f"{path} is no document")
+        raise ValueError(f"{path} is not a document")
     return int(found["crc"])
 
 
@@ -156,12 +156,12 @@ def write_durably(path: Path, text: str) -> None:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
         raise
-    sync_directory(path.parent)
+    sync_path(path.parent)
 
 
-def sync_directory(directory: Path) -> None:
-    """Make the names in ``directory`` durable, which syncing a renamed file does not do."""
-    number = os.open(directory, os.O_RDONLY)
+def sync_path(path: Path) -> None:
+    """Make a file's content, or the names in a directory, durable; a rename needs the latter."""
+    number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)
     finally:

@@ -30,7 +30,7 @@ from anabranch_runtime.errors import StateError
 from anabranch_runtime.faults import Point, reach
 from anabranch_runtime.storage.cache import Cached, evictions, fetch, missing
 from anabranch_runtime.storage.depth import Verify
-from anabranch_runtime.storage.documents import Kind, read_document, sync_directory, write_document
+from anabranch_runtime.storage.documents import Kind, read_document, sync_path, write_document
 from anabranch_runtime.storage.lease import StoreLease, taken
 from anabranch_runtime.storage.leftovers import ListedFile, leftovers
 from anabranch_runtime.storage.object_store import ChangedError, Remote, Version, open_remote
@@ -121,7 +121,7 @@ class Durable:
         path = self.root / pack
         with path.open("rb") as file:
             os.fsync(file.fileno())
-        sync_directory(path.parent)
+        sync_path(path.parent)
 
     def offer(self, name: str) -> None:
         """Make an immutable file of the directory available to other hosts."""
@@ -253,7 +253,7 @@ class Mirrored(Durable):
 
     def adopt(self) -> None:
         """Replace the directory's documents by the object store's. If this is empty and the
-        directory was no cache before, upload the directory's documents instead.
+        directory was not a cache before, upload the directory's documents instead.
 
         Raises:
             StateError: ``store-lost``, ``foreign-store``: directory and object store do not belong
@@ -472,7 +472,7 @@ class Mirrored(Durable):
                 partial = path.with_name(path.name + ".partial")
                 partial.write_bytes(content)
                 partial.rename(path)
-                sync_directory(path.parent)
+                sync_path(path.parent)
         for name in set(self._local()) - set(there):
             aside = self.root / ASIDE / name
             aside.parent.mkdir(parents=True, exist_ok=True)

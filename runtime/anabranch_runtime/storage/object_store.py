@@ -38,7 +38,7 @@ from obstore.exceptions import (
 from obstore.store import GCSStore, LocalStore, ObjectStore, S3Store
 
 from anabranch_runtime.errors import PipelineError, StateError
-from anabranch_runtime.storage.documents import sync_directory
+from anabranch_runtime.storage.documents import sync_path
 from anabranch_runtime.storage.leftovers import ListedFile
 
 T = TypeVar("T")
@@ -201,7 +201,7 @@ class Remote:
             partial.rename(final)
         finally:
             partial.unlink(missing_ok=True)
-        sync_directory(final.parent)
+        sync_path(final.parent)
 
     def _replace(self, name: str, content: bytes, known: Version | None) -> Version:
         """Replace by a conditional request. If its answer was lost, it may have succeeded: finding
@@ -321,7 +321,7 @@ def _bad(uri: str, why: str) -> PipelineError:
     why = why.replace(uri, shown)
     return PipelineError(
         "bad-object-store",
-        f"{shown!r} is no object store: {why}",
+        f"{shown!r} is not an object store: {why}",
         field="object_store",
         remedy="give an address such as s3://bucket/prefix?region=eu-west-1, gs://bucket/prefix "
         "or file:///path",

@@ -85,12 +85,12 @@ class GroupAggregates:
             part.add(state, at, index, rows, once[part.once])
 
     def undo(self) -> None:
-        """Take back what the last :meth:`add` did to the collections."""
+        """Undo the last :meth:`add` in the collections."""
         for collection in self.collections:
             collection.undo()
 
     def settle(self) -> None:
-        """Keep what the last :meth:`add` did to the collections."""
+        """Confirm the last :meth:`add` in the collections: it can't be undone any more."""
         for collection in self.collections:
             collection.settle()
 
@@ -317,7 +317,7 @@ def _decimals(
             size += 2 * rest >= some
             signed = np.where((low < 0) == (counts < 0), size, -size)
             return decimal_column(signed, signed >> np.int64(63), valid, arrow_type(kind))
-    # Of more than 128 bits is no decimal.
+    # A sum of more than 128 bits does not fit any decimal.
     if not ((high == middle >> np.int64(63)) | none).all():
         raise overflow(total)
     column = decimal_column(low, middle, valid, pa.decimal128(38, given.scale))

@@ -39,7 +39,7 @@ class Collection:
         self._last: tuple[Ints, Ints, Ints] | None = None
 
     def add(self, slots: Ints, rows: Inputs, weights: Ints, *, crossings: bool) -> Ints:
-        """Add weighted ``rows`` to the groups ``slots``; returns see :meth:`Ordered.add`."""
+        """Add weighted ``rows`` to the groups ``slots``; returns what :meth:`Ordered.add` does."""
         if self.numbers:
             columns = [pa.array(rows.floats(name)) for name in self.columns]
         else:
@@ -53,14 +53,14 @@ class Collection:
         return crossed
 
     def undo(self) -> None:
-        """Take back the last :meth:`add`, unless it has been settled."""
+        """Undo the last :meth:`add`, unless it has been settled."""
         if self._last is not None:
             slots, tuples, weights = self._last
             self.values.add(slots, tuples, -weights)
             self._last = None
 
     def settle(self) -> None:
-        """Keep the last :meth:`add`."""
+        """Confirm the last :meth:`add`: it can't be undone any more."""
         self._last = None
 
     def dump(self, slots: Ints) -> pa.RecordBatch:

@@ -118,7 +118,7 @@ class GroupedTable:
         return self._added(*self._repeated(rows, weights), version)
 
     def _added(self, rows: Inputs, weights: Ints, tuples: Ints, version: int) -> pa.Table:
-        """Add weighted rows to the groups with the words ``tuples``."""
+        """Add weighted rows; ``tuples``: the words of each row's grouping keys."""
         slots, fresh = self._slots.find(tuples)
         self._make_room(fresh)
         touched, index = self._slots.distinct(slots)
@@ -285,7 +285,7 @@ class GroupedTable:
                 self._ordered.add(zeros, tuples, np.full(len(slots), weight, np.int64))
 
     def _of_top(self, differing: Ints, version: int) -> pa.Table:
-        """Return the changes of the first groups, if the rows of ``differing`` have changed."""
+        """Return the changes of the first groups (LIMIT), where those of ``differing`` changed."""
         before, self._top = self._top, self._first(self.view.limit)
         changed = ~np.isin(self._top, before) | np.isin(self._top, differing)
         upserts = self._top[changed]

@@ -263,7 +263,7 @@ def _leading(state: U64, r: int, at: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def _special(state: U64, r: int, at: int) -> float:
-    """NaN or an infinity if the values make the sum so; else 0."""
+    """The sum if it is NaN or infinite because of its values; else 0."""
     nans, plus, minus = (
         np.int64(state[r, at + _NAN]),
         np.int64(state[r, at + _PLUS]),

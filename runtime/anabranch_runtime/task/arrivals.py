@@ -132,10 +132,10 @@ def take_in(
 
 
 def check_count(tuples: int, tasks: int) -> None:
-    """Check that ``tuples`` of one of ``tasks`` tasks and one batch can be numbered.
+    """Check the number of tuples that one of ``tasks`` tasks has read of one batch.
 
     Raises:
-        PipelineError: they can't.
+        PipelineError: more than there are numbers of tuples for a task.
     """
     most = (1 << (OFFSET_BITS - 1)) // tasks
     if tuples > most:

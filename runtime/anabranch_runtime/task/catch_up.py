@@ -29,7 +29,7 @@ from anabranch_runtime.state.coverage import Access
 from anabranch_runtime.state.debt import CatchUp
 from anabranch_runtime.state.slices import SegmentRows
 from anabranch_runtime.storage.partial import Partial
-from anabranch_runtime.task.courier import Courier, ProbeWork
+from anabranch_runtime.task.probe_router import ProbeRouter, ProbeWork
 from anabranch_runtime.task.substreams import DividedTuples
 
 Missed = Mapping[tuple[QueryId, Label], tuple[Ranking, int]]
@@ -41,13 +41,13 @@ class Payer:
 
     Attributes:
         access: edge -> tiles and gaps of its probe in the running batch.
-        courier, pieces: run probes. ``guard``: passes on results until an expression fails.
+        router, pieces: run probes. ``guard``: passes on results until an expression fails.
         emit: writes results of a query.
     """
 
     layout: Layout
     access: Mapping[str, Access]
-    courier: Courier
+    router: ProbeRouter
     pieces: Pieces
     guard: Callable[[ProbeRule, Iterator[Partial]], Iterator[Partial]]
     emit: Callable[[Partial, OutputRule], None]
@@ -86,7 +86,7 @@ class Walk:
         missed: every goal of the owed batches -> its least withheld rank. ``goals``: the part for
             this label.
         edges: edge -> least withheld rank, per ranking, of all goals behind the edge.
-        work: the walk's probes, for the courier.
+        work: the walk's probes, for the router.
         alone: whether the only owed goal stands for all results of its query, in whichever order
             their members arrived.
     """
@@ -137,7 +137,7 @@ class Walk:
 
     def _probe(self, found: Partial, rule: ProbeRule) -> None:
         if found.length:
-            self.payer.courier.probe(self.work, found, rule)
+            self.payer.router.probe(self.work, found, rule)
 
     def _arrived(self, joined: Partial) -> Partial:
         """Rows of ``joined`` without members of later batches than the start's."""

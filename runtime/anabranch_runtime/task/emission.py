@@ -41,8 +41,8 @@ from anabranch_runtime.sinks.sampling import slots, with_slots
 from anabranch_runtime.storage.partial import Partial, concat_alike, fetcher, shape
 from anabranch_runtime.storage.segment import PackWriter
 from anabranch_runtime.task.context import BatchContext
-from anabranch_runtime.task.courier import Courier
 from anabranch_runtime.task.memory import PrivateMemory
+from anabranch_runtime.task.probe_router import ProbeRouter
 from anabranch_runtime.task.shared_rows import SharedRows, feeds, shared_rows
 from anabranch_runtime.task.weights import net_changes
 
@@ -72,7 +72,7 @@ class Emission:
     rationing: RationLimits
     ranks: Ranks
     latest: Latest
-    courier: Courier
+    router: ProbeRouter
     memory: PrivateMemory
     page: int
     pack: Callable[[str], AbstractContextManager[PackWriter]]
@@ -123,7 +123,7 @@ class Emission:
         return not (
             self.rationing.goals
             or rule.residuals
-            or self.courier.traffic is not None
+            or self.router.traffic is not None
             or query.has_outer_join
             or self.latest.kept(label for _, label, _ in query.members)
         )
@@ -321,7 +321,7 @@ class Emission:
             at: index of the checked member among the members whose streams keep the latest.
             origin: the host on which the round began; less than 0: it begins here.
         """
-        query, traffic = self.layout.queries[rule.query], self.courier.traffic
+        query, traffic = self.layout.queries[rule.query], self.router.traffic
         labels = self.latest.kept(label for _, label, _ in query.members)
         if traffic is None:
             for label in labels:
@@ -334,7 +334,7 @@ class Emission:
             following = (here + 1) % len(fleet.names)
             if following != origin:
                 if partial.length:
-                    rows = pack(self.layout, partial, self.courier.needs.output(rule))
+                    rows = pack(self.layout, partial, self.router.needs.output(rule))
                     way = (LEAVING, rule.edge, rule.query, due, str(at), str(origin))
                     traffic.send(fleet.peer(following), Letter(way, rows, rows.num_rows))
                 return partial.cut(0, 0)

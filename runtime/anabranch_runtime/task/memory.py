@@ -104,11 +104,11 @@ def byte_size(text: str) -> int:
     (2147483648, 1500000000, 300000000)
 
     Raises:
-        ValueError: ``text`` is no size.
+        ValueError: ``text`` is not a size.
     """
     found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?)b?\s*", text.lower())
     if found is None or (found[3] and not found[2]):
-        raise ValueError(f"{text!r} is no number of bytes, such as 2GB or 512MiB")
+        raise ValueError(f"{text!r} is not a number of bytes, such as 2GB or 512MiB")
     return int(float(found[1]) * (1024 if found[3] else 1000) ** " kmgt".index(found[2] or " "))
 
 

@@ -38,7 +38,7 @@ class SharedRows:
 
 
 def shared_rows(ruleset: Ruleset, scope: ProbeScope) -> dict[QueryId, SharedRows]:
-    """Return the sharing queries of a batch, by query: the first of them computes the rows."""
+    """Return query -> queries with the same rows in the batch; the first of them computes these."""
     alike: dict[Hashable, list[QuerySpec]] = defaultdict(list)
     for query, conditions in _conditions(ruleset):
         seen = tuple(sorted(scope.visible.get(query.id, {}).items()))

@@ -7,8 +7,8 @@ that the level's probes may need (``semantics.md``, "Exactly once within a batch
 
 Tasks of one host read all segments of the host. Starting tuples stay with the task that read them.
 Where tasks are on several hosts, each host has some partitions of every store. Rows are sent to the
-hosts that keep them, partial results to the hosts of their matches (``courier``, ``Traffic``), in
-rounds, until a round has no messages.
+hosts that keep them, partial results to the hosts of their matches (``probe_router``, ``Traffic``),
+in rounds, until a round has no messages.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ from anabranch_runtime.task.arrivals import TaskArrivals, take_in
 from anabranch_runtime.task.backfill import as_probe, merge_parts, stored_rows
 from anabranch_runtime.task.catch_up import Payer
 from anabranch_runtime.task.context import BatchContext, live_segments
-from anabranch_runtime.task.courier import HOP, Courier, ProbeWork, needs_of
 from anabranch_runtime.task.emission import LEAVING, OWED, Emission
 from anabranch_runtime.task.inserts import ARRIVED, PAST, Inserts, Uploads
 from anabranch_runtime.task.memory import PrivateMemory, budget
 from anabranch_runtime.task.meters import Collector
+from anabranch_runtime.task.probe_router import HOP, ProbeRouter, ProbeWork, needs_of
 from anabranch_runtime.task.replacing import REPLACING, Replacing
 from anabranch_runtime.task.stores import KeyCache, combination_rows, kept_part
 from anabranch_runtime.task.substreams import DividedTuples
@@ -167,7 +167,7 @@ class _Task:
             follows=traffic is None and not self.rationing.edges,
         )
         needs = Needs(self.layout.routes) if traffic is None else needs_of(self.layout, context)
-        self.courier = Courier(self.layout, traffic, needs)
+        self.router = ProbeRouter(self.layout, traffic, needs)
         self.main = ProbeWork(
             "batch",
             self.pieces,
@@ -209,7 +209,7 @@ class _Task:
             self.rationing,
             self.ranks,
             Latest(self.prober, context.scope.latest),
-            self.courier,
+            self.router,
             self.memory,
             self.budget.page,
             self.inserts.pack,
@@ -350,7 +350,7 @@ class _Task:
             else:
                 self.inserts.send((PAST, spec.id), (spec,), rows, {})
 
-        self.courier.needs.keep(rule.out, spec)
+        self.router.needs.keep(rule.out, spec)
         name = "backfill"
         way = ProbeWork(name, Pieces(prober), lambda _: access, {rule.out: rule}, guarded, made)
         self.works[name] = way
@@ -360,7 +360,7 @@ class _Task:
                 start, root = work.rule.start, self.context.root
                 for rows in stored_rows(self.layout, root, sources, start, at, of):
                     self.advanced()
-                    self.courier.probe(way, rows, rule)
+                    self.router.probe(way, rows, rule)
                 self._settle()
                 for found in self.inserts.received(PAST).values():
                     self.inserts.insert_past(writer, spec, found)
@@ -421,7 +421,7 @@ class _Task:
         kind = letter.address[0]
         if kind == HOP:
             _, edge, work, at = letter.address
-            self.courier.arrived(self.works[work], edge, int(at), letter)
+            self.router.arrived(self.works[work], edge, int(at), letter)
         elif kind == LEAVING:
             self.emission.arrived(letter)
         elif kind == REPLACING:
@@ -470,10 +470,10 @@ class _Task:
             partial = self.presence.passing(partial, rule)
             if not partial.length:
                 return
-        self.courier.probe(self.main, partial, rule)
+        self.router.probe(self.main, partial, rule)
 
     def _alone(self, partial: Partial, rule: ProbeRule, of: int) -> None:
-        self.courier.alone(self.main, partial, rule, of)
+        self.router.alone(self.main, partial, rule, of)
 
     def _failed(self, rule: ProbeRule, error: AnabranchRuntimeError) -> None:
         self.failures.add(ownership(self.ruleset).of_edge(rule.out), error)
@@ -519,7 +519,7 @@ class _Task:
             self.emission.emit(partial, rule, OWED)
 
         access = self.context.scope.access
-        payer = Payer(self.layout, access, self.courier, pieces, self._guarded, emit)
+        payer = Payer(self.layout, access, self.router, pieces, self._guarded, emit)
         walks = payer.walks(work)
         self.works |= {walk.work.name: walk.work for walk in walks}
         for walk in walks:

@@ -3,7 +3,7 @@
 A joined row that was kept with probability ``p`` stands for ``1/p`` rows (Horvitz and Thompson). So
 the estimate of a sum is the sum over kept rows plus, for each row of a batch with load shedding,
 ``1/p - 1`` times its value. Only this addition, the *correction*, is computed here. Groups without
-such rows have none, and Spark's aggregates are not changed.
+such rows have none, and the aggregates of the table are not changed.
 
 **Variance.** Ranks (hashes of key values) are sampled, not rows. Let ``R`` be uniform on [0, 1):
 rows with this rank in a batch are kept if ``R < p``, and ranks are independent. Let
@@ -65,7 +65,7 @@ def schema_of_estimates(view: View) -> pa.Schema:
 
 def after(before: pa.Table | None, query: QuerySpec, view: View, rows: pa.Table) -> Any:
     """Add the corrections of a sampled batch's joined ``rows`` to those ``before``; None: there are
-    too many groups, or there were.
+    too many groups, now or in an earlier batch.
     """
     if before is None:
         return None

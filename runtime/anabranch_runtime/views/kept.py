@@ -185,7 +185,7 @@ class KeptView:
 
     @classmethod
     def of(cls, kept: KeptTable, results: Path) -> KeptView:
-        """Return the view that :meth:`kept` has described."""
+        """Restore the view from its table in a checkpoint (:meth:`kept`)."""
         found = cls(kept.query, results)
         if kept.contents is None:
             return found
@@ -257,7 +257,7 @@ def _kept(outer: OuterJoin) -> type[LookUps | AsOfJoin]:
 
 
 def _nothing_of(query: QuerySpec) -> pa.Table:
-    """Return no pairs, nor left rows."""
+    """Return empty tables of pairs and of left rows."""
     return output_schema(query).empty_table()
 
 

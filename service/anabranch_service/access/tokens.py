@@ -90,7 +90,7 @@ def make_token(
 
 
 def id_of(text: str) -> str | None:
-    """The id in a token's text; None if the text is no token.
+    """The id in a token's text; None if the text is not a token.
 
     >>> id_of("anb_0123456789ab_" + 64 * "0"), id_of("anb_"), id_of("Basic dTpw")
     ('0123456789ab', None, None)

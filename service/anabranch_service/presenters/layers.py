@@ -29,7 +29,7 @@ class NodePlace(NamedTuple):
 
 
 class GraphLayout(NamedTuple):
-    """Positions of nodes, and per link of its bends in the layers that it passes through."""
+    """Positions of nodes, and of the bends of each link, one in each layer that it crosses."""
 
     nodes: Mapping[str, NodePlace]
     bends: Mapping[tuple[str, str], tuple[NodePlace, ...]]

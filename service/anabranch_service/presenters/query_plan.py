@@ -183,7 +183,8 @@ def _path_out(
 def _divided(
     ruleset: Ruleset, explained: Sequence[Mapping[str, Any]], aliases: Mapping[str, str]
 ) -> list[DividedOut]:
-    """Substreams (by key values) of ``aliases`` that the running ruleset, a revision, still has."""
+    """Explained substreams of ``aliases`` that still exist in the running ruleset, which may be a
+    revision of the explained one."""
     running = {(str(one.start), one.attribute, one.count) for one in ruleset.substreams}
     return [
         DividedOut(

@@ -146,7 +146,7 @@ class Reading:
 
     Attributes:
         streams: the registered streams, and the queries that are streams.
-        made: queries that are no registered streams yet, as streams.
+        made: queries that are not registered streams yet, as streams.
         reads: the ids of the queries that are read by name.
         runs: the runs of the registered queries among them.
         parts: the subqueries that are queries of their own, each before its readers.

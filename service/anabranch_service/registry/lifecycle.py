@@ -162,6 +162,7 @@ def _accepted(records: Iterable[QueryRecord]) -> dict[str, list[QueryRecord]]:
 
 
 def _ended(record: QueryRecord, activation: Activation | None, progress: Progress | None) -> bool:
+    """Whether the runtime has ended the run, or runs an epoch after the run's last one."""
     if activation is not None and activation.expired_batch is not None:
         return True
     if record.last_epoch is None:

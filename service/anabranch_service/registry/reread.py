@@ -14,12 +14,13 @@ def check_reread(record: StreamRecord, mode: Mode) -> None:
     """Check that the source of a table can be read from its beginning again.
 
     Raises:
-        Conflict: ``no-table``: the stream is no table; ``no-reread``: its source can't be reread.
+        Conflict: ``no-table``: the stream is not a table; ``no-reread``: its source can't be read
+            again.
     """
     if record.kind is not StreamKind.TABLE:
         raise Conflict(
             "no-table",
-            f"stream {record.name!r} is no table, and only tables can be read again",
+            f"stream {record.name!r} is not a table, and only tables can be read again",
             field="kind",
             remedy="delete it with its queries, and register it again",
         )

@@ -234,7 +234,7 @@ async def reread_stream(
 ) -> StreamOut:
     """Read a table again from the beginning of its source, as a new version. Queries look up the
     previous version until the new one is complete. Another request before that starts over. 409 for
-    streams that are no tables, and for sources that can't be read again.
+    streams that are not tables, and for sources that can't be read again.
     """
 
     def change(record: StreamRecord) -> StreamRecord:

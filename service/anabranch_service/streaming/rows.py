@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from decimal import Decimal
 from functools import lru_cache
 from typing import Annotated, Any
@@ -30,6 +30,7 @@ from pydantic_core import PydanticCustomError
 from anabranch_contract.connectors.sources import REDIS_STREAM, SourcePayload, redis_stream_options
 from anabranch_contract.protocol.registered import StreamRecord
 from anabranch_contract.queries.types import DataType, TypeKind, parse_type
+from anabranch_service.clock import in_utc
 from anabranch_service.errors import Conflict
 
 #: Most rows of one request.
@@ -50,11 +51,6 @@ def _base64(text: str) -> str:
     return text
 
 
-def _utc(moment: datetime) -> datetime:
-    """``moment`` in UTC; a time without a zone is taken as UTC, as the runtime does."""
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-
-
 def _python_type(kind: DataType) -> Any:
     if kind.kind in _BITS:
         limit = 1 << (_BITS[kind.kind] - 1)
@@ -66,7 +62,7 @@ def _python_type(kind: DataType) -> Any:
         TypeKind.DOUBLE: StrictFloat,
         TypeKind.BOOLEAN: StrictBool,
         TypeKind.DATE: Annotated[date, Field(strict=True)],
-        TypeKind.TIMESTAMP: Annotated[datetime, Field(strict=True), AfterValidator(_utc)],
+        TypeKind.TIMESTAMP: Annotated[datetime, Field(strict=True), AfterValidator(in_utc)],
         TypeKind.TIMESTAMP_NTZ: Annotated[NaiveDatetime, Field(strict=True)],
         TypeKind.BINARY: Annotated[StrictStr, AfterValidator(_base64)],
     }

@@ -24,6 +24,7 @@ from anabranch_contract.protocol.keys import (
     LISTENING_SECONDS,
     TAIL_SECONDS,
     Keys,
+    entry_numbers,
     read_tail_entry,
     tail_entry,
 )
@@ -250,7 +251,7 @@ class _TailReader:
     async def is_reset(self) -> bool:
         """Whether the runtime has restarted the tail; the reader then continues at its start."""
         last = await self._last()
-        if last is None or _order(last[0]) >= _order(self._cursor):
+        if last is None or entry_numbers(last[0]) >= entry_numbers(self._cursor):
             return False
         self._cursor, self._expected = "0-0", 0
         return True
@@ -293,11 +294,6 @@ class _TailReader:
                 events.append((event("row", row, TailPosition(batch, ordinal)), True))
         self._expected = max(expected, first + len(rows))
         return events
-
-
-def _order(entry: str) -> tuple[int, int]:
-    left, _, right = entry.partition("-")
-    return int(left), int(right)
 
 
 def _entries(answer: Any) -> list[tuple[str, dict[str, str]]]:

@@ -90,7 +90,7 @@ async def _invalid_request(request: Request, cause: Exception) -> Response:
     path, found = request.url.path, cause.errors()
     reason = next((e for e in found if e["type"] == "json_invalid"), None)
     if reason is not None:
-        detail = f"the body is no JSON: {reason.get('ctx', {}).get('error', reason['msg'])}"
+        detail = f"the body is not JSON: {reason.get('ctx', {}).get('error', reason['msg'])}"
         errors = [{"field": "body", "code": "malformed-json", "message": reason["msg"]}]
         return problem(path, 400, "malformed-json", detail, "send a JSON document", errors=errors)
     errors = [

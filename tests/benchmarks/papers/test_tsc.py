@@ -343,8 +343,8 @@ def test_cross_products_are_put_off() -> None:
         ("SELECT x\nFROM a WHERE q = 1", "unknown-name", "q", (2, 14)),
         ("SELECT x FROM a WHERE", "malformed-sql", "", None),
         ("SELECT x FROM a WHERE k = 'u", "malformed-sql", "unclosed", None),
-        ("DROP TABLE a", "unsupported-sql", "no single query", None),
-        ("SELECT x FROM a; SELECT x FROM a", "unsupported-sql", "no single query", (1, 8)),
+        ("DROP TABLE a", "unsupported-sql", "not a single query", None),
+        ("SELECT x FROM a; SELECT x FROM a", "unsupported-sql", "not a single query", (1, 8)),
         (
             "WITH RECURSIVE q(k) AS (SELECT k FROM a UNION ALL SELECT k + 1 AS k FROM q"
             " WHERE k < 9) SELECT k FROM q",

@@ -634,7 +634,7 @@ def test_settings_are_shown_and_set(url: str, client: Client) -> None:
         (
             ["--memory", "lots"],
             2,
-            "'lots' is no value of --memory (give a number, or none for no limit)",
+            "'lots' is not a value of --memory (give a number, or none for no limit)",
         ),
         (["--copies", "0"], 1, "copies"),
         (["--intermediate-results", "none"], 2, "give a whole number, or never for 0"),

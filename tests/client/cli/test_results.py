@@ -54,4 +54,4 @@ def test_what_is_no_pipeline_is_exit_code_2(url: str, tmp_path: Path) -> None:
     driver(url, tmp_path).run(job(0))
     found = run(tmp_path, "--results", str(tmp_path / "nowhere"))
     assert found.exit_code == 2
-    assert "nowhere is no directory" in found.stderr
+    assert "nowhere is not a directory" in found.stderr

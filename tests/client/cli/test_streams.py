@@ -97,7 +97,7 @@ def test_a_stream_is_no_table(url: str, client: Client) -> None:
     variables = {"ANABRANCH_URL": url}
     found = CliRunner().invoke(app, ["stream", "reread", "flights"], env=variables)
     assert found.exit_code == 1
-    assert "is no table" in found.stderr
+    assert "is not a table" in found.stderr
 
 
 @pytest.mark.parametrize("command", ["add", "set"])

@@ -91,6 +91,7 @@ def test_who_holds_a_folder_holds_it_alone_and_takes_all_along(tmp_path: Path) -
         assert (done.returncode, done.stdout) == (0, f"nothing runs in {up.home}\n")
 
 
+@pytest.mark.slow
 def test_up_beyond_loopback_says_where_the_token_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,6 +153,7 @@ def test_up_that_cannot_become_ready_says_why(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_up_takes_no_longer_than_it_may(tmp_path: Path) -> None:
     up = Up(tmp_path / "home", tmp_path / "out")
     started = _run(up, "up", *up.arguments, "--wait", "--timeout", "1")
@@ -198,9 +200,13 @@ def _process(pid: int) -> list[psutil.Process]:
 @pytest.mark.parametrize(
     ("arguments", "variable", "said"),
     [
-        (("--spark-conf", "memory"), "", "--spark-conf: 'memory' is no setting of Spark: give KEY"),
+        (
+            ("--spark-conf", "memory"),
+            "",
+            "--spark-conf: 'memory' is not a setting of Spark: give KEY",
+        ),
         (("--spark-conf", "spark.master=yarn"), "", "use --master (ANABRANCH_MASTER)"),
-        ((), "spark.a=1\nb", "ANABRANCH_SPARK_CONF: 'b' is no setting of Spark"),
+        ((), "spark.a=1\nb", "ANABRANCH_SPARK_CONF: 'b' is not a setting of Spark"),
     ],
 )
 def test_a_setting_of_spark_that_cannot_be_used_starts_nothing(

@@ -68,7 +68,8 @@ def test_a_ttl_is_assumed(url: str, shop: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ttl", "words"), [("orders", "is no ttl"), ("orders=soon", "soon"), ("none=1 day", "'none'")]
+    ("ttl", "words"),
+    [("orders", "is not a ttl"), ("orders=soon", "soon"), ("none=1 day", "'none'")],
 )
 def test_a_ttl_that_cannot_be_assumed(url: str, shop: Client, ttl: str, words: str) -> None:
     result = CliRunner().invoke(app, ["plan", "dry-run", JOIN, "--ttl", ttl, "--url", url])
@@ -115,11 +116,11 @@ def test_the_difference_to_the_running_plan(url: str, shop: Client, service: Ser
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--assume", "orders"), "is no figure"),
-        (("--assume", "=5"), "is no figure"),
-        (("--assume", "a.b = c.d: often"), "is no figure"),
+        (("--assume", "orders"), "is not a figure"),
+        (("--assume", "=5"), "is not a figure"),
+        (("--assume", "a.b = c.d: often"), "is not a figure"),
         (("--width", "orders=wide"), "relation=number"),
-        (("--add", "q="), "is no query"),
+        (("--add", "q="), "is not a query"),
         (("--add", "q=@no-such.sql"), "cannot read no-such.sql"),
     ],
 )

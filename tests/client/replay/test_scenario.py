@@ -133,15 +133,15 @@ def test_retention_by_batch(
 BAD = [
     ("path: flights.parquet", "path: nowhere.parquet", "streams.flights.path", "missing"),
     ("path: flights.parquet", "path: folder.parquet", "streams.flights.path", "folder"),
-    ("path: flights.parquet", "path: text.parquet", "streams.flights.path", "no readable Parquet"),
+    ("path: flights.parquet", "path: text.parquet", "streams.flights.path", "not a readable"),
     ("path: weather.parquet", "path: lists.parquet", "streams.weather.path", "'tags'"),
     ("path: weather.parquet", "path: twice.parquet", "streams.weather.path", "more than once"),
     ("path: weather.parquet, ", "", "streams.weather.path", "missing"),
     ("event_time: ts", "event_time: when", "streams.flights.event_time", "unknown"),
     ("event_time: ts", "event_time: id", "streams.flights.event_time", "is a bigint"),
-    ("lateness: 5 minutes", "lateness: soon", "streams.flights.lateness", "no duration"),
-    ("lateness: 5 minutes", "lateness: 5 months", "streams.flights.lateness", "no unit"),
-    ("lateness: 5 minutes", "lateness: PT", "streams.flights.lateness", "no ISO 8601"),
+    ("lateness: 5 minutes", "lateness: soon", "streams.flights.lateness", "not a duration"),
+    ("lateness: 5 minutes", "lateness: 5 months", "streams.flights.lateness", "not a unit"),
+    ("lateness: 5 minutes", "lateness: PT", "streams.flights.lateness", "not an ISO 8601"),
     ("rows_per_batch: 2", "rows_per_batch: 0", "streams.flights.rows_per_batch", "not 0"),
     ("rows_per_batch: 2", "rows_per_batch: 2.5", "streams.flights.rows_per_batch", "integer"),
     ("rows_per_batch: 2", "rows_per_batch: true", "streams.flights.rows_per_batch", "integer"),
@@ -151,7 +151,7 @@ BAD = [
         "event_time: ts",
         "event_time: ts, retention: {ttl: soon}",
         "streams.flights.retention.0.ttl",
-        "no duration",
+        "not a duration",
     ),
     (
         "event_time: ts",
@@ -179,14 +179,14 @@ BAD = [
         "event time",
     ),
     ("  weather:", "  Flights:", "streams", "differ in case only"),
-    ("  weather:", "  we/ather:", "streams", "no valid name"),
-    ("  delays:", "  ../delays:", "queries", "no valid name"),
+    ("  weather:", "  we/ather:", "streams", "not a valid name"),
+    ("  delays:", "  ../delays:", "queries", "not a valid name"),
     ("  all:", "  delays:", "", "more than once"),
     ("  all:", "  7:", "queries.7", "string"),
     ("sql: SELECT 1", "sql: ''", "queries.all.sql", "empty"),
     ("sql: SELECT 1, ", "", "queries.all.sql", "missing"),
-    ("w: PT30M", "w: 7", "queries.delays.window", "7 is no duration"),
-    ("window: 1 day", "window: 5", "queries.all.window", "5 is no duration"),
+    ("w: PT30M", "w: 7", "queries.delays.window", "7 is not a duration"),
+    ("window: 1 day", "window: 5", "queries.all.window", "5 is not a duration"),
     ("register_at: 2", "register_at: -1", "queries.delays.register_at", "-1"),
     ("register_at: 2", "register_at: six", "queries.delays.register_at", "six"),
     ("expire_at: 5", "expire_at: 1", "queries.delays", "before register_at"),
@@ -249,7 +249,7 @@ def test_all_that_is_wrong_is_said_at_once(folder: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "- a list", "just words", "7"])
 def test_a_file_that_is_no_mapping_is_refused(folder: Path, text: str) -> None:
-    with pytest.raises(ScenarioError, match="no mapping"):
+    with pytest.raises(ScenarioError, match="not a mapping"):
         load(folder, text)
 
 

@@ -48,7 +48,7 @@ def test_documents_come_back_as_they_were(meant: Expr) -> None:
 
 def test_a_float_is_finite() -> None:
     for value in (float("nan"), float("inf"), -float("inf")):
-        with pytest.raises(ValueError, match="no value of a literal"):
+        with pytest.raises(ValueError, match="not a value of a literal"):
             Literal(value, DOUBLE)
     assert cast_literal(Literal("1e400", STRING), DOUBLE) is None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import reduce
 
 import duckdb
@@ -70,17 +71,22 @@ _PART = st.one_of(
 )
 
 
+@pytest.fixture(scope="module")
+def db() -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect() as db:
+        db.execute("CREATE TABLE a AS SELECT 1 AS n, 2 AS k, 3 AS v, 4 AS d")
+        yield db
+
+
 @settings(max_examples=150, deadline=None)
-@given(st.lists(_PART, min_size=1, max_size=3))
-def test_sets_are_duckdbs(parts: list[str]) -> None:
+@given(parts=st.lists(_PART, min_size=1, max_size=3))
+def test_sets_are_duckdbs(db: duckdb.DuckDBPyConnection, parts: list[str]) -> None:
     clause = ", ".join(parts)
     names = [k for k in ("n", "k", "v", "d") if re.search(rf"\b{k}\b", clause)]
     if not names:
         return
     shown_ids = f"grouping_id({', '.join(names)}) AS g"
-    with duckdb.connect() as db:
-        db.execute("CREATE TABLE a AS SELECT 1 AS n, 2 AS k, 3 AS v, 4 AS d")
-        found = db.execute(f"SELECT {shown_ids} FROM a GROUP BY {clause}").fetchall()
+    found = db.execute(f"SELECT {shown_ids} FROM a GROUP BY {clause}").fetchall()
     wanted = sorted(row[0] for row in found)
     sql = f"SELECT {shown_ids} FROM a GROUP BY {clause}"
     if len(set(wanted)) < len(wanted):
@@ -204,11 +210,11 @@ def test_distinct_groups_whose_keys_are_shown() -> None:
             "SELECT grouping(k) AS g FROM a GROUP BY ROLLUP (n)",
             "not-grouped",
             (1, 17),
-            "k in grouping() is no key",
+            "k in grouping() is not a key",
         ),
         ("SELECT grouping() AS g FROM a GROUP BY ROLLUP (n)", "bad-arguments", None, "one key"),
         ("SELECT n FROM a GROUP BY n WITH TOTALS", "unsupported-sql", (1, 8), "TOTALS"),
-        ("SELECT n FROM a GROUP BY ROLLUP (4)", "bad-ordinal", (1, 34), "4 is no position"),
+        ("SELECT n FROM a GROUP BY ROLLUP (4)", "bad-ordinal", (1, 34), "4 is not a position"),
         ("SELECT n FROM a WHERE grouping(n) = 1 GROUP BY n", "misplaced-aggregate", (1, 23), ""),
     ],
 )

@@ -250,7 +250,7 @@ def test_what_is_refused_says_where(sql: str, code: str, position: tuple[int, in
     [
         (
             f"SELECT count(*) AS c {FROM} GROUP BY a.s_a LIKE b.s_b",
-            "a.s_a LIKE b.s_b is not supported: its pattern is no literal",
+            "a.s_a LIKE b.s_b is not supported: its pattern is not a literal",
         ),
         (
             f"SELECT count(*) AS c {FROM} HAVING count(*) LIKE 'x'",

@@ -248,9 +248,9 @@ def test_no_queries_are_no_trouble() -> None:
             "streams: {R: {rate: -1}}\nqueries: {}",
             "streams.R.rate: -1 is less than 0",
         ),
-        (["plan", "-"], "a: [", "this is no YAML"),
-        (["plan", "-", "--deadline", "-1"], SMALL, "--deadline: -1.0 is no deadline"),
-        (["plan", "-", "--deadline", "nan"], SMALL, "--deadline: nan is no deadline"),
+        (["plan", "-"], "a: [", "this is not YAML"),
+        (["plan", "-", "--deadline", "-1"], SMALL, "--deadline: -1.0 is not a deadline"),
+        (["plan", "-", "--deadline", "nan"], SMALL, "--deadline: nan is not a deadline"),
         (["plan", "-", "--memory", "-1"], SMALL, "memory: a memory budget of -1.0 bytes"),
         (["plan", "-", "--copies", "0"], SMALL, "copies: at most 0 copies of a store"),
         (
@@ -286,7 +286,7 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
     result = run("plan", str(path))
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "this is no UTF-8 text" in result.stderr
+    assert "this is not UTF-8 text" in result.stderr
 
 
 # --- as a process ------------------------------------------------------------------------------

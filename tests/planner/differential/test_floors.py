@@ -16,6 +16,7 @@ from anabranch_planner.allocation.forest import Forest, ForestGoal, ForestStep
 from anabranch_planner.allocation.schedule import schedule
 from benchmarks.papers.jaqpot.rations.random_forests import random_forest
 from tests.planner.differential.test_allocations import interpolated
+from tests.support.scenarios.seeds import mostly_slow
 
 FORESTS = 300
 
@@ -131,10 +132,11 @@ def test_corners_are_the_most_results_above_floors() -> None:
     assert sum(missing) / len(missing) <= 1e-4
 
 
+@pytest.mark.parametrize("forests", mostly_slow([60, FORESTS]))
 @pytest.mark.parametrize("allocation", list(Allocation))
-def test_no_floor_is_broken_where_all_are_feasible(allocation: Allocation) -> None:
+def test_no_floor_is_broken_where_all_are_feasible(allocation: Allocation, forests: int) -> None:
     rng, broken, near = Random(22), 0, []
-    for _ in range(FORESTS):
+    for _ in range(forests):
         forest = random_forest(rng, steps=12, goals=10)
         floors, tied = _floors(rng, forest), _tied(rng, forest)
         found = schedule(forest, allocation, {}, floors, tied=tied)

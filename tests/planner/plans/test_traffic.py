@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import product
 from random import Random
 
 import pytest
@@ -185,17 +184,21 @@ class Simulation:
     def content(self, spec: StoreSpec) -> list[tuple[Rows, int]]:
         mir, tuples = self.mirs[spec.mir], [Rows()]
         for label, relation in zip(spec.members, mir.relations, strict=True):
-            joined = []
-            classes = (
-                [[m for m in c.members if m.label in (*tuples[0], label)] for c in mir.classes]
-                if tuples
-                else []
-            )
-            for rows, row in product(tuples, self.rows[relation]):
-                grown = {**rows, label: row}
-                if all(len({value(grown, m) for m in some}) < 2 for some in classes):
-                    joined.append(grown)
-            tuples = joined
+            pairs = [
+                (known[0], own)
+                for c in mir.classes
+                for own in c.members
+                if own.label == label
+                and (known := [m for m in c.members if tuples and m.label in tuples[0]])
+            ]
+            partners: dict[Row, list[Row]] = defaultdict(list)
+            for row in self.rows[relation]:
+                partners[tuple(value({label: row}, own) for _, own in pairs)].append(row)
+            tuples = [
+                {**rows, label: row}
+                for rows in tuples
+                for row in partners[tuple(value(rows, known) for known, _ in pairs)]
+            ]
         assert spec.partition is not None
         attribute, _ = spec.partition
         return [(rows, self.owner[value(rows, attribute)]) for rows in tuples]

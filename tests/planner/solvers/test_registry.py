@@ -324,7 +324,7 @@ def test_what_a_solver_prints_is_not_taken_for_its_answer(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     found = solve(Solver.CBC, Request(cover(1)))
     assert found.status is SolveStatus.FAILED
-    assert "no message" in found.message
+    assert "not a message" in found.message
 
 
 def test_modules_in_the_working_directory_are_not_taken_for_the_solver(
@@ -363,10 +363,10 @@ def test_nothing_is_left_behind(
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (Solution(SolveStatus.OPTIMAL, (0.0, 0.0), 0.0, 0.0), "no solution"),
-        (Solution(SolveStatus.OPTIMAL, (0.5, 0.5), 0.0, 0.0), "no solution"),
-        (Solution(SolveStatus.OPTIMAL, (2.0, 0.0), 0.0, 0.0), "no solution"),
-        (Solution(SolveStatus.OPTIMAL, (math.nan, 1.0), 0.0, 0.0), "no solution"),
+        (Solution(SolveStatus.OPTIMAL, (0.0, 0.0), 0.0, 0.0), "not a solution"),
+        (Solution(SolveStatus.OPTIMAL, (0.5, 0.5), 0.0, 0.0), "not a solution"),
+        (Solution(SolveStatus.OPTIMAL, (2.0, 0.0), 0.0, 0.0), "not a solution"),
+        (Solution(SolveStatus.OPTIMAL, (math.nan, 1.0), 0.0, 0.0), "not a solution"),
         (Solution(SolveStatus.OPTIMAL, (1.0,), 0.0, 0.0), "values for 1 variables"),
         (Solution(SolveStatus.OPTIMAL, None, 0.0, 0.0), "optimal without a point"),
         (Solution(SolveStatus.NOTHING, (1.0, 0.0), 0.0, 0.0), "nothing with a point"),
@@ -401,9 +401,9 @@ def test_messages_are_framed() -> None:
         receive(io.BytesIO(whole[:-1]))
     with pytest.raises(EOFError):
         receive(io.BytesIO(whole[: PREFIX - 1]))
-    with pytest.raises(ValueError, match="no message"):
+    with pytest.raises(ValueError, match="not a message"):
         receive(io.BytesIO(b"garbage that is long enough"))
-    with pytest.raises(ValueError, match="no message"):
+    with pytest.raises(ValueError, match="not a message"):
         receive(io.BytesIO((4).to_bytes(PREFIX, "big") + b"abcd"))
 
 

@@ -142,7 +142,7 @@ def test_every_consumed_argument_changes_what_is_meant() -> None:
                 list(tree.walk())[number].set(name, None)
                 try:
                     after: object = meaning(tree)
-                except Exception:  # noqa: BLE001 - a node without its operand is no tree
+                except Exception:  # noqa: BLE001 - a node without its operand is not a tree
                     after = None
                 if after != before:
                     changing.add((type(node), name))

@@ -141,7 +141,11 @@ def test_days_keep_a_date_and_hours_make_a_timestamp() -> None:
             "mixes months",
             "one after the other",
         ),
-        ("o.d < DATE '1994-01-01' + INTERVAL '1.5' YEAR", "'1.5' is no number of years", "MONTH"),
+        (
+            "o.d < DATE '1994-01-01' + INTERVAL '1.5' YEAR",
+            "'1.5' is not a number of years",
+            "MONTH",
+        ),
         ("o.d < DATE '9999-12-01' + INTERVAL '1' MONTH", "out of the years 1 to 9999", "shorter"),
         ("o.d < DATE '0001-01-01' - INTERVAL '1' DAY", "out of the years 1 to 9999", "shorter"),
         ("o.x < 3 + INTERVAL '1' MONTH", "is of type int", "DATE '1994-01-31'"),

@@ -333,7 +333,7 @@ def test_statistics_of_an_epoch_have_the_samples_of_all_its_rulesets(
 
     assert wanted is not None
     assert found is not None
-    # The first batch has nothing to look at, so its probes are no sample by themselves.
+    # The first batch has nothing to look at, so its probes are not sample by themselves.
     counted = [
         [(s["pairs"], s["hits"]) for s in codec.loads(text, dict[str, Any])["steps"]]
         for text in (found, wanted)

@@ -528,7 +528,7 @@ def test_operands_without_a_common_type_are_refused() -> None:
 
 def test_a_pattern_that_is_no_literal_is_refused() -> None:
     text = Column("", "s", parse_type("string"))
-    with pytest.raises(ExpressionError, match="no literal"):
+    with pytest.raises(ExpressionError, match="not a literal"):
         _run(Call("like", (text, text), BOOLEAN), _TABLE)
 
 

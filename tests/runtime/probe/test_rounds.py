@@ -162,7 +162,7 @@ def test_edges_beside_intermediate_results_and_null_keys(
             # Whether such a run is exact is seen to by ``test_random_scenarios``.
             local(seed, tmp_path / str(seed), redis)
             assert not wrong, (seed, wrong[:2])
-    # Most of these scenarios have keys that are no integers.
+    # Most of these scenarios have keys that are not integers.
     assert seen["edges"] > 10
 
 

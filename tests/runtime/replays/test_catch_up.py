@@ -18,7 +18,7 @@ from anabranch_contract.queries.joins import Label, QueryId
 from anabranch_runtime.control import fetch_ruleset
 from tests.support.scenarios.draw import generate
 from tests.support.scenarios.run import assert_exact
-from tests.support.scenarios.seeds import OWED_FEW, OWED_MANY, parts
+from tests.support.scenarios.seeds import OWED_FEW, OWED_MANY, few, parts
 from tests.support.worlds.fed import Fed, Killed
 
 #: Features that the scenarios must cover.
@@ -40,8 +40,11 @@ WANTED = {
 }
 
 
-def test_what_is_withheld_is_made_good_exactly(redis: str, tmp_path: Path) -> None:
-    assert_exact(OWED_FEW, tmp_path, redis, generate, WANTED, owed=True)
+@pytest.mark.parametrize("seeds", few(OWED_FEW, 81, 164, 219), ids=str)
+def test_what_is_withheld_is_made_good_exactly(
+    seeds: Sequence[int], redis: str, tmp_path: Path
+) -> None:
+    assert_exact(seeds, tmp_path, redis, generate, WANTED, owed=True)
 
 
 def test_catch_up_and_revisions_together_are_exact(redis: str, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from tests.support.scenarios.seeds import (
     CHANGED_VIEWS_MANY,
     KEPT_OUTER_FEW,
     KEPT_OUTER_MANY,
+    few,
     parts,
 )
 from tests.support.worlds.changed_views import ChangedViewReplay
@@ -41,8 +42,9 @@ def play(
     return events
 
 
-def test_views_follow_changes(redis: str, tmp_path: Path) -> None:
-    events = play(CHANGED_VIEWS_FEW, tmp_path, redis)
+@pytest.mark.parametrize("seeds", few(CHANGED_VIEWS_FEW, 0, 1), ids=str)
+def test_views_follow_changes(seeds: Sequence[int], redis: str, tmp_path: Path) -> None:
+    events = play(seeds, tmp_path, redis)
     assert events["rows"], events
 
 
@@ -58,8 +60,9 @@ def test_many_views_follow_changes(seeds: Sequence[int], redis: str, tmp_path: P
     assert events["late view"], events
 
 
-def test_outer_joins_follow_changes(redis: str, tmp_path: Path) -> None:
-    events = play(KEPT_OUTER_FEW, tmp_path, redis, outer=True)
+@pytest.mark.parametrize("seeds", few(KEPT_OUTER_FEW, 0, 1), ids=str)
+def test_outer_joins_follow_changes(seeds: Sequence[int], redis: str, tmp_path: Path) -> None:
+    events = play(seeds, tmp_path, redis, outer=True)
     assert events["rows"], events
 
 

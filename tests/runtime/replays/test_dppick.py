@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.scenarios.picked import generate_picked
 from tests.support.scenarios.run import assert_exact
-from tests.support.scenarios.seeds import PICKED_FEW, PICKED_MANY, parts
+from tests.support.scenarios.seeds import PICKED_FEW, PICKED_MANY, few, parts
 
 #: Features that the scenarios must have.
 WANTED = {
@@ -29,8 +29,9 @@ WANTED = {
 }
 
 
-def test_runs_by_dppick_are_exact(redis: str, tmp_path: Path) -> None:
-    assert_exact(PICKED_FEW, tmp_path, redis, generate_picked, WANTED, revised=True)
+@pytest.mark.parametrize("seeds", few(PICKED_FEW, 9615, 9629), ids=str)
+def test_runs_by_dppick_are_exact(seeds: Sequence[int], redis: str, tmp_path: Path) -> None:
+    assert_exact(seeds, tmp_path, redis, generate_picked, WANTED, revised=True)
 
 
 @pytest.mark.slow

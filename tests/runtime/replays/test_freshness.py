@@ -9,18 +9,26 @@ import pytest
 
 from tests.support.scenarios.draw import generate
 from tests.support.scenarios.run import assert_exact
-from tests.support.scenarios.seeds import FRESH_FEW, FRESH_MANY, parts
+from tests.support.scenarios.seeds import FRESH_FEW, FRESH_MANY, few, parts
 
 
-def test_runs_with_limits_of_age_are_exact(redis: str, tmp_path: Path) -> None:
-    assert_exact(FRESH_FEW, tmp_path, redis, generate, {"MIR", "self-join"}, fresh=True)
+@pytest.mark.parametrize("seeds", few(FRESH_FEW, 9), ids=str)
+def test_runs_with_limits_of_age_are_exact(
+    seeds: Sequence[int], redis: str, tmp_path: Path
+) -> None:
+    assert_exact(seeds, tmp_path, redis, generate, {"MIR", "self-join"}, fresh=True)
 
 
-def test_they_are_with_rations_and_catch_up(redis: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("seeds", few(FRESH_FEW[:2], 4), ids=str)
+def test_they_are_with_rations(seeds: Sequence[int], redis: str, tmp_path: Path) -> None:
     wanted = {"rationed by batch"}
-    assert_exact(FRESH_FEW[:2], tmp_path, redis, generate, wanted, fresh=True, rationed=True)
+    assert_exact(seeds, tmp_path, redis, generate, wanted, fresh=True, rationed=True)
+
+
+@pytest.mark.parametrize("seeds", few(FRESH_FEW[2:], 5), ids=str)
+def test_they_are_with_catch_up(seeds: Sequence[int], redis: str, tmp_path: Path) -> None:
     wanted = {"goal made good", "late result"}
-    assert_exact(FRESH_FEW[2:], tmp_path / "o", redis, generate, wanted, fresh=True, owed=True)
+    assert_exact(seeds, tmp_path, redis, generate, wanted, fresh=True, owed=True)
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ import pytest
 from tests.support.scenarios.draw import generate
 from tests.support.scenarios.latest import generate_with_latest
 from tests.support.scenarios.run import assert_exact
-from tests.support.scenarios.seeds import HOSTS_FEW, HOSTS_MANY, HOT_FEW, parts
+from tests.support.scenarios.seeds import HOSTS_FEW, HOSTS_MANY, HOT_FEW, few, parts
 from tests.support.scenarios.ttls import generate_with_ttls
 
 #: Features that the scenarios must cover.
@@ -46,29 +46,40 @@ HOT = {
 }
 
 
-def test_runs_on_several_hosts_are_exact(redis: str, tmp_path: Path) -> None:
-    assert_exact(HOSTS_FEW, tmp_path, redis, generate, WANTED, hosts=True)
+@pytest.mark.parametrize("seeds", few(HOSTS_FEW, 3, 7, 10), ids=str)
+def test_runs_on_several_hosts_are_exact(seeds: Sequence[int], redis: str, tmp_path: Path) -> None:
+    assert_exact(seeds, tmp_path, redis, generate, WANTED, hosts=True)
 
 
+@pytest.mark.parametrize("seeds", few(HOT_FEW, 25, 28), ids=str)
 def test_runs_with_hot_values_that_change_before_every_batch_are_exact(
-    redis: str, tmp_path: Path
+    seeds: Sequence[int], redis: str, tmp_path: Path
 ) -> None:
     """Every ruleset and every revision has other hot values, in stores of any kind."""
-    assert_exact(HOT_FEW, tmp_path, redis, generate, HOT, revised=True, hosts=True)
+    assert_exact(seeds, tmp_path, redis, generate, HOT, revised=True, hosts=True)
 
 
+@pytest.mark.parametrize("seeds", few((4, 5, 10), 5), ids=str)
 def test_streams_that_keep_the_latest_are_exact_on_several_hosts(
-    redis: str, tmp_path: Path
+    seeds: Sequence[int], redis: str, tmp_path: Path
 ) -> None:
     wanted = {"tasks on several hosts"}
-    assert_exact((4, 5, 10), tmp_path, redis, generate_with_latest, wanted, hosts=True)
+    assert_exact(seeds, tmp_path, redis, generate_with_latest, wanted, hosts=True)
 
 
-def test_what_is_owed_is_paid_on_several_hosts(redis: str, tmp_path: Path) -> None:
-    wanted = {"tasks on several hosts", "late result"}
-    # In 26 and 28 a column by which tuples are ranked is not in an intermediate result.
+@pytest.mark.slow
+def test_runs_ranked_by_columns_outside_intermediate_results_are_exact(
+    redis: str, tmp_path: Path
+) -> None:
     assert_exact((26, 28), tmp_path, redis, generate, (), rationed=True, hosts=True)
-    assert_exact((3, 7, 81), tmp_path, redis, generate, wanted, owed=True, hosts=True)
+
+
+@pytest.mark.parametrize("seeds", few((3, 7, 81), 3, 81), ids=str)
+def test_what_is_owed_is_paid_on_several_hosts(
+    seeds: Sequence[int], redis: str, tmp_path: Path
+) -> None:
+    wanted = {"tasks on several hosts", "late result"}
+    assert_exact(seeds, tmp_path, redis, generate, wanted, owed=True, hosts=True)
 
 
 @pytest.mark.slow

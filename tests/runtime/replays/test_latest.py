@@ -34,7 +34,14 @@ from anabranch_runtime.state.manifest import State
 from tests.support.cases.states import RS, ST, R, S, T, rules
 from tests.support.scenarios.latest import generate_with_latest
 from tests.support.scenarios.run import assert_exact, replay
-from tests.support.scenarios.seeds import LATEST_FEW, LATEST_MANY, LATEST_REPLAYS, parts
+from tests.support.scenarios.seeds import (
+    LATEST_FEW,
+    LATEST_MANY,
+    LATEST_REPLAYS,
+    few,
+    mostly_slow,
+    parts,
+)
 from tests.support.worlds.local_replay import LocalReplay
 
 #: Features that the scenarios must cover.
@@ -69,8 +76,11 @@ def test_superseded_rows(rows: list[tuple[int | None, str | None, int, bool]]) -
     assert found.tolist() == [expected(at) for at in range(len(rows))]
 
 
-def test_runs_that_keep_the_latest_are_exact(redis: str, tmp_path: Path) -> None:
-    assert_exact(LATEST_FEW, tmp_path, redis, generate_with_latest, WANTED)
+@pytest.mark.parametrize("seeds", few(LATEST_FEW, 4, 5), ids=str)
+def test_runs_that_keep_the_latest_are_exact(
+    seeds: Sequence[int], redis: str, tmp_path: Path
+) -> None:
+    assert_exact(seeds, tmp_path, redis, generate_with_latest, WANTED)
 
 
 @pytest.mark.slow
@@ -166,7 +176,7 @@ def test_what_was_there_before_is_not_superseded_by_its_like(redis: str, tmp_pat
     assert prices["rows"] == 7
 
 
-@pytest.mark.parametrize("where", ["", " WHERE s.v >= 0"])
+@pytest.mark.parametrize("where", mostly_slow(["", " WHERE s.v >= 0"]))
 def test_state_is_bounded_by_the_number_of_keys(redis: str, tmp_path: Path, where: str) -> None:
     batches, rows, keys = 60, 20, 10
     rng = np.random.default_rng(3)

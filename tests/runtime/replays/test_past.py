@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.scenarios.past import generate_with_past
 from tests.support.scenarios.run import assert_exact
-from tests.support.scenarios.seeds import PAST_FEW, PAST_MANY, parts
+from tests.support.scenarios.seeds import PAST_FEW, PAST_MANY, few, parts
 
 #: Features that the scenarios must cover.
 WANTED = {
@@ -36,9 +36,11 @@ def test_the_past_is_emitted_exactly_once(redis: str, tmp_path: Path) -> None:
     assert_exact(PAST_FEW, tmp_path, redis, generate_with_past, WANTED, past=True)
 
 
-def test_past_rations_and_revisions_together_are_exact(redis: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("seeds", few(PAST_FEW[:2], 11), ids=str)
+def test_past_rations_and_revisions_together_are_exact(
+    seeds: Sequence[int], redis: str, tmp_path: Path
+) -> None:
     wanted = {"result of the past", "goal made good", "revision taken"}
-    seeds = PAST_FEW[:2]
     assert_exact(
         seeds, tmp_path, redis, generate_with_past, wanted, past=True, owed=True, revised=True
     )

@@ -17,7 +17,7 @@ from anabranch_contract.protocol.progress import Mode
 from tests.support.scenarios.features import WANTED_OF_MANY, WANTED_OF_MANY_RUNS, WANTED_OF_RUNS
 from tests.support.scenarios.run import local
 from tests.support.scenarios.script import draw
-from tests.support.scenarios.seeds import LOCAL_FEW, LOCAL_MANY, parts
+from tests.support.scenarios.seeds import LOCAL_FEW, LOCAL_MANY, few, parts
 from tests.support.surroundings.folders import passing_folder
 
 
@@ -40,7 +40,7 @@ def assert_exact(seed: int, redis: str, folder: Path) -> set[str]:
     return set(happened)
 
 
-@pytest.mark.parametrize("seeds", [LOCAL_FEW], ids=["few"])
+@pytest.mark.parametrize("seeds", few(LOCAL_FEW, 5, 9, 10, 12, 32), ids=str)
 def test_runs_are_exact(seeds: Sequence[int], redis: str, folder: Path) -> None:
     found: set[str] = set()
     for seed in seeds:

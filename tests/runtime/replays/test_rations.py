@@ -19,7 +19,7 @@ from tests.support.scenarios.draw import generate
 from tests.support.scenarios.rows import LOCAL
 from tests.support.scenarios.run import assert_exact, run_local
 from tests.support.scenarios.script import draw
-from tests.support.scenarios.seeds import RATIONED_FEW, RATIONED_MANY, mostly_slow, parts
+from tests.support.scenarios.seeds import RATIONED_FEW, RATIONED_MANY, few, mostly_slow, parts
 
 #: Features that the scenarios must cover.
 WANTED = {
@@ -35,8 +35,9 @@ WANTED = {
 }
 
 
-def test_rationed_runs_are_exact(redis: str, tmp_path: Path) -> None:
-    assert_exact(RATIONED_FEW, tmp_path, redis, generate, WANTED, rationed=True)
+@pytest.mark.parametrize("seeds", few(RATIONED_FEW, 5, 37, 54), ids=str)
+def test_rationed_runs_are_exact(seeds: Sequence[int], redis: str, tmp_path: Path) -> None:
+    assert_exact(seeds, tmp_path, redis, generate, WANTED, rationed=True)
 
 
 def test_rations_and_revisions_together_are_exact(redis: str, tmp_path: Path) -> None:

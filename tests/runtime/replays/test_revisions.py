@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.scenarios.draw import generate
 from tests.support.scenarios.run import assert_exact
-from tests.support.scenarios.seeds import REVISED_FEW, REVISED_MANY, parts
+from tests.support.scenarios.seeds import REVISED_FEW, REVISED_MANY, few, parts
 
 #: Features that the scenarios must cover.
 WANTED = {
@@ -31,8 +31,9 @@ WANTED = {
 }
 
 
-def test_revised_runs_are_exact(redis: str, tmp_path: Path) -> None:
-    assert_exact(REVISED_FEW, tmp_path, redis, generate, WANTED, revised=True)
+@pytest.mark.parametrize("seeds", few(REVISED_FEW, 9, 12), ids=str)
+def test_revised_runs_are_exact(seeds: Sequence[int], redis: str, tmp_path: Path) -> None:
+    assert_exact(seeds, tmp_path, redis, generate, WANTED, revised=True)
 
 
 @pytest.mark.slow

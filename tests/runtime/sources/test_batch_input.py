@@ -169,7 +169,7 @@ def test_a_file_that_is_none_stops_its_stream_or_is_skipped(fed: Fed, content: b
     fed.turn()
     assert fed.driver.state.streams["S"].input == 1
     assert "R" not in fed.driver.state.streams or not fed.driver.state.streams["R"].input
-    assert "is no parquet file" in (intake(fed, "R").error or "")
+    assert "is not a parquet file" in (intake(fed, "R").error or "")
     fed.change("R", on_bad_file="skip")
     fed.drain()
     fed.start()

@@ -456,7 +456,7 @@ def test_the_command_line_says_what_is_wrong(
     # The logger would go on writing to the stream captured here.
     monkeypatch.setattr(structlog, "configure", lambda **_: None)
     assert main(arguments) == 1
-    assert "is no object store" in capsys.readouterr().err
+    assert "is not an object store" in capsys.readouterr().err
 
 
 def test_a_store_that_does_not_answer_is_told_of(

@@ -166,11 +166,11 @@ def test_sizes(text: str, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "many", "-1", "2 ib", "1e9", "1 GB more", "٣GB"])
 def test_what_is_no_size(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ValueError, match="no number of bytes"):
+    with pytest.raises(ValueError, match="not a number of bytes"):
         byte_size(text)
     with pytest.raises(SystemExit):
         main(["--memory-limit", text, "--results", "r"])
-    assert "no number of bytes" in capsys.readouterr().err
+    assert "not a number of bytes" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 16])

@@ -119,7 +119,7 @@ def test_expiry_priority_and_needs_are_changed(browser: Browser, shop: Service) 
         assert not complaints
         page.get_by_label("Latency goal").fill("soon")
         page.get_by_role("button", name="Save").click()
-        expect(page.locator("#change-refusal")).to_contain_text("'soon' is no duration")
+        expect(page.locator("#change-refusal")).to_contain_text("'soon' is not a duration")
         expect(page.get_by_label("Latency goal")).to_be_focused()
         expect(page.get_by_label("Latency goal")).to_have_attribute("aria-invalid", "true")
         assert shop.get("/v1/queries/p99-audit")["slo"]["latency"] == "2 seconds"

@@ -86,7 +86,7 @@ def test_a_registration_is_pasted_and_what_is_wrong_is_said(
         page.get_by_label("Options").fill("payload=fields\nurl=redis://elsewhere:6379")
         page.get_by_label("Columns").fill("id")
         page.get_by_role("button", name="Test").click()
-        expect(page.locator("#refusal")).to_contain_text("is no column")
+        expect(page.locator("#refusal")).to_contain_text("is not a column")
         page.get_by_label("Columns").fill("id bigint\nat timestamp")
         page.get_by_label("Options").fill("payload=fields")
         page.get_by_role("button", name="Register").click()

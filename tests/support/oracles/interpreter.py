@@ -385,7 +385,7 @@ class _Batch:
         for partial in complete:
             rows = partial.rows
             assert set(rows) == {label for _, label, _ in query.members}, (
-                f"{rule.edge} is no result"
+                f"{rule.edge} is not a result"
             )
             seen = all(sees(activation, alias, rows[label]) for alias, label, _ in query.members)
             if not seen or not _within(rows, rule.bounds):

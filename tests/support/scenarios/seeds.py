@@ -1,4 +1,8 @@
-"""The seeds of the random scenarios that the tests run."""
+"""The seeds of the random scenarios that the tests run.
+
+Of seeds "by default", tests choose some for ``make test`` (:func:`few`), which still have all
+features that the test wants.
+"""
 
 from __future__ import annotations
 
@@ -82,6 +86,15 @@ def mostly_slow(cases: Iterable[Any], fast: int = 1) -> list[Any]:
     rest = iter(cases)
     first = list(islice(rest, fast))
     return [*first, *(pytest.param(one, marks=pytest.mark.slow) for one in rest)]
+
+
+def few(seeds: Sequence[int], *fast: int) -> list[Any]:
+    """Parameters of a test: the seeds ``fast`` by default, all of them in ``make test-full``.
+
+    >>> [getattr(one, "values", one) for one in few((7, 8, 9), 8)]
+    [(8,), ((7, 8, 9),)]
+    """
+    return mostly_slow([fast, tuple(seeds)])
 
 
 def parts(seeds: Sequence[int], length: int) -> list[tuple[int, ...]]:

@@ -142,7 +142,7 @@ class OuterRun:
         return self.world.tables
 
     def _tell(self, query: str, rows: ViewRows) -> None:
-        assert self.drawn.above is not None, "an outer join is no table"
+        assert self.drawn.above is not None, "an outer join is not a table"
 
     def _spec(self, query: JoinQuery) -> QuerySpec:
         members = tuple((m.alias, m.label, m.relation) for m in query.members)

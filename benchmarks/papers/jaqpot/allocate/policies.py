@@ -38,7 +38,7 @@ def allocate(forest: Forest, capacity: float, policy: Policy) -> tuple[float, ..
         capacity: above 0 to 1, the share of what all rations of 1 take.
 
     Raises:
-        PlannerError: ``capacity`` is no such share (``bad-capacity``), or the solver breaks.
+        PlannerError: ``capacity`` is not such a share (``bad-capacity``), or the solver breaks.
     """
     if not 0 < capacity <= 1:
         raise PlannerError(

@@ -36,7 +36,7 @@ def allocate_problem(
     """The rations that ``policy`` gives to the goals of ``plan``.
 
     Raises:
-        PlannerError: the capacity is no share (``bad-capacity``).
+        PlannerError: the capacity is not a share (``bad-capacity``).
     """
     model = CostModel(
         problem.statistics,

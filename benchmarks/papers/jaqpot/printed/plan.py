@@ -24,7 +24,7 @@ class State:
         selectivity: ``σ``, the share of them that a probing tuple joins, 0 to 1.
 
     Raises:
-        StatisticsError: the window is negative or not finite, or the selectivity is no share.
+        StatisticsError: the window is negative or not finite, or the selectivity is not a share.
     """
 
     window: float
@@ -35,7 +35,7 @@ class State:
         if not 0 <= self.selectivity <= 1:
             raise StatisticsError(
                 "bad-selectivity",
-                f"{self.selectivity} is no share",
+                f"{self.selectivity} is not a share",
                 field="selectivity",
                 remedy="give a share from 0 to 1",
             )
@@ -212,7 +212,7 @@ def _finite(field: str, value: float) -> None:
     if not 0 <= value < math.inf:
         raise StatisticsError(
             f"bad-{field}",
-            f"{value} is no {field}",
+            f"{value} is not a {field}",
             field=field,
             remedy="give a finite number of 0 or more",
         )

@@ -1,7 +1,7 @@
 """One run of a workload: real driver and worker, one task, one ruleset, one division of the CPU.
 
 Rations come from a schedule, which the runtime's own ``Rationer`` takes from Redis before every
-batch, as in a pipeline. Limits of the paper's rivals are no rations of goals: they are put in the
+batch, as in a pipeline. Limits of the paper's rivals are not rations of goals: they are put in the
 place of what the worker derives from rations (:func:`limited`).
 """
 

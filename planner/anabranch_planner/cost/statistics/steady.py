@@ -29,7 +29,7 @@ from anabranch_planner.cost.statistics.statistics import PeriodForecast, Statist
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
-#: Fields of :class:`CostConstants` that are no costs, or are compared by rules of their own.
+#: Fields of :class:`CostConstants` that are not costs, or are compared by rules of their own.
 _APART = ("looks", "measurements", "error", "batches")
 #: Number of standard deviations up to which two counts are taken as equal.
 DEVIATIONS = 2.0

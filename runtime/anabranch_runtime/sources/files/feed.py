@@ -382,7 +382,7 @@ class FileFeed:
                 raise refused(path, cause) from cause
             raise SourceError(
                 "bad-file",
-                f"{path} is no {self.options.type} file: {cause}",
+                f"{path} is not a {self.options.type} file: {cause}",
                 field=f"streams.{self.record.name}.source",
                 remedy=f"put it right, or give the type that the files have; {SKIP}",
             ) from cause

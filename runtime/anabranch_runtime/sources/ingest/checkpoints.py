@@ -18,7 +18,7 @@ from uuid import uuid4
 from anabranch_runtime.errors import SourceError, StateError
 from anabranch_runtime.recovery.logs import check_logs
 from anabranch_runtime.sources.ingest.landing import Landed
-from anabranch_runtime.storage.documents import sync_directory, write_durably
+from anabranch_runtime.storage.documents import sync_path, write_durably
 
 _ANEW = (
     "restore the state directory from a backup; or delete the stream and register it again, which"
@@ -140,7 +140,7 @@ def _perform(checkpoint: Path, write: Mapping[str, str], remove: Sequence[str]) 
         path.parent.mkdir(parents=True, exist_ok=True)
         write_durably(path, text)
     for folder in {(checkpoint / name).parent for name in remove}:
-        sync_directory(folder)
+        sync_path(folder)
 
 
 def _entries(folder: Path) -> dict[int, str | None]:

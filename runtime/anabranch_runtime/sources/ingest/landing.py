@@ -37,7 +37,7 @@ from anabranch_runtime.sources.invalid import ARRIVED
 from anabranch_runtime.storage.documents import (
     Kind,
     read_document,
-    sync_directory,
+    sync_path,
     write_document,
     write_durably,
 )
@@ -132,7 +132,9 @@ def read_landed(home: Path, number: int) -> Landed | None:
         seen = None if times is None else Appearance(**times)
         return Landed(body["batch"], body["offsets"], files, logs, seen)
     except (KeyError, TypeError, ValueError) as cause:
-        raise StateError("damaged-landed-batch", f"{path} is no landed batch: {cause!r}") from cause
+        raise StateError(
+            "damaged-landed-batch", f"{path} is not a landed batch: {cause!r}"
+        ) from cause
 
 
 def note_caught_up(home: Path, number: int, quiet: float) -> None:
@@ -174,7 +176,7 @@ def finish(home: Path, folder: Path, number: int, landed: Landed) -> None:
     write_document(folder / _DOCUMENT, KIND, asdict(landed))
     reach(Point.LANDING)
     folder.rename(folder_of(home, number))
-    sync_directory(home / "landed")
+    sync_path(home / "landed")
     reach(Point.LANDED)
 
 

@@ -326,9 +326,10 @@ class Ingest:
     Attributes:
         session: the pipeline's Spark session, from which ingest queries get their own.
         home: the state directory.
-        local: whether Spark runs on this machine only, with few task slots: a job has one task.
+        local: whether Spark runs on this machine only; its few task slots then allow a job one
+            task.
         access: the access policy for sources.
-        apart: destination for tasks whose hosts share only an object store; None: the state
+        apart: where tasks land rows if hosts share only an object store; None: in the state
             directory.
         slot: lock held while a job runs.
     """

@@ -21,6 +21,7 @@ from anabranch_contract.queries.types import parse_type
 from anabranch_runtime.columns.arrow_types import arrow_type
 from anabranch_runtime.errors import PipelineError, StateError
 from anabranch_runtime.sources.feed import Piece
+from anabranch_runtime.sources.files.reading import open_arrow
 from anabranch_runtime.sources.invalid import Decoded
 from anabranch_runtime.storage.documents import Kind, read_document, write_document
 
@@ -111,7 +112,7 @@ def check_recording(record: StreamRecord) -> tuple[Path, int]:
     except (OSError, pa.ArrowException) as cause:
         raise PipelineError(
             "bad-file",
-            f"{source} is no Parquet file: {cause}",
+            f"{source} is not a Parquet file: {cause}",
             field=f"streams.{record.name}.source.path",
             remedy="give the path of a Parquet file",
         ) from cause
@@ -184,10 +185,13 @@ def _convert_column(column: pa.Array, wanted: pa.Field) -> pa.Array:
     except pa.ArrowException as cause:
         raise PipelineError(
             "bad-column",
-            f"a value of type {column.type} is no {wanted.type}: {cause}",
+            f"a value of type {column.type} does not fit {wanted.type}: {cause}",
             field=wanted.name,
             remedy="declare the column with the type that the file has",
         ) from cause
+
+
+_open = lru_cache(maxsize=256)(open_arrow)
 
 
 def read_rows(path: str, first: int, last: int) -> Iterator[pa.RecordBatch]:
@@ -224,8 +228,3 @@ def read_recording(piece: Piece) -> Iterator[Decoded]:
 def batches_of(recordings: Sequence[Recording]) -> int:
     """Return the number of batches until all recordings have been read."""
     return max((r.batches for r in recordings), default=0)
-
-
-@lru_cache(maxsize=256)
-def _open(path: str) -> pa.ipc.RecordBatchFileReader:
-    return pa.ipc.open_file(pa.memory_map(path))

@@ -145,7 +145,7 @@ class _NetRows:
         return self.layout.column(words, place)
 
     def dump(self, numbers: Ints) -> tuple[pa.RecordBatch, Ints]:
-        """Return the rows, and slot -> its number among them; ``numbers``: of owners."""
+        """Return the rows, and slot -> row number. ``numbers``: the same of the parent."""
         slots = self.slots.all()
         words = self.slots.words[slots]
         if self.parent is not None:

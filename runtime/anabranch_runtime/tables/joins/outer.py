@@ -66,7 +66,7 @@ class DecidedResults(NamedTuple):
 
 
 class _Groups(NamedTuple):
-    """DecidedResults groups: left columns, batch in which the last member arrived, state."""
+    """Groups of left rows: left columns, batch of the last member's arrival, and their counts."""
 
     columns: list[pa.Array]
     batches: Ints

@@ -68,7 +68,7 @@ function body() {
 function fill() {
   try {
     pasted = JSON.parse(at("json").value);
-    if (pasted === null || typeof pasted !== "object" || Array.isArray(pasted)) throw new Error("this is no JSON object");
+    if (pasted === null || typeof pasted !== "object" || Array.isArray(pasted)) throw new Error("this is not a JSON object");
   } catch (error) {
     pasted = {};
     refuse(at("json-refusal"), new Error(`This can't be read: ${error.message}`));

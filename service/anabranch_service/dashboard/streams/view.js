@@ -22,7 +22,7 @@ const lines = (text) =>
 export function columnsOf(text) {
   return lines(text).map((line) => {
     const [, name, type] = /^(\S+?)[\s:]+(.+?),?$/.exec(line) ?? [];
-    if (!name) throw new Error(`“${line}” is no column: write a name and a type`);
+    if (!name) throw new Error(`“${line}” is not a column: write a name and a type`);
     return { name, type };
   });
 }
@@ -32,7 +32,7 @@ export function optionsOf(text) {
   return Object.fromEntries(
     lines(text).map((line) => {
       const at = line.indexOf("=");
-      if (at < 1) throw new Error(`“${line}” is no option: write name=value`);
+      if (at < 1) throw new Error(`“${line}” is not an option: write name=value`);
       return [line.slice(0, at).trim(), line.slice(at + 1).trim()];
     }),
   );

@@ -101,7 +101,7 @@ def recent(snapshot: Snapshot, periods: Sequence[Measured]) -> Snapshot:
 def _faded(
     periods: Sequence[Measured],
 ) -> list[tuple[tuple[SubJoinStep, ...], NDArray[np.float64]]]:
-    """Weighted sums of counts over periods, per list of steps: usually all periods share one."""
+    """Counts summed over periods, recent ones weighted more, per list of steps of the periods."""
     sums: list[tuple[tuple[SubJoinStep, ...], NDArray[np.float64]]] = []
     usual = median([p.interim.batches for p in periods if p.interim.batches > 0] or [1])
     batches, drifts = 0, 0

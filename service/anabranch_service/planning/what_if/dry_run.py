@@ -274,7 +274,7 @@ def _added(
     deadline: Deadline,
     others: Queries,
 ) -> tuple[list[JoinQuery], Mapping[str, Stream]]:
-    """The added queries, and the streams, with the queries that they read."""
+    """The added queries, and the streams with the results of queries that these read."""
     queries, read = list[JoinQuery](), dict(streams)
     for index, given in enumerate(body.add):
         go_on(deadline)

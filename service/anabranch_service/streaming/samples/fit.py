@@ -21,6 +21,7 @@ from anabranch_contract.connectors.csv_text import CsvDialect
 from anabranch_contract.queries.text_values import BITS, reader_of
 from anabranch_contract.queries.types import FLOATING, INTEGRAL, TIMESTAMPS, DataType, TypeKind
 from anabranch_contract.rest.source_tests import MisfitOut
+from anabranch_service.clock import in_utc
 
 #: Most characters of a value that are shown.
 SHOWN = 120
@@ -116,7 +117,9 @@ def fit(
         rows.append(row)
         misfits += wrong
         if moment is not None and not wrong:
-            times.append(_utc(moment) if isinstance(moment, datetime) else _utc(_midnight(moment)))
+            times.append(
+                in_utc(moment) if isinstance(moment, datetime) else in_utc(_midnight(moment))
+            )
     return Fitted(rows, frozenset(m.row for m in misfits), misfits, times)
 
 
@@ -192,10 +195,6 @@ def _arrow(kind: DataType) -> pa.DataType:
     if kind.kind is TypeKind.DECIMAL:
         return pa.decimal128(kind.precision, kind.scale)
     return _ARROW[kind.kind]
-
-
-def _utc(moment: datetime) -> datetime:
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def _midnight(day: date) -> datetime:

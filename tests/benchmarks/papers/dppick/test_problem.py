@@ -115,7 +115,7 @@ def test_figures_are_finite(value: float) -> None:
 
 @pytest.mark.parametrize("edge", [(0, 0), (0, 2), (-1, 0)])
 def test_an_edge_joins_two_streams(edge: tuple[int, int]) -> None:
-    with pytest.raises(PlannerError, match="is no edge of 2 streams"):
+    with pytest.raises(PlannerError, match="is not an edge of 2 streams"):
         edges_near(2, {edge: Match(1, 1)})
 
 

@@ -119,8 +119,8 @@ def test_text_has_the_same_and_breaks_no_name() -> None:
 @pytest.mark.parametrize(
     ("arguments", "stdin", "said"),
     [
-        (("-", "--alpha-q", "-1"), CHAIN, "alpha_q: -1.0 is no price (0 or more, finite)"),
-        (("-", "--alpha-m", "nan"), CHAIN, "alpha_m: nan is no price"),
+        (("-", "--alpha-q", "-1"), CHAIN, "alpha_q: -1.0 is not a price (0 or more, finite)"),
+        (("-", "--alpha-m", "nan"), CHAIN, "alpha_m: nan is not a price"),
         (("none.yaml",), "", "none.yaml: no such file or directory (check the path)"),
         (("-",), "streams: [", "error: "),
         (("-",), "streams: {R: {rate: 1}}", "queries: the field queries is missing"),

@@ -135,7 +135,7 @@ def test_the_same_size_and_time_do_not_hide_another_content(tmp_path: Path, cloc
     world.settle()
     world.put("a", [3], over=True, when=10**18)
     world.settle()
-    # Permissions, links and a copy of the same content are no change.
+    # Permissions, links and a copy of the same content are not change.
     (tmp_path / "in" / "a").chmod(0o600)
     os.link(tmp_path / "in" / "a", tmp_path / "elsewhere")
     world.put("a", [3], when=10**18)

@@ -159,7 +159,7 @@ def test_a_file_that_goes_when_it_has_been_planned_is_an_error(tmp_path: Path, k
 
 def test_options_that_mean_nothing_are_refused(tmp_path: Path) -> None:
     for options, why in (
-        ({"sep": "ab"}, "no single ASCII character"),
+        ({"sep": "ab"}, "not a single ASCII character"),
         ({"sep": '"'}, "different characters"),
         ({"header": "maybe"}, "neither true nor false"),
         ({"encoding": "latin1"}, "read as UTF-8"),

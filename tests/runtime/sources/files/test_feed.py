@@ -274,7 +274,7 @@ def test_a_file_that_changes_is_an_error(tmp_path: Path) -> None:
 def test_files_that_are_something_else_are_errors_with_a_remedy(tmp_path: Path, kind: str) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a").write_text("nothing of the kind")
-    with pytest.raises(SourceError, match=f"is no {kind} file") as caught:
+    with pytest.raises(SourceError, match=f"is not a {kind} file") as caught:
         feed(tmp_path, type=kind).waiting(None)
     assert caught.value.remedy
     (tmp_path / "in" / "a").unlink()

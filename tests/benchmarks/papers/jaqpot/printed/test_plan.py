@@ -64,9 +64,9 @@ def test_states_where_they_belong() -> None:
 
 @pytest.mark.parametrize("value", [-1.0, math.inf, math.nan])
 def test_figures_are_finite(value: float) -> None:
-    with pytest.raises(StatisticsError, match="no window"):
+    with pytest.raises(StatisticsError, match="not a window"):
         State(value, 0.1)
-    with pytest.raises(StatisticsError, match="no rate"):
+    with pytest.raises(StatisticsError, match="not a rate"):
         Leaf("a", value, SOME)
-    with pytest.raises(StatisticsError, match="no share"):
+    with pytest.raises(StatisticsError, match="not a share"):
         State(1, value)

@@ -35,16 +35,16 @@ COLUMN = 8.0
 
 @dataclass(frozen=True, slots=True)
 class ProbeWork:
-    """A work (module docstring).
+    """Probes of one origin: the batch's own, a catch-up's, or a backfill's.
 
     Attributes:
         name: the same in all tasks.
-        pieces: runs its probes.
+        pieces: runs the probes.
         access: rule -> tiles and gaps of its probe.
         rules: probe rules by outgoing edge.
         guard: passes on the results of probes until an expression fails.
         done: receives the results of a probe.
-        rounds: of the batch's own probes; None for other works.
+        rounds: rounds of the batch's own probes; None for other origins.
     """
 
     name: str
@@ -57,13 +57,13 @@ class ProbeWork:
 
     @property
     def is_batch(self) -> bool:
-        """Whether the work starts with the batch's arrivals."""
+        """Whether the probes start with the batch's arrivals."""
         return self.rounds is not None
 
 
 @dataclass(frozen=True, slots=True)
-class Courier:
-    """Runs the probes of one task's works.
+class ProbeRouter:
+    """Runs the probes of one task, here or on other hosts.
 
     Attributes:
         traffic: messages to other hosts; None on a single host. ``needs``: columns to send.
