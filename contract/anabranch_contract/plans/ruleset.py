@@ -347,6 +347,7 @@ class QuerySpec:
         freshness: (label, maximum age of its tuple when a result is emitted), in microseconds of
             event time; labels without a limit are absent.
         past: whether results over visible tuples from before its activation are emitted as well.
+        looked_up: labels whose tuples complete no result.
     """
 
     id: QueryId
@@ -360,6 +361,7 @@ class QuerySpec:
     freshness: tuple[tuple[Label, int], ...] = ()
     past: bool = False
     united: bool = False
+    looked_up: tuple[Label, ...] = ()
 
     @property
     def registered(self) -> QueryId:

@@ -122,6 +122,12 @@ class Stream:
         """Whether the stream is a table: reference rows that other streams look up."""
         return self.kind is StreamKind.TABLE
 
+    def as_table(self) -> Stream:
+        """Return the stream in the role of a table, whose current rows other streams look up."""
+        return Stream(
+            self.name, self.columns, latest=self.latest, retain=None, kind=StreamKind.TABLE
+        )
+
     @property
     def has_changes(self) -> bool:
         """Whether tuples have a weight: rows insert or delete."""
@@ -365,6 +371,8 @@ class JoinQuery:
             same ``view``; the first one has the further ones as ``others``.
         unsorted: whether the statement has an ORDER BY without effect, as its results are written
             as they arise.
+        looked_up: labels whose tuples complete no result: of tables, and of streams that are
+            joined as of the arrival of the others.
     """
 
     id: QueryId
@@ -382,6 +390,7 @@ class JoinQuery:
     others: tuple[JoinQuery, ...] = ()
     united: bool = False
     unsorted: bool = False
+    looked_up: tuple[Label, ...] = ()
 
     def __post_init__(self) -> None:
         labels = {m.label for m in self.members}

@@ -156,8 +156,8 @@ def _types(shown: Iterable[tuple[str, Expr]]) -> tuple[tuple[str, DataType], ...
 
 
 def with_versions(query: Unresolved, left: Scope, rights: Sequence[Scope]) -> Unresolved:
-    """``query`` with ``FOR SYSTEM_TIME AS OF`` as ASOF joins by event time; joins with the one
-    version of a stream that keeps the latest, or of a table, as plain joins.
+    """``query`` with ``FOR SYSTEM_TIME AS OF`` as ASOF joins by event time; of streams that keep
+    the latest, and of tables, as joins as of the arrival of the left row.
 
     Args:
         left, rights: the separate scopes of the sides.
@@ -169,6 +169,10 @@ def with_versions(query: Unresolved, left: Scope, rights: Sequence[Scope]) -> Un
         side if side.asof is None else _with_version(side, side.asof, left, right)
         for side, right in zip(query.outer, rights, strict=True)
     ]
+    for side, made, right in zip(query.outer, outer, rights, strict=True):
+        if made.source.at_arrival and not all(s.is_table for s in right.streams.values()):
+            plain = [r for other, r in zip(query.outer, rights, strict=True) if other.asof is None]
+            _check_others(side, (left, *plain))
     sources, conditions = list(query.sources), list(query.conditions)
     while outer and outer[0].asof is None and outer[0].kind is JoinKind.INNER:
         side = outer.pop(0)
@@ -211,7 +215,26 @@ def _with_version(side: OuterSide, asof: AsOf, left: Scope, right: Scope) -> Out
                 "compare it by =, or register the stream without latest",
             )
         on = [*nodes, *(() if asof.match is None else (asof.match,))]
-        return replace(side, on=_all(on), asof=None)
+        return _at_arrival(replace(side, on=_all(on)))
+
+
+def _at_arrival(side: OuterSide) -> OuterSide:
+    return replace(side, source=replace(side.source, at_arrival=True), asof=None)
+
+
+def _check_others(side: OuterSide, others: Iterable[Scope]) -> None:
+    """Refuse a further stream that keeps the latest: within a batch, its tuples would come in any
+    order with the tuples that are looked up.
+    """
+    for scope in others:
+        for alias, stream in scope.streams.items():
+            if stream.latest and not stream.is_table:
+                with at(side.source.node):
+                    raise unsupported(
+                        f"a join as of the arrival of {alias!r}, which keeps the latest rows, too",
+                        f"look {alias!r} up with FOR SYSTEM_TIME AS OF as well, or register stream "
+                        f"{str(stream.name)!r} without latest",
+                    )
 
 
 def _all(nodes: Sequence[Node]) -> Node | None:
@@ -235,7 +258,7 @@ def _as_of_time(side: OuterSide, time: Node, left: Scope, own: list[Stream]) -> 
                 remedy="name an event-time column of a stream before it, or PROCTIME()",
             )
     if stream.latest or stream.is_table:
-        return replace(side, asof=None)
+        return _at_arrival(side)
     if stream.has_changes:
         raise unsupported(
             f"FOR SYSTEM_TIME AS OF {name!r}, whose earlier rows are replaced",

@@ -168,7 +168,10 @@ def _source(
         alias = source.alias or source.of
         if source.field:
             found.fields[source.field] = within + alias
-        return Scope.of_stream(alias, find_stream(source.of, streams), within, source.columns)
+        stream = find_stream(source.of, streams)
+        if source.at_arrival:
+            stream = stream.as_table()
+        return Scope.of_stream(alias, stream, within, source.columns)
     source.of.check_inlined()
     if source.alias is None and not source.of.items:
         return _resolve(source.of, streams, found, within)

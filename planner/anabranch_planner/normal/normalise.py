@@ -260,6 +260,7 @@ def _joined(
         projection=tuple(Output(name, _labelled(expr, labels)) for name, expr in shown),
         derived=_derived(classes, scope),
         view=None if parts is None else parts.view,
+        looked_up=tuple(labels[a] for a in names if scope.streams[a].is_table),
     )
     return found if parts is None else with_totals(found, parts.scalars)
 

@@ -28,11 +28,11 @@ from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_planner.sql.aggregates import holds_aggregate
 from anabranch_planner.sql.arguments import check_arguments, refuse_others
 from anabranch_planner.sql.beginnings import SHAPE, check_beginning, no_query
+from anabranch_planner.sql.clauses.join_kinds import as_of, is_right, kind_of
 from anabranch_planner.sql.clauses.set_operations import clauses_after, set_operation
 from anabranch_planner.sql.flink import simplified, spelled_as_spark
 from anabranch_planner.sql.foreign import refuse_foreign
 from anabranch_planner.sql.functions import UNARY_PLUS
-from anabranch_planner.sql.join_kinds import as_of, is_right, kind_of
 from anabranch_planner.sql.places import misspelt
 from anabranch_planner.sql.unresolved import (
     AGGREGATES,

@@ -39,6 +39,7 @@ class FromEntry:
         natural: whether it is joined by all columns that both sides have (NATURAL JOIN).
         columns: new names of its columns, in order; empty: unchanged.
         types: types to which its columns are cast, in order; empty: unchanged.
+        at_arrival: whether it is joined as of the arrival of the other tuples.
         field: the field of a structured query that it comes from.
         node: the node of a statement that it comes from.
     """
@@ -51,6 +52,7 @@ class FromEntry:
     field: str = ""
     node: Node | None = None
     types: tuple[DataType, ...] = ()
+    at_arrival: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from typing import Any
 
 from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
 from anabranch_contract.protocol.activations import Activation, Visibility
-from anabranch_contract.queries.joins import Relation, RelationId, Stream
-from anabranch_runtime.epochs.lookups import completing, tables
+from anabranch_contract.queries.joins import Relation, Stream
+from anabranch_runtime.epochs.lookups import completing
 from anabranch_runtime.state.coverage import covered_since
 from anabranch_runtime.state.manifest import State, StoreState, StreamState
 
@@ -44,7 +44,6 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
         else q
         for name, q in state.queries.items()
     }
-    of_tables = tables(ruleset)
     fresh: list[QuerySpec] = []
     # The joins of an outer join must see the same tuples, so they restart together, as do the
     # branches of a union.
@@ -66,11 +65,11 @@ def enter_epoch(state: State, ruleset: Ruleset, epoch: int) -> State:
             if known is not None and known.expired_batch is None:
                 since = {alias: seen.batch for alias, seen in known.visible_from.items()}
         if known is None or known.expired_batch is not None:
-            queries[query.id] = _activate(state, query, relations, of_tables, since)
+            queries[query.id] = _activate(state, query, relations, since)
         elif query.registered not in anew:
             continue
         else:
-            queries[query.id] = _anew(known, _activate(state, query, relations, of_tables, since))
+            queries[query.id] = _anew(known, _activate(state, query, relations, since))
         fresh.append(query)
     stores = _stores(state, ruleset)
     stores = {name: _cut(store, fresh, batch) for name, store in stores.items()}
@@ -242,7 +241,6 @@ def _activate(
     state: State,
     query: QuerySpec,
     relations: dict[Any, Relation],
-    of_tables: frozenset[RelationId],
     since: Mapping[str, int] | None,
 ) -> Activation:
     """Activate a query: fix, per alias, the first batch from which all tuples are stored.
@@ -255,7 +253,7 @@ def _activate(
     seen: dict[str, Visibility] = {}
     missed: dict[str, int] = {}
     complete, complete_from = "always", None
-    waits_for = completing(query, of_tables)
+    waits_for = completing(query)
     for i, (alias, _, relation_id) in enumerate(query.members):
         relation = relations[relation_id]
         useful = [s for s in state.stores.values() if serves(s, relation)]

@@ -1,9 +1,10 @@
-"""Queries that look up tables: removal of the rules that only a table's rows would use.
+"""Queries that look tuples up: removal of the rules that only these tuples would use.
 
-Only a tuple of a stream completes a result (``semantics.md``, "Tables"). So probe orders that start
-with a table are useless, and the store of a stream that all queries join with tables only is never
-probed. The plan has rules for both, as for any stream; they are removed here. The removal depends
-on queries and streams alone, so a ruleset and its revisions lose the same stores.
+Rows of tables, and tuples that are joined as of the arrival of others, complete no result
+(``semantics.md``, "Tables"). So probe orders that start with them are useless, and the store of a
+stream that all queries join with such tuples only is never probed. The plan has rules for both, as
+for any stream; they are removed here. The removal depends on queries and streams alone, so a
+ruleset and its revisions lose the same stores.
 """
 
 from __future__ import annotations
@@ -17,25 +18,17 @@ from anabranch_runtime.epochs.per_ruleset import per_ruleset
 
 
 @per_ruleset
-def tables(ruleset: Ruleset) -> frozenset[RelationId]:
-    """Return the relations over tables (streams whose rows are only looked up)."""
-    names = {s.name for s in ruleset.streams if s.is_table}
-    return frozenset(r.id for r in ruleset.relations if r.stream in names)
-
-
-@per_ruleset
 def unprobed(ruleset: Ruleset) -> frozenset[RelationId]:
-    """Return relations over streams joined with tables only: no probe reads their stores.
+    """Return relations joined with looked-up tuples only: no probe reads their stores.
 
     Except relations over streams that are stored anyway (retained, or with the latest per key).
     """
-    of_tables = tables(ruleset)
-    if not of_tables:
+    if not looking_up(ruleset):
         return frozenset()
     probed: set[RelationId] = set()
     joined: set[RelationId] = set()
     for query in ruleset.queries:
-        streams = [r for _, _, r in query.members if r not in of_tables]
+        streams = [query.members[i][2] for i in completing(query)]
         if len(query.members) > 1:
             joined.update(streams)
         if len(streams) > 1:
@@ -45,33 +38,29 @@ def unprobed(ruleset: Ruleset) -> frozenset[RelationId]:
     return frozenset(joined - probed - kept_whole)
 
 
-def completing(query: QuerySpec, of_tables: frozenset[RelationId]) -> tuple[int, ...]:
-    """Return indexes of the aliases of ``query`` over streams: their tuples complete results."""
-    return tuple(i for i, (_, _, r) in enumerate(query.members) if r not in of_tables)
+def completing(query: QuerySpec) -> tuple[int, ...]:
+    """Return indexes of the aliases of ``query`` whose tuples complete results."""
+    return tuple(i for i, (_, label, _) in enumerate(query.members) if label not in query.looked_up)
 
 
 def looking_up(ruleset: Ruleset) -> frozenset[str]:
-    """Return queries that read tables: exempt from load shedding, as no catch-up is possible."""
-    of_tables = tables(ruleset)
-    return frozenset(
-        str(q.id) for q in ruleset.queries if len(completing(q, of_tables)) < len(q.members)
-    )
+    """Return queries that look tuples up: exempt from load shedding, as no catch-up is possible."""
+    return frozenset(str(q.id) for q in ruleset.queries if q.looked_up)
 
 
 @per_ruleset
 def without_lookups(ruleset: Ruleset) -> Ruleset:
-    """Remove the rules by which a row of a table would complete a result."""
-    of_tables = tables(ruleset)
-    if not of_tables:
+    """Remove the rules by which a looked-up tuple would complete a result."""
+    if not looking_up(ruleset):
         return ruleset
     gone = unprobed(ruleset)
     dropped = {s.id for s in ruleset.stores if not gone.isdisjoint(s.relations)}
     start_of = {p.out: p.start for p in ruleset.probe_rules}
-    relation_of = {label: r for q in ruleset.queries for _, label, r in q.members}
+    looked_up = {q.id: q.looked_up for q in ruleset.queries}
     outputs = tuple(
         o
         for o in ruleset.output_rules
-        if o.edge not in start_of or relation_of[start_of[o.edge]] not in of_tables
+        if o.edge not in start_of or start_of[o.edge] not in looked_up[o.query]
     )
     rules = [r for r in ruleset.store_rules if r.store not in dropped]
     probes = {

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
-from anabranch_contract.queries.joins import RelationId
 from anabranch_runtime.epochs.access import Generations, relation_tiles
-from anabranch_runtime.epochs.lookups import completing, tables, unprobed
+from anabranch_runtime.epochs.lookups import completing, unprobed
 from anabranch_runtime.epochs.per_ruleset import per_ruleset
 from anabranch_runtime.state.coverage import Access
 from anabranch_runtime.state.manifest import State, StoreState
@@ -77,14 +76,12 @@ def _together(needs: Iterable[_Need]) -> _Need:
 _ALL = _Need({}, always=True)
 
 
-def _needs(
-    query: QuerySpec, streams: Mapping[str, str], of_tables: frozenset[RelationId]
-) -> list[_Need]:
-    """Compute which stored rows ``query`` needs, per member; ``streams``: relation -> stream. Rows
-    of tables complete no results, so no rows are kept to join with later rows of tables.
+def _needs(query: QuerySpec, streams: Mapping[str, str]) -> list[_Need]:
+    """Compute which stored rows ``query`` needs, per member; ``streams``: relation -> stream. No
+    rows are kept for later tuples that are only looked up.
     """
     found = []
-    waits_for = completing(query, of_tables)
+    waits_for = completing(query)
     for i, bounds in enumerate(query.retention):
         others = [(streams[query.members[j][2]], bounds[j]) for j in waits_for if j != i]
         if any(bound is None for _, bound in others):
@@ -244,13 +241,12 @@ def _usual_readers(ruleset: Ruleset) -> _Readers:
 
 def _of_readers(ruleset: Ruleset, past: Collection[str]) -> _Readers:
     streams: dict[str, str] = {r.id: r.stream for r in ruleset.relations}
-    of_tables = tables(ruleset)
     relations: dict[str, list[_Need]] = {r.id: [] for r in ruleset.relations}
     queries: dict[frozenset[str], dict[str, list[_Need]]] = {}
     for query in _joins(ruleset):
         labels = frozenset(label for _, label, _ in query.members)
         by_label = queries.setdefault(labels, {label: [] for label in labels})
-        needs = _needs(query, streams, of_tables)
+        needs = _needs(query, streams)
         for (_, label, relation), own in zip(query.members, needs, strict=True):
             need = _ALL if query.id in past else own
             relations[relation].append(need)

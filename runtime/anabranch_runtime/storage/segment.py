@@ -48,8 +48,9 @@ VERSION = 1
 ALIGNMENT = 64
 #: Fewer rows than this are copied into one buffer, which is faster than writing by column.
 _FEW = 1 << 14
-#: Low bits of an arrival number (sigma): position within the batch. The highest of them is 0 for
-#: rows of tables, so that these come first; tasks share the others equally. The high bits last for
+#: Low bits of an arrival number (sigma): position within the batch. The highest two of them are a
+#: rank of streams: tables, streams with the latest per key, others; tasks share the other bits
+#: equally. The high bits last for
 #: 2,147,483,648 batches: three years of 20 a second.
 OFFSET_BITS = 32
 

@@ -40,6 +40,11 @@ from anabranch_runtime.task.weights import weights_of
 if TYPE_CHECKING:  # its readers need more memory than a task has
     from anabranch_runtime.sources.blocks import Block
 
+#: Rank of streams without a rank of their own.
+_LAST = 2
+#: Arrival numbers of a batch per rank.
+_OF_A_RANK = 1 << (OFFSET_BITS - 2)
+
 
 @dataclass(slots=True)
 class TaskArrivals:
@@ -90,11 +95,12 @@ def take_in(
         by_stream[relation.stream].append(relation)
     pieces: dict[RelationId, list[pa.RecordBatch]] = defaultdict(list)
     broken: set[RelationId] = set()
-    # Within a batch, rows of tables come before tuples of streams.
-    of_tables = {s.name for s in layout.ruleset.streams if s.is_table}
-    of_streams = 1 << (OFFSET_BITS - 1)
-    most = of_streams // tasks
-    sigma = (batch << OFFSET_BITS) + task * most
+    # Within a batch, rows of tables come first, then tuples that queries may look up.
+    ranks: dict[str, int] = {
+        s.name: 0 if s.is_table else 1 for s in layout.ruleset.streams if s.latest
+    }
+    ranks |= {s.name: 0 for s in layout.ruleset.streams if s.is_table}
+    sigma = (batch << OFFSET_BITS) + task * (_OF_A_RANK // tasks)
     for block in blocks:
         if block.stream in redefined:
             invalid = 0 if block.invalid is None else block.invalid.num_rows
@@ -105,7 +111,7 @@ def take_in(
             block = _without_ahead(layout, batch, watermarks, newest, block, arrivals)
         if collector is not None:
             arrivals.count(block.stream, collector.block(block, sigma, layout))
-        first = sigma if block.stream in of_tables else sigma + of_streams
+        first = sigma + ranks.get(block.stream, _LAST) * _OF_A_RANK
         rows = _admit(layout, batch, first, watermarks, block, arrivals)
         sigma += block.rows.num_rows
         if rows is None:
@@ -121,7 +127,7 @@ def take_in(
                 continue
             if kept.num_rows:
                 pieces[relation.id].append(kept)
-    arrivals.next_sigma = sigma + of_streams
+    arrivals.next_sigma = sigma + _LAST * _OF_A_RANK
     check_count(sum(m.input for m in arrivals.meters.values()), tasks)
     for relation_id, batches in pieces.items():
         if relation_id in broken:
@@ -137,7 +143,7 @@ def check_count(tuples: int, tasks: int) -> None:
     Raises:
         PipelineError: more than there are numbers of tuples for a task.
     """
-    most = (1 << (OFFSET_BITS - 1)) // tasks
+    most = _OF_A_RANK // tasks
     if tuples > most:
         raise PipelineError(
             "batch-too-large",

@@ -15,6 +15,7 @@ from anabranch_contract.plans.ruleset import QuerySpec, Ruleset
 from anabranch_contract.queries.expressions import Column
 from anabranch_contract.queries.joins import StreamName
 from anabranch_contract.queries.outer_joins import part_number
+from anabranch_runtime.epochs.lookups import completing
 from anabranch_runtime.tables.joins.outer import FIRST
 
 
@@ -52,12 +53,10 @@ def _clock(query: QuerySpec, ruleset: Ruleset, marks: Mapping[str, int]) -> int 
     if timed is None:
         return None
     i, streams = timed[0], _streams(query, ruleset)
-    of_tables = {s.name for s in ruleset.streams if s.is_table}
     found = []
-    for j, stream in enumerate(streams):
-        if stream in of_tables:
-            # Rows of tables never arrive last in a result.
-            continue
+    # Looked-up tuples never arrive last in a result.
+    for j in completing(query):
+        stream = streams[j]
         bound = 0 if i == j else query.retention[i][j]
         mark = marks.get(stream)
         if mark is None or bound is None:

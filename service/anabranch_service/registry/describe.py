@@ -53,7 +53,7 @@ def describe(query: JoinQuery, streams: Mapping[str, Stream]) -> NormalisedInfo:
         streams: the streams that the query was parsed with.
     """
     parts = _parts(query)
-    unbounded = tuple(alias for part in parts for alias in _unbounded(part, streams))
+    unbounded = tuple(alias for part in parts for alias in _unbounded(part))
     return NormalisedInfo(
         aliases=tuple(
             AliasInfo(
@@ -113,10 +113,10 @@ def _listed(query: JoinQuery) -> tuple[str, ...]:
     return tuple(m.alias for m in query.members)
 
 
-def _unbounded(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
+def _unbounded(query: JoinQuery) -> Iterator[str]:
     """The aliases of one join whose tuples join tuples of any later event time."""
-    # Arriving rows of tables complete no result, so no stored tuple waits for them.
-    tables = [streams[query.relation_of(label).stream].is_table for label in query.labels]
+    # No stored tuple waits for tuples that complete no result.
+    tables = [label in query.looked_up for label in query.labels]
     for alias, row, table in zip(_listed(query), query.bounds, tables, strict=True):
         bounds = zip(row, tables, strict=True)
         if not table and any(bound is None and not other for bound, other in bounds):
@@ -273,7 +273,7 @@ def _kept_groups(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[st
             "can't be determined"
         )
     elif any(
-        bound is None and not streams[query.relation_of(label).stream].is_table
+        bound is None and label not in query.looked_up
         for bound, label in zip(query.bounds[member or 0], query.labels, strict=True)
     ):
         yield (
@@ -322,6 +322,12 @@ def _latest(query: JoinQuery, streams: Mapping[str, Stream]) -> Iterator[str]:
             yield (
                 f"{member.alias} is looked up: a tuple joins with the rows of table {stream.name} "
                 f"that are there in its batch, {which}"
+            )
+        elif member.label in part.looked_up:
+            yield (
+                f"{member.alias} is looked up: a tuple joins with the latest row of each "
+                f"{', '.join(stream.latest)} that stream {stream.name} has in its batch, and later "
+                "rows join with later tuples only"
             )
         elif stream.latest:
             yield (

@@ -15,7 +15,6 @@ from anabranch_contract.plans.ruleset import ProbeRule, Ruleset, home_partition
 from anabranch_contract.protocol.activations import Activation
 from anabranch_contract.queries.joins import Relation
 from anabranch_contract.queries.mirs import MirId
-from anabranch_runtime.epochs.lookups import tables
 from anabranch_runtime.epochs.task_report import TaskReport
 from anabranch_runtime.index.keys import key_vector
 from anabranch_runtime.state.manifest import Manifests, State, StoreState
@@ -206,14 +205,13 @@ class Watch:
     def _visible(self, state: State, rules: Ruleset) -> None:
         """Of every active query's relations all batches are stored from which on it sees them."""
         relations = {r.id: r for r in rules.relations}
-        of_tables = tables(rules)
         for query in rules.queries:
             if len(query.members) == 1:
                 continue  # nothing is probed, so nothing need be stored
             seen = state.queries[query.id].visible_from
             for alias, _, relation in query.members:
-                others = [r for a, _, r in query.members if a != alias]
-                if of_tables.issuperset(others):
+                others = [label for a, label, _ in query.members if a != alias]
+                if set(query.looked_up).issuperset(others):
                     # The query never probes it.
                     self.events["looks up and is not stored"] += 1
                     continue

@@ -1,13 +1,15 @@
-"""Outer, semi and anti joins with tables in whole runs, with kills and rewires; the oracle.
+"""Joins of all kinds with tables, or with the latest rows of streams as of the arrival of others,
+in whole runs, with kills and rewires; the oracle.
 
 Planner, driver and tasks run as in :mod:`.local_replay`. Rows of streams and tables come in random
 batches. Results must equal DuckDB's for the same statement, in which each look-up also requires
-that the table's row is there in the left row's batch.
+that the row is there, and not replaced, in the left row's batch.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -20,6 +22,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from anabranch_contract.protocol.activations import Activation
+from anabranch_contract.queries.outer_joins import registered
 from anabranch_planner.passes import parse_sql
 from anabranch_runtime.driver.tables import MaintainedTables
 from tests.support.oracles.oracle import Oracle
@@ -40,9 +43,11 @@ WINDOW = "window(s.ts, '10 minutes')"
 COLUMNS = {
     "s": {"k": pa.int32(), "v": pa.int64(), "ts": pa.timestamp("us", "UTC")},
     "r": {"k": pa.int32(), "w": pa.string(), "ts": pa.timestamp("us", "UTC")},
-    "t": {"k": pa.int32(), "x": pa.int64(), "y": pa.string()},
-    "u": {"x": pa.int64(), "z": pa.float64()},
+    "t": {"k": pa.int32(), "x": pa.int64(), "y": pa.string(), "ts": pa.timestamp("us", "UTC")},
+    "u": {"x": pa.int64(), "z": pa.float64(), "ts": pa.timestamp("us", "UTC")},
 }
+#: A table with its alias.
+_TABLE = re.compile(r"\b([tu]) ([tu]\d)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +133,8 @@ class LookUpReplay:
     above: bool = False
     hosts: bool = False
     drawn: dict[str, Drawn] = field(init=False, default_factory=dict)
+    #: Stream that keeps the latest -> its key.
+    latest: dict[str, str] = field(init=False, default_factory=dict)
 
     def play(self) -> Counter[str]:
         """Run, and compare; counts of events.
@@ -139,6 +146,9 @@ class LookUpReplay:
         count = 1 if self.above else rng.randint(1, 3)
         for n in range(count):
             self.drawn[f"q{n}"] = draw_statement(rng, above=self.above)
+        if rng.random() < 0.4:
+            self.latest = {name: rng.choice(("k", "x")) for name in "t"} | {"u": "x"}
+            self.latest = {name: key for name, key in self.latest.items() if rng.random() < 0.7}
         batches = rng.randint(4, 9)
         path = self._write(batches, rng)
         out = self.folder / "out"
@@ -164,6 +174,19 @@ class LookUpReplay:
             oracle.close()
         return replay.events
 
+    def _sql(self, drawn: Drawn) -> str:
+        """The statement for the engine."""
+
+        def versioned(found: re.Match[str]) -> str:
+            name, alias = found.groups()
+            if name not in self.latest:
+                return found[0]
+            return (
+                f"{name} FOR SYSTEM_TIME AS OF {'PROCTIME()' if alias > 't0' else 's.ts'} {alias}"
+            )
+
+        return _TABLE.sub(versioned, drawn.sql())
+
     def _write(self, batches: int, rng: Random) -> Path:
         streams: dict[str, Any] = {}
         base = 0
@@ -181,15 +204,17 @@ class LookUpReplay:
             found = [pa.array(list(a), kind) for a, kind in zip(arrays, kinds, strict=True)]
             pq.write_table(pa.table(found, names=list(columns)), self.folder / f"{name}.parquet")
             entry = {"path": f"{name}.parquet", "rows_per_batch": 1, "cuts": cuts[name]}
-            if name in ("s", "r"):
+            if name in ("s", "r") or name in self.latest:
                 entry |= {"event_time": "ts", "lateness": "5 minutes"}
-            else:
+            if name in self.latest:
+                entry |= {"retain": "all", "retention": {"latest": [self.latest[name]]}}
+            elif name not in ("s", "r"):
                 entry |= {"kind": "table"}
                 if rng.random() < 0.6:
                     entry["key"] = [rng.choice(("k", "y"))] if name == "t" else ["x"]
             streams[name] = entry
         queries = {
-            name: {"sql": drawn.sql(), "register_at": rng.choice((0, 0, 1, 2))}
+            name: {"sql": self._sql(drawn), "register_at": rng.choice((0, 0, 1, 2))}
             for name, drawn in self.drawn.items()
         }
         document = {
@@ -214,7 +239,9 @@ class LookUpReplay:
     ) -> None:
         scenario = read_scenario(self.folder / "scenario.yaml")
         streams = {n: stream_of(scenario, n) for n in scenario.streams}
-        query = parse_sql(name, drawn.sql(), streams)
+        for n, key in self.latest.items():
+            streams[n] = replace(streams[n], latest=(key,))
+        query = parse_sql(name, self._sql(drawn), streams)
         found = without_nan(emitted(self.folder / "out" / "results" / name, query))
         wanted: list[tuple[Any, ...]] = []
         activation = activations.get(f"{name}+left")
@@ -230,8 +257,24 @@ class LookUpReplay:
                 seen.append(f"({alias}.__batch >= {activation.activated_batch} OR ({old}))")
                 seen.append(f"NOT {alias}.__late AND NOT {alias}.__invalid AND NOT {alias}.__ahead")
 
+            seen_from = {
+                alias: since.batch
+                for run, one in activations.items()
+                if registered(run) == name
+                for alias, since in one.visible_from.items()
+            }
+
             def of(table: str, alias: str) -> str:
                 there = f"{alias}.__batch <= {batch}"
+                if table in self.latest:
+                    same, own = self.latest[table], f"{table}_later"
+                    valid = "NOT {0}.__late AND NOT {0}.__invalid AND NOT {0}.__ahead"
+                    return (
+                        f"{there} AND {alias}.__batch >= {seen_from[alias]} "
+                        f"AND {valid.format(alias)} AND NOT EXISTS (SELECT 1 FROM {table} {own} "
+                        f"WHERE {own}.{same} = {alias}.{same} AND {own}.__tau > {alias}.__tau "
+                        f"AND {own}.__batch <= {batch} AND {valid.format(own)})"
+                    )
                 if not scenario.streams[table].key:
                     return there
                 return f"{there} AND ({alias}.__gone_ IS NULL OR {alias}.__gone_ > {batch})"
@@ -255,6 +298,7 @@ class LookUpReplay:
         events["chains"] += len(kinds) > 1
         events["windows"] += WINDOW in drawn.above
         events["rows without a partner"] += sum(None in row[1:] for row in wanted)
+        events["as of arrival"] += any(f"JOIN {name} " in drawn.sql() for name in self.latest)
         events.update(kinds)
 
 
@@ -265,8 +309,8 @@ def _row(name: str, base: int, rng: Random) -> list[Any]:
     made = {
         "s": [key, rng.randrange(9), ts],
         "r": [key, text, ts],
-        "t": [key, rng.choice((None, *range(9))), text],
-        "u": [rng.choice((None, *range(9))), rng.choice((None, 0.5, 2.0, float("nan")))],
+        "t": [key, rng.choice((None, *range(9))), text, ts],
+        "u": [rng.choice((None, *range(9))), rng.choice((None, 0.5, 2.0, float("nan"))), ts],
     }
     return made[name]
 

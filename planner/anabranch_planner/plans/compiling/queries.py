@@ -53,6 +53,7 @@ def _spec(query: JoinQuery, sink: SinkSpec, limits: Mapping[str, int], *, past: 
         tuple((m.label, limits[m.alias]) for m in query.members if m.alias in limits),
         past,
         query.united,
+        query.looked_up,
     )
 
 
