@@ -11,7 +11,10 @@ import pytest
 from tests.support.scenarios.seeds import LOOK_UPS_FEW, LOOK_UPS_MANY, parts
 from tests.support.worlds.look_up_replays import LookUpReplay
 
-WANTED = {"LEFT", "LEFT SEMI", "LEFT ANTI", "chains", "results", "rows without a partner", "as of arrival"}
+WANTED = {
+    "LEFT", "LEFT SEMI", "LEFT ANTI", "chains", "results", "rows without a partner",
+    "as of arrival",
+}  # fmt: skip
 
 
 def play(
