@@ -54,7 +54,7 @@ def logical_plan(query: JoinQuery, streams: Mapping[str, Stream]) -> Node:
             _projected(one.tree(), [one.shown(o, called) for o in one.query.projection])
             for one in joins
         )
-        plan = Union(tuple(branches))
+        plan: Node = Union(tuple(branches))
         below = {o.name: Column("", called[o.name], o.expr.type) for o in query.projection}
         if query.view is None:
             return plan

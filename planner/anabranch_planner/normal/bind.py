@@ -174,7 +174,7 @@ def _source(
     shown = columns_of(source.of.items, inner) if source.of.items else inner.visible
     if source.types:
         pairs = zip(shown, source.types, strict=True)
-        shown = [ShownColumn(c.name, coerce(c.expr, kind)) for c, kind in pairs]
+        shown = tuple(ShownColumn(c.name, coerce(c.expr, kind)) for c, kind in pairs)
     return inner.as_table(source.alias, shown, source.columns)
 
 
