@@ -154,8 +154,9 @@ def test_text_from_users_is_never_markup() -> None:
 def test_the_branches_of_a_union_are_shown() -> None:
     given = {"id": "q", "status": "active", "sql": "SELECT 1 AS x FROM r"}
     assert "union of" not in text(render.query_detail(QueryOut.read(given)))
-    empty = dict.fromkeys(("aliases", "classes", "bounds", "unbounded", "residuals", "output"), [])
-    meaning = {**empty, "branches": [["u.orders", "c"], ["u.sales", "c#2"]]}
+    lists = ("aliases", "classes", "bounds", "unbounded", "residuals", "output")
+    branches = [["u.orders", "c"], ["u.sales", "c#2"]]
+    meaning = {**{name: [] for name in lists}, "branches": branches}
     shown = text(render.query_detail(QueryOut.read({**given, "normalised": meaning})))
     assert "u.orders, c; u.sales, c#2" in shown
 
