@@ -295,7 +295,7 @@ def query_detail(query: QueryOut) -> RenderableType:
     for column in query.normalised.output:
         output.add_row(escape(column.name), column.type)
     view, branches = query.normalised.view, query.normalised.branches
-    facts["union of"] = "; ".join(map(", ".join, branches)) or None
+    facts |= {"union of": "; ".join(map(", ".join, branches))} if branches else {}
     if view is not None:
         facts |= view_facts(view)
     outer = query.normalised.outer

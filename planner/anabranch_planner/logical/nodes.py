@@ -37,7 +37,7 @@ class ProjectedColumn:
     name: str = ""
 
     def __str__(self) -> str:
-        named = self.name and not self.text.endswith(f".{self.name}")
+        named = self.name and not f".{self.text}".endswith(f".{self.name}")
         return f"{self.text} AS {self.name}" if named else self.text
 
 

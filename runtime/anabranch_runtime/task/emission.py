@@ -270,9 +270,9 @@ class Emission:
             if not self.report.files:
                 staging.mkdir(parents=True, exist_ok=True)
             # No folder per query: making and removing hundreds of them takes longer than a batch.
-            name = _written_as(query)
-            path = staging / f"{name}.{self.task}.parquet"
-            self.report.files[name] = str(path)
+            written = _written_as(query)
+            path = staging / f"{written}.{self.task}.parquet"
+            self.report.files[written] = str(path)
             return ResultWriter(path, output_schema(query), self.page)
         if self._rows is None:
             pack = self.pack("rows")

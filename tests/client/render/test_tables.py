@@ -151,6 +151,16 @@ def test_text_from_users_is_never_markup() -> None:
     assert "[bold]x[/bold]" in text(render.query_detail(query))
 
 
+def test_the_branches_of_a_union_are_shown() -> None:
+    given = {"id": "q", "status": "active", "sql": "SELECT 1 AS x FROM r"}
+    assert "union of" not in text(render.query_detail(QueryOut.read(given)))
+    lists = ("aliases", "classes", "bounds", "unbounded", "residuals", "output")
+    branches = [["u.orders", "c"], ["u.sales", "c#2"]]
+    meaning = {**{name: [] for name in lists}, "branches": branches}
+    shown = text(render.query_detail(QueryOut.read({**given, "normalised": meaning})))
+    assert "u.orders, c; u.sales, c#2" in shown
+
+
 def test_an_epoch_with_a_fallback_says_so() -> None:
     epoch = EpochOut.read(
         {"epoch": 3, "optimizer": "clash", "cost": 12.0, "gap": 0.5, "fallback": "out of time"}

@@ -100,8 +100,8 @@ def set_operation(
 def flat_statement(rng: Random) -> str:
     """A random statement with a set operation over streams ``a``, ``b``, ``c``, without parts."""
     above = rng.choice((*_ABOVE[:3], *_ABOVE))
+    operands: tuple[str, ...] = (*_PLAIN, *_CONSTANT)
     if above == "{u}":
-        operands = (*_PLAIN, *_CONSTANT)
         operations = rng.choice((("UNION ALL",), ("UNION", "INTERSECT", "EXCEPT"), ("EXCEPT ALL",),
                                  ("INTERSECT ALL",)))  # fmt: skip
         count = 2 if operations == ("INTERSECT ALL",) else rng.choice((2, 2, 3, 4))
@@ -109,7 +109,7 @@ def flat_statement(rng: Random) -> str:
         return texts[0] + "".join(f" {rng.choice(operations)} {text}" for text in texts[1:])
     joined = rng.random() < 0.3
     above = rng.choice(_JOINED) if joined else above
-    operands = _PLAIN if joined else (*_PLAIN, *_CONSTANT)
+    operands = _PLAIN if joined else operands
     u = set_operation(rng, operands, [], every=True)
     return above.format(u=u, v=rng.choice(_PLAIN))
 
