@@ -32,6 +32,7 @@ from anabranch_planner.subqueries.existence import as_join, as_value
 from anabranch_planner.subqueries.grouped import is_strict_in, parents
 from anabranch_planner.subqueries.joins import Joins, as_where, subqueries_in
 from anabranch_planner.subqueries.names import FromTables, replaced
+from anabranch_planner.subqueries.scalars import scalar
 
 
 def decorrelated(query: Unresolved, streams: Mapping[str, Stream]) -> Unresolved:
@@ -169,7 +170,7 @@ def _over_values(joins: Joins, node: Node, *, condition: bool = False) -> Node:
         with at(holder):
             if isinstance(holder, exp.Subquery):
                 strict = condition and is_strict_in(node, number)
-                value = joins.scalar(joins.inner(holder), strict=strict)
+                value = scalar(joins, joins.inner(holder), strict=strict)
             else:
                 value = as_value(joins, holder, monotone=condition and _is_monotone(holder, node))
         values[number] = called(exp.Paren(this=value), describe(holder))
