@@ -396,6 +396,9 @@ def _subqueries(select: exp.Select, ctes: Mapping[str, Unresolved]) -> dict[int,
                 of_in = isinstance(holder, exp.In) and node.arg_key == "query"
                 if holder is None or not (of_in or isinstance(holder, exp.Exists)):
                     holder = node
+                if isinstance(holder, exp.Any | exp.All):
+                    with at(node):
+                        raise unsupported("ANY (SELECT ...)", "write IN, or compare with max()")
                 found[len(found) + 1] = _query(node, ctes)
                 holder.meta[SUBQUERY] = len(found)
     return found
