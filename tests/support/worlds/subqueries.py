@@ -1,6 +1,6 @@
 """Random statements with subqueries in expressions, which mean the same in Spark and in DuckDB.
 
-Streams and columns are those of :mod:`.changed_views`. Scalar subqueries give at most one row.
+Streams and columns are in :mod:`.changed_views`. Scalar subqueries give at most one row.
 """
 
 from __future__ import annotations
