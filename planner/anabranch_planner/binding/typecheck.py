@@ -72,7 +72,7 @@ _ARITHMETIC: dict[type[Node], str] = {
     exp.Div: "div",
     exp.Mod: "mod",
 }
-_ELSEWHERE = "write it in SELECT, WHERE or HAVING of a SQL statement"
+_ELSEWHERE = "write it in SELECT, WHERE, HAVING or the ON of an inner join of a SQL statement"
 _REFUSED: dict[type[Node], tuple[str, str]] = {
     exp.Window: (
         "a window function",

@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.joins import Stream
+from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_planner.binding.naming import spark_name
 from anabranch_planner.binding.typecheck import operands
 from anabranch_planner.sql.syntax import called, describe
@@ -111,8 +112,12 @@ def _with_joins(joins: Joins) -> Unresolved:
 
 
 def _condition(joins: Joins, condition: Condition) -> Condition | None:
-    if not isinstance(condition.node.parent, exp.Where):
+    where = isinstance(condition.node.parent, exp.Where)
+    if not where and not any(True for _ in subqueries_in(condition.node)):
         return condition
+    if not where and any(side.kind is JoinKind.FULL for side in joins.query.outer):
+        with at(condition.node):
+            raise unsupported("a subquery in ON before a FULL JOIN", "write the join in FROM (...)")
     parts = operands(condition.node, exp.And)
     kept = [made for part in parts if (made := _conjunct(joins, part, parts)) is not None]
     if len(kept) == len(parts) and all(a is b for a, b in zip(kept, parts, strict=True)):

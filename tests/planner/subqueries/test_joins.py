@@ -29,6 +29,14 @@ from tests.support.worlds.rewritten import STREAMS
             "two levels further out",
             105,
         ),
+        ("SELECT a.v FROM a GROUP BY a.v, (SELECT max(b.w) FROM b)", "in GROUP BY", 41),
+        ("SELECT a.v FROM a WHERE a.v = ANY (SELECT b.w FROM b)", "ANY", 43),
+        ("SELECT a.v FROM a WHERE a.v > ALL (SELECT b.w FROM b)", "ALL", 43),
+        (
+            "SELECT a.v FROM a LEFT JOIN b ON b.k = a.k AND b.w > (SELECT max(c.v) FROM c)",
+            "a subquery here",
+            62,
+        ),
         ("SELECT a.v FROM a WHERE (a.k, a.v) NOT IN (SELECT b.k, b.w FROM b)", "may be NULL", 26),
     ],
 )  # fmt: skip

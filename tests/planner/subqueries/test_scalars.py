@@ -26,6 +26,10 @@ STATEMENTS = (
     "SELECT a.k, sum(a.v) AS s FROM a GROUP BY a.k HAVING sum(a.v) > "
     "(SELECT sum(b.w) FROM b WHERE b.k = a.k AND b.w > a.k)",
     "SELECT a.v FROM a WHERE a.v > 3 OR EXISTS (SELECT 1 FROM b WHERE b.k = a.k AND b.w > a.v)",
+    # In the condition of an inner join.
+    "SELECT a.v FROM a JOIN b ON b.k = a.k AND b.w > (SELECT avg(c.v) FROM c)",
+    "SELECT a.v FROM a JOIN b ON b.k = a.k AND a.v NOT IN (SELECT c.v FROM c WHERE c.t = a.g) "
+    "JOIN c ON c.v = b.w",
     # One row by keys.
     "SELECT a.v, (SELECT d.e FROM d WHERE d.k = a.v) AS e FROM a",
     "SELECT a.v FROM a WHERE (SELECT d.e FROM d WHERE d.k = a.v) > 1",
