@@ -1,4 +1,4 @@
-"""A browser for the modules that look at the console of a live pipeline."""
+"""A browser for the modules that look at the console of a live pipeline; settings of a service."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from anabranch_contract.protocol.progress import Mode
+from anabranch_service.settings import ServiceSettings
 from tests.support.surroundings.browsers import launched
+from tests.support.surroundings.policy import OPEN
+from tests.support.surroundings.redis import redis_url
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -18,3 +22,12 @@ if TYPE_CHECKING:
 def browser(chromium: Path) -> Iterator[Browser]:
     with launched(chromium) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def settings() -> Iterator[ServiceSettings]:
+    """Settings of a live service in the test's own process."""
+    with redis_url() as url:
+        yield ServiceSettings().changed(
+            redis_url=url, mode=Mode.LIVE, parallelism=2, poll_seconds=0.005, access=OPEN
+        )

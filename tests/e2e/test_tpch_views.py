@@ -6,16 +6,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
-from anabranch_contract.protocol.progress import Mode
 from anabranch_service.settings import ServiceSettings
 from tests.support.surroundings import tpch_streams
-from tests.support.surroundings.policy import OPEN
-from tests.support.surroundings.redis import redis_url
 from tests.support.surroundings.tpc import Workload, workload
 from tests.support.surroundings.tpch_changes import TpchChanges
 from tests.support.worlds.service import serving
@@ -28,14 +25,6 @@ REPLAYED = (1, 3, 5, 6, 7, 8, 9, 10, 11, 12, 14, 19)
 def tpch(tmp_path_factory: pytest.TempPathFactory) -> Workload:
     cache = os.environ.get("ANABRANCH_TEST_TPC")
     return workload("tpch", Path(cache) if cache else tmp_path_factory.mktemp("tpch"))
-
-
-@pytest.fixture(scope="module")
-def settings() -> Iterator[ServiceSettings]:
-    with redis_url() as url:
-        yield ServiceSettings().changed(
-            redis_url=url, mode=Mode.LIVE, parallelism=2, poll_seconds=0.005, access=OPEN
-        )
 
 
 @pytest.mark.spark

@@ -72,15 +72,16 @@ _ARITHMETIC: dict[type[Node], str] = {
     exp.Div: "div",
     exp.Mod: "mod",
 }
+_ELSEWHERE = "write it in SELECT, WHERE, HAVING or the ON of an inner join of a SQL statement"
 _REFUSED: dict[type[Node], tuple[str, str]] = {
     exp.Window: (
         "a window function",
         "keep the first rows with QUALIFY row_number() OVER (...) <= n; use others where the "
         "results are read",
     ),
-    exp.Subquery: ("a subquery", "join the stream instead"),
-    exp.Exists: ("EXISTS", "join the stream instead"),
-    exp.Select: ("a subquery", "join the stream instead"),
+    exp.Subquery: ("a subquery here", _ELSEWHERE),
+    exp.Exists: ("EXISTS here", _ELSEWHERE),
+    exp.Select: ("a subquery here", _ELSEWHERE),
     exp.Parameter: ("a parameter", "write the value into the query"),
     exp.TryCast: ("TRY_CAST", "use CAST"),
     exp.RegexpLike: ("RLIKE", "use LIKE"),

@@ -221,6 +221,9 @@ def _joined(
 
     def inner(node: Node) -> JoinQuery:
         """The canonical form of a scalar subquery over the statement's joined rows."""
+        if SUBQUERY not in node.meta:
+            with at(node):
+                raise unsupported("a subquery in GROUP BY", "compute it in FROM (SELECT ...)")
         found = bound.query.subqueries[node.meta[SUBQUERY]]
         # Give the column any name, as the outer query does not refer to it.
         items = tuple(replace(item, name=f"value{n}") for n, item in enumerate(found.items))

@@ -385,14 +385,16 @@ def _unresolved(select: exp.Select, outer: Mapping[str, Unresolved], *, whole: b
             tuple(sides),
             tuple(select.args.get("windows") or ()),
             nested,
-            subqueries=_subqueries(select, ctes),
+            subqueries=_subqueries(select, conditions, ctes),
         )
     )
 
 
-def _subqueries(select: exp.Select, ctes: Mapping[str, Unresolved]) -> dict[int, Unresolved]:
+def _subqueries(
+    select: exp.Select, conditions: Iterable[Condition], ctes: Mapping[str, Unresolved]
+) -> dict[int, Unresolved]:
     """The subqueries of expressions, by the number that their nodes get."""
-    clauses = (select.args.get(name) for name in ("where", "having", "order"))
+    clauses = (*(one.node for one in conditions), *map(select.args.get, ("having", "order")))
     found: dict[int, Unresolved] = {}
     for clause in (*select.expressions, *clauses):
         if clause is None:
@@ -403,6 +405,11 @@ def _subqueries(select: exp.Select, ctes: Mapping[str, Unresolved]) -> dict[int,
                 of_in = isinstance(holder, exp.In) and node.arg_key == "query"
                 if holder is None or not (of_in or isinstance(holder, exp.Exists)):
                     holder = node
+                if isinstance(node.parent, exp.Any | exp.All):
+                    with at(node):
+                        raise unsupported(
+                            describe(node.parent), "write [NOT] IN, or compare with max()"
+                        )
                 found[len(found) + 1] = _query(node, ctes)
                 holder.meta[SUBQUERY] = len(found)
     return found

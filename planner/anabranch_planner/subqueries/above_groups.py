@@ -200,7 +200,13 @@ def with_groups_below(joins: Joins, rewrite: Callable[[Joins], Unresolved]) -> U
 
     made = rewrite(
         replace(
-            joins, query=above, refer=refer, anchor=below.key(0), sources=[placeholder], sides=[]
+            joins,
+            query=above,
+            refer=refer,
+            anchor=below.key(0),
+            sources=[placeholder],
+            sides=[],
+            groups=below,
         )
     )
     used = {holder.meta[SUBQUERY] for holder in above_groups(query)}

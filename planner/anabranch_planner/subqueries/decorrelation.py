@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from anabranch_contract.errors import QueryError
 from anabranch_contract.queries.joins import Stream
+from anabranch_contract.queries.outer_joins import JoinKind
 from anabranch_planner.binding.naming import spark_name
 from anabranch_planner.binding.typecheck import operands
 from anabranch_planner.sql.syntax import called, describe
@@ -32,6 +33,7 @@ from anabranch_planner.subqueries.existence import as_join, as_value
 from anabranch_planner.subqueries.grouped import is_strict_in, parents
 from anabranch_planner.subqueries.joins import Joins, as_where, subqueries_in
 from anabranch_planner.subqueries.names import FromTables, replaced
+from anabranch_planner.subqueries.scalars import scalar
 
 
 def decorrelated(query: Unresolved, streams: Mapping[str, Stream]) -> Unresolved:
@@ -111,8 +113,12 @@ def _with_joins(joins: Joins) -> Unresolved:
 
 
 def _condition(joins: Joins, condition: Condition) -> Condition | None:
-    if not isinstance(condition.node.parent, exp.Where):
+    where = isinstance(condition.node.parent, exp.Where)
+    if not where and not any(True for _ in subqueries_in(condition.node)):
         return condition
+    if not where and any(side.kind is JoinKind.FULL for side in joins.query.outer):
+        with at(condition.node):
+            raise unsupported("a subquery in ON before a FULL JOIN", "write the join in FROM (...)")
     parts = operands(condition.node, exp.And)
     kept = [made for part in parts if (made := _conjunct(joins, part, parts)) is not None]
     if len(kept) == len(parts) and all(a is b for a, b in zip(kept, parts, strict=True)):
@@ -170,7 +176,7 @@ def _over_values(joins: Joins, node: Node, *, condition: bool = False) -> Node:
         with at(holder):
             if isinstance(holder, exp.Subquery):
                 strict = condition and is_strict_in(node, number)
-                value = joins.scalar(joins.inner(holder), strict=strict)
+                value = scalar(joins, joins.inner(holder), strict=strict)
             else:
                 value = as_value(joins, holder, monotone=condition and _is_monotone(holder, node))
         values[number] = called(exp.Paren(this=value), describe(holder))

@@ -9,22 +9,19 @@ one row, which says whether there is a ``y``, and one that is NULL.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from sqlglot import exp
 
 from anabranch_contract.queries.outer_joins import JoinKind
-from anabranch_planner.binding.typecheck import operands
 from anabranch_planner.sql.syntax import called, describe
 from anabranch_planner.sql.unresolved import (
-    Condition,
     FromEntry,
     Node,
     OuterSide,
     PostJoin,
     SelectItem,
-    Unresolved,
     unsupported,
 )
 from anabranch_planner.subqueries.grouped import GroupedEntry
@@ -33,10 +30,12 @@ from anabranch_planner.subqueries.joins import (
     Joins,
     all_of,
     as_where,
-    groups_of,
     known,
 )
-from anabranch_planner.subqueries.names import OUTER, FromTables, column_of, columns_in, replaced
+from anabranch_planner.subqueries.names import FromTables, column_of, columns_in, replaced
+from anabranch_planner.subqueries.outer_values import by_equalities
+from anabranch_planner.subqueries.right_sides import RightSide, is_limited, own_conjuncts, right_of
+from anabranch_planner.subqueries.scalars import of_groups
 
 _ONE_COLUMN_EACH = "select one column for each that is compared"
 
@@ -56,20 +55,23 @@ def as_join(
     tested, shown = _compared(joins, holder, inner)
     if _is_single(inner):
         return _conjunct(_of_single(joins, inner, tested, shown, whole), negated=negated)
-    right = _right_of(joins, inner, shown)
+    right = right_of(joins, inner, shown)
     correlated = any(True for _ in inner.equalities)
     if not tested and not correlated:
         inner.pairs()
         return _conjunct(_flags(joins, right, [_some()])[0], negated=negated)
-    equal = [
+    equal: list[Node] = [
         exp.EQ(this=mine, expression=right.over(own))
         for mine, own in zip(tested, shown, strict=True)
     ]
     condition = None
     if negated and tested:
-        unknown = _may_be_null(tested, conjuncts, joins), _may_be_null(shown, _of(inner), inner)
+        unknown = (
+            _may_be_null(tested, conjuncts, joins),
+            _may_be_null(shown, own_conjuncts(inner), inner),
+        )
         if any(unknown) and correlated:
-            equal = list(map(_unless_unequal, equal))
+            equal = [_unless_unequal(one.this, one.expression) for one in equal]
         elif any(unknown) and len(tested) > 1:
             raise unsupported(
                 f"{describe(whole)} where columns may be NULL",
@@ -107,7 +109,8 @@ def as_value(joins: Joins, holder: Node, *, monotone: bool) -> Node:
                 f"{describe(column)}, a column of the outer query, in the SELECT list of IN",
                 "compare it in the WHERE of EXISTS",
             )
-    right, correlated = _right_of(joins, inner, shown), inner.pairs()
+    inner = by_equalities(joins, inner)
+    right, correlated = right_of(joins, inner, shown), inner.pairs()
     compared = [(right.raw(own), mine) for own, mine in zip(shown, tested, strict=True)]
     given = [(right.raw(own), outer) for own, outer in correlated]
     if not given and not compared:
@@ -122,6 +125,8 @@ def as_value(joins: Joins, holder: Node, *, monotone: bool) -> Node:
             "write EXISTS with equalities",
         )
     own, mine = compared[0]
+    none: Node
+    null: Node
     if given:
         entry = _grouped(joins, inner, right, given, values := [_count(exp.Star()), _count(own)])
         rows, valid = map(entry.over, values)
@@ -137,7 +142,7 @@ def as_value(joins: Joins, holder: Node, *, monotone: bool) -> Node:
 def _grouped(
     joins: Joins,
     inner: Inner,
-    right: _Right,
+    right: RightSide,
     pairs: Sequence[tuple[Node, Node]],
     values: Sequence[Node] = (),
 ) -> GroupedEntry:
@@ -185,11 +190,6 @@ def _compared(joins: Joins, holder: Node, inner: Inner) -> tuple[list[Node], lis
     return [replaced(node, found) for node in tested], shown
 
 
-def _of(inner: Inner) -> list[Node]:
-    """The conjuncts of a subquery that do not correlate it."""
-    return [part for c in inner.query.conditions for part in operands(c.node, exp.And)]
-
-
 def _may_be_null(nodes: Sequence[Node], conjuncts: list[Node], of: Joins | Inner) -> bool:
     """Whether no conjunct says that ``nodes`` are NOT NULL."""
     excluded = [
@@ -204,7 +204,7 @@ def _may_be_null(nodes: Sequence[Node], conjuncts: list[Node], of: Joins | Inner
 
 
 def _unless_null(
-    joins: Joins, right: _Right, tested: Node, shown: Node, unknown: tuple[bool, bool]
+    joins: Joins, right: RightSide, tested: Node, shown: Node, unknown: tuple[bool, bool]
 ) -> Node:
     """The condition beside the anti join of NOT IN where values may be NULL."""
     some, null = _flags(joins, right, [_some(), _some_null(right.raw(shown))])
@@ -214,10 +214,11 @@ def _unless_null(
     return as_where([exp.Or(this=none, expression=exp.Paren(this=all_of(parts)))])
 
 
-def _unless_unequal(equality: exp.EQ) -> Node:
+def _unless_unequal(one: Node, other: Node) -> Node:
     """Whether two values are not known to be unequal."""
-    one = exp.Or(this=equality, expression=_is_null(equality.this))
-    return exp.Paren(this=exp.Or(this=one, expression=_is_null(equality.expression)))
+    equal = exp.EQ(this=one.copy(), expression=other.copy())
+    either = exp.Or(this=equal, expression=_is_null(one))
+    return exp.Paren(this=exp.Or(this=either, expression=_is_null(other)))
 
 
 def _is_null(node: Node) -> Node:
@@ -225,11 +226,6 @@ def _is_null(node: Node) -> Node:
 
 
 # --- one row: aggregates without GROUP BY, truths about all rows ---------------------------------
-
-
-def _is_limited(clauses: PostJoin) -> bool:
-    some = clauses.limit, clauses.offset, clauses.qualify, *clauses.distinct_on
-    return any(node is not None for node in some)
 
 
 def _is_single(inner: Inner) -> bool:
@@ -243,17 +239,17 @@ def _of_single(
     """``x IN (SELECT max(y) ...)`` is ``x = (SELECT max(y) ...)``; EXISTS is its HAVING."""
     clauses = inner.query.post_join or PostJoin()
     having = clauses.having
-    if _is_limited(clauses) or (tested and having is not None) or len(tested) > 1:
+    if is_limited(clauses) or (tested and having is not None) or len(tested) > 1:
         raise unsupported(
             f"{describe(whole)} over one row of aggregates", "compare it with a scalar subquery"
         )
     if tested:
-        value = joins.of_groups(inner, shown[0], strict=False)
+        value = of_groups(joins, inner, shown[0], strict=False)
         return exp.EQ(this=tested[0], expression=exp.Paren(this=value))
     if having is None:
         return exp.true()
     query = replace(inner.query, post_join=replace(clauses, having=None))
-    value = joins.of_groups(replace(inner, query=query), having, strict=False)
+    value = of_groups(joins, replace(inner, query=query), having, strict=False)
     return exp.Anonymous(this="coalesce", expressions=[value, exp.false()])
 
 
@@ -269,7 +265,7 @@ def _count(node: Node) -> Node:
     return exp.Anonymous(this="count", expressions=[node.copy()])
 
 
-def _flags(joins: Joins, right: _Right, truths: list[Node]) -> list[Node]:
+def _flags(joins: Joins, right: RightSide, truths: list[Node]) -> list[Node]:
     """The columns of a part with one row: ``truths`` about all rows of a subquery. The row changes
     with them only, not with every row of the subquery.
     """
@@ -281,161 +277,3 @@ def _flags(joins: Joins, right: _Right, truths: list[Node]) -> list[Node]:
     alias = joins.alias()
     joins.join(FromEntry(query, alias, node=right.written), [], inner=True)
     return [column_of(alias, name) for name in names]
-
-
-# --- the right side of a join --------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Right:
-    """The rows of a subquery as an entry of FROM.
-
-    Attributes:
-        over: expression of the subquery -> over columns of the entry.
-        on: the conditions that correlate it. ``entry``: the entry, once all expressions over it
-            are known.
-        rows: its rows as a query. ``raw``: expression of the subquery -> over these rows.
-        unique: whether rows differ in the compared columns.
-    """
-
-    over: Callable[[Node], Node]
-    on: Callable[[], list[Node]]
-    entry: Callable[[], FromEntry]
-    rows: Callable[[], Unresolved]
-    raw: Callable[[Node], Node]
-    written: Node
-    unique: bool = False
-
-
-def _right_of(joins: Joins, inner: Inner, shown: list[Node]) -> _Right:
-    clauses = inner.query.post_join or PostJoin()
-    if inner.is_grouped and not _is_limited(clauses):
-        return _groups(joins, inner, shown)
-    # The first rows exist if there are any.
-    clauses = clauses if shown else replace(clauses, limit=None)
-    if _is_limited(clauses) or inner.is_grouped:
-        return _limited(joins, inner, shown)
-    query, only = _plain(inner), inner.query.sources[0]
-    if len(query.sources) == 1 and isinstance(only.of, str) and query.nested is None:
-        return _stream(joins, inner, only)
-    return _rows(joins, inner, query)
-
-
-def _stream(joins: Joins, inner: Inner, source: FromEntry) -> _Right:
-    """A single stream: its conditions become the join's."""
-    alias = joins.alias(source.alias or str(source.of))
-    entry = replace(source, alias=alias)
-
-    def over(node: Node) -> Node:
-        return _over(inner, node, lambda column: column_of(alias, column.name, column))
-
-    def on() -> list[Node]:
-        return list(map(over, (*_of(inner), *inner.correlated)))
-
-    return _Right(over, on, lambda: entry, lambda: _plain(inner), lambda n: n, inner.written)
-
-
-def _rows(joins: Joins, inner: Inner, query: Unresolved) -> _Right:
-    """A join as a subquery in FROM, which shows the columns that are read."""
-    alias, names = joins.alias(), dict[Node, str]()
-
-    def column(part: exp.Column) -> Node:
-        name = names.setdefault(part.copy(), f"subquery_key{len(names) + 1}")
-        return column_of(alias, name, part)
-
-    def entry() -> FromEntry:
-        items = tuple(SelectItem(own, name) for own, name in names.items())
-        return FromEntry(replace(query, items=items), alias, node=inner.written)
-
-    def over(node: Node) -> Node:
-        return _over(inner, node, column)
-
-    def on() -> list[Node]:
-        return list(map(over, inner.correlated))
-
-    return _Right(over, on, entry, lambda: query, lambda node: node, inner.written)
-
-
-def _groups(joins: Joins, inner: Inner, shown: list[Node]) -> _Right:
-    pairs, having = inner.pairs(), (inner.query.post_join or PostJoin()).having
-    groups = groups_of(inner.query, inner.tables)
-    keys = list(dict.fromkeys([*groups, *(own for own, _ in pairs)]))
-    for column in () if having is None else columns_in(having):
-        if inner.refer(column) is not None:
-            raise unsupported(
-                f"{describe(column)}, a column of the outer query, in HAVING beside GROUP BY",
-                "compare it with a scalar subquery",
-            )
-    made = GroupedEntry(inner.query, inner.tables, keys, joins.alias(), inner.refer, having)
-    once: list[FromEntry] = []
-
-    def entry() -> FromEntry:
-        if not once:
-            once.append(made.entry(inner.written))
-        return once[0]
-
-    def on() -> list[Node]:
-        return [exp.EQ(this=made.key(keys.index(own)), expression=o.copy()) for own, o in pairs]
-
-    own = {inner.tables.qualified(node) for node in shown}
-    return _Right(
-        made.over,
-        on,
-        entry,
-        lambda: Unresolved((entry(),), (), ()),
-        made.over,
-        inner.written,
-        unique=bool(shown) and set(groups) <= own | {key for key, _ in pairs},
-    )
-
-
-def _limited(joins: Joins, inner: Inner, shown: list[Node]) -> _Right:
-    """A subquery with LIMIT or the like, which is no correlated one, as a subquery in FROM."""
-    alias = joins.alias()
-    if inner.correlated or not shown:
-        raise unsupported(
-            "LIMIT, OFFSET or QUALIFY in a correlated subquery, or in EXISTS",
-            "leave it out, or compare with a scalar subquery of one aggregate",
-        )
-    names = [f"subquery_key{n}" for n, _ in enumerate(shown, 1)]
-    query = replace(inner.query, items=tuple(map(SelectItem, shown, names)))
-    entry = FromEntry(query, alias, node=inner.written)
-
-    def over(node: Node) -> Node:
-        return column_of(alias, names[next(n for n, one in enumerate(shown) if one is node)])
-
-    rows = Unresolved((entry,), (), ())
-    return _Right(over, list, lambda: entry, lambda: rows, over, inner.written)
-
-
-def _over(inner: Inner, node: Node, change: Callable[[exp.Column], Node]) -> Node:
-    """``node`` with its own columns changed and the outer query's columns resolved."""
-
-    def found(part: Node) -> Node:
-        if not isinstance(part, exp.Column) or OUTER in part.meta:
-            return part
-        made = inner.refer(part) or change(part)
-        return called(made, describe(part))
-
-    return replaced(inner.tables.qualified(node), found)
-
-
-def _plain(inner: Inner) -> Unresolved:
-    """The rows of a subquery whose number does not matter. Its semi joins become inner joins."""
-    query = replace(inner.query, post_join=None, nested=None)
-    if not query.outer:
-        return query
-    if any(side.kind is not JoinKind.SEMI for side in query.outer):
-        return replace(query, nested=("EXISTS or NOT EXISTS", inner.written))
-    sources, conditions = list(query.sources), list[Condition]()
-    for condition in query.conditions:
-        node = inner.tables.qualified(condition.node)
-        where = isinstance(condition.node.parent, exp.Where)
-        conditions.append(replace(condition, node=as_where([node]) if where else node))
-    for side in query.outer:
-        sources.append(side.source)
-        if side.on is not None:
-            conditions.append(Condition(side.on, len(sources)))
-    return replace(
-        query, sources=tuple(sources), conditions=tuple(conditions), outer=(), post_join=None
-    )

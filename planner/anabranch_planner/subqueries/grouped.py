@@ -30,12 +30,13 @@ from anabranch_planner.subqueries.names import FromTables, column_of, columns_in
 #: Aggregates that are 0 over no rows; all others are NULL.
 _COUNTS = frozenset({"count", "count_if", "countif", "approx_count_distinct"})
 #: Nodes that are NULL once one of their operands is. BETWEEN may be false.
-_STRICT = (
+STRICT = (
     exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Not, exp.Paren, exp.Neg, exp.Add,
     exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.Cast,
 )  # fmt: skip
-_PARTS = (exp.Column, exp.Literal, exp.Null, exp.Boolean, exp.Identifier, exp.DataType,
-          exp.DataTypeParam)  # fmt: skip
+#: Their operands.
+PARTS = (exp.Column, exp.Literal, exp.Null, exp.Boolean, exp.Identifier, exp.DataType,
+          exp.DataTypeParam, exp.Interval, exp.Var)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -136,7 +137,7 @@ def is_strict(value: Node) -> bool:
         call = call_of(part)
         if call is not None and call.name in _COUNTS:
             return False
-        if call is None and not isinstance(part, (*_STRICT, *_PARTS)):
+        if call is None and not isinstance(part, (*STRICT, *PARTS)):
             return False
     return holds_aggregate(value)
 
@@ -144,8 +145,8 @@ def is_strict(value: Node) -> bool:
 def is_strict_in(condition: Node, number: int) -> bool:
     """Whether ``condition`` is not true where its subquery ``number`` is NULL."""
     holder = next(n for n in condition.walk() if n.meta.get(SUBQUERY) == number)
-    inside = all(isinstance(part, _STRICT) for part in parents(holder, condition)[:-1])
-    return inside and isinstance(condition, (*_STRICT, exp.Between))
+    inside = all(isinstance(part, STRICT) for part in parents(holder, condition)[:-1])
+    return inside and isinstance(condition, (*STRICT, exp.Between))
 
 
 def parents(node: Node, last: Node) -> list[Node]:

@@ -1,10 +1,4 @@
-"""Joins that a query gets in place of the subqueries of its expressions; scalar subqueries.
-
-A scalar subquery is an aggregate: its FROM is grouped by the columns that correlate it (a part,
-``sql.named``), joined by these columns, and its value is an expression over the part's columns.
-The join is an inner one where the condition can't hold for NULL, and else a LEFT JOIN. Without
-correlation the part has one row, joined by a constant.
-"""
+"""Joins that a query gets in place of the subqueries of its expressions."""
 
 from __future__ import annotations
 
@@ -17,7 +11,6 @@ from sqlglot import exp
 
 from anabranch_contract.queries.joins import Stream
 from anabranch_contract.queries.outer_joins import JoinKind
-from anabranch_contract.queries.views import RankFunction
 from anabranch_planner.binding.naming import bare
 from anabranch_planner.binding.typecheck import operands
 from anabranch_planner.sql.aggregates import holds_aggregate
@@ -28,14 +21,11 @@ from anabranch_planner.sql.unresolved import (
     FromEntry,
     Node,
     OuterSide,
-    PostJoin,
-    RowRanking,
-    SelectItem,
     Unresolved,
     at,
     unsupported,
 )
-from anabranch_planner.subqueries.grouped import GroupedEntry, is_strict
+from anabranch_planner.subqueries.grouped import GroupedEntry
 from anabranch_planner.subqueries.names import (
     OUTER,
     FromTables,
@@ -99,7 +89,7 @@ class Inner:
         found = list(self.equalities)
         for node in self.correlated:
             if not any(node is one for one, _, _ in found):
-                with at(node), at(self.written):
+                with at(self.written), at(node):
                     raise unsupported(
                         f"{describe(node)}, which correlates a subquery by another condition than "
                         "an equality",
@@ -120,6 +110,7 @@ class Joins:
         refer: the expression in the query of a column that a subquery reads.
         anchor: any column of the query.
         sources, sides: entries of FROM. ``conditions``: conditions of added inner joins.
+        groups: the groups below, if the query is the part of a statement above its groups.
     """
 
     query: Unresolved
@@ -132,6 +123,7 @@ class Joins:
     sources: list[FromEntry]
     sides: list[OuterSide]
     conditions: list[Condition] = field(default_factory=list)
+    groups: GroupedEntry | None = None
     _names: set[str] = field(default_factory=set)
 
     @classmethod
@@ -179,7 +171,7 @@ class Joins:
             for column in () if side.on is None else columns_in(side.on):
                 hidden = column.table.lower() == (side.source.alias or "").lower()
                 if not hidden and refer(column) is not None:
-                    with at(column), at(holder):
+                    with at(holder), at(column):
                         raise unsupported(
                             f"{describe(column)}, a column of an outer query, in the condition of "
                             "an outer join",
@@ -202,94 +194,6 @@ class Joins:
             return found
 
         return refer
-
-    # --- scalar subqueries -----------------------------------------------------------------------
-
-    def scalar(self, inner: Inner, *, strict: bool) -> Node:
-        """The value of a scalar subquery, which becomes a join.
-
-        Args:
-            strict: whether rows are not wanted for which it is NULL.
-
-        Raises:
-            QueryError: it may give several rows or columns.
-        """
-        items = inner.query.items
-        if len(items) != 1 or (item := items[0].node) is None:
-            raise unsupported("a scalar subquery of several columns", "select one column")
-        if inner.is_grouped:
-            return self.of_groups(inner, item, strict=strict)
-        return self._first(inner, items[0], item, strict=strict)
-
-    def of_groups(self, inner: Inner, item: Node, *, strict: bool) -> Node:
-        """``item``, an expression over the only group of a subquery."""
-        clauses, pairs = inner.query.post_join or PostJoin(), inner.pairs()
-        keys = list(dict.fromkeys(own for own, _ in pairs))
-        none = clauses.limit is not None and count_of(clauses.limit) < 1
-        if clauses.qualify is not None or clauses.offset is not None or none:
-            raise unsupported("LIMIT 0, OFFSET or QUALIFY in a scalar subquery", "leave it out")
-        for key in groups_of(inner.query, inner.tables):
-            if key not in keys:
-                with at(key), at(inner.written):
-                    raise unsupported(
-                        f"a scalar subquery with a row for each {describe(key)}",
-                        "leave GROUP BY out, or compare it with a column of the outer query by =",
-                    )
-        entry = GroupedEntry(inner.query, inner.tables, keys, self.alias(), inner.refer)
-        always = clauses.group is None
-        joined = (strict and is_strict(item)) or (always and not keys)
-        zeros = always and not joined
-        value = entry.over(item, zeros=zeros)
-        if clauses.having is not None:
-            value = _case(entry.over(clauses.having, zeros=zeros), value)
-        if not always and not joined:
-            value = _case(known(entry.key(0)), value)
-        on: list[Node] = [
-            exp.EQ(this=entry.key(keys.index(own)), expression=outer.copy()) for own, outer in pairs
-        ]
-        self.join(entry.entry(inner.written), on, inner=joined)
-        return value
-
-    def _first(self, inner: Inner, shown: SelectItem, item: Node, *, strict: bool) -> Node:
-        """The value of ``SELECT x ... ORDER BY y LIMIT 1``."""
-        clauses = inner.query.post_join or PostJoin()
-        limited = clauses.limit is not None and count_of(clauses.limit) == 1
-        others = clauses.offset, clauses.qualify, *clauses.distinct_on
-        if not limited or not clauses.order or any(node is not None for node in others):
-            raise unsupported(
-                "a scalar subquery that may give several rows",
-                "select an aggregate, e.g. max(x) or any_value(x), or add ORDER BY y LIMIT 1",
-            )
-        for column in (*columns_in(item), *(c for o in clauses.order for c in columns_in(o))):
-            if inner.refer(column) is not None:
-                raise unsupported(
-                    f"{describe(column)}, a column of the outer query, beside LIMIT",
-                    "select and order by columns of the subquery",
-                )
-        pairs, alias = inner.pairs(), self.alias()
-        keys = list(dict.fromkeys(own for own, _ in pairs))
-        order = tuple(_sorted_by(entry, shown, inner) for entry in clauses.order)
-        names = [f"subquery_key{n}" for n, _ in enumerate(keys or (1,), 1)]
-        listed = keys or [exp.Literal.number(1)]
-        items = [SelectItem(key.copy(), n) for key, n in zip(listed, names, strict=True)]
-        partition = tuple(key.copy() for key in keys)
-        ranking = RowRanking(RankFunction.ROW_NUMBER, partition, order, 1)
-        made = replace(
-            inner.query,
-            items=(*items, SelectItem(item, "subquery_value1")),
-            post_join=PostJoin(ranking=ranking)
-            if keys
-            else PostJoin(order=order, limit=exp.Literal.number(1)),
-            nested=("LIMIT", inner.written),
-        )
-        on: list[Node] = [
-            exp.EQ(this=column_of(alias, names[keys.index(own)]), expression=outer.copy())
-            for own, outer in pairs
-        ]
-        self.join(FromEntry(made, alias, node=inner.written), on, inner=strict)
-        return column_of(alias, "subquery_value1")
-
-    # --- joins -----------------------------------------------------------------------------------
 
     def alias(self, wanted: str = "") -> str:
         """A new alias: ``wanted``, with underscores if it is taken, or one with a number."""
@@ -415,18 +319,6 @@ def count_of(node: Node) -> int:
     """The number that ``node`` is; -1: another expression."""
     text = str(node.this) if isinstance(node, exp.Literal) else ""
     return int(text) if text.isdecimal() else -1
-
-
-def _case(condition: Node, value: Node) -> Node:
-    return exp.Case(ifs=[exp.If(this=condition, true=value)])
-
-
-def _sorted_by(entry: exp.Ordered, shown: SelectItem, inner: Inner) -> exp.Ordered:
-    """A sort key; a position or an alias of the SELECT list means the shown expression."""
-    found: exp.Ordered = entry.copy()
-    meant = of_item(entry.this, replace(inner.query, items=(shown,)))
-    found.set("this", meant.copy())
-    return found
 
 
 def _with_outer(node: Node, refer: Referring) -> Node:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from anabranch_contract import codec
@@ -36,6 +38,12 @@ def below(query: JoinQuery) -> list[str]:
 
 def shown(view: View) -> dict[str, tuple[str, str]]:
     return {o.name: (str(o.expr), str(o.expr.type)) for o in view.projection}
+
+
+def test_order_by_alone_has_no_effect_on_joined_rows() -> None:
+    made = parse_sql("q", "SELECT n, k AS m FROM a ORDER BY m DESC, 1", STREAMS)
+    assert made.unsorted
+    assert replace(made, unsorted=False) == parse_sql("q", "SELECT n, k AS m FROM a", STREAMS)
 
 
 def refused(sql: str) -> QueryError:

@@ -253,6 +253,49 @@ def test_subqueries_with_aggregates_are_queries_of_their_own(live: Service) -> N
     assert "is a part of query 'nested'" in part["message"]
 
 
+def test_subqueries_in_expressions_are_parts(live: Service) -> None:
+    best = "(SELECT max(p.price) FROM orders p WHERE p.customer = o.customer)"
+    sql = f"SELECT o.id, {best} AS best FROM orders o ORDER BY id"
+    made = _query(live, "best", sql)
+    assert made["reads"] == ["best.1"]
+    assert [(a["alias"], a["stream"]) for a in made["normalised"]["aliases"]] == [
+        ("o", "orders"),
+        ("subquery1", "best.1"),
+    ]
+    assert made["normalised"]["notes"][0].startswith("ORDER BY has no effect")
+    part = live.get("/v1/queries/best.1")
+    assert (part["part_of"], part["read_by"]) == ("best", ["best"])
+    assert [o["name"] for o in part["normalised"]["output"]] == ["subquery_key1", "subquery_value1"]
+    assert live.call("PUT", "/v1/queries/best", 200, {"sql": sql})["action"] == "none"
+    # The statement reads a registered query by name in its subquery.
+    _query(live, "spent", SPENT)
+    above = _query(live, "above", "SELECT o.id FROM orders o WHERE o.price > (SELECT max(spent) "
+                   "FROM spent WHERE spent.customer = o.customer)")  # fmt: skip
+    assert above["reads"] == ["above.1"]
+    assert live.get("/v1/queries/above.1")["reads"] == ["spent"]
+    assert live.call("DELETE", "/v1/queries/spent", 409)["code"] == "query-is-read"
+    live.call("DELETE", "/v1/queries/above", 202)
+    live.call("DELETE", "/v1/queries/spent", 202)
+
+
+@pytest.mark.parametrize(
+    ("sql", "code", "column"),
+    [
+        ("SELECT id FROM orders WHERE id > (SELECT max(prise) FROM orders)", "unknown-column", 46),
+        ("SELECT id FROM orders WHERE price > (SELECT max(x) FROM none)", "unknown-stream", 57),
+        ("SELECT id FROM orders WHERE price > (SELECT price FROM orders)", "unsupported-sql", 45),
+    ],
+)  # fmt: skip
+def test_errors_in_subqueries_name_field_and_place(
+    live: Service, sql: str, code: str, column: int
+) -> None:
+    refused = _query(live, "r", sql, 422)
+    error = refused["errors"][0]
+    assert (error["code"], error["field"], error["column"]) == (code, "sql", column)
+    assert refused["remedy"]
+    assert live.get("/v1/queries?parts=true")["items"] == []
+
+
 def test_parts_end_with_their_statement(live: Service) -> None:
     _query(live, "nested", NESTED)
     replaced = live.call("PUT", "/v1/queries/nested", 200, {"sql": f"{NESTED} HAVING count(*) > 1"})

@@ -1,6 +1,6 @@
 """Random statements with subqueries in expressions, which mean the same in Spark and in DuckDB.
 
-Streams and columns are those of :mod:`.changed_views`. Scalar subqueries give at most one row.
+Streams and columns are in :mod:`.changed_views`. Scalar subqueries give at most one row.
 """
 
 from __future__ import annotations
@@ -182,6 +182,10 @@ class Grammar:
         if inner.texts and outer.texts and self._chance(0.15):
             own.append(rng.choice(inner.texts))
             found.append(f"{own[-1]} = {rng.choice(outer.texts)}")
+        if own and self._chance(0.15):
+            found.append(
+                f"{rng.choice(inner.numbers)} {rng.choice(_COMPARED)} {rng.choice(columns)}"
+            )
         if self._chance(0.4):
             found.append(f"{rng.choice(inner.numbers)} {rng.choice(_COMPARED)} {rng.randrange(6)}")
         if self.depth > 1 and self._chance(0.2):
@@ -192,7 +196,15 @@ class Grammar:
         return (f" WHERE {' AND '.join(found)}" if found else ""), own
 
     def _scalar(self, outer: _From) -> str:
-        rng, inner = self.rng, self._inner()
+        rng = self.rng
+        if plain := [c for c in outer.numbers if "(" not in c and self._chance(0.1)]:
+            self._number += 1
+            alias = f"s{self._number}"
+            return (
+                f"(SELECT {alias}.u FROM (SELECT b.k AS h, max(b.w) AS u FROM b GROUP BY b.k) "
+                f"{alias} WHERE {alias}.h = {plain[0]})"
+            )
+        inner = self._inner()
         where, own = self._conditions(inner, outer, 0.65)
         drawn = rng.random()
         if drawn < 0.15:
@@ -202,8 +214,10 @@ class Grammar:
                 f"(SELECT {shown} FROM {inner.text}{where} ORDER BY {shown}{order} "
                 "NULLS LAST LIMIT 1)"
             )
+        if own and drawn < 0.25:
+            return f"(SELECT {own[0]} FROM {inner.text}{where} LIMIT 1)"
         tail = ""
-        if own and len(set(own)) == 1 and drawn < 0.35:
+        if own and len(set(own)) == 1 and drawn < 0.4:
             tail = f" GROUP BY {own[0]}"
         if drawn > 0.85:
             tail += " HAVING count(*) > 1"
@@ -230,7 +244,7 @@ class Grammar:
             shown = f"max({shown})"
         elif drawn < 0.55:
             shown = f"DISTINCT {shown}"
-        elif drawn < 0.65:
+        elif drawn < 0.59:
             other, second = rng.choice(inner.numbers), rng.choice(outer.numbers)
             # DuckDB compares no rows in correlated subqueries.
             where = f" WHERE {other} > {rng.randrange(4)}"

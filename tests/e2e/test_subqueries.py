@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from anabranch_contract.protocol.progress import Mode
 from anabranch_service.settings import ServiceSettings
 from tests.support.scenarios.seeds import SUBQUERIES_FEW, SUBQUERIES_MANY, parts
 from tests.support.worlds.service import serving
@@ -17,8 +15,7 @@ from tests.support.worlds.subqueries import run_seed
 
 def run(settings: ServiceSettings, folder: Path, seed: int) -> None:
     home = folder / str(seed)
-    own = replace(settings, mode=Mode.LIVE, namespace=f"{settings.namespace}s{seed}")
-    with serving(own) as service:
+    with serving(settings.changed(namespace=f"subqueries{seed}")) as service:
         assert run_seed(service, home, seed)["batches"]
 
 

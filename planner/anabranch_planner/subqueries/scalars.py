@@ -1,0 +1,216 @@
+"""Scalar subqueries as joins, and conditions for them to give one row.
+
+An aggregate's FROM is grouped by the columns that correlate it (a part, ``sql.named``), joined by
+these columns, and its value is an expression over the part's columns. The join is an inner one
+where the condition can't hold for NULL, and else a LEFT JOIN. Without correlation the part has one
+row, joined by a constant. Without an aggregate, keys of streams and groups must show that there is
+at most one row, or LIMIT 1 must choose it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from sqlglot import exp
+
+from anabranch_contract.errors import QueryError
+from anabranch_contract.queries.views import RankFunction
+from anabranch_planner.binding.naming import bare
+from anabranch_planner.sql.scope import find_stream
+from anabranch_planner.sql.syntax import describe
+from anabranch_planner.sql.unresolved import (
+    FromEntry,
+    Node,
+    PostJoin,
+    RowRanking,
+    SelectItem,
+    Unresolved,
+    at,
+    unsupported,
+)
+from anabranch_planner.subqueries.grouped import GroupedEntry, is_strict
+from anabranch_planner.subqueries.joins import (
+    Inner,
+    Joins,
+    count_of,
+    groups_of,
+    known,
+    of_item,
+)
+from anabranch_planner.subqueries.names import FromTables, column_of, columns_in
+from anabranch_planner.subqueries.outer_values import by_equalities
+from anabranch_planner.subqueries.right_sides import is_limited, own_conjuncts, right_of
+
+
+def scalar(joins: Joins, inner: Inner, *, strict: bool) -> Node:
+    """The value of a scalar subquery, which becomes a join.
+
+    Args:
+        strict: whether rows are not wanted for which it is NULL.
+
+    Raises:
+        QueryError: it may give several rows or columns.
+    """
+    items = inner.query.items
+    if len(items) != 1 or (item := items[0].node) is None:
+        raise unsupported("a scalar subquery of several columns", "select one column")
+    if inner.is_grouped:
+        return of_groups(joins, inner, item, strict=strict)
+    clauses = inner.query.post_join or PostJoin()
+    if not is_limited(clauses) and _has_one_row(joins, inner):
+        inner = replace(inner, query=replace(inner.query, post_join=None, nested=None))
+        if any(True for _ in inner.equalities):
+            right = right_of(joins, inner, [item])
+            value, on = right.over(item), right.on()
+            joins.join(right.entry(), on, inner=strict)
+            return value
+        return of_groups(joins, inner, _any(item), strict=strict)
+    if is_limited(clauses) and clauses == PostJoin(limit=clauses.limit):
+        return of_groups(joins, inner, _any(item), strict=strict)
+    return _first(joins, inner, items[0], item, strict=strict)
+
+
+def _any(node: Node) -> Node:
+    return exp.Anonymous(this="any_value", expressions=[node.copy()])
+
+
+def of_groups(joins: Joins, inner: Inner, item: Node, *, strict: bool) -> Node:
+    """``item``, an expression over the only group of a subquery."""
+    determined = {own for _, own, _ in inner.equalities}
+    inner = by_equalities(joins, inner)
+    clauses, pairs = inner.query.post_join or PostJoin(), inner.pairs()
+    groups = groups_of(inner.query, inner.tables)
+    keys = list(dict.fromkeys([*(own for own, _ in pairs), *groups]))
+    none = clauses.limit is not None and count_of(clauses.limit) < 1
+    if clauses.qualify is not None or clauses.offset is not None or none:
+        raise unsupported("LIMIT 0, OFFSET or QUALIFY in a scalar subquery", "leave it out")
+    for key in groups:
+        if key not in determined:
+            with at(inner.written), at(key):
+                raise unsupported(
+                    f"a scalar subquery with a row for each {describe(key)}",
+                    "leave GROUP BY out, or compare it with a column of the outer query by =",
+                )
+    entry = GroupedEntry(inner.query, inner.tables, keys, joins.alias(), inner.refer)
+    always = clauses.group is None
+    joined = (strict and is_strict(item)) or (always and not keys)
+    zeros = always and not joined
+    value = entry.over(item, zeros=zeros)
+    if clauses.having is not None:
+        value = _case(entry.over(clauses.having, zeros=zeros), value)
+    if not always and not joined:
+        value = _case(known(entry.key(0)), value)
+    on: list[Node] = [
+        exp.EQ(this=entry.key(keys.index(own)), expression=outer.copy()) for own, outer in pairs
+    ]
+    joins.join(entry.entry(inner.written), on, inner=joined)
+    return value
+
+
+def _first(joins: Joins, inner: Inner, shown: SelectItem, item: Node, *, strict: bool) -> Node:
+    """The value of ``SELECT x ... ORDER BY y LIMIT 1``."""
+    clauses = inner.query.post_join or PostJoin()
+    limited = clauses.limit is not None and count_of(clauses.limit) == 1
+    others = clauses.offset, clauses.qualify, *clauses.distinct_on
+    if not limited or not clauses.order or any(node is not None for node in others):
+        raise unsupported(
+            "a scalar subquery that may give several rows",
+            "select an aggregate, e.g. max(x), add ORDER BY y LIMIT 1, or compare the whole key of "
+            "a stream of kind upsert",
+        )
+    for column in (*columns_in(item), *(c for o in clauses.order for c in columns_in(o))):
+        if inner.refer(column) is not None:
+            raise unsupported(
+                f"{describe(column)}, a column of the outer query, beside LIMIT",
+                "select and order by columns of the subquery",
+            )
+    inner = by_equalities(joins, inner)
+    pairs, alias = inner.pairs(), joins.alias()
+    keys = list(dict.fromkeys(own for own, _ in pairs))
+    order = tuple(_sorted_by(entry, shown, inner) for entry in clauses.order)
+    names = [f"subquery_key{n}" for n, _ in enumerate(keys or (1,), 1)]
+    listed = keys or [exp.Literal.number(1)]
+    items = [SelectItem(key.copy(), n) for key, n in zip(listed, names, strict=True)]
+    partition = tuple(key.copy() for key in keys)
+    ranking = RowRanking(RankFunction.ROW_NUMBER, partition, order, 1)
+    made = replace(
+        inner.query,
+        items=(*items, SelectItem(item, "subquery_value1")),
+        post_join=PostJoin(ranking=ranking)
+        if keys
+        else PostJoin(order=order, limit=exp.Literal.number(1)),
+        nested=("LIMIT", inner.written),
+    )
+    on: list[Node] = [
+        exp.EQ(this=column_of(alias, names[keys.index(own)]), expression=outer.copy())
+        for own, outer in pairs
+    ]
+    joins.join(FromEntry(made, alias, node=inner.written), on, inner=strict)
+    return column_of(alias, "subquery_value1")
+
+
+def _case(condition: Node, value: Node) -> Node:
+    return exp.Case(ifs=[exp.If(this=condition, true=value)])
+
+
+def _sorted_by(entry: exp.Ordered, shown: SelectItem, inner: Inner) -> exp.Ordered:
+    """A sort key; a position or an alias of the SELECT list means the shown expression."""
+    found: exp.Ordered = entry.copy()
+    meant = of_item(entry.this, replace(inner.query, items=(shown,)))
+    found.set("this", meant.copy())
+    return found
+
+
+# --- subqueries with one row ---------------------------------------------------------------------
+
+
+def _has_one_row(joins: Joins, inner: Inner) -> bool:
+    """Whether equalities determine a key of each entry of FROM."""
+    tables, entries = inner.tables, inner.query.sources
+    keys = [_key(joins, entry) for entry in entries]
+    if inner.query.outer or not all(keys):
+        return False
+    determined = {own for _, own, _ in inner.equalities}
+    equal: list[tuple[Node, Node]] = []
+    for node in own_conjuncts(inner):
+        if isinstance(node, exp.EQ):
+            sides = bare(tables.qualified(node.this)), bare(tables.qualified(node.expression))
+            equal += [sides, sides[::-1]]
+            determined |= {one for one in sides if not any(True for _ in columns_in(one))}
+    before = -1
+    while before < len(determined):
+        before = len(determined)
+        for entry, key in zip(entries, keys, strict=True):
+            if key <= determined:
+                alias = entry.alias or ""
+                determined |= {column_of(alias, name) for name in tables.columns[alias]}
+        determined |= {other for one, other in equal if one in determined}
+    return all(key <= determined for key in keys)
+
+
+def _key(joins: Joins, entry: FromEntry) -> set[Node]:
+    """Columns whose values differ between the rows of an entry of FROM; empty: unknown."""
+    alias = entry.alias
+    if alias is None or entry.columns or entry.using or entry.natural:
+        return set()
+    if isinstance(entry.of, str):
+        names = [name.lower() for name in find_stream(entry.of, joins.streams).row_key]
+    else:
+        names = list(_groups_shown(entry.of, joins))
+    return {column_of(alias, name) for name in names}
+
+
+def _groups_shown(query: Unresolved, joins: Joins) -> Iterator[str]:
+    """The columns of a subquery that show all keys of its groups; none: another subquery."""
+    tables, shown = FromTables.of(query, joins.streams), dict[Node, str]()
+    try:
+        groups = groups_of(query, tables)
+    except QueryError:
+        return
+    for item in query.items:
+        if item.node is not None:
+            name = item.name or (item.node.name if isinstance(item.node, exp.Column) else "")
+            shown[bare(tables.qualified(item.node))] = name.lower()
+    if all(shown.get(key) for key in groups):
+        yield from (shown[key] for key in groups)
